@@ -218,14 +218,28 @@ def _node_name(text: str) -> str:
     return text
 
 
-def _address(text: str) -> tuple[str, int] | None:
-    from agent.errors import Malformed
-    from agent.telemetry.address import parse_address
+def address(text: str) -> tuple[str, int] | None:
+    """Parse `IP:PORT`, None for ""; raises click.BadParameter for a host name, too.
 
+    An IPv6 address may have brackets or, as in Kubernetes' `$(NODE_IP):9477`, none. `:9477` is
+    every address of the host.
+    """
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not (colon and re.fullmatch(r"[0-9]{1,5}", port) and int(port) <= 0xFFFF):
+        raise click.BadParameter(f"{text[:64]!r} is no IP:PORT")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    import socket  # one millisecond that only `run` needs
+
+    numeric = socket.AI_NUMERICHOST
     try:
-        return parse_address(text) if text else None
-    except Malformed as error:
-        raise click.BadParameter(str(error)) from error
+        socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=numeric)
+    except (OSError, UnicodeError) as error:
+        fault = f"{text[:64]!r} is no IP:PORT: {host[:64]!r} is no IP address"
+        raise click.BadParameter(fault) from error
+    return host, int(port)
 
 
 def check_tls(flags: dict[str, Any]) -> None:
@@ -423,7 +437,7 @@ run_options = options(
         "Serve metrics here.",
         default="127.0.0.1:9477",
         show_default=True,
-        type=_address,
+        type=address,
     ),
     flag("--metrics-cert", "FILE", "Serve them over TLS with this certificate."),
     flag("--metrics-key", "FILE", "The private key of the certificate."),

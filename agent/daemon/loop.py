@@ -28,7 +28,7 @@ from agent.daemon.schedule import AwakeClock, Schedule, Step
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import Event
-from agent.kube.annotation import Annotation, annotation_of, without_future
+from agent.kube.annotation import annotation_of, without_future
 from agent.kube.answers import Failure
 from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.plan import Desired
@@ -115,52 +115,34 @@ class Loop:
 
     def turn(self) -> None:
         """Do what is due, wait for events, and collect results."""
-        self._act()
-        for event in self._wait():
-            self._handle(event)
-        self._collect()
-        self._reporter.heartbeat()
-
-    def _wait(self) -> Iterable[Event]:
-        since, timeout = self._clock(), self._timeout()
-        events = self._monitors.wait(timeout)
-        if self._clock.waited(since, timeout):
-            self._schedule.resync(self._clock())
-        return events
-
-    def _act(self) -> None:
-        """Observe or apply, whichever is due, and start the polls that are due."""
         step = self._schedule.step(self._clock())
         if step.observe:
             self._observe(refresh=step.refresh)
         elif step.apply and self._is_settled():
             self._apply(step)
-        self._start_polls()
-
-    def _start_polls(self) -> None:
         for poller in self._pollers:
             poller.start_due(self._clock())
+        since, timeout = self._clock(), self._timeout()
+        events = self._monitors.wait(timeout)
+        if self._clock.waited(since, timeout):
+            self._schedule.resync(self._clock())
+        for event in events:
+            self._handle(event)
+        self._collect()
+        self._reporter.heartbeat()
 
     def _timeout(self) -> float:
         """Return the seconds until something is due."""
         now = self._clock()
         step = self._schedule.step(now)
-        if self._is_due(step):
+        if step.observe or (step.apply and self._is_settled()):
             return 0.0
-        waits = [HEARTBEAT_INTERVAL, step.wait, *self._waits(now)]
+        waits = [HEARTBEAT_INTERVAL, step.wait, self._inbox.pause() or HEARTBEAT_INTERVAL]
+        waits += [poller.next_due() - now for poller in self._pollers]
+        waits += [self._parts.verification.next_due() - now, self._reporter.pause()]
         if step.apply:
             waits.append(self._settles_at() - now)
         return max(min(waits), 0.0)
-
-    def _is_due(self, step: Step) -> bool:
-        return step.observe or (step.apply and self._is_settled())
-
-    def _waits(self, now: float) -> list[float]:
-        """Return the seconds until each of the other parts has something to do."""
-        polls = [poller.next_due() - now for poller in self._pollers]
-        verdict = self._parts.verification.next_due() - now
-        inbox = self._inbox.pause() or HEARTBEAT_INTERVAL
-        return [*polls, verdict, inbox, self._reporter.pause()]
 
     def _is_settled(self) -> bool:
         """Return True if an apply need not wait for the first results of the pollers.
@@ -173,26 +155,32 @@ class Loop:
         now = self._clock()
         if now >= self._settles_at():
             return True
-        return not self._is_polling(now) and not self._has_new_results
+        is_polling = any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
+        return not is_polling and not self._has_new_results
 
     def _settles_at(self) -> float:
         """Return the end of that wait; a GET, before the Node was read, need not wait."""
         return -math.inf if self._node_read_at is None else self._node_read_at + SETTLE_TIMEOUT
 
-    def _is_polling(self, now: float) -> bool:
-        return any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
-
     def _observe(self, *, refresh: bool) -> None:
-        """Run an observation cycle and set the Node's desired state by it."""
+        """Run an observation cycle, compare it, and set the Node's desired state by it."""
         self._has_new_results = False
-        cycle = self._cycle = self._run_cycle(refresh=refresh)
+        for poller in self._pollers:
+            poller.begin_cycle()
+        cycle = self._parts.observer.observe(refresh=refresh)
+        for poller in self._pollers:
+            poller.observed(cycle.observation)
+        cycle = self._parts.verification.observed(cycle, self._clock(), refresh=refresh)
+        self._cycle = cycle
         self._schedule.observed(
             self._clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
         )
         if self._node_read_at is not None:
             self._schedule.set_desired(cycle.state)
         self._watch(cycle.observation)
-        self._report(cycle)
+        took = {poller.source: poller.task.took for poller in self._parts.pollers}
+        unavailable = self._monitors.unavailable
+        self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
 
     def _watch(self, observation: Observation) -> None:
         """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
@@ -215,70 +203,53 @@ class Loop:
             if role.port.link_layer == "InfiniBand"
         )
 
-    def _run_cycle(self, *, refresh: bool) -> Cycle:
-        """Run an observation cycle between the pollers' `begin_cycle` and `observed`; compare."""
-        for poller in self._pollers:
-            poller.begin_cycle()
-        cycle = self._parts.observer.observe(refresh=refresh)
-        for poller in self._pollers:
-            poller.observed(cycle.observation)
-        return self._parts.verification.observed(cycle, self._clock(), refresh=refresh)
-
-    def _report(self, cycle: Cycle) -> None:
-        took = {poller.source: poller.task.took for poller in self._parts.pollers}
-        unavailable = self._monitors.unavailable
-        self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
-
     def _apply(self, step: Step) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
-        now = self._clock()
+        now, cycle = self._clock(), self._cycle
         reconciler = self._parts.reconciler
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
         reread = step.reread or (step.resync and reconciler.dry_run)
         node = self._node.node if self._node and not reread else None
-        desired = self._desired(now)
-        if desired:
-            self._applying = self._cycle
+        desired = None
+        if cycle and self._node_read_at is not None:
+            backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
+            confirmed = self._parts.observer.confirmed
+            labels, annotation = cycle.rendered.labels, cycle.annotation
+            desired = Desired(labels, annotation, backed_off, wall, confirmed)
+            self._applying = cycle
         self._schedule.apply_started(now)
         if step.look and desired:
             self._request.start(partial(reconciler.look, node, desired))
         else:
             self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
 
-    def _desired(self, now: float) -> Desired | None:
-        """Return what to apply, that of the last cycle; None until the Node was read."""
-        if self._node_read_at is None or not self._cycle:
-            return None
-        cycle = self._cycle
-        backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
-        confirmed = self._parts.observer.confirmed
-        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall, confirmed)
-
     def _handle(self, event: Event) -> None:
-        """Handle an event; every kind that may mean a change of the node triggers a cycle."""
-        now = self._clock()
-        if event.kind == "frames":
+        """Handle an event; every kind that may mean a change of the node triggers a cycle.
+
+        Rules: SIGHUP repairs the Node, any other signal but SIGCHLD ends the loop. Of results, a
+        late device has facts to observe, and opened packet sockets have frames to receive;
+        `_collect` takes all others.
+        """
+        now, (kind, subject) = self._clock(), event
+        if kind == "frames" or event == ("results", "sockets"):
             self._receive(now)
-        elif event.kind == "results":
-            self._notified(event.subject, now)
-        elif event.kind == "signal" and event.subject == "SIGCHLD":
+        elif kind == "results":
+            if subject == "facts":
+                self._schedule.results(now)
+        elif event == ("signal", "SIGCHLD"):
             self._parts.reap()
         else:
-            if event.kind == "signal":
-                self._signal_received(event.subject)
+            if kind == "signal":
+                self._reporter.signal_received(subject)
+            if event == ("signal", "SIGHUP"):
+                self._schedule.repair(now)
+                if self._policy:
+                    self._policy.repair(now)
+            elif kind == "signal":
+                self._is_stopped = True
             for poller in self._pollers:
                 poller.trigger(now, event)
             self._schedule.trigger(now)
-
-    def _signal_received(self, name: str) -> None:
-        """Report a signal; SIGHUP repairs the Node, any other one ends the loop."""
-        self._reporter.signal_received(name)
-        if name == "SIGHUP":
-            self._schedule.repair(self._clock())
-            if self._policy:
-                self._policy.repair(self._clock())
-        else:
-            self._is_stopped = True
 
     def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
@@ -288,42 +259,28 @@ class Loop:
         if has_new:
             self._schedule.trigger(now)
 
-    def _notified(self, subject: str, now: float) -> None:
-        """Observe new facts of a late device, and receive from packet sockets that were opened.
-
-        `_collect` takes the results of all other work.
-        """
-        if subject == "facts":
-            self._schedule.results(now)
-        elif subject == "sockets":
-            self._receive(now)
-
     def _collect(self) -> None:
         """Take the results of finished polls and of a finished request."""
         now = self._clock()
-        self._collect_polls(now)
-        result = self._request.take()
-        if result is not None:
-            self._ended(result, now)
-
-    def _collect_polls(self, now: float) -> None:
         collected = [poller for poller in self._pollers if poller.collect(now)]
         if self._plan and self._plan in collected:
             self._reporter.plan_read(self._plan)
         if collected:
             self._has_new_results = True
-        if any(collected) or now >= self._parts.verification.next_due():
+        if collected or now >= self._parts.verification.next_due():
             self._schedule.results(now)
-
-    def _ended(self, result: Result | Exception, now: float) -> None:
-        if isinstance(result, Exception):
+        result = self._request.take()
+        if isinstance(result, Exception):  # no thread could be started, or a bug
             self._node = None
             self._failed(Failure("helper", str(result) or repr(result)))
-        else:
+        elif result is not None:
             self._finished(result, now)
 
     def _finished(self, result: Result, now: float) -> None:
-        """Handle the result of a request: a failure, the Node as first read, or an apply."""
+        """Handle the result of a request: a failure, the Node as first read, or an apply.
+
+        Raises Unavailable if the configuration keeps the Node from being read at all.
+        """
         self._reporter.reconciled(result, self._applying)
         if self._recorder:
             self._recorder.reconciled(result)
@@ -331,38 +288,30 @@ class Loop:
         if result.node is not None and self._parts.verification.answered(result.node):
             self._schedule.results(now)
         if result.failure:
-            self._refused(result.failure, looked=bool(result.node and not result.outcome))
+            if result.failure.kind == "configuration" and self._node_read_at is None:
+                raise Unavailable(result.failure.text)
+            self._failed(result.failure, looked=bool(result.node and not result.outcome))
         elif self._node_read_at is None:
-            self._seed(result, now)
+            self._seed(result.node or {}, now)
         else:
             self._applied(result, now)
-
-    def _refused(self, failure: Failure, *, looked: bool) -> None:
-        """Try again later; Unavailable if the configuration keeps the Node from being read."""
-        if failure.kind == "configuration" and self._node_read_at is None:
-            raise Unavailable(failure.text)
-        self._failed(failure, looked=looked)
 
     def _failed(self, failure: Failure, *, looked: bool = False) -> None:
         wait = self._schedule.apply_failed(self._clock(), failure.retry_after, looked=looked)
         self._reporter.failed(failure, wait)
 
-    def _seed(self, result: Result, now: float) -> None:
+    def _seed(self, node: Node, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
-        age = self._reporter.annotation_age(self._seed_observer(result.node or {}))
-        self._node_read_at = now
-        self._schedule.node_read(now, age)
-        if self._policy:
-            self._policy.node_read(now)
-
-    def _seed_observer(self, node: Node) -> Annotation | None:
         keys = self._parts.reconciler.keys
         found, problem = annotation_of(state_of(node), keys)
         annotation = without_future(found, self._reporter.wall())
         self._parts.observer.seed(owned_labels(node, keys), annotation)
         self._parts.verification.seed(annotation)
         self._reporter.node_read(annotation, problem)
-        return annotation
+        self._node_read_at = now
+        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
+        if self._policy:
+            self._policy.node_read(now)
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""
@@ -370,11 +319,8 @@ class Loop:
             self._schedule.trigger(now)
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
-        requests = self._requests(result)
+        requests = len(result.codes) if result.outcome else 0
+        if self._parts.reconciler.dry_run:  # it keeps the pace of a real one
+            requests = max(requests, 1)
         self._schedule.apply_succeeded(now, state, refused, requests=requests)
         self._reporter.applied()
-
-    def _requests(self, result: Result) -> int:
-        """Return the number of requests; a dry run keeps the pace of a real one."""
-        sent = len(result.codes) if result.outcome else 0
-        return max(sent, 1) if self._parts.reconciler.dry_run else sent

@@ -28,7 +28,6 @@ from agent.events.event import Notifier
 from agent.events.monitor import Monitor, Monitors
 from agent.events.port_states import PortStateSweep
 from agent.helper.process import reap
-from agent.host import Host
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.api import connect
 from agent.kube.managed_fields import Keys
@@ -151,16 +150,19 @@ def _assemble(
     readers = DeviceReaders(facts.notify)
     stack.callback(readers.close)
 
+    devices = configuration.excluded_devices, configuration.backend_devices
+    options = configuration.source_options
+    host = live_host(configuration.sysfs_root, *devices, LldpNeighbors(inbox, table), options)
     host = replace(
-        _host(configuration, LldpNeighbors(inbox, table)),
+        with_fork_servers(host, options),
         clock=clock,
         readers=readers,
         deadline=READ_TIMEOUT,
         private_flags=flags,
         switch_names=SwitchNames(settings.hold, TRIES),
     )
-    options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
-    host, polled = pollers(host, options, background)
+    intervals = {"gpu_interval": configuration.gpu_interval}
+    host, polled = pollers(host, {**options, **intervals}, background)
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, configuration.verdict_delay)
@@ -200,10 +202,3 @@ def _assemble(
             policy=policy,
         )
     )
-
-
-def _host(configuration: Configuration, neighbors: LldpNeighbors) -> Host:
-    devices = configuration.excluded_devices, configuration.backend_devices
-    options = configuration.source_options
-    host = live_host(configuration.sysfs_root, *devices, neighbors, options)
-    return with_fork_servers(host, options)

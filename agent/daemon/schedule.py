@@ -130,21 +130,16 @@ class Schedule:
         next_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
         # Something that has expired and is still there must not cause an endless loop.
         self._expires_at = max(expires_at, now + MIN_OBSERVE_INTERVAL)
-        if refreshed:
-            self._refreshed(now, next_at)
-        else:
+        if not refreshed:
             self._observe_at = min(self._observe_at, next_at)
-
-    def _refreshed(self, now: float, next_at: float) -> None:
-        """Schedule the recheck of what a trigger caused, and the next observation without one."""
+            return
         is_recheck = now >= self._recheck_at
         self._recheck_at, self._refreshed_at = math.inf, now
-        if self._triggered and is_recheck:
-            return
-        if self._triggered:
-            self._recheck_at = now + RECHECK_DELAY
-        self._triggered = False
-        self._observe_at = next_at
+        if not (self._triggered and is_recheck):
+            if self._triggered:
+                self._recheck_at = now + RECHECK_DELAY
+            self._triggered = False
+            self._observe_at = next_at
 
     def extend(self, now: float, expires_at: float) -> None:
         """Postpone the expiry of what was observed; one that is due already stays due."""
@@ -156,13 +151,11 @@ class Schedule:
         self._is_node_read, self._is_applying = True, False
         self._back_off.succeeded()
         self._apply_at = now
-        self._resync_at = now + self._random() * self._until_resync(age)
+        # any time until the annotation is older than `resync`
+        left = max(self._settings.resync - max(age, 0.0), self._overdue_interval())
+        self._resync_at = now + self._random() * left
         self._look_at = now + self._look_interval()
         self._triggered, self._observe_at = True, now
-
-    def _until_resync(self, age: float) -> float:
-        """Return the seconds until an annotation of this age is older than `resync`."""
-        return max(self._settings.resync - max(age, 0.0), self._overdue_interval())
 
     def set_desired(self, state: Hashable) -> None:
         """Set the state that the Node should have by the last observation; never None."""
@@ -181,31 +174,28 @@ class Schedule:
         """Record that the Node has `state`, without the keys and families in `refused`.
 
         `requests` is 0 if the Node had that state before; then the next change need not wait.
+
+        Rule: an apply replaces the resync that is nearly due, and no other: agents that applied at
+        the same moment would meet again each hour. So the next resync is up to `resync` after an
+        outage, else about `resync` away.
         """
         after_outage = self._back_off.failures > 0
         self._is_applying = False
         self._back_off.succeeded()
         self._applied = state
-        self._refused = self._refusals(now, refused)
+        # A key that was tried again and refused again (it is still listed) waits the longer time.
+        waits = {
+            key: MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
+            for key in refused
+        }
+        waiting = {key: until for key, until in self._refused.items() if until > now}
+        self._refused = waiting | {key: now + wait for key, wait in waits.items()}
         self._look_at = now + self._look_interval()
-        if requests:
-            self._postpone_resync(now, after_outage=after_outage)
-        else:
+        if not requests:
             self._apply_at = now
-
-    def _postpone_resync(self, now: float, *, after_outage: bool) -> None:
-        """Let an apply replace the resync that is nearly due, and no other.
-
-        An earlier apply does not move the resync: agents that applied at the same moment would meet
-        again each hour.
-        """
-        if now >= self._resync_at - self._overdue_interval():
-            self._resync_at = now + self._resync_interval(after_outage=after_outage)
-
-    def _resync_interval(self, *, after_outage: bool) -> float:
-        """Return `resync` with 10 % jitter; after an outage, any time up to it."""
-        share = self._random() if after_outage else 0.9 + 0.2 * self._random()
-        return self._settings.resync * share
+        elif now >= self._resync_at - self._overdue_interval():
+            share = self._random() if after_outage else 0.9 + 0.2 * self._random()
+            self._resync_at = now + self._settings.resync * share
 
     def _look_interval(self) -> float:
         return self._settings.look * (0.8 + 0.4 * self._random())
@@ -259,7 +249,7 @@ class Schedule:
         look_at = max(self._look_at, self._apply_at) if is_known else math.inf
         apply_at = min(due_at, look_at)
         return Step(
-            wait=_until_next(now, observe_at, apply_at),
+            wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
             observe=now >= observe_at,
             refresh=now >= refresh_at,
             apply=now >= apply_at,
@@ -270,34 +260,16 @@ class Schedule:
 
     def _next_apply(self) -> float:
         """Return the time of the next request; infinity if none is needed or one is under way."""
-        if self._is_applying or self._has_nothing_to_apply():
+        has_nothing_to_apply = self._is_node_read and self._desired is None
+        if self._is_applying or has_nothing_to_apply:
             return math.inf
         if self._applied is None or self._desired != self._applied:
             return self._apply_at
         retry_refused_at = min(self._refused.values(), default=math.inf)
         return max(self._apply_at, min(self._resync_at, self._reread_at, retry_refused_at))
 
-    def _has_nothing_to_apply(self) -> bool:
-        return self._is_node_read and self._desired is None
-
-    def _refusals(self, now: float, refused: Iterable[str]) -> dict[str, float]:
-        """Return the time of the next attempt for each key that is, or was just, refused.
-
-        A key that was tried again and refused again (it is still listed) waits the longer time.
-        """
-        refusals = {key: until for key, until in self._refused.items() if until > now}
-        return refusals | {key: now + self._refusal_interval(key) for key in refused}
-
-    def _refusal_interval(self, key: str) -> float:
-        return MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
-
     def _overdue_interval(self) -> float:
         return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)
-
-
-def _until_next(now: float, *times: float) -> float:
-    """Return the seconds until the next of these times that is not past; infinity without one."""
-    return min((at - now for at in times if at > now), default=math.inf)
 
 
 class AwakeClock:

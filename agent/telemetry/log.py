@@ -1,9 +1,9 @@
-"""The agent's log: one line per event, as text or JSON, over the standard library's logging.
+"""The agent's log: one line per event, as text or JSON, by handlers of the standard library.
 
     2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
     {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
 
-A record passes through: Stamp, Printable, RateLimitHandler, one of the two formatters, LineHandler.
+A record passes through: Log, RateLimitHandler, one of the two formatters, LineHandler.
 
 Invariants:
 - A record is one line, whatever text a neighbor or a server chose. Field values are made printable
@@ -65,83 +65,61 @@ class Log:
         self.lines = LineHandler(write or write_stderr)
         self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
         self._limit = RateLimitHandler(self.lines, clock)
-        self._logger = _logger(logging.DEBUG if verbose else logging.INFO, wall)
-        self._logger.addHandler(self._limit)
+        self._is_verbose, self._wall = verbose, wall
 
     def info(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log a change or an event."""
-        self._log(logging.INFO, message, subject, fields)
+        self._log("info", message, subject, fields)
 
     def warning(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log something that an operator may have to look at."""
-        self._log(logging.WARNING, message, subject, fields)
+        self._log("warning", message, subject, fields)
 
     def debug(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log a detail, which only `-v` shows."""
-        self._log(logging.DEBUG, message, subject, fields)
+        if self._is_verbose:
+            self._log("debug", message, subject, fields)
 
     def release_due(self) -> float | None:
         """Write the lines that the rate limit kept until now; seconds until the next, or None."""
         return self._limit.release_due()
 
-    def _log(self, level: int, message: str, subject: str, fields: Mapping[str, Value]) -> None:
+    def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Value]) -> None:
+        """Make a record: printable, cut, with the agent's own time, which tests simulate."""
         given = {name: value for name, value in fields.items() if value is not None}
         subject = subject or str(next(iter(given.values()), message))
-        self._logger.log(level, message, extra={"fields": given, "subject": subject})
+        message = visible(message, MAX_MESSAGE_LENGTH)
+        self._limit.handle(_record(level, message, self._wall(), _cut(given), subject))
 
 
-def _logger(level: int, wall: Callable[[], float]) -> logging.Logger:
-    # getLogger() would make one logger for all agents of a process (the simulation has many).
-    logger = logging.Logger("bwagent", level)  # noqa: LOG001 - one per agent, see above
-    logger.addFilter(Stamp(wall))
-    logger.addFilter(Printable())
-    return logger
+def _record(
+    level: str, message: str, at: float, fields: Mapping[str, Value], subject: str
+) -> logging.LogRecord:
+    """Return a record; `at` is in seconds since the epoch."""
+    record = {"levelname": level, "msg": message, "fields": dict(fields), "subject": subject}
+    return logging.makeLogRecord({**record, "created": at, "msecs": int(at * 1000) % 1000})
 
 
-class Stamp(logging.Filter):
-    """Gives records the time of the agent's own clock, which is simulated in tests."""
-
-    def __init__(self, wall: Callable[[], float]) -> None:
-        super().__init__()
-        self._wall = wall
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.created = self._wall()  # seconds since the epoch
-        record.msecs = int(record.created * 1000) % 1000
-        return True
-
-
-class Printable(logging.Filter):
-    """Makes the message and the fields of a record printable, and cuts them."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.levelname = record.levelname.lower()
-        record.msg = visible(str(record.msg), MAX_MESSAGE_LENGTH)
-        _cut(record.__dict__["fields"])
-        return True
-
-
-def _cut(fields: dict[str, Value]) -> None:
+def _cut(fields: Mapping[str, Value]) -> dict[str, Value]:
     """Make the texts among the fields printable, and cut them to MAX_LINE_LENGTH together.
 
     Rule: a label key stays whole. The others share the room equally, and a text that needs less
     than its part leaves the rest to longer ones.
     """
+    shown = dict(fields)
     texts = {
         name: visible(value, MAX_FIELD_LENGTH)
         for name, value in fields.items()
         if isinstance(value, str)
     }
     room = MAX_LINE_LENGTH
-    for number, name in enumerate(sorted(texts, key=lambda name: _place(name, texts[name]))):
+    # a label key first, then the shorter ones
+    order = sorted(texts, key=lambda name: (name != "key", len(texts[name])))
+    for number, name in enumerate(order):
         share = room if name == "key" else room // (len(texts) - number)
-        fields[name] = shown = visible(texts[name], max(share, 1))
-        room -= len(shown)
-
-
-def _place(name: str, text: str) -> tuple[bool, int]:
-    """Return the sort key of a text: a label key first, then the shorter ones."""
-    return name != "key", len(text)
+        shown[name] = text = visible(texts[name], max(share, 1))
+        room -= len(text)
+    return shown
 
 
 class _Limit:
@@ -217,9 +195,12 @@ class TextFormatter(_UtcFormatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the line without its line break."""
-        fields = record.__dict__["fields"].items()
-        words = (f"{name}={_quoted(str(value))}" for name, value in fields)
-        return " ".join((super().formatMessage(record), *words))
+        words = [super().formatMessage(record)]
+        for name, value in record.__dict__["fields"].items():
+            text = str(value)
+            quoted = text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+            words.append(f"{name}={quoted}")
+        return " ".join(words)
 
 
 class JsonFormatter(JsonFormatterBase, _UtcFormatter):
@@ -247,8 +228,11 @@ class LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, after the number of those that were lost before it."""
-        if self.lost and self._write(self._line(_lost(record, self.lost))):
-            self.lost = 0
+        if self.lost:
+            lost = {"count": self.lost}
+            missing = _record("warning", "log lines lost", record.created, lost, "")
+            if self._write(self._line(missing)):
+                self.lost = 0
         self.lost += not self._write(self._line(record))
 
     def _line(self, record: logging.LogRecord) -> bytes:
@@ -263,22 +247,3 @@ def write_stderr(data: bytes) -> bool:
         return bool(ready.poll(0)) and os.write(2, data) == len(data)
     except OSError:  # closed, or its reader is gone
         return False
-
-
-def _lost(record: logging.LogRecord, count: int) -> logging.LogRecord:
-    return logging.makeLogRecord(
-        {
-            "name": record.name,
-            "levelno": logging.WARNING,
-            "levelname": "warning",
-            "msg": "log lines lost",
-            "created": record.created,
-            "msecs": record.msecs,
-            "fields": {"count": count},
-            "subject": "",
-        }
-    )
-
-
-def _quoted(text: str) -> str:
-    return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)

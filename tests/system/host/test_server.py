@@ -16,13 +16,14 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Unavailable
+from agent.options import address as address_of
 from agent.reasons import Verdict
-from agent.telemetry.address import parse_address
 from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -398,24 +399,25 @@ def test_closing_ends_the_thread_and_frees_the_port(
         ("fd00::7:9477", ("fd00::7", 9477)),
         (":9477", ("", 9477)),
         ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - parsed, not bound
+        ("", None),  # no server
     ],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_addresses(text: str, address: tuple[str, int] | None) -> None:
     """An address is accepted in the usual notations, and as Kubernetes' $(NODE_IP):PORT expands."""
-    assert parse_address(text) == address
+    assert address_of(text) == address
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "9477", "127.0.0.1", "127.0.0.1:", "host:9477", "1.2.3.4:65536", "1.2.3:-1"),
+        *("9477", "127.0.0.1", "127.0.0.1:", "host:9477", "1.2.3.4:65536", "1.2.3:-1"),
         *("[::1:1", "1.2.3.4:" + "9" * 5000),
     ],
 )
 def test_malformed_addresses(text: str) -> None:
     """A host name is malformed too; the message names the value."""
-    with pytest.raises(Malformed, match="is no IP:PORT"):
-        parse_address(text)
+    with pytest.raises(click.BadParameter, match="is no IP:PORT"):
+        address_of(text)
 
 
 @pytest.mark.parametrize("host", ["::1", ""])

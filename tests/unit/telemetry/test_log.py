@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import select
@@ -22,10 +21,7 @@ from agent.telemetry.log import (
     MAX_FIELD_LENGTH,
     MAX_LINE_LENGTH,
     MAX_SUBJECTS,
-    JsonFormatter,
     Log,
-    Printable,
-    TextFormatter,
     write_stderr,
 )
 from agent.text import visible
@@ -63,10 +59,17 @@ class Desk:
         self.log.info("label changed", **{"key": key, "from": str(before), "to": str(after)})
 
 
-def record(**fields: object) -> logging.LogRecord:
-    """Make a record of 2026-05-04 10:00 UTC and a quarter of a second."""
-    made = {"levelname": "INFO", "msg": "label changed", "created": 1777888800.25, "msecs": 250.0}
-    return logging.makeLogRecord({**made, "fields": fields, "subject": ""})
+def written(form: str, **fields: str | int) -> str:
+    """Return the line of 2026-05-04 10:00 UTC and a quarter of a second."""
+    lines: list[str] = []
+
+    def write(data: bytes) -> bool:
+        lines.append(data.decode())
+        return True
+
+    Log(form, write=write, wall=lambda: 1777888800.25).info("label changed", **fields)
+    [line] = lines
+    return line
 
 
 # The formats.
@@ -74,10 +77,8 @@ def record(**fields: object) -> logging.LogRecord:
 
 def test_text() -> None:
     """Time, level, message, fields; a field of None is left out."""
-    one = record(key="P/speed.current", reason="mlx5_3 is DOWN")
-    assert Printable().filter(one)
-    assert TextFormatter().format(one) == (
-        '2026-05-04T10:00:00.250Z info label changed key=P/speed.current reason="mlx5_3 is DOWN"'
+    assert written("text", key="P/speed.current", reason="mlx5_3 is DOWN") == (
+        '2026-05-04T10:00:00.250Z info label changed key=P/speed.current reason="mlx5_3 is DOWN"\n'
     )
     desk = Desk()
     desk.log.warning("label refused", key="x", status=422, reason=None)
@@ -87,9 +88,7 @@ def test_text() -> None:
 
 def test_json() -> None:
     """The same as an object, with the fields beside time, level and msg."""
-    one = record(key="x", status=422, to="leaf-1")
-    assert Printable().filter(one)
-    found = json.loads(JsonFormatter().format(one))
+    found = json.loads(written("json", key="x", status=422, to="leaf-1"))
     head = {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed"}
     assert found == head | {"key": "x", "status": 422, "to": "leaf-1"}
     assert list(found)[:3] == list(head)
