@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.observer import Cycle
 from agent.errors import Unavailable
+from agent.findings.finding import NODE_CODES, Finding, PortRef, finding_document
 from agent.host import Host
 from agent.kube.annotation import (
     MAX_FINDINGS,
@@ -28,7 +29,6 @@ from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current, Line
 from agent.text import utc
 from agent.verify.expected import Expected, FarPort, from_labels, merged
-from agent.verify.finding import CODES, NO_END, Finding, finding_document
 from agent.verify.findings import Options, Result, verify
 from agent.verify.seen import seen_node
 from agent.verify.verdict import Changes, ReportedFindings
@@ -53,8 +53,10 @@ class Comparison:
     ) -> None:
         self._node, self._naming, self._delay = node, naming, delay
         self._bus = _Bus(host)
-        known = [one for one in remembered.findings if one.code in CODES] if remembered else None
-        self._findings = ReportedFindings(delay, None if known is None else [*map(_bare, known)])
+        known = None
+        if remembered:
+            known = [_bare(node, one) for one in remembered.findings if one.code in NODE_CODES]
+        self._findings = ReportedFindings(delay, known)
         self._halves: Halves | None = None  # those merged in `_expected`
         self._expected = Expected()
         self._result: Result | None = None  # the last one, of `_inputs`
@@ -172,12 +174,12 @@ class _Bus:
             self.paths = read_paths(self._host, observation.ports, self._readers)
 
 
-def _bare(one: RememberedFinding) -> Finding:
+def _bare(node: str, one: RememberedFinding) -> Finding:
     """Return a remembered finding without its facts."""
-    severity, meaning = CODES[one.code]
-    text = f"{one.interface}: {meaning}" if one.interface else meaning
-    interfaces = (one.interface,) if one.interface else ()
-    return Finding(one.code, severity, interfaces, f"{text}.", NO_END, NO_END, (), one.id)
+    row = NODE_CODES[one.code]
+    text = f"{one.interface}: {row.meaning}." if one.interface else f"{row.meaning}."
+    ports = (PortRef(node, one.interface),) if one.interface else ()
+    return Finding(one.code, row.severity, (node,), ports, text, id=one.id)
 
 
 def _lines(findings: Iterable[Finding]) -> tuple[Line, ...]:

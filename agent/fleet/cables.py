@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.finding import Move, PortRef
-from agent.infiniband.node_description import switch_name
-from agent.verify.cables import device_key
-from agent.verify.names import guid, label_value, mac, same_name, unpadded
+from agent.findings.finding import Move, PortRef
+from agent.findings.names import leaf_key, likeness, same_name, unpadded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agent.findings.finding import Ends
     from agent.verify.cables import Checked
-    from agent.verify.finding import Ends
     from agent.verify.findings import Result
 
 
@@ -37,23 +34,6 @@ def cables_of(results: Iterable[Result]) -> list[Cable]:
         for result in results
         for one in result.cables
     ]
-
-
-@lru_cache(8192)
-def leaf_key(name: str) -> str:
-    """Return a text that is one leaf's alone: an address in any notation, or a name in any case."""
-    plain = switch_name(name) or name
-    return guid(plain) or mac(plain) or label_value(plain).casefold()
-
-
-@lru_cache(8192)
-def likeness(name: str) -> str:
-    """Return a text that all names of one leaf share, and perhaps those of other leaves.
-
-    `L90.1.1` and `L90.1.2` have one, because what follows a dot may be a domain.
-    """
-    plain = switch_name(name) or name
-    return device_key(plain) or leaf_key(plain)
 
 
 class Leaves:

@@ -11,21 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.findings.names import device_key, unpadded
 from agent.fleet.cables import Leaves
-from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
 from agent.model import natural
 from agent.plans.model import IGNORE
 from agent.text import listed
-from agent.verify.cables import device_key, shapes
+from agent.verify.cables import shapes
 from agent.verify.expected import Expected, distinct, end_key, from_labels, row_of
 from agent.verify.interfaces import numbers
-from agent.verify.names import unpadded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
     from agent.plans.model import Cable, End, Plan
@@ -66,11 +65,10 @@ class Expectations:
         """`padding` if the plans have two switches that differ in leading zeros only."""
         return frozenset() if self._names.are_padded else frozenset({"padding"})
 
-    def placed(self, findings: Iterable[FleetFinding]) -> Iterator[FleetFinding]:
+    def placed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for one in findings:
-            leaf = leaf_of(one)
-            rack = self._rack(leaf) if leaf and not rack_of(one) else None
+            rack = self._rack(one.leaf) if one.leaf and not one.rack else None
             yield one._replace(facts=(*one.facts, ("far-rack", rack))) if rack else one
 
     def _rack(self, leaf: str) -> str | None:

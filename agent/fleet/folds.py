@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.findings.finding import NO_END, PortRef, finding, grouped
 from agent.fleet.cables import port_text
-from agent.fleet.finding import PortRef, finding
 from agent.fleet.unverified import folded
 from agent.fleet.verdict import many
 from agent.model import natural
 from agent.text import listed
 from agent.verify import words
 from agent.verify.expected import end_key
-from agent.verify.finding import NO_END, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.verify.expected import FarPort
-    from agent.verify.finding import Finding
 
     Found = tuple[str, Finding]  # node, its finding
-    Folded = tuple[list[FleetFinding], list[Found]]
+    Folded = tuple[list[Finding], list[Found]]
 
 MIN_NODES = 3  # whose plan lacks the same interface
 MIN_INTERFACES = 2  # of a node, all missing
@@ -43,7 +41,7 @@ def _duplicate(found: Sequence[Found]) -> Folded:
     return [_of_plan(same) for same in grouped(of_plan, _end).values()], of_nodes
 
 
-def _of_plan(same: Sequence[Found]) -> FleetFinding:
+def _of_plan(same: Sequence[Found]) -> Finding:
     ports, end = _ports(same), same[0][1].expected
     facts = dict(same[0][1].facts)
     users = [port_text(one) for one in ports]
@@ -70,7 +68,7 @@ def _unexpected(found: Sequence[Found]) -> Folded:
     return [_of_interface(name or "", same) for name, same in common.items()], rest
 
 
-def _of_interface(name: str, same: Sequence[Found]) -> FleetFinding:
+def _of_interface(name: str, same: Sequence[Found]) -> Finding:
     nodes = sorted((node for node, _ in same), key=natural)
     text = (
         f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({listed(nodes)}): add "
@@ -87,7 +85,7 @@ def _missing_interface(found: Sequence[Found]) -> Folded:
     return [_of_absent(node, same) for node, same in several.items()], rest
 
 
-def _of_absent(node: str, same: Sequence[Found]) -> FleetFinding:
+def _of_absent(node: str, same: Sequence[Found]) -> Finding:
     ports = _ports(same)
     names = listed([port.interface for port in ports])
     text = f"{node}: {names} of the plan are not on this node: look for their NICs on the PCI bus."

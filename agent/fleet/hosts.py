@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.verify.finding import grouped
-from agent.verify.names import hosts, label_value, same_name
+from agent.findings.finding import grouped
+from agent.findings.names import hosts, node_key, same_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,11 +28,11 @@ class Hosts:
         same: Callable[[str, str, Off], str | None] = same_name,
     ) -> None:
         self._off, self._same = off, same
-        self._by_name = grouped(nodes, _key)
+        self._by_name = grouped(nodes, node_key)
         self._by_short: dict[str, list[str]] = {}
         for node in nodes:
             for short in hosts(node):
-                self._by_short.setdefault(_key(short), []).append(node)
+                self._by_short.setdefault(node_key(short), []).append(node)
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
         self._found: dict[str, str] = {}
         for name in names:
@@ -44,10 +44,10 @@ class Hosts:
         return self._found.get(host)
 
     def _find(self, host: str) -> None:
-        key = _key(host)
+        key = node_key(host)
         candidates = {*self._by_name.get(key, ()), *self._by_short.get(key, ())}
         for short in hosts(host):
-            candidates.update(self._by_name.get(_key(short), ()))
+            candidates.update(self._by_name.get(node_key(short), ()))
         if host in candidates:
             self._found[host] = host
             return
@@ -73,8 +73,3 @@ class Hosts:
     def _are_one(self, names: Sequence[str]) -> bool:
         longest = max(names, key=len)
         return all(self._same(longest, other, self._off) for other in names)
-
-
-def _key(name: str) -> str:
-    """Return a text that names share which are equal without a domain."""
-    return label_value(name).casefold()

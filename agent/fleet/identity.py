@@ -13,17 +13,16 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import UNKNOWN, PortRef, finding, grouped
+from agent.findings.names import guid, mac
 from agent.fleet.cables import end_text, port_text
-from agent.fleet.finding import PortRef, finding
 from agent.model import natural
 from agent.text import listed, utc
-from agent.verify.finding import UNKNOWN, grouped
-from agent.verify.names import guid, mac
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.model import FarEnd, Fleet, FleetNode
 
 MAX_CACHED = 1 << 16  # identifiers
@@ -58,7 +57,7 @@ class _Reports(NamedTuple):
         return first if one < other else second
 
 
-def findings(fleet: Fleet, silent: Collection[str]) -> list[FleetFinding]:
+def findings(fleet: Fleet, silent: Collection[str]) -> list[Finding]:
     """Return the findings; what a silent node says is no proof against a switch."""
     reports = _Reports({node.name: node.time for node in fleet.nodes}, silent)
     clones = _clones(fleet.nodes)
@@ -104,7 +103,7 @@ def _clones(nodes: Iterable[FleetNode]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(names) for one, names in owners.items() if _address(one)))
 
 
-def _cloned(names: Sequence[str], reports: _Reports) -> FleetFinding:
+def _cloned(names: Sequence[str], reports: _Reports) -> Finding:
     """Return the finding of one machine, or one image, with several Nodes."""
     stale = [name for name in names if name in reports.silent]
     if stale and len(stale) < len(names):
@@ -119,7 +118,7 @@ def _cloned(names: Sequence[str], reports: _Reports) -> FleetFinding:
 # switches
 
 
-def _switches(claims: Sequence[_Claim]) -> Iterator[FleetFinding]:
+def _switches(claims: Sequence[_Claim]) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
     known = _of_doubt(claims)
     by_id = grouped(known, lambda one: _address(one.end.id) or "")
@@ -167,7 +166,7 @@ def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
     return sum(map(len, ports)) > len(set().union(*ports))
 
 
-def _two_names(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
+def _two_names(parts: Sequence[Sequence[_Claim]]) -> Finding:
     names = sorted({part[0].end.name or "" for part in parts}, key=natural)
     identity = parts[0][0].end.id or ""
     why = (
@@ -179,7 +178,7 @@ def _two_names(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
     return _identity(parts, text, ["names", _address(identity)], names[0])
 
 
-def _two_ids(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
+def _two_ids(parts: Sequence[Sequence[_Claim]]) -> Finding:
     ids = sorted({part[0].end.id or "" for part in parts})
     name = parts[0][0].end.name or ""
     ports = [port_text(part[0].port) for part in parts]
@@ -190,7 +189,7 @@ def _two_ids(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
     return _identity(parts, text, ["ids", name], name)
 
 
-def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> FleetFinding:
+def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> Finding:
     names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
     text = (
         f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
@@ -201,7 +200,7 @@ def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> FleetFinding:
 
 def _identity(
     parts: Sequence[Sequence[_Claim]], text: str, key: Sequence[object], device: str | None
-) -> FleetFinding:
+) -> Finding:
     ports = [one.port for part in parts for one in part]
     nodes = sorted({port.node for port in ports}, key=natural)
     end = (device, None)
@@ -213,7 +212,7 @@ def _identity(
 
 def _claimed(
     claims: Iterable[_Claim], twins: Mapping[str, set[int]], reports: _Reports
-) -> Iterator[FleetFinding]:
+) -> Iterator[Finding]:
     """Yield the switch ports that two interfaces see, if the switch numbers its ports."""
     known = (one for one in claims if one.end.port_id)
     for switch in grouped(known, lambda one: (one.end.switch, one.end.device.casefold())).values():
@@ -228,7 +227,7 @@ def _claimed(
                 yield _claim(same, reports)
 
 
-def _claim(same: Sequence[_Claim], reports: _Reports) -> FleetFinding:
+def _claim(same: Sequence[_Claim], reports: _Reports) -> Finding:
     """Return the finding of one switch port; the likelier stale claim is named."""
     ports = [one.port for one in same]
     first, second = ports

@@ -11,22 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.findings.finding import ID_LENGTH, fleet_order
 from agent.fleet import identity, leaf_causes, planned, silent, speeds
 from agent.fleet.expectation import MAX_NOTES, Expectations
-from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
 from agent.fleet.verdict import many
 from agent.labels.table import Naming
 from agent.text import listed
-from agent.verify.finding import ID_LENGTH
 from agent.verify.findings import DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet, FleetNode
     from agent.fleet.pattern.infer import Pattern
@@ -63,7 +62,7 @@ def judge(
     unread = sum(count for name, count in expected.items() if name in quiet)
     return Judged(
         fleet,
-        tuple(_distinct(sorted(expectations.placed(found), key=order))),
+        tuple(_distinct(sorted(expectations.placed(found), key=fleet_order))),
         tuple(inferred.groups),
         tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,
@@ -88,7 +87,7 @@ def _without_ignored(fleet: Fleet, options: Options) -> Fleet:
 
 def _halves(
     fleet: Fleet, expectations: Expectations
-) -> tuple[list[tuple[FleetNode, Expected]], list[FleetFinding]]:
+) -> tuple[list[tuple[FleetNode, Expected]], list[Finding]]:
     """Return the Nodes of which something is expected, and those that contradict themselves."""
     halves, refused = [], []
     for node in fleet.nodes:
@@ -101,7 +100,7 @@ def _halves(
     return halves, refused
 
 
-def _of_pattern(inferred: Pattern, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
+def _of_pattern(inferred: Pattern, fleet: Fleet, quiet: Collection[str]) -> Iterator[Finding]:
     """Yield what does not follow the pattern, without the ports of silent nodes."""
     found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
     known = {port for one in found if one.code == "leaf-down" for port in one.ports}
@@ -116,8 +115,8 @@ def _of_pattern(inferred: Pattern, fleet: Fleet, quiet: Collection[str]) -> Iter
 
 
 def _of_fleet(
-    fleet: Fleet, groups: Iterable[Group], quiet: Collection[str], found: Iterable[FleetFinding]
-) -> Iterator[FleetFinding]:
+    fleet: Fleet, groups: Iterable[Group], quiet: Collection[str], found: Iterable[Finding]
+) -> Iterator[Finding]:
     """Yield what needs no plan: speeds, identities, and Nodes that could not be read."""
     found = list(found)
     fresh = [node for node in fleet.nodes if node.name not in quiet]
@@ -130,7 +129,7 @@ def _of_fleet(
     yield from silent.unreadable(fleet.nodes)
 
 
-def _distinct(found: Iterable[FleetFinding]) -> Iterator[FleetFinding]:
+def _distinct(found: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings; one with the ID of another before it has one of its own.
 
     Names that differ only in case have one ID.

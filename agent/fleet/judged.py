@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.model import Fleet
 
 
@@ -22,7 +22,7 @@ class Judged(NamedTuple):
     """The result of `fleet verify`."""
 
     fleet: Fleet
-    findings: tuple[FleetFinding, ...]  # in the order in which they are listed
+    findings: tuple[Finding, ...]  # in the order in which they are listed
     groups: tuple[Group, ...]  # every node is in exactly one
     notes: tuple[
         str, ...

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import PortRef, finding, grouped
+from agent.findings.names import leaf_key
 from agent.fleet.cables import Leaves as Names
-from agent.fleet.cables import leaf_key
-from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
 from agent.text import listed
 from agent.verify import cables, words
-from agent.verify.finding import facts_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from agent.findings.finding import Finding
     from agent.fleet.cables import Cable
-    from agent.fleet.finding import FleetFinding
     from agent.fleet.model import FarEnd, FleetNode
     from agent.verify.expected import Row
 
-    Explained = tuple[FleetFinding, list[PortRef]]  # and the ports that it explains
+    Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
     Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
@@ -52,7 +51,7 @@ class _Leaf(NamedTuple):
 class Renamed(NamedTuple):
     """Leaves with other names than in the plan."""
 
-    findings: tuple[FleetFinding, ...]
+    findings: tuple[Finding, ...]
     names: Mapping[str, str]  # key of the name that is seen, to that of the plan
     ports: Mapping[PortRef, str]  # those at their planned port, to the leaf's name in the plan
 
@@ -107,7 +106,7 @@ def _is_renamed(one: Cable) -> bool:
     return checked.device.equal is False and bool(checked.row.ports and checked.far_port.equal)
 
 
-def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
+def _renamed(leaf: _Leaf, name: str) -> Finding:
     known = [one for one in leaf.cables if one.checked.far_end]
     seen = [one.port for one in leaf.at(name)]
     share = "all" if len(seen) == len(known) else f"{len(seen):,} of"
@@ -120,7 +119,7 @@ def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
         seen,
         text,
         key=[leaf.name],
-        facts=facts_of(leaf.row),
+        facts=leaf.row.facts,
         expected=(leaf.name, None),
         actual=(name, None),
     )
@@ -131,7 +130,7 @@ def down(leaves: Leaves) -> Iterator[Explained]:
     for leaf in leaves.values():
         lost = [one.port for one in leaf.cables if one.checked.status == cables.MISSING]
         if _is_down(lost, len(leaf.cables)):
-            known = facts_of(leaf.row)
+            known = leaf.row.facts
             yield _down(leaf.name, words.far(leaf.row), lost, len(leaf.cables), known), lost
 
 
@@ -142,7 +141,7 @@ def _is_down(lost: Sequence[PortRef], count: int) -> bool:
 
 def _down(
     name: str, shown: str, lost: Sequence[PortRef], count: int, facts: Mapping[str, object]
-) -> FleetFinding:
+) -> Finding:
     nodes = sorted({port.node for port in lost}, key=natural)
     share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
     text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."

@@ -10,28 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
+from agent.findings.finding import Finding, PortRef, finding, grouped
 from agent.fleet import leaf_causes, rings
 from agent.fleet.cables import Cable, cables_of
-from agent.fleet.finding import FleetFinding, PortRef, finding
 from agent.fleet.folds import FOLDS
 from agent.fleet.seen import seen_node, with_names
 from agent.verify import cables, rates
-from agent.verify.finding import grouped
 from agent.verify.findings import verify
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from agent.findings.finding import Finding
     from agent.fleet.expectation import Expectations
     from agent.fleet.folds import Found
     from agent.fleet.leaf_causes import Leaves
     from agent.fleet.model import FleetNode
     from agent.verify.expected import Expected
-    from agent.verify.finding import Finding
     from agent.verify.findings import Options, Result
 
     Off = frozenset[str]
-    Explained = tuple[FleetFinding, list[PortRef]]
+    Explained = tuple[Finding, list[PortRef]]
 
 OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
 
@@ -39,7 +38,7 @@ OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
 class Compared(NamedTuple):
     """The result of comparing nodes with what is expected of them."""
 
-    findings: tuple[FleetFinding, ...]
+    findings: tuple[Finding, ...]
     planned: int  # cables
     as_planned: int
     assumptions: tuple[str, ...]  # one line each
@@ -64,7 +63,7 @@ def _compared(
     nodes: Iterable[tuple[FleetNode, Expected]], options: Options
 ) -> tuple[Compared, Leaves]:
     results: list[Result] = []
-    refused: list[FleetFinding] = []
+    refused: list[Finding] = []
     planned = as_planned = 0
     for node, expected in nodes:
         try:
@@ -93,7 +92,7 @@ def _is_right(expected: Expected, result: Result) -> int:
     return cables_in(expected) and int(not any(one.code != "speed" for one in result.findings))
 
 
-def contradiction(node: str, error: Malformed) -> FleetFinding:
+def contradiction(node: str, error: Malformed) -> Finding:
     """Return the finding of a node whose rows or labels contradict each other."""
     text = f"Correct what is expected of {node}: {error}."
     return finding("unverifiable", [], text, nodes=[node], key=[node, "contradiction"])
@@ -106,7 +105,7 @@ def _result(node: FleetNode, expected: Expected, options: Options) -> Result:
 
 def _findings(
     results: Sequence[Result], found: Sequence[Cable], leaves: Leaves, off: Off
-) -> Iterator[FleetFinding]:
+) -> Iterator[Finding]:
     """Yield the causes of several ports, then what they do not explain."""
     in_rings = {
         PortRef(result.node, name)
@@ -150,9 +149,9 @@ def _rings(
 
 def _of_nodes(
     found: Iterable[Found], wrong: Mapping[PortRef, Cable], explained: Collection[PortRef]
-) -> Iterator[FleetFinding]:
+) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
-    kept = [one for one in found if not _is_explained(*one, explained)]
+    kept = [one for one in found if not _is_explained(one[1], explained)]
     kinds = grouped(kept, lambda one: one[1].code)
     speeds = kinds.pop("speed", [])
     told: set[PortRef] = {*explained}
@@ -167,26 +166,15 @@ def _of_nodes(
             yield speed
 
 
-def _is_explained(node: str, one: Finding, explained: Collection[PortRef]) -> bool:
+def _is_explained(one: Finding, explained: Collection[PortRef]) -> bool:
     if dict(one.facts).get("reason") == rates.NO_KIND:
         return True  # a fleet compares with the other nodes (agent/fleet/speeds.py)
-    if one.code in {"speed", "slow", "unexpected"} or not one.interfaces:
+    if one.code in {"speed", "slow", "unexpected"} or not one.ports:
         return False
-    return all(PortRef(node, name) in explained for name in one.interfaces)
+    return all(port in explained for port in one.ports)
 
 
-def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, Cable]) -> FleetFinding:
+def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, Cable]) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
-    ports = tuple(PortRef(node, name) for name in one.interfaces)
-    return FleetFinding(
-        one.code,
-        one.severity,
-        (node,),
-        ports,
-        f"{node}: {one.text}",
-        tuple(wrong[port].move for port in ports if port in wrong),
-        expected=one.expected,
-        actual=one.actual,
-        facts=one.facts,
-        id=one.id,
-    )
+    moves = tuple(wrong[port].move for port in one.ports if port in wrong)
+    return one._replace(text=f"{node}: {one.text}", moves=moves)

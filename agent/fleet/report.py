@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent.fleet.document import json_text
-from agent.fleet.finding_order import leaf_of, place_of, rack_of
+import agent
+from agent.findings.finding import (
+    ERROR,
+    INFO,
+    NO_END,
+    UNKNOWN,
+    WARNING,
+    fleet_document,
+    place_of,
+)
 from agent.fleet.suites import junit_text
 from agent.fleet.verdict import EXIT, many, outcome, verdict
 from agent.output.layout import MAX_TEXT, joined, opening, section
 from agent.plans.own import rows_text
-from agent.text import listed, visible
-from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING
+from agent.text import listed, utc, visible
 from agent.verify.report import COLUMNS as NODE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Ends, Finding
     from agent.fleet.judged import Group, Judged
-    from agent.verify.finding import Ends
 
     Cells = list[str | None]
+    Json = dict[str, Any]
 
 __all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
 
+SCHEMA = 1
 MAX_GROUPS = 20  # lines
 MAX_RENAMED = 3  # leaves, each with a line of its own
 NO_LEAF = "Nodes"  # title of the findings that are at no leaf
@@ -59,7 +68,7 @@ def _work(judged: Judged) -> Iterator[list[str]]:
         yield section(_title(same[0]), map(_line, same))
 
 
-def _names(renamed: Sequence[FleetFinding], judged: Judged) -> str:
+def _names(renamed: Sequence[Finding], judged: Judged) -> str:
     """Return the line of leaves with other names; JSON and CSV have them one by one."""
     ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
     are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
@@ -68,8 +77,8 @@ def _names(renamed: Sequence[FleetFinding], judged: Judged) -> str:
     return f"renamed: {count} leaves have other names than in the plan, correct them: {names}."
 
 
-def _title(finding: FleetFinding) -> str:
-    leaf, rack = leaf_of(finding), rack_of(finding)
+def _title(finding: Finding) -> str:
+    leaf, rack = finding.leaf, finding.rack
     if not leaf:
         return NO_LEAF
     return f"{leaf} (rack {rack})" if rack else leaf
@@ -81,11 +90,11 @@ def _lines(judged: Judged, severity: str, *, silent: bool) -> Iterator[str]:
             yield one.text if silent else _line(one)
 
 
-def _line(one: FleetFinding) -> str:
+def _line(one: Finding) -> str:
     return f"{one.code}: {one.text}{_reason(one)}"
 
 
-def _reason(one: FleetFinding) -> str:
+def _reason(one: Finding) -> str:
     """Return what speaks for a finding by the pattern."""
     if one.confidence is None:
         return ""
@@ -115,13 +124,48 @@ def _others(judged: Judged) -> list[str]:
     return [f"{many(count, 'other Node')} without labels of the agent, left out"] if count else []
 
 
+def document(judged: Judged) -> Json:
+    """Return the JSON document, schema 1 (docs/fleet.schema.json); data is never in keys."""
+    fleet = judged.fleet
+    return {
+        "schema": SCHEMA,
+        "agent": agent.__version__,
+        "source": fleet.source,
+        "time": utc(fleet.now),
+        "verdict": verdict(judged),
+        "outcome": outcome(judged),
+        "by": "pattern" if judged.by_pattern else "plan",
+        "nodes": len(fleet.nodes),
+        "other_nodes": fleet.others,
+        "planned": judged.planned,
+        "as_planned": judged.as_planned,
+        "problems": list(fleet.problems),
+        "notes": list(judged.notes),
+        "findings": [fleet_document(one) for one in judged.findings],
+        "groups": [
+            {
+                "name": group.name,
+                "nodes": list(group.nodes),
+                "leaves": list(group.leaves),
+                "pattern": group.pattern,
+            }
+            for group in judged.groups
+        ],
+    }
+
+
+def json_text(judged: Judged) -> str:
+    """Return the JSON document as text."""
+    return json.dumps(document(judged), indent=2) + "\n"
+
+
 def csv_text(judged: Judged) -> str:
     """Return a row for each port of a finding, or else for each of its nodes."""
     rows = (row for one in judged.findings for row in _rows(one))
     return rows_text([COLUMNS, *rows])
 
 
-def _rows(one: FleetFinding) -> Iterator[Cells]:
+def _rows(one: Finding) -> Iterator[Cells]:
     """Yield the rows of a finding; only the first has its ends where a port has no move."""
     moves = {move.port: (move.wanted, move.actual) for move in one.moves}
     subjects: Iterable[tuple[str, str | None]] = one.ports or [(name, None) for name in one.nodes]
@@ -132,9 +176,7 @@ def _rows(one: FleetFinding) -> Iterator[Cells]:
         ends = (NO_END, NO_END)
 
 
-def _cells(
-    one: FleetFinding, subject: tuple[str, str | None], expected: Ends, actual: Ends
-) -> Cells:
+def _cells(one: Finding, subject: tuple[str, str | None], expected: Ends, actual: Ends) -> Cells:
     facts = dict(one.facts)
     racks = " to ".join(filter(None, map(facts.get, ("rack", "far-rack"))))
     cells = [*subject, *expected, *actual, one.code, one.text, racks, one.id]

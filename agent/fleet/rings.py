@@ -9,19 +9,19 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import end_text, likeness, port_text
-from agent.fleet.finding import finding
+from agent.findings.finding import finding
+from agent.findings.names import likeness
+from agent.fleet.cables import end_text, port_text
 from agent.model import natural
 from agent.text import listed
 from agent.verify import words
 from agent.verify.cables import leads_to, ring_from
-from agent.verify.finding import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from agent.findings.finding import Finding, PortRef
     from agent.fleet.cables import Cable
-    from agent.fleet.finding import FleetFinding, PortRef
 
     Off = frozenset[str]
     Key = tuple[str, str]
@@ -89,7 +89,7 @@ def _number(text: str) -> str:
     return found[1].lstrip("0") if found else text.casefold()
 
 
-def swapped(ring: Sequence[Cable]) -> FleetFinding:
+def swapped(ring: Sequence[Cable]) -> Finding:
     """Return the finding of a ring, from its first port on in the order of the ring."""
     start = ring.index(min(ring, key=lambda one: tuple(map(natural, one.port))))
     ring = [*ring[start:], *ring[:start]]
@@ -102,7 +102,7 @@ def swapped(ring: Sequence[Cable]) -> FleetFinding:
         moves=tuple(one.move for one in ring),
         expected=first.expected,
         actual=first.actual,
-        facts=facts_of(first.row),
+        facts=first.row.facts,
     )
 
 

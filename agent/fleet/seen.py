@@ -10,11 +10,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import leaf_key
-from agent.fleet.finding import PortRef
+from agent.findings.finding import PortRef
+from agent.findings.names import SeenDevice, guid, leaf_key, mac
+from agent.findings.port_names import SeenPort
 from agent.fleet.model import INFINIBAND
-from agent.verify.names import SeenDevice, guid, mac
-from agent.verify.port_names import SeenPort
 from agent.verify.seen import DOWN, FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import finding
+from agent.findings.finding import INFO, UNKNOWN, finding, grouped
 from agent.fleet.verdict import many
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW
 from agent.text import listed, utc
-from agent.verify.finding import INFO, UNKNOWN, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.model import Fleet, FleetNode
 
 OLD, OTHER_BOOT, FUTURE, NO_ANNOTATION = "old", "other-boot", "future", "no-annotation"
@@ -49,7 +48,7 @@ def causes(fleet: Fleet) -> dict[str, str]:
 
 def findings(
     fleet: Fleet, silent: dict[str, str], expected: Collection[str] | None
-) -> Iterator[FleetFinding]:
+) -> Iterator[Finding]:
     """Yield one finding for each cause.
 
     It is a remark for the Nodes of which nothing is expected; None: all are compared.
@@ -63,7 +62,7 @@ def findings(
                 yield _finding(why, same, severity)
 
 
-def _finding(why: str, nodes: list[FleetNode], severity: str) -> FleetFinding:
+def _finding(why: str, nodes: list[FleetNode], severity: str) -> Finding:
     names = [node.name for node in nodes]
     times = [node.time for node in nodes if node.time is not None]
     oldest = utc(min(times)) if times else None
@@ -74,7 +73,7 @@ def _finding(why: str, nodes: list[FleetNode], severity: str) -> FleetFinding:
     return finding("silent", [], text, nodes=names, severity=severity, key=key, facts=facts)
 
 
-def unreadable(nodes: Iterable[FleetNode]) -> Iterator[FleetFinding]:
+def unreadable(nodes: Iterable[FleetNode]) -> Iterator[Finding]:
     """Yield one finding for all Nodes of which something could not be read."""
     found = [node for node in nodes if node.problems]
     if found:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import PortRef, finding, grouped
 from agent.fleet.cables import end_text
-from agent.fleet.finding import PortRef, finding
 from agent.labels import encode
 from agent.text import listed
-from agent.verify.finding import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Group
     from agent.fleet.model import FleetNode, FleetPort
 
@@ -44,7 +43,7 @@ class _Slow(NamedTuple):
 
 def slow(
     nodes: Iterable[FleetNode], groups: Iterable[Group], explained: Collection[PortRef]
-) -> Iterator[FleetFinding]:
+) -> Iterator[Finding]:
     """Yield a finding for each node with such ports; `explained` ones are left out."""
     by_name = {node.name: node for node in nodes}
     for group in groups:
@@ -70,7 +69,7 @@ def _rated(node: FleetNode) -> Iterator[_Rated]:
             yield _Rated(PortRef(node.name, port.interface), port, port.gbps)
 
 
-def _finding(node: str, found: Sequence[_Slow]) -> FleetFinding:
+def _finding(node: str, found: Sequence[_Slow]) -> Finding:
     first = found[0]
     shown = [_text(one) for one in found]
     verb = "Activate" if not first.rated.gbps else "Reseat or replace the cable of"

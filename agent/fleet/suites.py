@@ -15,10 +15,10 @@ from agent.verify.report import ELEMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Judged
 
-    ByNode = Mapping[str, Sequence[FleetFinding]]
+    ByNode = Mapping[str, Sequence[Finding]]
 
 MAX_NODES = 2000  # of suites for nodes
 SUITE = "bwagent fleet verify"
@@ -28,7 +28,7 @@ PASSED = "cables"
 
 def junit_text(judged: Judged) -> str:
     """Return the suites of nodes or groups, and one of the findings without a node."""
-    by_node: dict[str, list[FleetFinding]] = {}
+    by_node: dict[str, list[Finding]] = {}
     for one in judged.findings:
         for name in one.nodes or [FLEET]:
             by_node.setdefault(name, []).append(one)
@@ -61,7 +61,7 @@ def _in_group(name: str, by_node: ByNode) -> Iterator[Case]:
     return (case._replace(name=f"{name} {case.name}") for case in _of_node(name, by_node))
 
 
-def _failed(one: FleetFinding) -> Case:
+def _failed(one: Finding) -> Case:
     first = one.nodes[0] if one.nodes else None
     names = " ".join(port.interface for port in one.ports if port.node == first)
     more = f" and {many(len(one.nodes) - 1, 'other node')}" if len(one.nodes) > 1 else ""
@@ -69,5 +69,5 @@ def _failed(one: FleetFinding) -> Case:
     return Case(name, ELEMENTS[one.severity], one.text)
 
 
-def _part(one: FleetFinding) -> Case:
+def _part(one: Finding) -> Case:
     return Case(f"{one.code} {one.id}", SKIPPED, f"Part of {one.code} {one.id} at {one.nodes[0]}.")

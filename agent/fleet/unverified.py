@@ -5,18 +5,16 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import PortRef, finding
+from agent.findings.finding import NOT_VERIFIED, PortRef, finding, grouped
 from agent.fleet.verdict import many
 from agent.model import natural
 from agent.reasons import NeighborReason
 from agent.text import listed
-from agent.verify.finding import NOT_VERIFIED, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
-    from agent.verify.finding import Finding
+    from agent.findings.finding import Finding
 
     Found = tuple[str, Finding]
 
@@ -24,7 +22,7 @@ MAX_REASONS = 20  # more that are of one node each are one finding
 OTHERS = "reasons of one node each"
 
 
-def folded(found: Iterable[Found]) -> Iterator[FleetFinding]:
+def folded(found: Iterable[Found]) -> Iterator[Finding]:
     """Yield a finding for each reason and severity."""
     by_reason = grouped(found, lambda one: (one[1].severity, _reason(one[1])))
     single = {key: same for key, same in by_reason.items() if len({node for node, _ in same}) == 1}
@@ -42,23 +40,24 @@ def _reason(one: Finding) -> str:
     return facts.get("reason") or facts.get(NOT_VERIFIED) or one.text
 
 
-def _folded(severity: str, reason: str, same: Sequence[Found]) -> FleetFinding:
+def _folded(severity: str, reason: str, same: Sequence[Found]) -> Finding:
     ports, nodes = _subjects(same)
     word = NeighborReason.of(reason)
     text = f"{_what(ports, nodes)} not verified: {word.text if word else reason}."
     if len(nodes) == 1:
         text = f"{nodes[0]}: {same[0][1].text}"
-    facts = {"reason": reason}
+    facts, key = {"reason": reason}, [severity, reason]
     return finding(
-        "unverifiable", ports, text, nodes=nodes, severity=severity, key=[reason], facts=facts
+        "unverifiable", ports, text, nodes=nodes, severity=severity, key=key, facts=facts
     )
 
 
-def _others(severity: str, same: Sequence[Found]) -> FleetFinding:
+def _others(severity: str, same: Sequence[Found]) -> Finding:
     ports, nodes = _subjects(same)
     node, one = same[0]
     text = f"{_what(ports, nodes)} not verified, for {OTHERS}; for example {node}: {one.text}"
-    return finding("unverifiable", ports, text, nodes=nodes, severity=severity, key=[OTHERS])
+    key = [severity, OTHERS]
+    return finding("unverifiable", ports, text, nodes=nodes, severity=severity, key=key)
 
 
 def _subjects(same: Iterable[Found]) -> tuple[list[PortRef], list[str]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import ALL_CODES
-from agent.verify.finding import ERROR, UNKNOWN, WARNING
+from agent.findings.finding import CODES, ERROR, UNKNOWN, WARNING
 from agent.verify.report import DIFFERENCES, EXIT, OK, UNVERIFIED
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def many(count: int, noun: str) -> str:
 
 def _found(judged: Judged) -> str:
     counts = Counter(one.code for one in judged.findings if one.severity in {ERROR, WARNING})
-    listed = ", ".join(f"{counts[code]:,} {code}" for code in ALL_CODES if code in counts)
+    listed = ", ".join(f"{counts[code]:,} {code}" for code in CODES if code in counts)
     return f"{many(counts.total(), 'finding')}: {listed}" if counts else "no findings"
 
 

@@ -6,32 +6,29 @@ not suffice: a difference of names, of numbering, or in the plan itself is no wr
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from agent.plans.model import IGNORE, LINK_STATE_ONLY
-from agent.reasons import NeighborReason
-from agent.verify.finding import NO_END
-from agent.verify.interfaces import shape
-from agent.verify.names import (
+from agent.findings.finding import NO_END
+from agent.findings.names import (
     EXACT,
     INCOMPARABLE,
     SAME,
     Match,
     compare_device,
-    guid,
+    device_key,
     label_value,
-    mac,
     same_name,
-    unpadded,
 )
-from agent.verify.port_names import compare_port
+from agent.findings.port_names import compare_port
+from agent.plans.model import IGNORE, LINK_STATE_ONLY
+from agent.reasons import NeighborReason
+from agent.verify.interfaces import shape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from agent.findings.finding import Ends
     from agent.verify.expected import Row
-    from agent.verify.finding import Ends
     from agent.verify.seen import FarEnd, Port
 
     Off = frozenset[str]
@@ -42,7 +39,6 @@ MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
 # The reasons that prove that nobody is at the far end.
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 OTHER_NAMES = "the plan and the fabric name switches differently"
-COMPOSED = "MF0;"  # of the NodeDescription of a managed switch
 CAGES = "the plan may number the cages of the switch, not its ports (give 3/1 or 5 for cage 3)"
 NUMBERING = "numbering unknown, give --hca-map"
 
@@ -233,14 +229,6 @@ class _Index:
         names = (far_end.device, *far_end.seen_device.names)
         keys = {None, *map(device_key, names)}
         return [one for key in keys for one in self._by_key.get(key, ())]
-
-
-@lru_cache(8192)
-def device_key(device: str) -> str | None:
-    """Return a text that is the same for all names that may be equal; None for an address."""
-    if guid(device) or mac(device) or device.startswith(COMPOSED):
-        return None
-    return unpadded(label_value(device).casefold().partition(".")[0])
 
 
 def _without_ambiguous(results: list[Checked], off: Off) -> list[Checked]:

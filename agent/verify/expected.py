@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
+from agent.findings.names import SeenDevice, compare_device, guid, mac, same_name
+from agent.findings.port_names import SeenPort, compare_port
 from agent.labels import encode
 from agent.model import natural
 from agent.plans.model import IGNORE, NO_FIELDS, Place
-from agent.verify.names import SeenDevice, compare_device, guid, mac, same_name
-from agent.verify.port_names import SeenPort, compare_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +54,19 @@ class Row(NamedTuple):
     def ports(self) -> tuple[str, ...]:
         """All names of the port."""
         return tuple(filter(None, (self.port_id, self.port_name)))
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Where it stands, the places of its ends, and its other columns, for a finding."""
+        near, far = self.near, self.far
+        return {
+            **self.fields,
+            "plan": self.place,
+            "rack": near.rack if near else None,
+            "unit": near.unit if near else None,
+            "far-rack": far.rack if far else None,
+            "far-unit": far.unit if far else None,
+        }
 
     def at(self, interface: str) -> Row:
         """Return the row with its interface."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import Draft, Finding, order
+from agent.findings.names import unpadded
 from agent.model import natural
 from agent.plans.model import IGNORE
 from agent.verify import cables, interfaces, joined, of_cables, pcie, rates, unmatched
 from agent.verify.expected import one_each
-from agent.verify.finding import Draft, Finding, order
-from agent.verify.names import unpadded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

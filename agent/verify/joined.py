@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import NOT_VERIFIED
 from agent.ids import HASH
 from agent.labels import encode
 from agent.model import natural
-from agent.verify.finding import NOT_VERIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from agent.findings.finding import Draft, Finding
     from agent.verify.expected import Expected
-    from agent.verify.finding import Draft, Finding
     from agent.verify.seen import SeenNode
 
 LEAVES, PORTS = "leaves.expected", "ports.expected"

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.findings.finding import NO_END, grouped
 from agent.model import natural
 from agent.reasons import NeighborReason
 from agent.text import listed
 from agent.verify import cables, words
 from agent.verify.expected import end_key
-from agent.verify.finding import NO_END, facts_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from agent.findings.finding import Draft, Ends, Finding
     from agent.verify.cables import Checked
     from agent.verify.expected import Expected, Row
-    from agent.verify.finding import Draft, Ends, Finding
 
     Off = frozenset[str]
 
@@ -72,7 +72,7 @@ def _of_cable(
         "matched-by-port": one.far_port.by,
         **(facts or {}),
     }
-    known = facts_of(one.row) | {name: value for name, value in seen.items() if value}
+    known = one.row.facts | {name: value for name, value in seen.items() if value}
     ends = one.expected, one.actual
     return draft(code, [one.port.interface], text, ends=ends, facts=known)
 
@@ -89,7 +89,7 @@ def _swapped(ring: Sequence[Checked], draft: Draft) -> Finding:
 
 def _ring_facts(ring: Sequence[Checked]) -> dict[str, object]:
     """Return the facts of the first row, the racks of all far ends, and each cable's two ends."""
-    facts = facts_of(ring[0].row)
+    facts = ring[0].row.facts
     racks = dict.fromkeys(one.row.far.rack for one in ring if one.row.far)
     facts["far-rack"] = ", ".join(filter(None, racks)) or None
     for one in ring:
@@ -139,7 +139,8 @@ def _in_plan(users: Sequence[str], rows: Sequence[Row], draft: Draft) -> Finding
     places = ", ".join(str(row.place) for row in rows)
     names = [row.interface or row.text for row in rows]
     facts = {"plan": places, "users": ", ".join(users)}
-    return draft("duplicate", names, text, ends=((device, port), (None, None)), facts=facts)
+    end = (device, port)
+    return draft("duplicate", names, text, ends=(end, NO_END), facts=facts, key=["plan", *end])
 
 
 def _seen_twice(checked: Iterable[Checked], draft: Draft) -> Iterator[Finding]:
@@ -158,7 +159,7 @@ def _seen_by_all(group: Sequence[Checked], draft: Draft) -> Finding:
     device, port = _port_seen(group[0])
     names = [one.port.interface for one in group]
     text = words.duplicate_seen(device, port, names, group[0].port.link_layer)
-    return draft("duplicate", names, text, ends=(NO_END, (device, port)))
+    return draft("duplicate", names, text, ends=(NO_END, (device, port)), key=["seen", *names])
 
 
 def _unverifiable(checked: Iterable[Checked], draft: Draft) -> Iterator[Finding]:

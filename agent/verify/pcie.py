@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import INFO, grouped
 from agent.text import listed
-from agent.verify.finding import INFO, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from agent.findings.finding import Draft, Finding
     from agent.sources.pci import PcieFunction, PciePath
-    from agent.verify.finding import Draft, Finding
     from agent.verify.seen import Port
 
 VIRTUAL = frozenset({0x1B36, 0x1AF4})  # vendors of virtual bridges: Red Hat (QEMU), virtio

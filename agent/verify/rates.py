@@ -10,17 +10,17 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import INFO, NOT_VERIFIED, grouped
 from agent.labels import encode
 from agent.plans.rates import rate
 from agent.text import listed
 from agent.verify import words
-from agent.verify.finding import INFO, NOT_VERIFIED, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from agent.findings.finding import Draft, Finding
     from agent.verify.cables import Checked
-    from agent.verify.finding import Draft, Finding
     from agent.verify.seen import Port
 
     ByInterface = Mapping[str, Checked]

@@ -7,12 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.output import junit
-from agent.output.layout import MAX_TEXT, WIDTH, columns, joined, opening, section
-from agent.plans.own import rows_text
-from agent.text import visible
-from agent.verify import cables
-from agent.verify.finding import (
+from agent.findings.finding import (
     CODES,
     ERROR,
     INFO,
@@ -21,12 +16,17 @@ from agent.verify.finding import (
     end_document,
     finding_document,
 )
+from agent.output import junit
+from agent.output.layout import MAX_TEXT, WIDTH, columns, joined, opening, section
+from agent.plans.own import rows_text
+from agent.text import visible
+from agent.verify import cables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from agent.findings.finding import Finding
     from agent.verify.cables import Checked
-    from agent.verify.finding import Finding
     from agent.verify.findings import Result
 
     Json = dict[str, Any]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.names import SeenDevice
+from agent.findings.port_names import SeenPort, twin_port
 from agent.labels.values import failed_devices, links
 from agent.model import IbNeighbor, LldpNeighbor, Seen
-from agent.verify.names import SeenDevice
-from agent.verify.port_names import SeenPort, twin_port
 
 if TYPE_CHECKING:
     from agent.model import Link, Neighbor, Observation, PortRole

@@ -12,10 +12,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
+from agent.findings.names import same_name
 from agent.folder import new_folder
 from agent.model import natural
 from agent.plans.own import COLUMNS, FORMULA, KNOWN, column, rows_text
-from agent.verify.names import same_name
 from agent.verify.one_node import MAX_SIZE
 
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.findings.finding import INFO, NO_END, grouped
 from agent.ids import pci_address
 from agent.text import listed
 from agent.verify import interfaces, words
-from agent.verify.finding import INFO, NO_END, facts_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from agent.findings.finding import Draft, Finding
     from agent.verify.expected import Row
-    from agent.verify.finding import Draft, Finding
     from agent.verify.interfaces import Lookup, Resolved
     from agent.verify.seen import FarEnd, Port
 
@@ -55,9 +55,10 @@ def missing(
 def _missing(row: Row, pci: str | None, lookup: Lookup, draft: Draft) -> Finding:
     on_bus = pci in lookup.on_bus if pci and lookup.on_bus else None
     text = words.missing_interface(row, pci, on_bus=on_bus)
-    facts = {**facts_of(row), "pci": pci, "on-bus": on_bus}
-    ends = (row.device, row.port), (None, None)
-    return draft("missing-interface", [row.text], text, ends=ends, facts=facts)
+    facts = {**row.facts, "pci": pci, "on-bus": on_bus}
+    end = (row.device, row.port)
+    key = [row.text, *end]  # rows of a name that is none may be of several cables
+    return draft("missing-interface", [row.text], text, ends=(end, NO_END), facts=facts, key=key)
 
 
 def unverifiable(without: Without, draft: Draft, *, has_all: bool) -> Iterator[Finding]:

@@ -20,16 +20,16 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import ERROR, INFO, NOT_VERIFIED, UNKNOWN, order
 from agent.reasons import Verdict
 from agent.verify import cables
-from agent.verify.finding import ERROR, INFO, NOT_VERIFIED, UNKNOWN, order
 from agent.verify.interfaces import NUMBERING, UNREAD
 from agent.verify.interfaces import UNKNOWN as NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.verify.finding import Finding
+    from agent.findings.finding import Finding
     from agent.verify.findings import Result
 
 MAX_FINDINGS = 256  # of one comparison, the most severe first

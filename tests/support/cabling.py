@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.findings.names import SeenDevice
+from agent.findings.port_names import SeenPort
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import Expected, from_plans
-from agent.verify.names import SeenDevice
-from agent.verify.port_names import SeenPort
 from agent.verify.seen import FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from agent.fleet.model import Fleet as Model
 from tests.support import fleets
 
 if TYPE_CHECKING:
-    from agent.fleet.finding import FleetFinding
-    from agent.verify.finding import Ends
+    from agent.findings.finding import Ends, Finding
     from tests.support.fleets import End, Fleet
 
 
@@ -70,7 +69,7 @@ class Score(NamedTuple):
         return self.found / self.faults if self.faults else 1.0
 
 
-def score(fleet: Fleet, findings: tuple[FleetFinding, ...]) -> Score:
+def score(fleet: Fleet, findings: tuple[Finding, ...]) -> Score:
     """Judge findings by the injected faults, and by nothing else.
 
     A finding is right if it names ports, and all of them are ports of one injected fault.

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from agent.fleet.finding import Move, PortRef, finding
+from agent.findings.finding import Move, PortRef, finding
 from agent.fleet.judged import Group, Judged
 from agent.fleet.model import INFINIBAND, FarEnd, Fleet, FleetNode, FleetPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
 
     Change = Callable[[FleetPort], FleetPort]
 
@@ -87,7 +87,7 @@ def changed(judged: Judged, ports: Iterable[PortRef], change: Change) -> Judged:
     return judged._replace(fleet=replace(judged.fleet, nodes=nodes))
 
 
-def found(judged: Judged, one: FleetFinding, cables: int = 0) -> Judged:
+def found(judged: Judged, one: Finding, cables: int = 0) -> Judged:
     """Return the fleet with one finding more."""
     return judged._replace(findings=(*judged.findings, one), as_planned=judged.as_planned - cables)
 

@@ -13,7 +13,7 @@ from tests.support.small_fleets import cabled, far_end, fleet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Judged
     from agent.fleet.model import Fleet, FleetNode
 
@@ -87,7 +87,7 @@ def codes(judged: Judged) -> list[str]:
     return [one.code for one in judged.findings]
 
 
-def only(judged: Judged) -> FleetFinding:
+def only(judged: Judged) -> Finding:
     """The only finding."""
     (found,) = judged.findings
     return found

@@ -11,7 +11,7 @@ from agent.model import natural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
 
 NOW = 1_795_000_000
 BOOT = "b3ae9df5-0d0b-4a4f-8b0a-4b7a4d6f0f00"
@@ -84,7 +84,7 @@ def cabled(nodes: list[FleetNode], name: str, interface: str, **facts: Any) -> l
     ]
 
 
-def judged(nodes: Iterable[FleetNode], *findings: FleetFinding, **facts: Any) -> Judged:
+def judged(nodes: Iterable[FleetNode], *findings: Finding, **facts: Any) -> Judged:
     """What a fleet with these findings is judged to be."""
     members = fleet(nodes)
     names = tuple(one.name for one in members.nodes)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import ERROR
 from agent.fleet.page.matrix import end_text, place_text
 from agent.model import natural
 from agent.text import visible
-from agent.verify.finding import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

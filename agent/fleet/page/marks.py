@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.verify.finding import ERROR, INFO, UNKNOWN, WARNING
+from agent.findings.finding import ERROR, INFO, UNKNOWN, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.fleet.finding import FleetFinding, PortRef
-    from agent.verify.finding import Ends
+    from agent.findings.finding import Ends, Finding, PortRef
 
 SEVERITIES = (ERROR, WARNING, UNKNOWN, INFO)
 SIGNS = {ERROR: "✗", WARNING: "!", UNKNOWN: "?", INFO: "i"}
@@ -23,7 +22,7 @@ class Numbered(NamedTuple):
     """A finding and its number on the page."""
 
     number: int
-    finding: FleetFinding
+    finding: Finding
 
 
 class Mark(NamedTuple):
@@ -42,7 +41,7 @@ class Mark(NamedTuple):
 class Marks:
     """Finds the mark of a port, of a node and of a switch."""
 
-    def __init__(self, findings: Iterable[FleetFinding]) -> None:
+    def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = [Numbered(number, one) for number, one in enumerate(findings, 1)]
         self._ports: dict[PortRef, list[Numbered]] = {}
         self._nodes: dict[str, list[Numbered]] = {}
@@ -81,7 +80,7 @@ class Marks:
         return _mark(sorted(found, key=lambda one: one.number))
 
 
-def nodes_of(finding: FleetFinding) -> list[str]:
+def nodes_of(finding: Finding) -> list[str]:
     """Return the nodes that a finding names in any way."""
     ports = [*finding.ports, *(move.port for move in finding.moves)]
     return list(dict.fromkeys([*finding.nodes, *(port.node for port in ports)]))

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from agent.fleet.finding import PortRef
+from agent.findings.finding import PortRef
 from agent.model import natural
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import UNKNOWN
 from agent.fleet.page.marks import APART, SEVERITIES, SIGNS, nodes_of
 from agent.fleet.page.matrix import place_text
 from agent.fleet.verdict import many
 from agent.labels.encode import gbps
 from agent.text import utc
-from agent.verify.finding import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Judged
     from agent.fleet.model import Fleet, FleetNode
     from agent.fleet.page.marks import Numbered
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     """One finding, as the work list has it."""
 
     number: int
-    finding: FleetFinding
+    finding: Finding
     order: int  # of its severity
     sign: str
     groups: tuple[int, ...]  # numbers, from 1
@@ -76,7 +76,7 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
     return [one._replace(where=_joined(judged.fleet, order, one.where)) for one in found]
 
 
-def _entry(judged: Judged, group_of: dict[str, int], number: int, one: FleetFinding) -> Entry:
+def _entry(judged: Judged, group_of: dict[str, int], number: int, one: Finding) -> Entry:
     nodes = nodes_of(one)
     groups = dict.fromkeys(group_of[node] for node in nodes if node in group_of)
     return Entry(
@@ -98,7 +98,7 @@ def _entry(judged: Judged, group_of: dict[str, int], number: int, one: FleetFind
     )
 
 
-def _where(one: FleetFinding, nodes: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def _where(one: Finding, nodes: Iterable[str]) -> tuple[tuple[str, str], ...]:
     interfaces: dict[str, list[str]] = {node: [] for node in nodes}
     for port in one.ports:
         interfaces[port.node].append(port.interface)
@@ -123,7 +123,7 @@ def _joined(
     return (*known, *(one for one in where if one[0] not in order))
 
 
-def _confidence(one: FleetFinding, *, by_pattern: bool) -> str:
+def _confidence(one: Finding, *, by_pattern: bool) -> str:
     if one.confidence is not None:
         return f"{min(100 * one.confidence, 99.9 if one.confidence < 1 else 100):.3g} %"
     return "fact" if by_pattern or one.code in FACTS else "plan"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.finding import CODES
+from agent.findings.finding import RANK
 from agent.fleet.pattern import order
 from agent.fleet.pattern.causes import causes
 from agent.fleet.pattern.evidence import RIVALS, is_majority
@@ -33,7 +33,7 @@ from agent.model import natural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet
     from agent.fleet.pattern.rows import Row, Table
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Pattern(NamedTuple):
     """The wiring of a fleet, and the exceptions to it."""
 
-    findings: tuple[FleetFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     groups: tuple[Group, ...] = ()  # every node is in exactly one
     notes: tuple[str, ...] = ()  # one line each: why there is no pattern, or no evidence
     covered: int = 0  # cables of fresh nodes that a rule is about
@@ -90,7 +90,7 @@ def _with_lines(groups: list[Ruled]) -> list[Ruled]:
     ]
 
 
-def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding, ...], int, int]:
+def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
 
     Last the number of missing ones that never had a neighbor, which are not among these.
@@ -111,15 +111,12 @@ def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding
     return tuple(found), odd + sum(len(one.ports) for one in mirrored), never
 
 
-_RANK = {code: number for number, code in enumerate(CODES)}
-
-
-def _listing(one: FleetFinding) -> tuple[object, ...]:
+def _listing(one: Finding) -> tuple[object, ...]:
     names = [natural(part) for port in one.ports[:1] for part in port]
-    return _RANK[one.code], *names, one.id
+    return RANK[one.code], *names, one.id
 
 
-def _mirrored(groups: Iterable[Ruled], ports: Ports) -> Iterator[FleetFinding]:
+def _mirrored(groups: Iterable[Ruled], ports: Ports) -> Iterator[Finding]:
     for group in groups:
         if not (group.line and group.port_rule):
             continue

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import Move, PortRef, finding
+from agent.findings.finding import NO_END, Move, PortRef, finding
 from agent.fleet.pattern.causes import SHIFTED, SWAPPED
 from agent.fleet.pattern.evidence import confidence
 from agent.fleet.pattern.odd import LEAF, MISSING, Seat
 from agent.fleet.pattern.rows import current
 from agent.text import listed
-from agent.verify.finding import NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Ends, Finding
     from agent.fleet.model import FarEnd
     from agent.fleet.pattern.causes import Cause
     from agent.fleet.pattern.missing import Down
     from agent.fleet.pattern.odd import Odd, Ruled
     from agent.fleet.pattern.port_numbers import PortNumbers
-    from agent.verify.finding import Ends
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}
 
@@ -58,7 +56,7 @@ class Ports:
         return self._ends[leaf]
 
 
-def of_cause(cause: Cause, ports: Ports) -> FleetFinding:
+def of_cause(cause: Cause, ports: Ports) -> Finding:
     """Return the finding of one mistake."""
     moves = tuple(_move(odd, ports) for odd in cause.odds)
     first = cause.odds[0]
@@ -128,7 +126,7 @@ def _majority(odd: Odd, ports: Ports) -> str:
     return f"{of} have {odd.interface} on the port of {leaf} that their other cables suggest"
 
 
-def of_down(down: Down, ports: Ports) -> FleetFinding:
+def of_down(down: Down, ports: Ports) -> Finding:
     """Return the finding of a leaf that is down."""
     leaf = down.odds[0].wanted.leaf
     lost, name = len(down.odds), ports.name(leaf)
@@ -144,7 +142,7 @@ def of_down(down: Down, ports: Ports) -> FleetFinding:
     )
 
 
-def of_mirrored(group: Ruled, run: range, ports: Ports) -> FleetFinding:
+def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
     """Return the finding of nodes in the reverse order."""
     moves = tuple(_mirror_moves(group, run, ports))
     first, last = (group.rows[rank].node.name for rank in (run[0], run[-1]))

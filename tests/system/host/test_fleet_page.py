@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.fleet.finding import PortRef
+from agent.findings.finding import PortRef
 from agent.fleet.page.render import page
 from tests.support import judged
 from tests.support.chromium import chromium, missing

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.fleet.cables import Leaves, leaf_key
-from agent.fleet.finding_order import place_of
+from agent.findings.finding import place_of
+from agent.findings.names import leaf_key
+from agent.fleet.cables import Leaves
 from tests.support.planned_fleets import (
     cables,
     codes,

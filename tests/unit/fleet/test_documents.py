@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import ALL_CODES
+from agent.findings.finding import CODES
 from agent.fleet.judged import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
@@ -24,7 +24,9 @@ def test_the_table_of_codes(repository: Path) -> None:
     begin = "| code | severity | is | to do |\n|---|---|---|---|\n"
     table = between(repository / DOCUMENT, begin, "\n\n", "", update=False)
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
-    assert [row[:3] for row in rows] == [[f"`{one}`", *ALL_CODES[one]] for one in ALL_CODES]
+    assert [row[:3] for row in rows] == [
+        [f"`{code}`", one.severity, one.meaning] for code, one in CODES.items()
+    ]
     assert all(len(row) == 4 for row in rows)
 
 

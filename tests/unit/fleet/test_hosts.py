@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agent.findings.names import same_name
 from agent.fleet.hosts import Hosts
-from agent.verify.names import same_name
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from agent.fleet.model import INFINIBAND, FarEnd
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 if TYPE_CHECKING:
-    from agent.fleet.finding import FleetFinding
+    from agent.findings.finding import Finding
     from agent.fleet.model import FleetNode
 
 ONE, OTHER = "00:1c:73:00:00:01", "00:1c:73:00:00:02"
 GUIDS = "fc6a1c0300aabb00", "fc6a1c0300aabb40"
 
 
-def found(nodes: list[FleetNode], *silent: str) -> list[FleetFinding]:
+def found(nodes: list[FleetNode], *silent: str) -> list[Finding]:
     return findings(fleet(nodes), silent)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.fleet.finding import PortRef, finding
+from agent.findings.finding import PortRef, finding
 from agent.fleet.judge import judge as of_fleet
 from agent.fleet.judged import Group
 from agent.fleet.model import FarEnd, FleetNode, FleetPort
@@ -19,8 +20,11 @@ from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
 from agent.plans.model import Cable, End, Place
 from agent.verify.findings import Options
-from tests.support.planned_fleets import codes, judge, only, plan_of
+from tests.support.planned_fleets import codes, exchanged, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 A = PortRef("gpu-001", "mlx5_0")
 GROUPS = (Group("rack", tuple(one.name for one in rack(8)), (), "rail-optimized"),)
@@ -228,3 +232,32 @@ def test_a_port_that_the_plan_gives_to_another_node_is_named_with_both() -> None
     assert text == (
         "Correct the plan: it gives leaf00 port swp4 to gpu-004 mlx5_0 and gpu-001 mlx5_0."
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        ("swapped", lambda nodes: exchanged(nodes, ("gpu-003", "mlx5_1"), ("gpu-003", "mlx5_2"))),
+        ("swapped", lambda nodes: exchanged(nodes, ("gpu-010", "mlx5_1"), ("gpu-009", "mlx5_1"))),
+        (
+            "miscabled",
+            lambda nodes: cabled(nodes, "gpu-003", "mlx5_1", far_end=far_end("leaf02", "swp60")),
+        ),
+        (
+            "wrong-port",
+            lambda nodes: cabled(nodes, "gpu-003", "mlx5_1", far_end=far_end("leaf01", "swp60")),
+        ),
+        ("missing", lambda nodes: pulled(nodes, ("gpu-003", "mlx5_1"))),
+    ],
+)
+def test_an_id_is_the_same_with_a_plan_and_without_one(
+    code: str, change: Callable[[list[FleetNode]], list[FleetNode]]
+) -> None:
+    """It is of what is wrong where: a finding that was accepted stays so when a plan is given."""
+    nodes = rack(16)
+    members = fleet(change(nodes))
+    planned, inferred = (of_fleet(members, plans) for plans in ([plan_of(nodes)], []))
+    assert [(one.code, one.id) for one in planned.findings] == [
+        (one.code, one.id) for one in inferred.findings
+    ]
+    assert [one.code for one in planned.findings] == [code]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
+from agent.findings.finding import Move, PortRef
 from agent.fleet.expectation import Expectations
-from agent.fleet.finding import Move, PortRef
 from agent.fleet.report import FORMATS
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.fleet.verdict import outcome, verdict

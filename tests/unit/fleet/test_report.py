@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.finding import ALL_CODES, FleetFinding, Move, PortRef, finding
+from agent.findings.finding import CODES, Finding, Move, PortRef, finding
 from agent.fleet.judged import Group
 from agent.fleet.report import EXIT, FORMATS, outcome, verdict
 from tests.support.small_fleets import judged, rack
@@ -115,7 +115,7 @@ def test_json_is_of_the_schema(repository: Path) -> None:
     for result in (judged([], planned=0), judged(rack(), GUESSED, SILENT)):
         jsonschema.validate(json.loads(FORMATS["json"](result)), schema)
     codes = schema["properties"]["findings"]["items"]["properties"]["code"]["enum"]
-    assert codes == list(ALL_CODES)
+    assert codes == list(CODES)
 
 
 def test_json_has_the_names_unaltered() -> None:
@@ -159,7 +159,7 @@ def test_junit_of_a_large_fleet_has_a_suite_for_each_group() -> None:
 
 
 def test_junit_has_findings_without_a_node() -> None:
-    lost = FleetFinding("unverifiable", "unknown", (), (), "text", id="0" * 12)
+    lost = Finding("unverifiable", "unknown", (), (), "text", id="0" * 12)
     root = suites_of(judged(rack(1), lost))
     assert [suite.attrib["errors"] for suite in root] == ["1", "0"]
 

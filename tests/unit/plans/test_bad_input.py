@@ -120,7 +120,7 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         ),
         (
             "{",
-            "plan.csv, row 1, column 2: not JSON: Expecting property name enclosed in double quotes",
+            "plan.csv, row 1, column 2: not JSON: Expecting property name",
         ),
         ("{}", "plan.csv: JSON of no known kind: neither cables nor links"),
         ("[" * 100_000, "plan.csv: not JSON: "),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
+from agent.findings.finding import Draft
 from agent.host import Host
 from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
@@ -19,7 +20,6 @@ from agent.sources.observe import observe
 from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
 from agent.sysfs import parse as kernel
 from agent.sysfs.worker import DeviceReaders, InlineWorker
-from agent.verify.finding import Draft
 from agent.verify.pcie import findings
 from tests.support.cabling import port
 from tests.support.kernel_tree import HOME, card

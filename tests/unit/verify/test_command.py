@@ -14,13 +14,13 @@ import jsonschema
 import pytest
 
 from agent.cli import cli
+from agent.findings.finding import NODE_CODES
 from agent.labels.table import Naming
 from agent.plans.own import read_csv, read_labels
 from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.verify.expected import from_labels, from_plans
-from agent.verify.finding import CODES
 from agent.verify.findings import Result, verify
 from agent.verify.report import FORMATS
 from agent.verify.seen import seen_node
@@ -61,7 +61,7 @@ def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
     schema = json.loads((repository / "docs/verify.schema.json").read_text())
     found = json.loads(compare(plan, "-o", "json").stdout)
     jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
-    assert {one["code"] for one in found["findings"]} <= CODES.keys()
+    assert {one["code"] for one in found["findings"]} <= NODE_CODES.keys()
     first, _, _ = compare(plan).stdout.decode().partition("\n\n")
     assert found["verdict"] == first.replace("\n ", "")
 
@@ -83,13 +83,13 @@ def test_junit_and_csv_have_every_finding(plan: Path) -> None:
 def test_the_table_of_codes(repository: Path) -> None:
     """docs/verify.md has every code with its severity and meaning."""
     text = (repository / "docs/verify.md").read_text()
-    for code, (severity, meaning) in CODES.items():
-        assert f"| `{code}` | {severity} | {meaning} |" in text
+    for code, row in NODE_CODES.items():
+        assert f"| `{code}` | {row.severity} | {row.meaning} |" in text
 
 
 def test_the_table_of_tolerances(repository: Path) -> None:
     """docs/verify.md has every tolerance."""
-    from agent.verify.names import TOLERANCES
+    from agent.findings.names import TOLERANCES
 
     text = (repository / "docs/verify.md").read_text()
     assert all(f"| `{name}` | {meaning} |" in text for name, meaning in TOLERANCES.items())

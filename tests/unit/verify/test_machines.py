@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
+from agent.findings.finding import ERROR
 from agent.plans.model import Plan
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_plans
-from agent.verify.finding import ERROR
 from agent.verify.findings import Options, verify
 from agent.verify.report import OK, outcome
 from agent.verify.seen import seen_node

@@ -11,7 +11,7 @@ from agent.verify.findings import verify
 from tests.support.cabling import node, plan, rails
 
 if TYPE_CHECKING:
-    from agent.verify.finding import Finding
+    from agent.findings.finding import Finding
 
 NICS = "0000:10:00.0", "0000:11:00.0"  # of mlx5_0 and mlx5_1
 MELLANOX, RED_HAT = 0x15B3, 0x1B36

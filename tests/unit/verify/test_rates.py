@@ -12,7 +12,7 @@ from agent.verify.findings import Options, verify
 from tests.support.cabling import cable, changed, lldp, node, plan, rails
 
 if TYPE_CHECKING:
-    from agent.verify.finding import Finding
+    from agent.findings.finding import Finding
 
 OTHER_KIND = ("MT4123", "storage")
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.findings.finding import NODE_CODES, Finding, PortRef
 from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
-from agent.verify.finding import CODES, NO_END, Finding
 from agent.verify.findings import Result, verify
 from agent.verify.verdict import MAX_FINDINGS, Changes, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
@@ -46,8 +46,7 @@ def remembering(*codes: str, result: Result = SWAPPED) -> ReportedFindings:
     """Return a state with the findings of these codes, as the annotation has them."""
     known = (one for one in result.findings if one.code in codes)
     bare = [
-        Finding(one.code, one.severity, one.interfaces[:1], "", NO_END, NO_END, (), one.id)
-        for one in known
+        Finding(one.code, one.severity, one.nodes, one.ports[:1], "", id=one.id) for one in known
     ]
     return ReportedFindings(DELAY, bare)
 
@@ -264,7 +263,7 @@ def test_a_delay_of_zero() -> None:
 
 def test_remarks_are_no_part_of_a_verdict() -> None:
     """A guest has one about its PCIe path for ever."""
-    remark = Finding("unverifiable", "info", ("mlx5_0",), "x", NO_END, NO_END, (), "0f")
+    remark = Finding("unverifiable", "info", (NODE,), (PortRef(NODE, "mlx5_0"),), "x", id="0f")
     state = settled(GOOD._replace(findings=(remark,)))
     assert (state.verdict(DELAY), state.findings) == (Verdict.PASS, ())
 
@@ -272,7 +271,7 @@ def test_remarks_are_no_part_of_a_verdict() -> None:
 def test_a_plan_with_rows_without_end() -> None:
     """The most severe findings are kept, and never more than MAX_FINDINGS."""
     many = tuple(
-        Finding("missing-interface", "error", (f"x{n}",), "x", NO_END, NO_END, (), f"{n:x}")
+        Finding("missing-interface", "error", (NODE,), (PortRef(NODE, f"x{n}"),), "x", id=f"{n:x}")
         for n in range(5000)
     )
     state = settled(Result(NODE, many, ()))
@@ -284,7 +283,7 @@ def test_a_plan_with_rows_without_end() -> None:
 
 def test_every_code_has_a_severity() -> None:
     """The codes that fail are those of the contract of /verdict."""
-    errors = {code for code, (severity, _) in CODES.items() if severity == "error"}
+    errors = {code for code, row in NODE_CODES.items() if row.severity == "error"}
     assert errors == {
         *("miscabled", "wrong-port", "swapped", "missing", "missing-interface", "speed")
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import PortRef, finding
+from agent.findings.finding import PortRef, finding
 from agent.fleet.judged import Group, Judged
 from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.page.diagram import BOX, LEAF_BOTTOM, NODE_TOP, PER_PICTURE, pictures

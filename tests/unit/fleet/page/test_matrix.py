@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.fleet.finding import PortRef
+from agent.findings.finding import PortRef
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.page.leaves import Leaves
 from agent.fleet.page.marks import Marks

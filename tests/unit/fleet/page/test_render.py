@@ -14,18 +14,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agent.errors import Unavailable
-from agent.fleet.finding import FleetFinding, Move, PortRef, finding
+from agent.findings.finding import INFO, NODE_CODES, Finding, Move, PortRef, finding
 from agent.fleet.page.render import page
 from agent.fleet.page.worklist import SHOWN
 from agent.text import visible
-from agent.verify.finding import CODES, INFO
 from tests.support import judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent.findings.finding import Ends
     from agent.fleet.judged import Judged
-    from agent.verify.finding import Ends
 
 VOID = {"meta", "link", "input", "br", "img"}
 FLEETS = {
@@ -295,10 +294,10 @@ def test_notes() -> None:
     assert "1,200 Nodes without labels of the agent are left out" in text
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", NODE_CODES)
 def test_findings_of_a_plan(code: str) -> None:
     """The codes of `verify` are shown, also of an interface or a node that is not there."""
-    one = FleetFinding(code, INFO, ("gone",), (PortRef("gpu-001", "ibp9"),), "look")
+    one = Finding(code, INFO, ("gone",), (PortRef("gpu-001", "ibp9"),), "look")
     fleet = judged.found(judged.fleet(4, 4), one)._replace(by_pattern=False)
     text = words(only(tree(fleet), ".//tr[@id='f1']"))
     assert "i info" in text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.fleet.finding import PortRef, finding
+from agent.findings.finding import PortRef, finding
 from agent.fleet.page import worklist
 from agent.fleet.page.marks import Marks
 from tests.support import judged

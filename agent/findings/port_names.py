@@ -1,4 +1,4 @@
-"""Equality of the names that a plan and the fabric give to one port; see agent/verify/names.py.
+"""Equality of the names that a plan and the fabric give to one port; see agent/findings/names.py.
 
 Invariants:
 - Numbers are compared as wholes: `eth1/1` is not `eth1/10`.
@@ -12,8 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.ids import SWITCH_PORT
-from agent.verify.names import (
+from agent.findings.names import (
     DIFFERENT,
     INCOMPARABLE,
     SAME,
@@ -23,6 +22,7 @@ from agent.verify.names import (
     same_address,
     same_text,
 )
+from agent.ids import SWITCH_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Equality of the names that a plan and the fabric give to one device.
 
-agent/verify/port_names.py has those of ports.
+agent/findings/port_names.py has those of ports.
 
 Names are equal if they are the same text, or by one of TOLERANCES. Each of these has a name, is
 reported as `matched_by`, and can be switched off.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Off = frozenset[str]  # tolerances that are switched off
 
 EXACT = "exact"
+COMPOSED = "MF0;"  # begins the NodeDescription of a managed switch
 TOLERANCES = {
     "label": "as a label value: other characters as `-`, more than 63 bytes as a hash",
     "case": "upper and lower case",
@@ -134,7 +135,7 @@ def _is_description(expected: str, seen: SeenDevice) -> bool:
     """Return True if the plan has the NodeDescription, or another one with the switch's name."""
     if expected == seen.description:
         return True
-    return expected.startswith("MF0;") and switch_name(expected) in seen.names
+    return expected.startswith(COMPOSED) and switch_name(expected) in seen.names
 
 
 @lru_cache(8192)
@@ -194,3 +195,36 @@ def _spellings(text: str) -> _Spellings:
 def label_value(text: str) -> str:
     """Return the label value of a text."""
     return encode.value(text)
+
+
+# Keys: texts by which names are found again without comparing each with each
+
+
+@lru_cache(8192)
+def device_key(device: str) -> str | None:
+    """Return a text that all names share which may be equal; None for an address.
+
+    `L90.1.1` and `L90.1.2` have one, because what follows a dot may be a domain.
+    """
+    if guid(device) or mac(device) or device.startswith(COMPOSED):
+        return None
+    return unpadded(label_value(device).casefold().partition(".")[0])
+
+
+@lru_cache(8192)
+def leaf_key(name: str) -> str:
+    """Return a text that is one leaf's alone: an address in any notation, or a name in any case."""
+    plain = switch_name(name) or name
+    return guid(plain) or mac(plain) or node_key(plain)
+
+
+@lru_cache(8192)
+def likeness(name: str) -> str:
+    """Return a text that all names of one leaf share, and perhaps those of other leaves."""
+    plain = switch_name(name) or name
+    return device_key(plain) or leaf_key(plain)
+
+
+def node_key(name: str) -> str:
+    """Return a text that names share which are equal without a domain."""
+    return label_value(name).casefold()
