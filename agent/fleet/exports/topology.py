@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.findings.finding import grouped
 from agent.fleet.exports.text import listed
 from agent.labels import encode
 from agent.model import natural
-from agent.verify.finding import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
