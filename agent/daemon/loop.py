@@ -322,5 +322,6 @@ class Loop:
         requests = len(result.codes) if result.outcome else 0
         if self._parts.reconciler.dry_run:  # it keeps the pace of a real one
             requests = max(requests, 1)
-        self._schedule.apply_succeeded(now, state, refused, requests=requests)
+        heard = bool(result.codes)
+        self._schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
         self._reporter.applied()

@@ -169,11 +169,18 @@ class Schedule:
             self._reread_at, self._reread_started = math.inf, now
 
     def apply_succeeded(
-        self, now: float, state: Hashable, refused: Iterable[str] = (), *, requests: int = 1
+        self,
+        now: float,
+        state: Hashable,
+        refused: Iterable[str] = (),
+        *,
+        requests: int = 1,
+        heard: bool = True,
     ) -> None:
         """Record that the Node has `state`, without the keys and families in `refused`.
 
         `requests` is 0 if the Node had that state before; then the next change need not wait.
+        `heard` is false if it had so by what was known, and the API server was not asked.
 
         Rule: an apply replaces the resync that is nearly due, and no other: agents that applied at
         the same moment would meet again each hour. So the next resync is up to `resync` after an
@@ -190,7 +197,8 @@ class Schedule:
         }
         waiting = {key: until for key, until in self._refused.items() if until > now}
         self._refused = waiting | {key: now + wait for key, wait in waits.items()}
-        self._look_at = now + self._look_interval()
+        if heard:
+            self._look_at = now + self._look_interval()
         if not requests:
             self._apply_at = now
         elif now >= self._resync_at - self._overdue_interval():

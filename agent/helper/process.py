@@ -86,8 +86,9 @@ def _python(entry: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, entry=entry)]
 
 
-_lock = threading.Lock()  # guards what follows
+_lock = threading.Lock()  # guards _pids
 _pids: set[int] = set()
+_killed_lock = threading.Lock()  # guards _killed; another one, as to see who lives takes a while
 _killed: set[psutil.Process] = set()  # and not seen to end
 
 
@@ -175,15 +176,19 @@ def descendants(process: Process) -> list[psutil.Process]:
 
 
 def expect_end(killed: Iterable[psutil.Process]) -> None:
-    """Count these processes as `unended` until they end."""
-    with _lock:
+    """Count these processes as `unended` until they end; forget those that have."""
+    unended()
+    with _killed_lock:
         _killed.update(killed)
 
 
 def unended() -> int:
     """Return the number of processes of helpers that were killed and still live."""
-    with _lock:
-        _killed.difference_update([one for one in _killed if not _lives(one)])
+    with _killed_lock:
+        known = set(_killed)
+    ended = {one for one in known if not _lives(one)}  # reads /proc
+    with _killed_lock:
+        _killed.difference_update(ended)
         return len(_killed)
 
 

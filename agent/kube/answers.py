@@ -118,6 +118,15 @@ class Answer:
         return self.status in DENIALS
 
     @property
+    def is_server_error(self) -> bool:
+        """True if the server, or a proxy, gave up on a write that may be stored by then.
+
+        Admission comes before etcd, so a webhook that fails (500, too) has let nothing through:
+        k8s.io/apiserver, pkg/admission/plugin/webhook/mutating/dispatcher.go.
+        """
+        return (self.status or 0) >= 500 and "failed calling webhook" not in self.message
+
+    @property
     def text(self) -> str:
         """The message as one line, or the status if there is none."""
         return one_line(self.message) or f"status {self.status}"

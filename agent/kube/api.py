@@ -10,7 +10,7 @@ Invariants:
   postpone it.
 - Nothing is retried but a request on a kept connection that the server closed before it sent a
   byte, and only where sending it twice is sending it once. No redirect is followed.
-- A write that was sent and has no readable answer is `maybe_done`.
+- A write that was sent and has no readable answer, or a 5xx, is `maybe_done`.
 - A request asks for metadata only (`as=PartialObjectMetadata`, which the API server gives for reads
   and writes alike), so a Node's images and conditions are not transferred.
 - Secrets are in no message, on no command line and in no file.
@@ -151,8 +151,9 @@ class Api:
                 # Of several requests that are rejected at once, one resolves the credentials.
                 self._is_rejected = self._is_rejected or access is self._access
         is_lost = answer.error in MAYBE_DONE or (answer.error and exchange.is_repeated)
-        lost = exchange.is_sent and request["operation"] in WRITES and bool(is_lost)
-        return replace(answer, server=access.server, maybe_done=lost)
+        is_unknown = exchange.is_sent and bool(is_lost or answer.is_server_error)
+        maybe_done = is_unknown and request["operation"] in WRITES
+        return replace(answer, server=access.server, maybe_done=maybe_done)
 
     def close(self) -> None:
         """Close the connections."""

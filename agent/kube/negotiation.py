@@ -3,7 +3,8 @@
 One request carries all fields of manager `bwagent`. A field that the server refuses keeps the
 Node's value, and the request is sent again: leaving an owned field out would remove it.
 
-    200                     done
+    200                     done; a key that is not stored as sent, since a mutating webhook has
+                            dropped or changed it, is treated as a refused one
     409 naming fields       they have other managers: the accelerator's key is left to them, the
                             others are taken over (force)
     409 about the version   the Node has changed: it is read again
@@ -40,6 +41,7 @@ from agent.kube.managed_fields import (
     FORMER,
     LABEL,
     Field,
+    Fields,
     FieldSet,
     Node,
     differing,
@@ -54,15 +56,16 @@ MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all
 MAX_UNAUTHORIZED = 2
 MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
 MAX_READS = 3  # of the Node, which others may change all the time
+NOT_STORED = "accepted, but not stored as sent: a mutating webhook may have dropped or changed it"
 
 Families = tuple[str, ...]
 
 
 class Refusal(NamedTuple):
-    """A key that stays as it is because the server refused the change."""
+    """A key that stays as it is because the server refused the change, or did not store it."""
 
     key: str
-    status: int | None  # of the denial: 400, 403 or 422
+    status: int | None  # of the denial: 400, 403 or 422; 200: not stored
     text: str  # the server's message, one line
 
 
@@ -195,8 +198,7 @@ class _Session:
             request, fields = self._request(families, force=force)
             answer = self._send(request)
             if answer.accepted:
-                self._managed, self._node = fields, answer.node
-                self._is_current = self._is_accepted = True
+                self._accept(fields, families, answer)
                 return answer
             if self._is_outdated(answer):
                 unread = self._read()
@@ -214,6 +216,15 @@ class _Session:
     def _send(self, request: Request) -> Answer:
         self._requests += 1
         return self._kube(request)
+
+    def _accept(self, fields: Fields, families: Families, answer: Answer) -> None:
+        """Take over the Node as the server has stored it."""
+        stored = select(state_of(answer.node or {}).fields, fields)
+        lost = self.changes(families) & differing(fields, stored)
+        self._managed, self._node = stored, answer.node
+        self._is_current = self._is_accepted = True
+        if lost:
+            self.refuse(lost, replace(answer, message=NOT_STORED), {field.key for field in lost})
 
     def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
         """Return the request that changes these families, and the fields that it leaves."""

@@ -15,6 +15,7 @@ from agent import __version__
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.managed_fields import Keys
+from agent.kube.plan import Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
 from agent.model import Observation, Problem
@@ -177,14 +178,7 @@ class Reporter:
             return
         self.metrics.update(keys_foreign=len(result.plan.foreign))
         if cycle:
-            now = utc(int(self.wall()))
-            for change, sent in self._unknown.found(result.plan):
-                self._log_change(change, cycle, sent=utc(int(sent)), found=now)
-            if result.failure and result.failure.maybe_done:
-                self._unknown.lost(result, self.wall())
-            changes = self._dry_run.changes(result.plan) if self.dry_run else applied(result)
-            for change in changes:
-                self._log_change(change, cycle)
+            self._log_changes(result, result.plan, cycle)
         if cycle and not result.failure:
             self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
@@ -241,6 +235,19 @@ class Reporter:
         if self._failing:
             self.log.info("node reachable again", node=self.node)
         self._failing = False
+
+    def _log_changes(self, result: Result, plan: Plan, cycle: Cycle) -> None:
+        """Log the changes of a request, and those of requests before whose outcome was unknown."""
+        now = utc(int(self.wall()))
+        found = self._unknown.found(result)
+        for change, sent in found:
+            self._log_change(change, cycle, sent=utc(int(sent)), found=now)
+        if result.failure and result.failure.maybe_done:
+            self._unknown.lost(result, self.wall())
+        known = {(change.key, change.after) for change, _ in found}
+        for change in self._dry_run.changes(plan) if self.dry_run else applied(result):
+            if (change.key, change.after) not in known:
+                self._log_change(change, cycle)
 
     def _log_change(self, change: Change, cycle: Cycle, **times: str) -> None:
         """Log a change; one whose answer was lost has the times of its request and finding."""

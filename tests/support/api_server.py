@@ -26,6 +26,7 @@ class Server:
     names: bool = False  # its denials name the keys
     first: list[Answer] = field(default_factory=list)  # given before it does anything
     requests: list[Request] = field(default_factory=list)
+    mutates: Mapping[str, str | None] = field(default_factory=dict)  # values that a webhook sets
 
     def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
@@ -45,7 +46,8 @@ class Server:
         self.others = {
             key: value for key, value in self.others.items() if asked.get(key, value) == value
         }
-        self.ours = asked
+        stored = {key: self.mutates.get(key, value) for key, value in asked.items()}
+        self.ours = {key: value for key, value in stored.items() if value is not None}
         return Answer(200, node=node(self.labels()))
 
     def node(self) -> Node:

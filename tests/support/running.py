@@ -62,6 +62,7 @@ class Api:
     writes: list[dict[str, str]] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
     now: Callable[[], float] = lambda: 0.0
+    drops: frozenset[str] = frozenset()  # keys that a mutating webhook takes out of each request
 
     def __call__(self, request: Mapping[str, Any]) -> Answer:
         operation = "look" if request.get("cached") else request["operation"]
@@ -70,7 +71,11 @@ class Api:
             return answer
         if request["operation"] == "apply":
             metadata = request["body"]["metadata"]
-            self.labels = dict(metadata.get(LABEL, {}))
+            self.labels = {
+                key: value
+                for key, value in metadata.get(LABEL, {}).items()
+                if key not in self.drops
+            }
             self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
             self.writes.append(self.labels)
         if request["operation"].endswith("-event"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import signal
@@ -11,10 +12,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -222,6 +226,43 @@ def test_what_left_the_process_group_ends_with_the_timeout(tmp_path: Path) -> No
         script(f"PATH = {str(path)!r}{ESCAPE}time.sleep(60)").call("v", {}, 1)
     wait_for(lambda: not runs(int(path.read_text())))
     assert child.unended() == 0
+
+
+class Killed:
+    """A killed process, as `expect_end` gets it; asking for its state takes until `answers`."""
+
+    def __init__(self, answers: threading.Event) -> None:
+        self._answers = answers
+
+    def is_running(self) -> bool:
+        self._answers.wait(5)
+        return False
+
+
+def test_a_scrape_does_not_keep_others_from_the_helpers() -> None:
+    """The kernel takes its time to tell of a killed process: helpers start and end meanwhile."""
+    answers = threading.Event()
+    child.expect_end([cast("Any", Killed(answers))])
+    with ThreadPoolExecutor() as threads:
+        scrape = threads.submit(child.unended)
+        try:
+            threads.submit(child.known_pids).result(1)
+        finally:
+            answers.set()
+        assert scrape.result(5) == 0
+
+
+def test_killed_processes_are_forgotten_without_a_scrape() -> None:
+    """An agent without Prometheus does not collect them."""
+    ended = threading.Event()
+    ended.set()
+    killed = Killed(ended)
+    known = weakref.ref(killed)
+    child.expect_end([cast("Any", killed)])
+    del killed
+    child.expect_end([])
+    gc.collect()
+    assert known() is None
 
 
 def test_a_daemon_of_a_helper_ends_with_its_answer(tmp_path: Path) -> None:

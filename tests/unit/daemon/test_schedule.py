@@ -524,6 +524,18 @@ def test_the_node_is_looked_at_every_five_minutes() -> None:
     assert len(world.rereads) == 0
 
 
+def test_a_state_that_needs_no_request_postpones_no_look() -> None:
+    """A refused label that flaps each minute changes the state, and nothing on the Node."""
+    pacer = settled(0.0, 0.5)
+    for now in range(60, 300, 60):
+        pacer.set_desired(now)
+        assert pacer.step(float(now)).apply
+        pacer.apply_started(float(now))
+        pacer.apply_succeeded(float(now), now, requests=0, heard=False)
+        assert not pacer.step(now + 1.0).apply
+    assert pacer.step(LOOK_INTERVAL).look
+
+
 def test_agents_that_return_at_once_part() -> None:
     """10,000 agents whose API server comes back: no second has more than three times the mean, as
     those who wait for Retry-After and for their next look are spread.

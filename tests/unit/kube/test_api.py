@@ -158,6 +158,21 @@ def test_http_1_0_and_a_redirect() -> None:
         assert (answer.status, answer.error, len(server.requests)) == (307, "garbage", 1)
 
 
+@pytest.mark.parametrize(
+    ("status", "maybe_done"), [(500, True), (502, True), (503, True), (504, True), (429, False)]
+)
+def test_a_server_that_fails(status: int, *, maybe_done: bool) -> None:
+    """A write may have been made before the server, or a proxy, gave up; not one that is refused
+    for too many requests. A read has no outcome.
+    """
+    said = reply(status, b'{"message": "etcdserver: request timed out"}')
+    with serving(says(said, said)) as server, session(f"http://127.0.0.1:{server.port}") as kube:
+        answer, read = kube(APPLY), kube(GET)
+    assert (answer.status, answer.error, answer.maybe_done) == (status, None, maybe_done)
+    assert ("outcome unknown" in failure_of(answer, "n1").text) == maybe_done
+    assert not read.maybe_done
+
+
 def test_an_answer_of_100_mb() -> None:
     """Little more than the limit is read."""
     sent = list[int]()

@@ -112,6 +112,18 @@ def test_accepted() -> None:
     assert outcome.node is not None
 
 
+def test_a_key_that_is_accepted_and_not_stored() -> None:
+    """A mutating webhook took one key out and gave another a value of its own: neither counts as
+    applied, and both wait like refused keys.
+    """
+    server = Server({SPEED: "1G"}, mutates={FLAVOR: None, SPEED: "9G"})
+    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
+    assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
+    assert all("not stored" in one.text for one in outcome.refused)
+    assert {FLAVOR, SPEED} <= outcome.back_off
+    assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
+
+
 def test_no_change() -> None:
     """A plan without changes is one request, which repairs drift."""
     server = Server(dict(ALL))

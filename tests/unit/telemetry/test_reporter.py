@@ -123,6 +123,27 @@ def test_a_change_whose_answer_was_lost_is_found() -> None:
     assert not [line for line in world.lines if "label changed" in line]
 
 
+def test_a_change_of_a_failed_request_has_both_times() -> None:
+    """A server error leaves the outcome unknown; the Node is not read again, and the request that
+    repeats the change is accepted, so it was made at one of the two.
+    """
+    world = World(IB).run(30)
+    lines(world)
+    world.api.trouble = lambda request: (
+        Answer(504, message="gateway timeout", server="https://k", maybe_done=True)
+        if request["operation"] == "apply"
+        else None
+    )
+    set_port(world, "state", "1: DOWN", 12)
+    [failed] = [line for line in world.lines if "node request failed" in line][:1]
+    assert 'reason="outcome unknown: https://k failed: gateway timeout"' in failed
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    [changed] = [line for line in world.lines if f"label changed key={SPEED} " in line]
+    assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed
+    assert " found=2" in changed
+
+
 def test_a_change_that_was_lost_with_its_answer_is_made_later() -> None:
     """Then its line is that of any change."""
     world = World(IB).run(30)
