@@ -57,11 +57,11 @@ RDMA = (
 )  # without that crc32 rxe fails to add a link
 NETWORK = ("virtio_net", "veth", "bridge", "bonding", "8021q", "dummy")
 MODULES = (*TO_REACH_THE_HOST, *RDMA, *NETWORK)
-# What is emulated fastest: of a newer processor glibc and the kernel use vectors, which TCG computes
-# one element at a time, and page tables of five levels.
+# What is emulated fastest: of a newer processor glibc and the kernel use vectors, which TCG
+# computes one element at a time, and page tables of five levels.
 PROCESSOR = "Nehalem-v1"
-# Nobody in there is to be guarded from anybody else: retpolines cost a third. Whether the timer ticks
-# is not to be asked while the host is busy: the answer may be a panic.
+# Nobody in there is to be guarded from anybody else: retpolines cost a third. Whether the timer
+# ticks is not to be asked while the host is busy: the answer may be a panic.
 QUICK = "mitigations=off no_timer_check"
 USER_NETWORK = ("-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=")
 """Pass as `devices`; after `modprobe virtio_net`, eth0 may be 10.0.2.15/24, the host 10.0.2.2."""
