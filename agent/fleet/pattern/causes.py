@@ -1,20 +1,63 @@
-"""Odd cables that are one mistake: cables that have each other's places."""
+"""The odd cables of a group, and the causes of several: a leaf that is down, cables exchanged.
+
+A cable is odd if it is not where the rules of its group have it. Odd cables that have each other's
+places are one mistake.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.pattern.odd import PORT, Seat
+from agent.fleet.pattern.evidence import RIVALS, is_habit, is_majority
+from agent.fleet.pattern.ports import line_of, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.pattern.odd import Odd
+    from agent.fleet.pattern.grouping import Count, LeafRule, Row
+    from agent.fleet.pattern.ports import Line, PortRule
 
+MISSING, LEAF, PORT = "missing", "leaf", "port"  # what is odd about a cable
+DOWN, SWAPPED, SHIFTED, ALONE = "down", "swapped", "shifted", "alone"  # causes
 MIN_SHIFTED = 3  # cables; two that changed places are swapped
+NEARLY_ALL = 7 / 8  # of the ports of a leaf
+MAX_LOST = 1 / 2  # of a node's cables: with more it is a spare, or on its way out
+MAX_NEVER = 1 / 4  # of a node's cables, or one, that were never there: with more it is a new node
 
-SWAPPED, SHIFTED, ALONE = "swapped", "shifted", "alone"
+
+class Seat(NamedTuple):
+    """A port of a leaf."""
+
+    leaf: str
+    number: int | None  # None: not known
+
+
+class Odd(NamedTuple):
+    """A cable that is not where the rules have it."""
+
+    row: Row
+    column: int
+    wrong: str  # MISSING, LEAF or PORT
+    actual: Seat | None
+    wanted: Seat
+    majority: Count  # of the nodes that follow the rule
+    by_line: bool = False  # the port by the order of the nodes, not by the node's other cables
+
+    @property
+    def interface(self) -> str:
+        """The name of the interface on its node."""
+        return self.row.ports[self.column].interface
+
+    @property
+    def was_there(self) -> bool:
+        """Return True if the wanted leaf is the last that was seen."""
+        return self.row.leaves[self.column] == self.wanted.leaf
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The node and the column: no two cables have the same."""
+        return self.row.node.name, self.column
 
 
 class Cause(NamedTuple):
@@ -22,10 +65,159 @@ class Cause(NamedTuple):
 
     kind: str
     odds: tuple[Odd, ...]
+    total: int = 0  # DOWN: ports of the leaf that had a neighbor
 
 
-def causes(odds: Sequence[Odd], taken: set[Seat]) -> Iterator[Cause]:
-    """Yield the mistakes; `taken` are the ports with cables that follow the rules.
+class Ruled(NamedTuple):
+    """A group and its rules."""
+
+    rows: Sequence[Row]
+    leaf_rule: LeafRule
+    port_rule: PortRule | None
+    line: Line | None
+    places: tuple[int | None, ...]  # of each node, by its own cables or else the line
+
+    @property
+    def is_regular(self) -> bool:
+        """Return True if a rule is no coincidence."""
+        return any(self.leaf_rule.leaves) and bool(self.leaf_rule.is_sure or self.port_rule)
+
+    def number(self, rank: int, column: int) -> int | None:
+        """Return the port that a cable should be on; None if no rule says."""
+        where = self.places[rank]
+        offset = self.port_rule.offsets[column] if self.port_rule else None
+        return None if where is None or offset is None else where + offset
+
+
+def ruled(rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None) -> Ruled:
+    """Return a group with the line of its nodes.
+
+    The place of a node whose cables do not agree is on the line, if any of them is.
+    """
+    if not port_rule:
+        return Ruled(rows, leaf_rule, None, None, (None,) * len(rows))
+    own = [
+        place(vote) if row.is_fresh else None
+        for row, vote in zip(rows, port_rule.votes, strict=True)
+    ]
+    line = line_of([row.node.name for row in rows], own)
+    places = list(own)
+    for rank, (row, vote) in enumerate(zip(rows, port_rule.votes, strict=True)):
+        is_agreed = vote and vote.count(vote[0]) == len(row.ports) > 1
+        if row.is_fresh and not is_agreed:
+            found = [own[rank], _place_in_another_order(row, leaf_rule, port_rule)]
+            on_line = line.places[rank] if line else None
+            is_on_line = on_line in found or (found == [None, None] and on_line in vote)
+            if on_line is not None and is_on_line:
+                places[rank] = on_line
+            else:
+                places[rank] = next((where for where in found if where is not None), None)
+    return Ruled(rows, leaf_rule, port_rule, line, tuple(places))
+
+
+def _place_in_another_order(row: Row, leaf_rule: LeafRule, port_rule: PortRule) -> int | None:
+    """Return the place at which all cables of a node are on its ports, be it in another order.
+
+    The sum of the ports is the same in any order.
+    """
+    numbers = [number for number in row.numbers if number is not None]
+    known = [offset for offset in port_rule.offsets if offset is not None]
+    if not len(numbers) == len(known) == len(row.ports) or None in leaf_rule.leaves:
+        return None
+    found = (sum(numbers) - sum(known)) // len(known)
+    wanted = {(leaf, found + offset) for leaf, offset in zip(leaf_rule.leaves, known, strict=True)}
+    return found if {*zip(row.leaves, numbers, strict=True)} == wanted else None
+
+
+def odd_cables(group: Ruled) -> list[Odd]:
+    """Return the odd cables of the group's fresh nodes.
+
+    Ports that never had a neighbor are left out where as many nodes lack one there as make a habit.
+    """
+    if not group.is_regular:
+        return []
+    leaves = group.leaf_rule.leaves
+    votes = group.port_rule.votes if group.port_rule else [()] * len(group.rows)
+    found: list[Odd] = []
+    for rank, (row, vote) in enumerate(zip(group.rows, votes, strict=True)):
+        is_even = row.is_whole and row.leaves == leaves and len({*vote}) <= 1
+        if row.is_fresh and not is_even:
+            found += [odd for column in range(len(row.ports)) if (odd := _odd(group, rank, column))]
+    fresh = sum(1 for row in group.rows if row.is_fresh)
+    never = Counter(odd.column for odd in found if odd.wrong == MISSING and not odd.was_there)
+    return [
+        odd
+        for odd in found
+        if odd.wrong != MISSING or odd.was_there or not is_habit(never[odd.column], fresh)
+    ]
+
+
+def _odd(group: Ruled, rank: int, column: int) -> Odd | None:
+    """Return what is odd about a cable; a wrong port with the count of the rule that it breaks."""
+    row, leaf = group.rows[rank], group.leaf_rule.leaves[column]
+    port = row.ports[column]
+    if not leaf or port.is_lost:
+        return None
+    wanted = Seat(leaf, group.number(rank, column))
+    seen, number = row.leaves[column], row.numbers[column]
+    count = group.leaf_rule.counts[column]
+    if not port.far_end:
+        return Odd(row, column, MISSING, None, wanted, count)
+    if seen != leaf and group.leaf_rule.is_sure:
+        return Odd(row, column, LEAF, Seat(seen, number), wanted, count) if seen else None
+    rule = group.port_rule
+    if not rule or seen != leaf or number is None or wanted.number in {None, number}:
+        return None
+    by_line = place(rule.votes[rank]) is None
+    count = group.line.agreed if by_line and group.line else rule.counts[column]
+    return Odd(row, column, PORT, Seat(leaf, number), wanted, count, by_line)
+
+
+def leaves_down(groups: Sequence[Ruled], odds: Iterable[Odd]) -> list[Cause]:
+    """Return the leaves that lost all their ports, or nearly all."""
+    lost: dict[str, list[Odd]] = defaultdict(list)
+    for odd in odds:
+        if odd.wrong == MISSING and odd.was_there:
+            lost[odd.wanted.leaf].append(odd)
+    many = {leaf: found for leaf, found in lost.items() if len(found) >= RIVALS}
+    totals = Counter(
+        leaf
+        for group in groups
+        if not many.keys().isdisjoint(group.leaf_rule.leaves)
+        for row in group.rows
+        if row.is_fresh
+        for leaf in row.leaves
+        if leaf in many
+    )
+    return [
+        Cause(DOWN, tuple(found), totals[leaf])
+        for leaf, found in many.items()
+        if len(found) >= NEARLY_ALL * totals[leaf]
+    ]
+
+
+def without_spares(group: Ruled, odds: Sequence[Odd]) -> Iterator[Odd]:
+    """Yield the odd cables without those that are missing by design: half-built, or spare."""
+    gaps = [odd for odd in odds if odd.wrong == MISSING]
+    lost = Counter(odd.row.node.name for odd in gaps)
+    never = Counter(odd.row.node.name for odd in gaps if not odd.was_there)
+    cables = len(group.leaf_rule.leaves)
+    incomplete = {name for name, count in lost.items() if count > max(1, MAX_LOST * cables)}
+    incomplete |= {name for name, count in never.items() if count > max(1, MAX_NEVER * cables)}
+    present: dict[int, Count] = {}  # the fresh nodes with a neighbor there, by column
+    for column in {odd.column for odd in gaps}:
+        ports = [row.ports[column] for row in group.rows if row.is_fresh]
+        there = [port for port in ports if not port.is_lost]
+        present[column] = (sum(1 for port in there if port.far_end), len(there))
+    for odd in odds:
+        if odd.wrong != MISSING:
+            yield odd
+        elif odd.row.node.name not in incomplete and is_majority(*present[odd.column]):
+            yield odd._replace(majority=present[odd.column])
+
+
+def causes(groups: Sequence[Ruled], odds: Sequence[Odd]) -> Iterator[Cause]:
+    """Yield the mistakes: cables of a node shifted, rings of cables, and cables alone.
 
     A cable alone whose port is taken by one that follows the rules cannot go there: its leaf is
     wrong all the same, its port is not.
@@ -36,18 +228,21 @@ def causes(odds: Sequence[Odd], taken: set[Seat]) -> Iterator[Cause]:
         names = {odd.row.node.name for odd in ring}
         within["" if len(names) > 1 else min(names)].append(ring)
     for name, found in within.items():
-        yield from _of_node(found) if name else (Cause(SWAPPED, tuple(ring)) for ring in found)
-    done = {_key(odd) for ring in rings for odd in ring}
-    yield from _alone([odd for odd in odds if _key(odd) not in done], taken)
-
-
-def _of_node(rings: list[list[Odd]]) -> Iterator[Cause]:
-    """Yield the mistakes on one node: its cables shifted, or rings of them."""
-    odds = sorted((odd for ring in rings for odd in ring), key=lambda odd: odd.column)
-    if _is_shifted(odds):
-        yield Cause(SHIFTED, tuple(odds))
-    else:
-        yield from (Cause(SWAPPED, tuple(ring)) for ring in rings)
+        shifted = sorted((odd for ring in found for odd in ring), key=lambda odd: odd.column)
+        if name and _is_shifted(shifted):
+            yield Cause(SHIFTED, tuple(shifted))
+        else:
+            yield from (Cause(SWAPPED, tuple(ring)) for ring in found)
+    done = {odd.key for ring in rings for odd in ring}
+    alone = [odd for odd in odds if odd.key not in done]
+    taken = _taken(groups, odds)
+    actual = {odd.actual for odd in alone if odd.actual}
+    for odd in alone:
+        is_taken = odd.wanted in taken
+        if odd.wrong == PORT and (is_taken or odd.by_line or odd.wanted in actual):
+            continue  # no place to go, or a row of cables that avoids a port
+        wanted = Seat(odd.wanted.leaf, None) if is_taken else odd.wanted
+        yield Cause(ALONE, (odd._replace(wanted=wanted),))
 
 
 def _is_shifted(odds: Sequence[Odd]) -> bool:
@@ -63,24 +258,24 @@ def _is_shifted(odds: Sequence[Odd]) -> bool:
 
 
 def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:
-    """Return the rings, in which each cable is on the port that the next one should be on."""
+    """Return the rings, in which each cable is on the port that the next one should be on.
+
+    Wanted places are exact to the port there.
+    """
     following = _Following(odds)
     rings, seen = [], set()
     for odd in odds:
-        ring, one = [], odd
-        while one and _key(one) not in seen:
-            seen.add(_key(one))
-            ring.append(one)
-            one = following[one]  # type: ignore[assignment]
-        if one and one in ring:
-            rings.append(_exact(ring[ring.index(one) :], following))
+        chain: list[Odd] = []
+        one: Odd | None = odd
+        while one and one.key not in seen:
+            seen.add(one.key)
+            chain.append(one)
+            one = following[one]
+        if one and one in chain:
+            ring = chain[chain.index(one) :]
+            places = {owner.key: odd.actual for odd in ring if (owner := following[odd])}
+            rings.append([odd._replace(wanted=places[odd.key] or odd.wanted) for odd in ring])
     return rings
-
-
-def _exact(ring: list[Odd], following: _Following) -> list[Odd]:
-    """Return a ring with wanted places that are exact to the port."""
-    places = {_key(owner): odd.actual for odd in ring if (owner := following[odd])}
-    return [odd._replace(wanted=places[_key(odd)] or odd.wanted) for odd in ring]
 
 
 class _Following:
@@ -100,31 +295,27 @@ class _Following:
         """Return the only one; None if there is none, or several are possible."""
         if not odd.actual:
             return None
-        if odd.actual.number is not None and (found := self._exact.get(odd.actual)):
-            return _only(found)
         leaf = odd.actual.leaf
-        if found := self._of_node.get((odd.row.node.name, leaf)):
-            return _only(found)
-        back = self._of_leaf.get((odd.wanted.leaf, leaf), [])
-        return _only(self._of_leaf.get((leaf, odd.wanted.leaf), [])) if _only(back) else None
+        found = self._exact.get(odd.actual) if odd.actual.number is not None else None
+        found = found or self._of_node.get((odd.row.node.name, leaf))
+        if not found and len(self._of_leaf.get((odd.wanted.leaf, leaf), ())) == 1:
+            found = self._of_leaf.get((leaf, odd.wanted.leaf))
+        return found[0] if found and len(found) == 1 else None
 
 
-def _only(found: list[Odd]) -> Odd | None:
-    return found[0] if len(found) == 1 else None
-
-
-def _key(odd: Odd) -> tuple[str, int]:
-    return odd.row.node.name, odd.column
-
-
-def _alone(odds: Sequence[Odd], taken: set[Seat]) -> Iterator[Cause]:
-    """Yield the cables that are in no ring."""
-    actual = {odd.actual for odd in odds if odd.actual}
+def _taken(groups: Iterable[Ruled], odds: Sequence[Odd]) -> set[Seat]:
+    """Return the wanted ports that have a cable that follows the rules."""
+    wanted: dict[str, set[int]] = defaultdict(set)
     for odd in odds:
-        is_taken = odd.wanted in taken
-        if odd.wrong == PORT and (is_taken or odd.by_line or odd.wanted in actual):
-            continue  # no place to go, or a row of cables that avoids a port
-        if is_taken:
-            yield Cause(ALONE, (odd._replace(wanted=Seat(odd.wanted.leaf, None)),))
-        else:
-            yield Cause(ALONE, (odd,))
+        if odd.wanted.number is not None:
+            wanted[odd.wanted.leaf].add(odd.wanted.number)
+    used = {
+        Seat(leaf, number)
+        for group in groups
+        if not wanted.keys().isdisjoint(group.leaf_rule.leaves)
+        for row in group.rows
+        if row.is_fresh
+        for leaf, number, port in zip(row.leaves, row.numbers, row.ports, strict=True)
+        if leaf in wanted and number in wanted[leaf] and port.far_end
+    }
+    return used - {odd.actual for odd in odds if odd.actual}

@@ -1,156 +1,268 @@
-"""Groups of nodes: those that hang on the same leaves, whichever interface on whichever leaf.
+"""The nodes of a fleet as rows of tables, in groups: those that hang on the same leaves.
+
+    table   nodes with the same interfaces, by PCI address
+    group   nodes of a table that share leaves, whichever interface is on whichever leaf
+    rule    the leaf of each interface of a group: that of the majority
 
 A group grows around the commonest ways to be wired. A node joins the group with which it shares
 more than half of its cables, counted by leaf; so that a wrong cable, or all cables of a node in
 the wrong order, do not part it from its group. With exactly half, as of a pair of legs one of which
 is wrong, its neighbors in the order of names decide, if they are in one of the groups only.
+
+Invariants:
+- The rows of one table have the same columns. Nodes with other interfaces, of another generation or
+  link layer, are another table: no pattern covers both.
+- A leaf is named alike on all rows, though some nodes know its identifier and others its name only.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from math import factorial, prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.fleet import silent
+from agent.fleet.pattern.evidence import (
+    AMONG_OTHERS,
+    NO_COINCIDENCE,
+    is_crew,
+    is_habit,
+    is_majority,
+    surprise,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from agent.fleet.pattern.rows import Row
+    from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
+    from agent.fleet.pattern.ports import PortNumbers
 
+    Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
+    Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns
     Leaves = tuple[str | None, ...]
+    Count = tuple[int, int]  # m of n nodes agree
+    Place = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
 
 PAIR = 2
 MAX_CENTERS = 8  # groups that are compared for one leaf: more than that are no groups
 
 
-class _Center:
-    """The leaves of a group's commonest node."""
+class Row(NamedTuple):
+    """A node."""
 
-    def __init__(self, number: int, leaves: Leaves) -> None:
-        self.number = number
-        self.leaves = Counter(leaf for leaf in leaves if leaf)
-
-    def shared(self, leaves: Counter[str]) -> int:
-        """Return the number of cables that go to the same leaves."""
-        own = self.leaves
-        return sum(min(count, own[leaf]) for leaf, count in leaves.items())
+    node: FleetNode
+    ports: tuple[FleetPort, ...]
+    leaves: Leaves  # of each port now, or last; None: never known
+    numbers: tuple[int | None, ...]  # of the leaf's ports
+    is_fresh: bool  # not silent; a silent node says nothing about today's cables
+    is_whole: bool  # every port has a neighbor now
 
 
-class _Centers:
-    """Assigns wirings to centers."""
+class LeafRule(NamedTuple):
+    """The leaf of each column; None where no majority has it."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._of_leaf: dict[str, list[_Center]] = defaultdict(list)
+    leaves: Leaves
+    counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
+    bits: float  # how unlikely it is that nodes wired at random agree so well
+    is_sure: bool  # no coincidence
 
-    def nearest(self, leaves: Leaves) -> tuple[list[int], bool]:
-        """Return the groups that share the most cables, and whether that is more than half."""
-        known = Counter(leaf for leaf in leaves if leaf)
-        near = {one.number: one for leaf in known for one in self._of_leaf.get(leaf, ())}
-        shares = {number: one.shared(known) for number, one in near.items()}
-        most = max(shares.values(), default=0)
-        if 2 * most < known.total() or not most:
-            return [], False
-        return [number for number, share in shares.items() if share == most], (
-            2 * most > known.total()
+
+def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
+    """Return the nodes of each generation, in the order in which their first ones are listed."""
+    names = _switch_names(fleet.nodes)
+    found: dict[Kind, list[Row]] = defaultdict(list)
+    for node in fleet.nodes:
+        columns, ports = _in_order(node.ports)
+        ends = [current(port) for port in ports]
+        row = Row(
+            node,
+            ports,
+            tuple([end.id or names.get(end.label, end.label) if end else None for end in ends]),
+            tuple([numbers[end] if end else None for end in ends]),
+            silent.cause(node, fleet.now) is None,
+            all(port.far_end for port in ports),
         )
-
-    def add(self, leaves: Leaves) -> int:
-        """Return the number of a new group around this wiring."""
-        center = _Center(self.count, leaves)
-        for leaf in center.leaves:
-            if len(self._of_leaf[leaf]) < MAX_CENTERS:
-                self._of_leaf[leaf].append(center)
-        self.count += 1
-        return center.number
+        found[node.flavor, columns].append(row)
+    return [*found.values()]
 
 
-def grouped(rows: Iterable[Row], habit: int) -> tuple[list[list[Row]], list[Row]]:
+def current(port: FleetPort) -> FarEnd | None:
+    """Return the far end that a port has now, or had last."""
+    return None if port.is_lost else port.far_end or port.last_end
+
+
+def _switch_names(nodes: Iterable[FleetNode]) -> dict[str, str | None]:
+    """Return the identifier that goes with each label; None if two switches have it."""
+    pairs = {(end.label, end.id) for node in nodes for port in node.ports if (end := current(port))}
+    found: dict[str, str | None] = {}
+    for label, number in pairs:
+        if number:
+            found[label] = None if label in found else number
+    return found
+
+
+def _in_order(ports: tuple[FleetPort, ...]) -> tuple[tuple[Column, ...], tuple[FleetPort, ...]]:
+    """Return the columns of a node in order, and the port in each."""
+    places = [port.pci or port.interface for port in ports]
+    if len({*places}) == len(places):
+        columns: list[Column] = [(place, 0) for place in places]
+    else:
+        columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
+    if all(one < other for one, other in pairwise(columns)):
+        return tuple(columns), ports
+    order = sorted(range(len(ports)), key=columns.__getitem__)
+    return tuple(sorted(columns)), tuple([ports[index] for index in order])
+
+
+def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]]:
     """Return the groups, and the nodes of which no cable was ever seen.
 
     A wiring that `habit` nodes share and that is not more than half that of another group is a
     group of its own.
     """
-    rows = list(rows)
-    places = _places(rows, habit)
-    undecided = [places[row.leaves] for row in rows]
-    numbers = _by_exchange(undecided, _by_neighbors(undecided))
-    found: dict[int | tuple[int, ...], list[Row]] = defaultdict(list)
-    unseen = []
-    for row, number in zip(rows, numbers, strict=True):
-        if number == ():
-            unseen.append(row)
-        else:
-            found[number].append(row)
-    return list(found.values()), unseen
-
-
-def _places(rows: list[Row], habit: int) -> dict[Leaves, int | tuple[int, ...]]:
-    """Return the group of each wiring; several if it shares half with each of them."""
     fresh = Counter(row.leaves for row in rows if row.is_fresh)
     fresh.update({row.leaves: 0 for row in rows})
     centers = _Centers()
-    return {
-        leaves: _place(leaves, centers, is_habit=count >= habit)
+    places = {
+        leaves: centers.place(leaves, is_habit=count >= habit)
         for leaves, count in fresh.most_common()
     }
+    undecided = [places[row.leaves] for row in rows]
+    found: dict[Place, list[Row]] = defaultdict(list)
+    for row, number in zip(rows, _by_exchange(undecided, _by_neighbors(undecided)), strict=True):
+        found[number].append(row)
+    unseen = found.pop((), [])
+    return list(found.values()), unseen
 
 
-def _place(leaves: Leaves, centers: _Centers, *, is_habit: bool) -> int | tuple[int, ...]:
-    if not any(leaves):
-        return ()
-    near, is_most = centers.nearest(leaves)
-    if is_most:
-        return near[0]
-    return tuple(near) if near and not is_habit else centers.add(leaves)
+class _Centers:
+    """Assigns wirings to groups, each by the leaves of its commonest wiring."""
+
+    def __init__(self) -> None:
+        self._leaves: list[Counter[str]] = []  # of each group
+        self._of_leaf: dict[str, list[int]] = defaultdict(list)
+
+    def place(self, leaves: Leaves, *, is_habit: bool) -> Place:
+        """Return the group that shares more than half of the cables, a new one if none does half.
+
+        Several groups share half each: all of them, but for a habit, which is a group of its own.
+        """
+        known = Counter(leaf for leaf in leaves if leaf)
+        if not known:
+            return ()
+        near = dict.fromkeys(number for leaf in known for number in self._of_leaf.get(leaf, ()))
+        shares = {number: (self._leaves[number] & known).total() for number in near}
+        most = max(shares.values(), default=0)
+        nearest = tuple(number for number, share in shares.items() if share == most)
+        if 2 * most > known.total():
+            return nearest[0]
+        if nearest and 2 * most == known.total() and not is_habit:
+            return nearest
+        self._leaves.append(known)
+        number = len(self._leaves) - 1
+        for leaf in known:
+            if len(self._of_leaf[leaf]) < MAX_CENTERS:
+                self._of_leaf[leaf].append(number)
+        return number
 
 
-def _by_neighbors(places: list[int | tuple[int, ...]]) -> list[int | tuple[int, ...]]:
-    """Return the places, those with several settled by the nodes before and after."""
-    before = accumulate(places, _last)
-    after = [*accumulate(reversed(places), _last)][::-1]
-    return [
-        _settled(place, {one, other}) if isinstance(place, tuple) else place
-        for place, one, other in zip(places, before, after, strict=True)
-    ]
+def _by_neighbors(places: Sequence[Place]) -> list[Place]:
+    """Settle a node between groups if just one of them has the node before or after it."""
+
+    def last(one: Place, other: Place) -> Place:
+        return other if isinstance(other, int) else one
+
+    before = accumulate(places, last)
+    after = [*accumulate(reversed(places), last)][::-1]
+    found: list[Place] = []
+    for place, *neighbors in zip(places, before, after, strict=True):
+        common = {*neighbors}.intersection(place) if isinstance(place, tuple) else set()
+        found.append(common.pop() if len(common) == 1 else place)
+    return found
 
 
-def _settled(
-    place: tuple[int, ...], neighbors: set[int | tuple[int, ...]]
-) -> int | tuple[int, ...]:
-    """Return the only group that a neighbor is in, too."""
-    common = neighbors.intersection(place)
-    return common.pop() if len(common) == 1 else place
-
-
-def _by_exchange(
-    places: list[int | tuple[int, ...]], settled: list[int | tuple[int, ...]]
-) -> list[int | tuple[int, ...]]:
+def _by_exchange(places: Sequence[Place], settled: Sequence[Place]) -> list[Place]:
     """Settle a node between two groups if just one other was between them: they changed cables.
 
     That one is in one of the groups, so this one is in the other.
     """
-    between: dict[tuple[int, ...], list[int | tuple[int, ...]]] = defaultdict(list)
+    between: dict[Place, list[Place]] = defaultdict(list)
     for place, number in zip(places, settled, strict=True):
         if isinstance(place, tuple) and len(place) == PAIR:
             between[tuple(sorted(place))].append(number)
-    return [
-        _exchanged(number, between.get(tuple(sorted(number)), []))
-        if isinstance(number, tuple)
-        else number
-        for number in settled
-    ]
+    found: list[Place] = []
+    for number in settled:
+        both = between.get(tuple(sorted(number)), []) if isinstance(number, tuple) else []
+        others = [one for one in both if isinstance(one, int)]
+        if isinstance(number, tuple) and len(both) == PAIR and len(others) == 1:
+            found.append(next(one for one in number if one != others[0]))
+        else:
+            found.append(number)
+    return found
 
 
-def _exchanged(
-    place: tuple[int, ...], between: list[int | tuple[int, ...]]
-) -> int | tuple[int, ...]:
-    """Return the group that the other node of two is not in."""
-    others = [one for one in between if isinstance(one, int)]
-    if len(between) != PAIR or len(others) != 1:
-        return place
-    return next(number for number in place if number != others[0])
+def leaf_rules(groups: Sequence[Sequence[Row]]) -> list[LeafRule]:
+    """Return the rules of a table's groups; where most are regular, one more needs less proof."""
+    leaves = len({leaf for rows in groups for row in rows for leaf in row.leaves if leaf})
+    rules = [_leaf_rule(rows, leaves) for rows in groups]
+    judged = [rule for rule in rules if any(rule.leaves)]
+    if not is_majority(sum(1 for rule in judged if rule.is_sure), len(judged)):
+        return rules
+    return [rule._replace(is_sure=rule.bits >= AMONG_OTHERS) for rule in rules]
 
 
-def _last(one: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    return other if isinstance(other, int) else one
+def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
+    """Return the rule of a group, by its fresh nodes; `all_leaves` is the table's number."""
+    wirings = Counter(row.leaves for row in rows if row.is_fresh)
+    leaves: list[str | None] = []
+    counts: list[Count] = []
+    for column in zip(*wirings.elements(), strict=True):
+        counted = Counter(column)
+        counted.pop(None, None)
+        (leaf, most), *others = counted.most_common(2) or [(None, 0)]
+        total, rivals = counted.total(), others[0][1] if others else 0
+        is_ruled = is_majority(most, total) and not is_habit(rivals, total)
+        leaves.append(leaf if is_ruled else None)
+        counts.append((most, total))
+    columns = len(rows[0].ports)
+    if not wirings:
+        return LeafRule((None,) * columns, ((0, 0),) * columns, 0.0, is_sure=False)
+    rule = tuple(leaves)
+    bits = 0.0
+    if 2 * rule.count(None) < columns and not _has_rival(wirings, rule):
+        followers = sum(count for wiring, count in wirings.items() if _follows(wiring, rule))
+        bits = surprise(followers, wirings.total(), _alternatives(rule, all_leaves))
+    return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE)
+
+
+def _follows(wiring: Leaves, leaves: Leaves) -> bool:
+    """Return True if every known cable is as the rule has it, and more than half are known."""
+    ruled = [(one, leaf) for one, leaf in zip(wiring, leaves, strict=True) if leaf]
+    known = [(one, leaf) for one, leaf in ruled if one]
+    return wiring == leaves or (
+        2 * len(known) > len(ruled) and all(one == leaf for one, leaf in known)
+    )
+
+
+def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
+    """Return True if others are wired alike, and otherwise than the rule has it: another crew."""
+    total = wirings.total()
+    for wiring, count in wirings.items():
+        followed = sum(1 for one, leaf in zip(wiring, leaves, strict=True) if one and one == leaf)
+        known = len(leaves) - wiring.count(None)
+        if wiring != leaves and is_crew(count, total) and 2 * followed < known:
+            return True
+    return False
+
+
+def _alternatives(leaves: Leaves, all_leaves: int) -> int:
+    """Return in how many ways at least a node of this group might be wired.
+
+    Its cables in any order, and one of them on another leaf of the fleet; not of two cables, which
+    would not be half in the group.
+    """
+    ruled = Counter(leaf for leaf in leaves if leaf)
+    cables = ruled.total()
+    orders = factorial(cables) // prod(map(factorial, ruled.values()))
+    return orders + (cables * (all_leaves - 1) if cables > PAIR else 0)

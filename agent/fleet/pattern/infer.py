@@ -1,10 +1,9 @@
 """The pattern of a fleet without a plan, and the cables that break it.
 
-    rows       nodes with the same interfaces, by PCI address: a table
-    grouping   nodes of a table that hang on the same leaves: a group
-    leaf_rule  the leaf of each interface of a group, port_rule and order the port there
-    odd        the cables that follow no rule, missing those that lead nowhere
-    causes     odd cables that are one mistake, words its sentence
+    grouping   nodes with the same interfaces that hang on the same leaves, and their leaf rule
+    ports      the port of each cable on its leaf, and the line of the nodes
+    causes     the cables that follow no rule, and those that are one mistake
+    words      the sentences
 
 A fleet may be wired without a pattern, and a wrong finding sends somebody to a data hall in vain.
 So each rule must be that of a majority and no coincidence, or it is none (evidence).
@@ -12,31 +11,32 @@ So each rule must be that of a majority and no coincidence, or it is none (evide
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.findings.finding import RANK
-from agent.fleet.pattern import order
-from agent.fleet.pattern.causes import causes
+from agent.fleet.pattern.causes import (
+    Odd,
+    Ruled,
+    causes,
+    leaves_down,
+    odd_cables,
+    ruled,
+    without_spares,
+)
 from agent.fleet.pattern.evidence import RIVALS, is_majority
-from agent.fleet.pattern.grouping import grouped
-from agent.fleet.pattern.groups import groups_of
-from agent.fleet.pattern.leaf_rule import leaf_rule, with_others
-from agent.fleet.pattern.missing import leaves_down, missing
-from agent.fleet.pattern.odd import Odd, Ruled, Seat, odd_cables, ruled
-from agent.fleet.pattern.port_numbers import PortNumbers
-from agent.fleet.pattern.port_rule import port_rule
-from agent.fleet.pattern.rows import tables
-from agent.fleet.pattern.words import Ports, of_cause, of_down, of_mirrored
+from agent.fleet.pattern.grouping import grouped, leaf_rules, tables
+from agent.fleet.pattern.ports import PortNumbers, along, mirrored, port_rule
+from agent.fleet.pattern.words import Ports, groups_of, of_cause, of_mirrored
 from agent.model import natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from agent.findings.finding import Finding
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet
-    from agent.fleet.pattern.rows import Row, Table
+    from agent.fleet.pattern.grouping import Row
 
 
 class Pattern(NamedTuple):
@@ -52,28 +52,18 @@ class Pattern(NamedTuple):
 def infer(fleet: Fleet) -> Pattern:
     """Return the pattern of a fleet."""
     numbers = PortNumbers(fleet.nodes)
-    found: list[Ruled] = []
+    groups: list[Ruled] = []
     unseen: list[Row] = []
-    for table in tables(fleet, numbers):
-        groups, nothing = _ruled_groups(table)
-        found += groups
+    for rows in tables(fleet, numbers):
+        found, nothing = grouped(rows, RIVALS)
+        rules = zip(found, leaf_rules(found), strict=True)
+        groups += _with_lines([ruled(some, rule, port_rule(some, rule)) for some, rule in rules])
         unseen += nothing
-    ports = Ports(found, numbers)
-    findings, odd, never = _findings(found, ports)
-    covered = sum(map(_covered, found)) + never
-    listed, notes = groups_of(found, unseen, ports)
+    ports = Ports(groups, numbers)
+    findings, odd, never = _findings(groups, ports)
+    covered = sum(map(_covered, groups)) + never
+    listed, notes = groups_of(groups, unseen, ports)
     return Pattern(findings, listed, notes, covered, covered - odd - never)
-
-
-def _ruled_groups(table: Table) -> tuple[list[Ruled], list[Row]]:
-    """Return the groups of a table with their rules, and the nodes of which no cable is known."""
-    groups, unseen = grouped(table.rows, RIVALS)
-    leaves = len({leaf for row in table.rows for leaf in row.leaves if leaf})
-    rules = with_others([leaf_rule(rows, leaves) for rows in groups])
-    found = [
-        ruled(rows, rule, port_rule(rows, rule)) for rows, rule in zip(groups, rules, strict=True)
-    ]
-    return _with_lines(found), unseen
 
 
 def _with_lines(groups: list[Ruled]) -> list[Ruled]:
@@ -83,7 +73,7 @@ def _with_lines(groups: list[Ruled]) -> list[Ruled]:
     if not shape or not is_majority(count, shapes.total()):
         return groups
     return [
-        group._replace(line=order.along(shape, group.places))
+        group._replace(line=along(shape, group.places))
         if group.port_rule and not group.line
         else group
         for group in groups
@@ -95,20 +85,23 @@ def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[Finding, ...
 
     Last the number of missing ones that never had a neighbor, which are not among these.
     """
-    odds = {id(group): list(odd_cables(group)) for group in groups}
-    down = leaves_down(groups, [odd for some in odds.values() for odd in some])
-    dead = {id(odd) for one in down for odd in one.odds}
+    odds = [odd_cables(group) for group in groups]
+    down = leaves_down(groups, [odd for some in odds for odd in some])
+    dead = {odd.key for one in down for odd in one.odds}
     left: list[Odd] = []
-    for group in groups:
-        left += missing(group, [odd for odd in odds[id(group)] if id(odd) not in dead])
-    found = [of_down(one, ports) for one in down]
-    mirrored = [*_mirrored(groups, ports)]
-    found += mirrored
-    found += [of_cause(cause, ports) for cause in causes(left, _taken(groups, left))]
+    for group, some in zip(groups, odds, strict=True):
+        left += without_spares(group, [odd for odd in some if odd.key not in dead])
+    turned = [
+        of_mirrored(group, run, ports)
+        for group in groups
+        if group.line and group.port_rule
+        for run in mirrored(group.line, group.places)
+    ]
+    found = [of_cause(one, ports) for one in (*down, *causes(groups, left))] + turned
     found.sort(key=_listing)
-    odd = sum(1 for some in odds.values() for one in some if one.row.leaves[one.column])
+    odd = sum(1 for some in odds for one in some if one.row.leaves[one.column])
     never = sum(1 for one in left if not one.row.leaves[one.column])
-    return tuple(found), odd + sum(len(one.ports) for one in mirrored), never
+    return tuple(found), odd + sum(len(one.ports) for one in turned), never
 
 
 def _listing(one: Finding) -> tuple[object, ...]:
@@ -116,53 +109,14 @@ def _listing(one: Finding) -> tuple[object, ...]:
     return RANK[one.code], *names, one.id
 
 
-def _mirrored(groups: Iterable[Ruled], ports: Ports) -> Iterator[Finding]:
-    for group in groups:
-        if not (group.line and group.port_rule):
-            continue
-        runs = order.mirrored(group.line, group.places)
-        if runs and _is_explained(group, runs):
-            yield from (of_mirrored(group, run, ports) for run in runs)
-
-
-def _is_explained(group: Ruled, runs: Sequence[range]) -> bool:
-    """Return True if most nodes lie on the line once the runs are turned."""
-    line = group.line
-    turned = {rank for run in runs for rank in run}
-    even = [
-        rank in turned or place == wanted
-        for rank, (place, wanted) in enumerate(
-            zip(group.places, line.places if line else (), strict=True)
-        )
-        if place is not None
-    ]
-    return is_majority(sum(even), len(even))
-
-
-def _taken(groups: Iterable[Ruled], odds: Sequence[Odd]) -> set[Seat]:
-    """Return the wanted ports that have a cable that follows the rules."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for odd in odds:
-        if odd.wanted.number is not None:
-            wanted[odd.wanted.leaf].add(odd.wanted.number)
-    moved = {odd.actual for odd in odds}
-    used = {
-        Seat(leaf, number)
-        for group in groups
-        if not wanted.keys().isdisjoint(group.leaf_rule.leaves)
-        for row in group.rows
-        if row.is_fresh
-        for leaf, number, port in zip(row.leaves, row.numbers, row.ports, strict=True)
-        if leaf in wanted and number in wanted[leaf] and port.far_end
-    }
-    return used - moved
-
-
 def _covered(group: Ruled) -> int:
     """Return the number of cables that the rules of a group are about."""
     if not group.is_regular:
         return 0
-    ruled_columns = [index for index, leaf in enumerate(group.leaf_rule.leaves) if leaf]
     return sum(
-        1 for row in group.rows if row.is_fresh for index in ruled_columns if row.leaves[index]
+        1
+        for row in group.rows
+        if row.is_fresh
+        for leaf, rule in zip(row.leaves, group.leaf_rule.leaves, strict=True)
+        if leaf and rule
     )

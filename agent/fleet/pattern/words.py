@@ -1,14 +1,16 @@
-"""The findings of a pattern: the sentence, the moves, the confidence and the majority of each."""
+"""The pattern for people: the sentence of each finding, the groups in words, and the notes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from agent.findings.finding import NO_END, Move, PortRef, finding
-from agent.fleet.pattern.causes import SHIFTED, SWAPPED
-from agent.fleet.pattern.evidence import confidence
-from agent.fleet.pattern.odd import LEAF, MISSING, Seat
-from agent.fleet.pattern.rows import current
+from agent.fleet.judged import Group
+from agent.fleet.pattern.causes import DOWN, LEAF, MISSING, SHIFTED, SWAPPED, Seat
+from agent.fleet.pattern.evidence import RIVALS, confidence
+from agent.fleet.pattern.grouping import current
+from agent.fleet.verdict import many
+from agent.model import natural
 from agent.text import listed
 
 if TYPE_CHECKING:
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
 
     from agent.findings.finding import Ends, Finding
     from agent.fleet.model import FarEnd
-    from agent.fleet.pattern.causes import Cause
-    from agent.fleet.pattern.missing import Down
-    from agent.fleet.pattern.odd import Odd, Ruled
-    from agent.fleet.pattern.port_numbers import PortNumbers
+    from agent.fleet.pattern.causes import Cause, Odd, Ruled
+    from agent.fleet.pattern.grouping import Row
+    from agent.fleet.pattern.ports import PortNumbers
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}
+NO_NEIGHBORS = "no neighbors"
+SMALL = "other nodes"
 
 
 class Ports:
@@ -60,6 +63,18 @@ def of_cause(cause: Cause, ports: Ports) -> Finding:
     """Return the finding of one mistake."""
     moves = tuple(_move(odd, ports) for odd in cause.odds)
     first = cause.odds[0]
+    if cause.kind == DOWN:
+        name, lost = ports.name(first.wanted.leaf), len(moves)
+        return finding(
+            "leaf-down",
+            [move.port for move in moves],
+            f"Check {name}: {lost} of its {cause.total} ports to this fleet have no neighbor any"
+            " more.",
+            key=[first.wanted.leaf],
+            confidence=round(confidence(lost, cause.total), 3),
+            majority=f"{lost} of {cause.total} ports were on {name} and have no neighbor now",
+            expected=(name, None),
+        )
     code = cause.kind if cause.kind in (SWAPPED, SHIFTED) else ALONE.get(first.wrong, "wrong-port")
     weakest = min(cause.odds, key=lambda odd: confidence(*odd.majority))
     return finding(
@@ -85,26 +100,19 @@ def _move(odd: Odd, ports: Ports) -> Move:
 
 
 def _sentence(code: str, moves: Sequence[Move]) -> str:
-    one = moves[0]
+    one, near = moves[0], [f"{move.port.node} {move.port.interface}" for move in moves]
     if code == SWAPPED and len(moves) == 2:
-        ends = f"{_end(one.actual)} and {_end(moves[1].actual)}"
-        return (
-            f"Swap the far ends of {_near(one.port)} and {_near(moves[1].port, one.port)}: {ends}."
-        )
+        other = moves[1]
+        second = other.port.interface if one.port.node == other.port.node else near[1]
+        ends = f"{_end(one.actual)} and {_end(other.actual)}"
+        return f"Swap the far ends of {near[0]} and {second}: {ends}."
     if code in (SWAPPED, SHIFTED):
-        steps = [f"{_near(move.port)} to {_end(move.wanted)}" for move in moves]
+        steps = [f"{name} to {_end(move.wanted)}" for name, move in zip(near, moves, strict=True)]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"
         return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
     if code == "missing":
-        return (
-            f"Check the cable of {_near(one.port)}: no neighbor; it belongs to {_end(one.wanted)}."
-        )
-    return f"Move the far end of {_near(one.port)} from {_end(one.actual)} to {_end(one.wanted)}."
-
-
-def _near(port: PortRef, other: PortRef | None = None) -> str:
-    """Return the interface with its node, unless another port of it was just named."""
-    return port.interface if other and other.node == port.node else f"{port.node} {port.interface}"
+        return f"Check the cable of {near[0]}: no neighbor; it belongs to {_end(one.wanted)}."
+    return f"Move the far end of {near[0]} from {_end(one.actual)} to {_end(one.wanted)}."
 
 
 def _end(end: Ends) -> str:
@@ -126,51 +134,102 @@ def _majority(odd: Odd, ports: Ports) -> str:
     return f"{of} have {odd.interface} on the port of {leaf} that their other cables suggest"
 
 
-def of_down(down: Down, ports: Ports) -> Finding:
-    """Return the finding of a leaf that is down."""
-    leaf = down.odds[0].wanted.leaf
-    lost, name = len(down.odds), ports.name(leaf)
-    moves = [_move(odd, ports) for odd in down.odds]
-    return finding(
-        "leaf-down",
-        [move.port for move in moves],
-        f"Check {name}: {lost} of its {down.total} ports to this fleet have no neighbor any more.",
-        key=[leaf],
-        confidence=round(confidence(lost, down.total), 3),
-        majority=f"{lost} of {down.total} ports were on {name} and have no neighbor now",
-        expected=(name, None),
-    )
-
-
 def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
-    """Return the finding of nodes in the reverse order."""
+    """Return the finding of nodes in the reverse order of their line."""
     moves = tuple(_mirror_moves(group, run, ports))
     first, last = (group.rows[rank].node.name for rank in (run[0], run[-1]))
-    on_line = (group.line.m, group.line.n) if group.line else (0, 0)
+    on_line, all_nodes = group.line.agreed if group.line else (0, 0)
     return finding(
         "mirrored",
         [move.port for move in moves],
         f"The cables of the {len(run)} nodes from {first} to {last} are in the reverse order:"
         " exchange those of the first and the last, the second and the last but one, and so on.",
         moves=moves,
-        confidence=round(confidence(*on_line), 3),
-        majority=f"{on_line[0]} of {on_line[1]} nodes have neighboring ports in the order of names",
+        confidence=round(confidence(on_line, all_nodes), 3),
+        majority=f"{on_line} of {all_nodes} nodes have neighboring ports in the order of names",
         expected=moves[0].wanted,
         actual=moves[0].actual,
     )
 
 
 def _mirror_moves(group: Ruled, run: range, ports: Ports) -> Iterator[Move]:
-    line, rule = group.line, group.port_rule
+    on_line = group._replace(places=group.line.places) if group.line else group
     for rank in run:
         row = group.rows[rank]
         for column, port in enumerate(row.ports):
-            offset = rule.offsets[column] if rule else None
-            leaf = group.leaf_rule.leaves[column]
-            if not line or offset is None or not leaf or row.leaves[column] != leaf:
+            leaf, wanted = group.leaf_rule.leaves[column], on_line.number(rank, column)
+            if wanted is None or not leaf or row.leaves[column] != leaf:
                 continue
-            wanted = line.places[rank] + offset
             if port.far_end and wanted != row.numbers[column]:
                 actual = (port.far_end.device, port.far_end.port)
                 names = ports.names(Seat(leaf, wanted))
                 yield Move(PortRef(row.node.name, port.interface), actual, names)
+
+
+def groups_of(
+    found: Sequence[Ruled], unseen: Sequence[Row], ports: Ports
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Return every node in one group, and the notes: why there is no pattern, or no evidence.
+
+    Groups that are too small for a majority are one together.
+    """
+    large = [group for group in found if _is_large(group)]
+    small = [row for group in found if not _is_large(group) for row in group.rows]
+    groups = sorted((_group(one, ports) for one in large), key=lambda one: natural(one.nodes[0]))
+    for name, rows in ((SMALL, small), (NO_NEIGHBORS, unseen)):
+        if rows:
+            nodes = sorted((row.node.name for row in rows), key=natural)
+            groups.append(Group(name, tuple(nodes), (), None))
+    return tuple(groups), tuple(_notes(large, small, unseen))
+
+
+def _is_large(group: Ruled) -> bool:
+    return group.is_regular or len(group.rows) > RIVALS
+
+
+def _group(group: Ruled, ports: Ports) -> Group:
+    ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
+    seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
+    leaves = tuple(dict.fromkeys(seen))
+    names = sorted({ports.name(leaf) for leaf in leaves}, key=natural)
+    name = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
+    nodes = tuple(row.node.name for row in group.rows)
+    return Group(name, nodes, leaves, _pattern(group) if group.is_regular else None)
+
+
+def _pattern(group: Ruled) -> str:
+    """Return the pattern in words."""
+    ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
+    leaves = {*ruled}
+    if len(leaves) == 1:
+        shape = "single leaf: all interfaces on one leaf"
+    elif len(leaves) == len(ruled) == 2:
+        shape = "dual-plane: two interfaces on two leaves"
+    elif len(leaves) == len(ruled):
+        shape = "rail-optimized: interface i on leaf i"
+    else:
+        shape = f"fat tree: {len(ruled)} interfaces on {len(leaves)} leaves"
+    offsets = {*group.port_rule.offsets} - {None} if group.port_rule else set()
+    if offsets:
+        shape += ", one port number" if len(offsets) == 1 else ", neighboring ports"
+        shape += " for each node"
+    return shape + (", in the order of names" if group.line else "")
+
+
+def _notes(large: Sequence[Ruled], small: Sequence[Row], unseen: Sequence[Row]) -> Iterator[str]:
+    """Yield why cables are not judged."""
+    rows = [*(row for group in large for row in group.rows), *small, *unseen]
+    if silent := sum(1 for row in rows if not row.is_fresh):
+        nodes = many(silent, "node")
+        yield f"{nodes} without a report of the last two hours: no evidence, not judged."
+    irregular = [sum(row.is_fresh for row in group.rows) for group in large if not group.is_regular]
+    if fresh := sum(irregular):
+        groups = many(len(irregular) - irregular.count(0), "group")
+        yield (
+            f"{many(fresh, 'node')} in {groups}: no pattern, as no majority of"
+            " them has an interface on one leaf, or their agreement may be a coincidence."
+        )
+    if few := sum(row.is_fresh for row in small):
+        yield f"{many(few, 'node')} with too few others on the same leaves for a majority."
+    if unseen:
+        yield f"{many(len(unseen), 'node')} never had a neighbor."

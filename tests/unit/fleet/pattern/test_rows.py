@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.fleet import silent
-from agent.fleet.pattern.port_numbers import PortNumbers
-from agent.fleet.pattern.rows import tables
+from agent.fleet.pattern.grouping import tables
+from agent.fleet.pattern.ports import PortNumbers
 from tests.support.small_fleets import NOW, fleet, node
 
 
@@ -29,5 +29,5 @@ from tests.support.small_fleets import NOW, fleet, node
 def test_a_node_counts_unless_it_is_silent(facts: dict[str, Any]) -> None:
     """The pattern and the findings agree on who is silent."""
     members = fleet([node("gpu-001", [], **facts)])
-    ((_, _, (row,)),) = tables(members, PortNumbers(members.nodes))
+    ((row,),) = tables(members, PortNumbers(members.nodes))
     assert row.is_fresh == (silent.cause(members.nodes[0], NOW) is None)
