@@ -323,47 +323,30 @@ def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
 
 FILE = click.Path(exists=True, dir_okay=False)
 FOLDER = click.Path(exists=True, file_okay=False)
+FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+# fmt: off
 # The node's devices: probe, run, capture, explain, verify, doctor.
 device_options = options(
-    flag(
-        "--sysfs-root",
-        "DIR",
-        "Read the host's sysfs here.  [default: /sys]",
-        type=FOLDER,
-        default="/sys",
-        cls=ForAllCommands,
-    ),
+    flag("--sysfs-root", "DIR", "Read the host's sysfs here.  [default: /sys]",
+         type=FOLDER, default="/sys", cls=ForAllCommands),
     globs("--exclude-device", "Do not read these RDMA devices. Repeatable."),
     globs("--backend-device", "Only these are the backend. Repeatable."),
-    flag(
-        "--nvml-library",
-        "PATH",
-        "NVML library.  [default: libnvidia-ml.so.1]",
-        type=click.Path(dir_okay=False),
-        cls=ForAllCommands,
-    ),
+    flag("--nvml-library", "PATH", "NVML library.  [default: libnvidia-ml.so.1]",
+         type=click.Path(dir_okay=False), cls=ForAllCommands),
 )
 # The sources: probe, run, capture, doctor.
 source_options = options(
-    click.option(
-        "--source",
-        cls=ForAllCommands,
-        type=click.Choice(NAMES),
-        multiple=True,
-        help="Read only these sources. Repeatable.",
-    ),
+    click.option("--source", cls=ForAllCommands, type=click.Choice(NAMES), multiple=True,
+                 help="Read only these sources. Repeatable."),
     switch("--openvswitch", "LLDP below Open vSwitch; filters all packets.", cls=ForAllCommands),
 )
 # The sources, and the time to wait for LLDP frames: probe, capture, explain, verify.
 no_wait_option = switch("--no-wait", "Do not receive LLDP frames.")
 wait_options = options(
     source_options,
-    flag(
-        "--wait",
-        "SECONDS",
-        "Wait for LLDP.  [default: up to 65, until every port has a frame]",
-        type=click.FloatRange(0, 3600),
-    ),
+    flag("--wait", "SECONDS", "Wait for LLDP.  [default: up to 65, until every port has a frame]",
+         type=click.FloatRange(0, 3600)),
     no_wait_option,
 )
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
@@ -377,51 +360,23 @@ cluster_options = options(
 )
 # The label keys: probe, run, cleanup, explain, verify, fleet.
 label_options = options(
-    flag(
-        "--label-prefix",
-        "DOMAIN",
-        None,
-        type=_prefix,
-        default="backend.coreweave.cloud",
-        show_default=True,
-        cls=ForAllCommands,
-    ),
-    flag(
-        "--ib-label-prefix",
-        "DOMAIN",
-        "Empty: none.",
-        type=_prefix_or_empty,
-        default="ib.coreweave.cloud",
-        show_default=True,
-        cls=MayBeEmpty,
-    ),
-    flag(
-        "--accelerator-label",
-        "KEY",
-        None,
-        type=_label_key_or_empty,
-        default="network.topology.nvidia.com/accelerator",
-        show_default=True,
-        cls=MayBeEmpty,
-    ),
+    flag("--label-prefix", "DOMAIN", None, type=_prefix,
+         default="backend.coreweave.cloud", show_default=True, cls=ForAllCommands),
+    flag("--ib-label-prefix", "DOMAIN", "Empty: none.", type=_prefix_or_empty,
+         default="ib.coreweave.cloud", show_default=True, cls=MayBeEmpty),
+    flag("--accelerator-label", "KEY", None, type=_label_key_or_empty,
+         default="network.topology.nvidia.com/accelerator", show_default=True, cls=MayBeEmpty),
 )
 # The Node and its label keys: probe, run, cleanup, explain, verify; doctor has the first one.
 node_name_option = flag(
-    "--node-name",
-    "NAME",
-    "Node name.  [default: $NODE_NAME or hostname]",
+    "--node-name", "NAME", "Node name.  [default: $NODE_NAME or hostname]", type=_node_name,
     default=lambda: os.environ.get("NODE_NAME") or None,
-    type=_node_name,
 )
 naming_options = options(node_name_option, label_options)
 # Prefixes that the operator has given up: probe, run. The variable has a list of them.
 former_options = flag(
-    "--former-label-prefix former_label_prefixes",
-    "DOMAIN",
-    "Remove own labels under it. Repeatable.",
-    type=_prefix,
-    cls=ForAllCommands,
-    multiple=True,
+    "--former-label-prefix former_label_prefixes", "DOMAIN",
+    "Remove own labels under it. Repeatable.", type=_prefix, cls=ForAllCommands, multiple=True,
 )
 # Times, metrics and log: run. The first three defaults are those of daemon/schedule.py, too.
 run_options = options(
@@ -431,14 +386,8 @@ run_options = options(
     _time("--gpu-interval", 60, "Query the GPUs.", least=1),
     _time("--port-interval", 2, "Read IB port states.", least=0.1),
     _time("--verdict-delay", 60, "Report a finding that lasts."),
-    flag(
-        "--metrics-address",
-        "IP:PORT",
-        "Serve metrics here.",
-        default="127.0.0.1:9477",
-        show_default=True,
-        type=address,
-    ),
+    flag("--metrics-address", "IP:PORT", "Serve metrics here.",
+         default="127.0.0.1:9477", show_default=True, type=address),
     flag("--metrics-cert", "FILE", "Serve them over TLS with this certificate."),
     flag("--metrics-key", "FILE", "The private key of the certificate."),
     flag("--metrics-client-ca", "FILE", "Give them to clients of these CAs only."),
@@ -455,38 +404,24 @@ _plan_options = options(
 _tolerance_options = options(
     flag("--hca-map", "CSV", "Columns port,hca-name: the plan's HCA numbers.", type=FILE),
     globs("--ignore", "Ignore these interfaces. Repeatable."),
-    flag(
-        "--no-tolerance",
-        "NAME",
-        "Compare names without it. Repeatable.",
-        type=_tolerance,
-        multiple=True,
-    ),
+    flag("--no-tolerance", "NAME", "Compare names without it. Repeatable.",
+         type=_tolerance, multiple=True),
 )
 verify_options = options(
     _plan_options,
     switch("--from-node", "The Node's labels, beside --plan."),
     _tolerance_options,
-    choice(
-        "-o --output",
-        ["table", "json", "junit", "csv"],
-        "table, json, junit or csv.",
-        metavar="FORMAT",
-    ),
+    choice("-o --output", ["table", "json", "junit", "csv"], "table, json, junit or csv.",
+           metavar="FORMAT"),
     switch("--npd", "One line, for node-problem-detector."),
-    click.option(
-        "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
-    ),
+    click.option("--write-plan", type=click.Choice(["csv", "labels"]),
+                 help="Print what is seen as a plan."),
     flag("--split", "DIR", "With --plan, --write-plan csv: write parts of it."),
 )
 # The Nodes to read: fleet. The globs are of --snapshots.
 reading_options = options(
-    flag(
-        "--nodes",
-        "FILE",
-        "Read what `kubectl get nodes -o json` printed; - is standard input.",
-        type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    ),
+    flag("--nodes", "FILE", "Read what `kubectl get nodes -o json` printed; - is standard input.",
+         type=FILE_OR_STDIN),
     flag("--snapshots", "DIR", "Read the captures in this folder.", type=FOLDER),
     flag("--selector", "LABELS", "Only Nodes with these labels, as for kubectl."),
     flag("--node", "NAME", "Only this Node; a glob for several. Repeatable.", multiple=True),
@@ -499,10 +434,7 @@ reading_options = options(
 comparison_options = options(
     _plan_options,
     _tolerance_options,
-    choice(
-        "-o --output",
-        ["table", "json", "csv", "junit", "html"],
-        "table, json, csv, junit or html.",
-        metavar="FORMAT",
-    ),
+    choice("-o --output", ["table", "json", "csv", "junit", "html"],
+           "table, json, csv, junit or html.", metavar="FORMAT"),
 )
+# fmt: on
