@@ -16,8 +16,8 @@ from agent.text import as_json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
-    from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
+    from agent.snapshot.tree import SnapshotFiles
 
 FOLDER = "smp"
 

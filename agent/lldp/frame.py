@@ -101,6 +101,20 @@ def decode(frame: bytes) -> LldpNeighbor:
     addresses = frame[:12].hex(":")
     chassis_subtype, chassis_id = _identifier(tlvs[_CHASSIS_ID], _CHASSIS_MAC, _CHASSIS_NETWORK)
     port_subtype, port_id = _identifier(tlvs[_PORT_ID], _PORT_MAC, _PORT_NETWORK)
+    ttl = tlvs[_TTL]
+    if len(ttl[2]) < 2:
+        raise _wrong_length(ttl, 2, _MAX_VALUE)
+    description = name = capabilities = None
+    if (tlv := tlvs.get(_PORT_DESCRIPTION)) and len(tlv[2]) <= _MAX_STRING:
+        description = _text(tlv[2]) or None
+    if tlv := tlvs.get(_SYSTEM_NAME):
+        if len(tlv[2]) > _MAX_STRING:
+            raise _wrong_length(tlv, 0, _MAX_STRING)
+        name = _text(tlv[2]) or None
+    if tlv := tlvs.get(_CAPABILITIES):
+        if len(tlv[2]) != 4:
+            raise _wrong_length(tlv, 4, 4)
+        capabilities = int.from_bytes(tlv[2][2:], "big")
     return LldpNeighbor(
         addresses[18:],
         addresses[:17],
@@ -108,10 +122,10 @@ def decode(frame: bytes) -> LldpNeighbor:
         chassis_subtype,
         port_id,
         port_subtype,
-        _ttl(tlvs[_TTL]),
-        _description(tlvs[_PORT_DESCRIPTION]) if _PORT_DESCRIPTION in tlvs else None,
-        _system_name(tlvs[_SYSTEM_NAME]) if _SYSTEM_NAME in tlvs else None,
-        _capabilities(tlvs[_CAPABILITIES]) if _CAPABILITIES in tlvs else None,
+        int.from_bytes(ttl[2][:2], "big"),
+        description,
+        name,
+        capabilities,
     )
 
 
@@ -167,23 +181,18 @@ def _check_end(frame: bytes, at: int, mandatory: int) -> None:
 
     It ends with an End TLV without a value or with the frame, after the mandatory TLVs.
     """
-    tlv = _tlv_at(frame, at)
-    kind, _, value = tlv
+    header = frame[at : at + 2]
+    if len(header) == 1:
+        raise Malformed(f"LLDP TLV at octet {at}: the frame ends in its header")
+    kind = header[0] >> 1 if header else _END
+    value = frame[at + 2 : at + 2 + (int.from_bytes(header, "big") & _MAX_VALUE)]
+    tlv = kind, at, value
     if mandatory <= _TTL and kind != _END:
         raise _malformed(tlv, f"in place of the {_NAMES[mandatory]} TLV")
     if value:
         raise _wrong_length(tlv, 0, 0)  # 9.2.7.7.2 b)
     if mandatory <= _TTL:
         raise Malformed(f"LLDP {_NAMES[mandatory]} TLV: missing, the LLDPDU ends before it")
-
-
-def _tlv_at(frame: bytes, at: int) -> _Tlv:
-    """Return the TLV at an offset; the end of the frame is an End TLV."""
-    header = frame[at : at + 2]
-    if len(header) == 1:
-        raise Malformed(f"LLDP TLV at octet {at}: the frame ends in its header")
-    kind = header[0] >> 1 if header else _END
-    return kind, at, frame[at + 2 : at + 2 + (int.from_bytes(header, "big") & _MAX_VALUE)]
 
 
 def _malformed(tlv: _Tlv, text: str) -> Malformed:
@@ -210,28 +219,6 @@ def _identifier(tlv: _Tlv, mac: int, network: int) -> tuple[int, str]:
     if subtype == mac:
         return subtype, octets.hex(":")
     return subtype, _address(octets) if subtype == network else _identifier_text(octets)
-
-
-def _ttl(tlv: _Tlv) -> int:
-    if len(tlv[2]) < 2:
-        raise _wrong_length(tlv, 2, _MAX_VALUE)
-    return int.from_bytes(tlv[2][:2], "big")
-
-
-def _system_name(tlv: _Tlv) -> str | None:
-    if len(tlv[2]) > _MAX_STRING:
-        raise _wrong_length(tlv, 0, _MAX_STRING)
-    return _text(tlv[2]) or None
-
-
-def _description(tlv: _Tlv) -> str | None:
-    return _text(tlv[2]) or None if len(tlv[2]) <= _MAX_STRING else None
-
-
-def _capabilities(tlv: _Tlv) -> int:
-    if len(tlv[2]) != 4:
-        raise _wrong_length(tlv, 4, 4)
-    return int.from_bytes(tlv[2][2:], "big")
 
 
 def _address(octets: bytes) -> str:

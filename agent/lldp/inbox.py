@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from agent.errors import Malformed
@@ -205,8 +206,10 @@ class LldpWait:
         status = _status(netdevs, frames, errors)
         start = time.monotonic()
         self._received = bool(status.awaited)
+        limit = WAIT_TIMEOUT if self._wait is None else self._wait
         try:
-            while left := self._left(status.awaited):
+            while (status.awaited or self._wait is not None) and self.elapsed < limit:
+                left = limit - self.elapsed
                 self._progress(status, left)
                 frames += self._listener.receive(min(left, PROGRESS_INTERVAL))
                 errors |= self._listener.watch(netdevs)
@@ -216,23 +219,12 @@ class LldpWait:
             self._progress(status, 0)
         return frames
 
-    def _left(self, awaited: set[str]) -> float:
-        """Return the seconds left; 0 at the end."""
-        if self._wait is None and not awaited:
-            return 0
-        limit = WAIT_TIMEOUT if self._wait is None else self._wait
-        return max(limit - self.elapsed, 0)
-
 
 def _status(netdevs: set[str], frames: Iterable[Frame], errors: Iterable[str]) -> Netdevs:
-    received = {frame.netdev for frame in frames if _is_valid(frame)}
+    received = set()
+    for frame in frames:
+        with suppress(Malformed):
+            lldp.decode(frame.data)
+            received.add(frame.netdev)
     failed = netdevs.intersection(errors) - received
     return Netdevs(received, failed, netdevs - received - failed)
-
-
-def _is_valid(frame: Frame) -> bool:
-    try:
-        lldp.decode(frame.data)
-    except Malformed:
-        return False
-    return True

@@ -141,7 +141,11 @@ class Listener:
     @property
     def errors(self) -> dict[str, str]:
         """The error of each netdev whose socket could not be opened."""
-        return {netdev: _text(error) for netdev, error in self._errors.items()}
+        texts = {}
+        for netdev, error in self._errors.items():
+            number = error.errno or errno.ENODEV  # if_nametoindex() sets none
+            texts[netdev] = f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"
+        return texts
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str | None]:
         """Receive on these netdevs and no others; return those without a socket.
@@ -158,7 +162,11 @@ class Listener:
         missing = self._wanted - self._sockets.keys()
         self._errors = {name: error for name, error in self._errors.items() if name in missing}
         for netdev in sorted(missing - self._opening):
-            self._start_opening(netdev)
+            self._opening.add(netdev)
+            try:
+                self._run(partial(self._open, netdev))
+            except RuntimeError as limit:  # no thread can be started
+                self._results.append((netdev, OSError(errno.EAGAIN, str(limit))))
         self._take_results()
         for netdev, error in sorted(self._errors.items()):
             if isinstance(error, PermissionError):
@@ -189,13 +197,6 @@ class Listener:
         self._wanted = frozenset()
         for netdev in list(self._sockets):
             self._drop(netdev)
-
-    def _start_opening(self, netdev: str) -> None:
-        self._opening.add(netdev)
-        try:
-            self._run(partial(self._open, netdev))
-        except RuntimeError as error:  # no thread can be started
-            self._results.append((netdev, OSError(errno.EAGAIN, str(error))))
 
     def _open(self, netdev: str) -> None:
         try:
@@ -336,8 +337,3 @@ def _receive(sock: socket.socket) -> bytes | None:
                 tpid = tpid if status & _TP_STATUS_VLAN_TPID_VALID else TPIDS[0]
                 return data[:12] + struct.pack("!HH", tpid, tci) + data[12:]
     return data
-
-
-def _text(error: OSError) -> str:
-    number = error.errno or errno.ENODEV  # if_nametoindex() sets none
-    return f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"

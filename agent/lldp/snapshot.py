@@ -23,8 +23,8 @@ from agent.model import Netdev
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
-    from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
+    from agent.snapshot.tree import SnapshotFiles
 
 FlagsQuery = Callable[[str], dict[str, bool]]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from agent.host import Host
-    from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
+    from agent.snapshot.tree import SnapshotFiles
 
 FILE = "nvml.json"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.host import Host
-from agent.snapshot.files import SnapshotFiles
+from agent.snapshot.tree import SnapshotFiles
 from agent.sources.table import SOURCES, Recording
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only

@@ -19,9 +19,8 @@ from typing import Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import load
-from agent.snapshot.tree import DiskStore, MemoryStore, Store, Tree
+from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import visible
 

@@ -30,8 +30,8 @@ from agent.sources import ib, lldp, nvml, rdma
 if TYPE_CHECKING:  # these import the table
     from agent.daemon.background import BackgroundTask, Poller
     from agent.helper.forkserver import ForkServer
-    from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
+    from agent.snapshot.tree import SnapshotFiles
 
 Outcome = Seen[Any] | Absent | Failed
 Options = Mapping[str, Any]  # of the command line, by name

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from agent.infiniband.snapshot import RecordedSmps
 from agent.lldp.snapshot import RecordedLldp
 from agent.nvml.snapshot import RecordedNvml
-from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import RecordedIo, load
+from agent.snapshot.tree import SnapshotFiles
 
 if TYPE_CHECKING:
     from agent.lldp.frame import Frame

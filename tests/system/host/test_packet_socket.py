@@ -18,8 +18,7 @@ from agent.lldp import pcap
 from agent.lldp.frame import Frame, decode
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
 from agent.lldp.snapshot import load
-from agent.snapshot.files import SnapshotFiles
-from agent.snapshot.tree import MemoryStore
+from agent.snapshot.tree import MemoryStore, SnapshotFiles
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.real_parts import require
 from tests.support.switch import (
