@@ -31,7 +31,12 @@ def checked_base(base: str | None) -> str:
 
 
 def build(root: Path, tag: str, platform: str, source: Source, arguments: dict[str, str]) -> None:
-    """Build the image `tag` from the checkout `root`; raises Refused if it could not be listed."""
+    """Build the image `tag` from the checkout `root`; raises Refused if it could not be listed.
+
+    Nothing comes from the layers of builds before: those have the times of their own builds and
+    the Debian packages of their days, and buildah takes one whose labels have other values, as the
+    text `LABEL x=$Y` is the same. `--layers` keeps the layers apart, which would be one otherwise.
+    """
     if os.geteuid():
         raise Refused("only root can mount the image to list its files: try buildah unshare")
     known = {
@@ -43,8 +48,8 @@ def build(root: Path, tag: str, platform: str, source: Source, arguments: dict[s
         **arguments,
     }
     run(
-        *("buildah", "bud", "--quiet", "--layers", "--force-rm", f"--timestamp={source.epoch}"),
-        *(f"--platform={platform}", "-t", tag),
+        *("buildah", "bud", "--quiet", "--no-cache", "--layers", "--force-rm"),
+        *(f"--timestamp={source.epoch}", f"--platform={platform}", "-t", tag),
         f"--ignorefile={root}/manifests/image/containerignore",
         *(f"--build-arg={name}={value}" for name, value in known.items()),
         root,

@@ -1,7 +1,7 @@
 """The image, built from the Containerfile and run, without a registry.
 
 The base is a Debian 12 built by mmdebstrap, with its Python. All layers stay in a store of their
-own in the cache, so that a second build only repeats what changed.
+own in the cache, so that a second build only repeats what changed; after three days they go.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CACHE = CACHE_OF_PARTS / "container"
 TAG = "localhost/bwagent:test"
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = ("--variant=minbase", "--include=python3,python3-pip", "bookworm")
+KEPT = "72h"  # layers that no tag needs
 PATIENCE = 300  # seconds for the longest step, which downloads
 # What a proxy makes of https is trusted and pip finds its index in the build as they do outside.
 MOUNTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
@@ -68,6 +69,7 @@ class Image:
         ]
         mounts = [f"--volume={path}:{path}:ro" for path in MOUNTED if Path(path).exists()]
         bud(*build, *mounts, *options, "-t", TAG, str(context), store=store)
+        do("podman", "image", "prune", "--force", f"--filter=until={KEPT}", store=store)
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `bwagent ARGUMENTS` in a container; for the options see `_privileges`."""
@@ -128,11 +130,11 @@ def bud(*arguments: str, store: Path = CACHE) -> None:
     do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments, store=store)
 
 
-def configure(store: Path) -> None:
-    """Write the configuration of a store, which reads the images of the cache, too."""
+def configure(store: Path, *, others: bool = True) -> None:
+    """Write the configuration of a store; with `others` it reads the images of the cache, too."""
     store.mkdir(parents=True, exist_ok=True)
-    others = "" if store == CACHE else ADDITIONAL.format(CACHE)
-    (store / "storage.conf").write_text(STORAGE.format(store) + others)
+    more = ADDITIONAL.format(CACHE) if others and store != CACHE else ""
+    (store / "storage.conf").write_text(STORAGE.format(store) + more)
     (store / "containers.conf").write_text(ENGINE)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
-# Layers of releases before: what did not change is not built again.
-STORE = image.CACHE.with_name("release")
 TAG = f"v{__version__}"
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
@@ -54,14 +52,17 @@ class Released:
         self._configure()
         self.base = self._pushed()
 
-    def make(self, name: str, store: Path = STORE, *, umask: int = 0o022) -> Path:
-        """Run the release in a checkout of its own; return the folder of its files."""
+    def make(self, name: str, *, umask: int = 0o022, cached: bool = True) -> Path:
+        """Run the release in a checkout and a store of its own; return the folder of its files.
+
+        If `cached`, the layers of the images that other tests built are in its reach.
+        """
         source = self.folder / f"{name}-checkout"
         clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
         subprocess.run(clone, check=True, capture_output=True, umask=umask)
         command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
         command += ["--dist", str(self.folder / name)]
-        environment = os.environ | self._settings(store)
+        environment = os.environ | self._settings(self.folder / f"{name}-store", cached=cached)
         done = subprocess.run(
             command, check=False, capture_output=True, cwd=source, env=environment, text=True
         )
@@ -78,9 +79,14 @@ class Released:
             f"[containers]\nvolumes = {json.dumps(volumes)}\n"
         )
 
-    def _settings(self, store: Path) -> dict[str, str]:
+    def forget(self) -> None:
+        """Remove the stores, of a gigabyte each, and keep the files of the releases."""
+        for store in self.folder.glob("*-store"):
+            shutil.rmtree(store, ignore_errors=True)
+
+    def _settings(self, store: Path, *, cached: bool) -> dict[str, str]:
         """Return the variables of a build in a store."""
-        image.configure(store)
+        image.configure(store, others=cached)
         return {
             "BUILDAH_ISOLATION": "chroot",
             "CONTAINERS_CONF": str(self.folder / "containers.conf"),
