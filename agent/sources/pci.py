@@ -6,7 +6,7 @@ another name is not missing. A function that was removed, or assigned to a virtu
 (vfio-pci), is absent.
 
 A PCIe path has link speed and width of each function from the root port to the NIC. It is read by
-`capture` and for `verify` only, each device by a thread of its own: the attributes are reads of the
+`capture` and for `verify` only, by the readers of RDMA devices: the attributes are reads of the
 configuration space.
 
 Files: Documentation/ABI/testing/sysfs-bus-pci, {current,max}_link_{speed,width}.
@@ -148,8 +148,8 @@ def read_paths(
 ) -> dict[str, PciePath]:
     """Return the path of each backend NIC by its PCI address; none of a device that blocks.
 
-    Who reads again passes `readers`, in which a device that blocks keeps its one thread; those of
-    all others end.
+    Who reads again passes `readers`, in which a device that blocks keeps its one thread; the
+    idle one ends.
     """
     addresses = {role.device.name: role.device.pci for role in ports if role.backend}
     jobs = {name: partial(_read_path, host.root, pci) for name, pci in addresses.items() if pci}

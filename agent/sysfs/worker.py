@@ -1,12 +1,15 @@
-"""One reader thread per RDMA device.
+"""Daemon threads that read the RDMA devices.
 
 A read of a failing HCA may block in the kernel for minutes or without end, and no signal interrupts
-it. So the facts of a device, and of its netdevs, are read in a daemon thread of its own: a device
-that is slow is late, one that blocks is missing, and neither delays the facts of another.
+it. So the facts of a device, and of its netdevs, are read in a thread that reads no other device
+meanwhile: a device that is slow is late, one that blocks is missing, and neither delays the facts
+of another.
 
 Invariants:
-- A device has one thread, from its first read until the device is gone, and its reads are
-  sequential. So a device that blocks has one stuck thread, however often it is asked for.
+- A device has at most one read under way. So a device that blocks has one stuck thread, however
+  often it is asked for.
+- A thread whose read has ended reads the next device. At most one thread is idle, so devices that
+  answer have one thread in all: one for each device would be 50 to 80 kB each.
 - An idle thread waits without a timeout and costs no CPU time. It shares the agent's memory: a
   child process would cost milliseconds for a read of microseconds.
 - Devices that answer are read one after the other; the reads of devices that take longer than
@@ -40,26 +43,21 @@ STACK_SIZE = 512 << 10  # bytes of a thread; a limit of the address space (ulimi
 class DeviceWorker:
     """A daemon thread that runs tasks one at a time and sleeps between them."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[tuple[str, Task] | None] = SimpleQueue()
 
     def start(self) -> None:
-        """Start the thread if it does not run; RuntimeError if no thread can be created."""
-        if self._thread is None or not self._thread.is_alive():
-            name = f"device {self._name}"
-            thread = threading.Thread(target=_run, args=(self._tasks,), name=name, daemon=True)
-            default = threading.stack_size(STACK_SIZE)
-            try:
-                start_thread(thread)
-            finally:
-                threading.stack_size(default)
-            self._thread = thread
+        """Start the thread; RuntimeError if none can be created."""
+        thread = threading.Thread(target=_run, args=(self._tasks,), daemon=True)
+        default = threading.stack_size(STACK_SIZE)
+        try:
+            start_thread(thread)
+        finally:
+            threading.stack_size(default)
 
-    def put(self, task: Task) -> None:
-        """Run the task after those that were put before."""
-        self._tasks.put(task)
+    def put(self, device: str, task: Task) -> None:
+        """Run the task after those that were put before; the thread is named after the device."""
+        self._tasks.put((device, task))
 
     def stop(self) -> None:
         """End the thread after the tasks that were put before; does not wait for it."""
@@ -72,33 +70,34 @@ class InlineWorker(DeviceWorker):
     def start(self) -> None:
         """Nothing to start."""
 
-    def put(self, task: Task) -> None:
+    def put(self, device: str, task: Task) -> None:  # noqa: ARG002 - for a thread's name
         """Run the task."""
         task()
 
 
-def _run(tasks: SimpleQueue[Task | None]) -> None:
+def _run(tasks: SimpleQueue[tuple[str, Task] | None]) -> None:
     """Run tasks until None: the body of a worker's thread, which holds no reference to it."""
-    while (task := tasks.get()) is not None:
+    while (item := tasks.get()) is not None:
+        device, task = item
+        threading.current_thread().name = f"device {device}"
         task()
-        del task  # a thread that waits keeps no job alive
+        del item, task  # a thread that waits keeps no job alive
 
 
 @dataclass(slots=True, eq=False)
 class _Device:
-    """A device and the state of its last read."""
+    """The state of a device's last read."""
 
-    worker: DeviceWorker
     started: float | None = None  # when the read under way began; None: idle
     generation: int = 0  # the generation that its last complete read began in; 0: never read
 
 
 class DeviceReaders:
-    """The workers of all devices and the facts that they read last.
+    """The workers and the facts of all devices that they read last.
 
     `notify` is called from a worker's thread when a read ends that no `read` waits for, so that the
-    owner calls `read` again. `worker` makes the worker of a device, by its name. A DeviceReaders
-    belongs to one thread: no other may call its methods.
+    owner calls `read` again. `worker` makes a worker. A DeviceReaders belongs to one thread: no
+    other may call its methods.
     """
 
     def __init__(
@@ -106,12 +105,14 @@ class DeviceReaders:
         notify: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        worker: Callable[[str], DeviceWorker] = DeviceWorker,
+        worker: Callable[[], DeviceWorker] = DeviceWorker,
     ) -> None:
         self.unstarted: dict[str, str] = {}  # devices that got no thread in the last `read`: why
         self._notify, self._clock, self._worker = notify, clock, worker
         self._changed = threading.Condition()  # guards all that follows
         self._generation = 1
+        self._idle: DeviceWorker | None = None
+        self._is_closed = False
         self._devices: dict[str, _Device] = {}
         self._facts: dict[str, Any] = {}  # of the last complete read
         self._constants: dict[str, dict[tuple[str, str], Any]] = {}
@@ -155,17 +156,19 @@ class DeviceReaders:
             return {name: self._facts[name] for name in jobs if self._has_facts(name)}
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget the facts and constants of all other devices, and end their workers.
+        """Forget the facts and constants of all other devices; without any, end the idle thread.
 
-        A worker whose read is under way is kept until that has ended, so that the device does not
-        get a second one if it returns.
+        One whose read is under way stays known until that has ended, so that the device does not
+        get a second read if it returns.
         """
         with self._changed:
             for name in self._devices.keys() - set(names):
                 self._facts.pop(name, None)
                 self._constants.pop(name, None)
                 if self._devices[name].started is None:
-                    self._devices.pop(name).worker.stop()
+                    self._devices.pop(name)
+            if not names:
+                self._stop_idle()
 
     def constants(self, name: str) -> dict[tuple[str, str], Any]:
         """Return the facts of a device that do not change, by PCI address and attribute.
@@ -176,28 +179,44 @@ class DeviceReaders:
 
     def close(self) -> None:
         """End all threads, one under way at the end of its read; `notify` is not called again."""
-        self._notify = lambda: None
-        for device in self._devices.values():
-            device.worker.stop()
-        self._devices.clear()
+        with self._changed:
+            self._notify = lambda: None
+            self._is_closed = True
+            self._stop_idle()
+            self._devices.clear()
+
+    def _stop_idle(self) -> None:
+        if self._idle:
+            self._idle.stop()
+        self._idle = None
 
     def _begin(self, name: str, job: Callable[[], Any], stagger: float) -> None:
         """Begin the read of a device that has old facts, and wait `stagger` seconds for its end."""
         device = self._devices.get(name)
         if device is None:
-            device = self._devices[name] = _Device(self._worker(name))
+            device = self._devices[name] = _Device()
         if device.started is None and device.generation < self._generation:
-            try:
-                device.worker.start()
-            except RuntimeError as error:  # the next `read` tries again
-                self.unstarted[name] = str(error)
-                return
+            worker, self._idle = self._idle, None
+            if worker is None:
+                worker = self._worker()
+                try:
+                    worker.start()
+                except RuntimeError as error:  # the next `read` tries again
+                    self.unstarted[name] = str(error)
+                    return
             device.started = self._clock()
             self._awaited.add(device)
-            device.worker.put(partial(self._work, name, device, job, self._generation))
+            worker.put(name, partial(self._work, worker, name, device, job, self._generation))
             self._changed.wait_for(lambda: device not in self._awaited, stagger)
 
-    def _work(self, name: str, device: _Device, job: Callable[[], Any], generation: int) -> None:
+    def _work(
+        self,
+        worker: DeviceWorker,
+        name: str,
+        device: _Device,
+        job: Callable[[], Any],
+        generation: int,
+    ) -> None:
         """Read a device and hand over its facts: the task of a worker."""
         facts, error = None, None
         try:
@@ -205,6 +224,10 @@ class DeviceReaders:
         except BaseException as caught:  # noqa: BLE001 - raised by `read`, in the owner's thread
             error = caught
         with self._changed:
+            if self._idle or self._is_closed:
+                worker.stop()
+            else:
+                self._idle = worker
             device.started, device.generation = None, generation
             if error is None:
                 self._facts[name] = facts

@@ -182,12 +182,12 @@ class FallibleRoot:
 class _NotingWorker(InlineWorker):
     """A worker that has its root note whose reads these are."""
 
-    def __init__(self, root: FallibleRoot, name: str) -> None:
-        super().__init__(name)
-        self._root, self._device = root, name
+    def __init__(self, root: FallibleRoot) -> None:
+        super().__init__()
+        self._root = root
 
-    def put(self, task: Callable[[], None]) -> None:
-        self._root.device = self._device
+    def put(self, device: str, task: Callable[[], None]) -> None:
+        self._root.device = device
         task()
         self._root.device = ""
 
@@ -216,7 +216,7 @@ class Agent:
             host,
             clock=lambda: start + self._passed,
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
-            readers=DeviceReaders(worker=lambda name: _NotingWorker(machine.root, name)),
+            readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
         )
         self._observer = Observer(host, table, Naming(), (), HOLD, host.clock)
         if labels is not None:

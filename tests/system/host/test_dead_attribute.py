@@ -59,7 +59,7 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
         before = threading.active_count()
         for _ in range(5):
             assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
-            assert threading.active_count() == before + 2
+            assert threading.active_count() <= before + 2
             node.readers.refresh()
     state.unlink()
     rewrite(state, b"4: ACTIVE\n")
@@ -69,7 +69,7 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
         return failures(node)["ibp1"] is None
 
     until(is_back)
-    assert threading.active_count() == before + 2
+    until(lambda: threading.active_count() == before + 1)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""One thread per device: a slow device is late, a blocked one is missing, and both are alone."""
+"""Reads in threads: a slow device is late, a blocked one is missing, and both are alone."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Rack:
         self,
         notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        make: Callable[[str], DeviceWorker] = DeviceWorker,
+        make: Callable[[], DeviceWorker] = DeviceWorker,
     ) -> DeviceReaders:
         """Readers that are closed with the test."""
         self.all_readers.append(DeviceReaders(notify, clock=clock, worker=make))
@@ -106,17 +106,17 @@ def rack() -> Iterator[Rack]:
     until(lambda: not found.threads())
 
 
-def test_every_device_has_its_facts_and_its_thread(rack: Rack) -> None:
-    """The threads are daemons and stay; each reads its own device, and nothing else does."""
+def test_devices_that_answer_share_one_thread(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a daemon, stays, and has the name of the device that it reads."""
+    monkeypatch.setattr(worker, "STAGGER", PLENTY)
     jobs = rack.devices("ibp0", "ibp1")
     readers = rack.readers()
     for number in (1, 2, 3):
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": number}
+        assert rack.threads() == ["device ibp1"]
         readers.refresh()
-    assert rack.threads() == ["device ibp0", "device ibp1"]
-    for job in jobs.values():
-        (thread,) = set(job.threads)
-        assert thread.daemon
+    (thread,) = {thread for job in jobs.values() for thread in job.threads}
+    assert thread.daemon
     readers.close()
     until(lambda: not rack.threads())
 
@@ -207,7 +207,8 @@ def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
         start = time.monotonic()
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp2": number}
         assert time.monotonic() - start < PLENTY / 3
-    assert rack.threads() == ["device ibp0", "device ibp1", "device ibp2"]
+    assert len(rack.threads()) == 2
+    assert "device ibp1" in rack.threads()
     assert (jobs["ibp1"].reads, calls) == (1, [])
     jobs["ibp1"].gate.set()
     until(lambda: calls == ["notified"])
@@ -289,17 +290,28 @@ def test_a_device_that_is_slow_each_time_is_read_each_time(rack: Rack) -> None:
         assert readers.read(jobs | {"ibp0": slow}, 1.0)["ibp0"] == number
 
 
-def test_a_device_that_is_gone_leaves_no_thread(rack: Rack) -> None:
-    """Its worker ends and its facts and constants are dropped; a device that returns is
-    read again.
-    """
+def test_threads_of_slow_devices_end(rack: Rack) -> None:
+    """Each has one while it is slow; one remains."""
+    jobs = rack.devices("ibp0", "ibp1", "ibp2")
+    for job in jobs.values():
+        job.gate.clear()
+    readers = rack.readers()
+    assert readers.read(jobs, SHORT) == {}
+    assert rack.threads() == ["device ibp0", "device ibp1", "device ibp2"]
+    for job in jobs.values():
+        job.gate.set()
+    until(lambda: len(rack.threads()) == 1)
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1, "ibp2": 1}
+
+
+def test_a_device_that_is_gone_is_forgotten(rack: Rack) -> None:
+    """Its facts and constants are dropped; a device that returns is read again."""
     jobs = rack.devices("ibp0", "ibp1")
     readers = rack.readers()
     readers.constants("ibp0")["0000:18:00.0", "hca_type"] = "MT4129"
     for number in range(1, 20):
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": 1}
         assert readers.read({"ibp1": jobs["ibp1"]}, PLENTY) == {"ibp1": 1}
-        until(lambda: rack.threads() == ["device ibp1"])
         assert readers.constants("ibp0") == {}
     readers.keep(())
     until(lambda: not rack.threads())
@@ -320,8 +332,7 @@ def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack)
     assert rack.threads() == ["device ibp0"]
     jobs["ibp0"].gate.set()
     until(lambda: readers.read(jobs, SHORT) == {"ibp0": 3})
-    readers.keep(())
-    until(lambda: not rack.threads())
+    assert rack.threads() == ["device ibp0"]
 
 
 def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
@@ -373,7 +384,7 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
 
     class Refused(DeviceWorker):
         def start(self) -> None:
-            if refused[0] and self._name == "ibp0":
+            if refused and refused.pop():
                 raise RuntimeError("can't start new thread")
             super().start()
 
@@ -381,7 +392,6 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
     readers = rack.readers(make=Refused)
     assert readers.read(jobs, PLENTY) == {"ibp1": 1}
     assert readers.unstarted == {"ibp0": "can't start new thread"}
-    refused[0] = False
     assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
     assert readers.unstarted == {}
 
@@ -421,5 +431,5 @@ def _switches(rack: Rack) -> dict[str, str]:
     for one in rack.workers():
         lines = root.read(f"proc/self/task/{one.native_id}/status", 4096).decode().splitlines()
         found[one.name] = " ".join(line for line in lines if "ctxt_switches" in line)
-    assert len(found) == 8
+    assert found
     return found
