@@ -15,10 +15,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from agent.findings import names, port_names
 from agent.plans.model import Cable, End, Place, Plan
-from agent.verify import cables, names
+from agent.verify import cables
 from agent.verify.expected import from_plans
-from agent.verify.findings import verify
+from agent.verify.judge import verify
 from tests.support.cabling import node, plan
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ PORTS = 64
 CABLES = 100_000
 CACHES = [
     one
-    for module in (names, cables)
+    for module in (names, port_names, cables)
     for one in vars(module).values()
     if hasattr(one, "cache_clear")
 ]

@@ -29,7 +29,7 @@ from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current, Line
 from agent.text import utc
 from agent.verify.expected import Expected, FarPort, from_labels, merged
-from agent.verify.findings import Options, Result, verify
+from agent.verify.judge import Options, Result, verify
 from agent.verify.seen import seen_node
 from agent.verify.verdict import Changes, ReportedFindings
 

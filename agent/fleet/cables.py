@@ -1,39 +1,16 @@
-"""The compared cables of all nodes, and the words for their ends."""
+"""The names of leaves in plans, and the words for both ends of a cable."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from agent.findings.finding import Move, PortRef
+from agent.findings.finding import PortRef
 from agent.findings.names import leaf_key, likeness, same_name, unpadded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.findings.finding import Ends
-    from agent.verify.cables import Checked
-    from agent.verify.findings import Result
-
-
-class Cable(NamedTuple):
-    """One compared cable of a node."""
-
-    port: PortRef
-    checked: Checked
-
-    @property
-    def move(self) -> Move:
-        """From the far end that it has to the planned one."""
-        return Move(self.port, self.checked.actual, self.checked.expected)
-
-
-def cables_of(results: Iterable[Result]) -> list[Cable]:
-    """Return the compared cables of these nodes."""
-    return [
-        Cable(PortRef(result.node, one.port.interface), one)
-        for result in results
-        for one in result.cables
-    ]
 
 
 class Leaves:

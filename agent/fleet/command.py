@@ -31,7 +31,7 @@ def verify(flags: Flags) -> int:
     fleet = _read(flags)
     from agent.fleet import report
     from agent.fleet.judge import judge
-    from agent.verify.findings import Options
+    from agent.verify.judge import Options
 
     options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
     with uncollected():

@@ -2,7 +2,7 @@
 
 The cables of a plan are indexed once by host, so that a fleet costs as much as its cables.
 
-Invariant: agent.verify.findings.verify returns the same for the half of a Node here as for that of
+Invariant: agent.verify.judge.verify returns the same for the half of a Node here as for that of
 agent.verify.expected.from_plans, as far as the plan's hosts are each one Node.
 """
 

@@ -20,7 +20,7 @@ from agent.fleet.seen import names_of
 from agent.fleet.verdict import many
 from agent.labels.table import Naming
 from agent.text import listed
-from agent.verify.findings import DEFAULTS
+from agent.verify.judge import DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.fleet.pattern.infer import Pattern
     from agent.plans.model import Plan
     from agent.verify.expected import Expected
-    from agent.verify.findings import Options
+    from agent.verify.judge import Options
 
 NAMING = Naming()
 OF_SPEED = frozenset({"slow", "speed"})

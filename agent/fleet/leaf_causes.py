@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.findings.finding import Finding
-    from agent.fleet.cables import Cable
     from agent.fleet.model import FarEnd, FleetNode
+    from agent.verify.cables import Cable
     from agent.verify.expected import Row
 
     Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
@@ -41,11 +41,11 @@ class _Leaf(NamedTuple):
     @property
     def row(self) -> Row:
         """Its first row, without a port."""
-        return self.cables[0].checked.row._replace(port_id=None, port_name=None)
+        return self.cables[0].row._replace(port_id=None, port_name=None)
 
     def at(self, name: str) -> list[Cable]:
         """Return the cables at their planned ports of a switch with this other name."""
-        return [one for one in self.cables if one.checked.actual[0] == name and _is_renamed(one)]
+        return [one for one in self.cables if one.actual[0] == name and _is_renamed(one)]
 
 
 class Renamed(NamedTuple):
@@ -68,47 +68,42 @@ def renamed(leaves: Leaves) -> Renamed:
     return Renamed(
         tuple(_renamed(leaves[key], name) for key, name in kept.items()),
         {leaf_key(name): leaves[key].name for key, name in kept.items()},
-        {one.port: leaves[key].name for key, name in kept.items() for one in leaves[key].at(name)},
+        {one.ref: leaves[key].name for key, name in kept.items() for one in leaves[key].at(name)},
     )
 
 
 def by_leaf(found: Iterable[Cable]) -> Leaves:
     """Return the leaves of the plan by the key of their name; ignored cables are left out."""
-    kept = [one for one in found if one.checked.status != cables.IGNORED and one.checked.row.device]
-    by_name = grouped(kept, lambda one: leaf_key(one.checked.row.device or ""))
-    return {
-        key: _Leaf(same[0].checked.row.device or "", tuple(same)) for key, same in by_name.items()
-    }
+    kept = [one for one in found if one.status != cables.IGNORED and one.row.device]
+    by_name = grouped(kept, lambda one: leaf_key(one.row.device or ""))
+    return {key: _Leaf(same[0].row.device or "", tuple(same)) for key, same in by_name.items()}
 
 
 def _other_name(leaf: _Leaf) -> str | None:
     """Return the name that most far ends have, at the planned ports; None if there is none."""
-    seen = [one for one in leaf.cables if one.checked.far_end]
-    others = grouped(
-        (one for one in seen if _is_renamed(one)), lambda one: one.checked.actual[0] or ""
-    )
+    seen = [one for one in leaf.cables if one.far_end]
+    others = grouped((one for one in seen if _is_renamed(one)), lambda one: one.actual[0] or "")
     name, same = max(others.items(), key=lambda one: len(one[1]), default=("", []))
-    if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({one.port.node for one in same}) < 2:
+    if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({one.ref.node for one in same}) < 2:
         return None
-    former = [one for one in seen if one.checked.device.equal]
+    former = [one for one in seen if one.device.equal]
     return name if _addresses(former) <= _addresses(same) else None
 
 
 def _addresses(found: Iterable[Cable]) -> set[str]:
     """Return the identifiers of the switches that these cables lead to, or else their names."""
-    ends = [one.checked.far_end.seen_device for one in found if one.checked.far_end]
+    ends = [one.far_end.seen_device for one in found if one.far_end]
     return {text for end in ends for text in (end.guids + end.macs or end.names)}
 
 
 def _is_renamed(one: Cable) -> bool:
     """Return True for another switch at the planned port of it."""
-    checked = one.checked
-    return checked.device.equal is False and bool(checked.row.ports and checked.far_port.equal)
+    return one.device.equal is False and bool(one.row.ports and one.far_port.equal)
 
 
 def _renamed(leaf: _Leaf, name: str) -> Finding:
-    known = [one for one in leaf.cables if one.checked.far_end]
-    seen = [one.port for one in leaf.at(name)]
+    known = [one for one in leaf.cables if one.far_end]
+    seen = [one.ref for one in leaf.at(name)]
     share = "all" if len(seen) == len(known) else f"{len(seen):,} of"
     text = (
         f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
@@ -128,7 +123,7 @@ def _renamed(leaf: _Leaf, name: str) -> Finding:
 def down(leaves: Leaves) -> Iterator[Explained]:
     """Yield a finding for each leaf of the plan that lost its ports, and the ports."""
     for leaf in leaves.values():
-        lost = [one.port for one in leaf.cables if one.checked.status == cables.MISSING]
+        lost = [one.ref for one in leaf.cables if one.status == cables.MISSING]
         if _is_down(lost, len(leaf.cables)):
             known = leaf.row.facts
             yield _down(leaf.name, words.far(leaf.row), lost, len(leaf.cables), known), lost

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.findings.finding import Finding, PortRef, finding, grouped
-from agent.fleet import leaf_causes, rings
-from agent.fleet.cables import Cable, cables_of
+from agent.fleet import leaf_causes
+from agent.fleet.cables import end_text, port_text
 from agent.fleet.folds import FOLDS
 from agent.fleet.seen import seen_node, with_names
-from agent.verify import cables, rates
-from agent.verify.findings import verify
+from agent.model import natural
+from agent.text import listed
+from agent.verify import cables, rates, words
+from agent.verify.judge import verify
+from agent.verify.rings import rings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
     from agent.fleet.folds import Found
     from agent.fleet.leaf_causes import Leaves
     from agent.fleet.model import FleetNode
+    from agent.verify.cables import Cable
     from agent.verify.expected import Expected
-    from agent.verify.findings import Options, Result
+    from agent.verify.judge import Options, Result
 
     Off = frozenset[str]
     Explained = tuple[Finding, list[PortRef]]
@@ -75,7 +79,7 @@ def _compared(
             results.append(result)
             planned += result.planned if expected.rows else cables_in(expected)
             as_planned += result.as_planned if expected.rows else _is_right(expected, result)
-    found = cables_of(results)
+    found = [cable for result in results for cable in result.cables]
     leaves = leaf_causes.by_leaf(found)
     findings = (*refused, *_findings(results, found, leaves, options.off))
     assumptions = dict.fromkeys(one.assumption for one in results if one.assumption)
@@ -124,14 +128,14 @@ def _findings(
             yield one
             explained.update(ports)
     rest = [(result.node, one) for result in results for one in result.findings]
-    yield from _of_nodes(rest, {one.port: one for one in found if one.checked.is_wrong}, explained)
+    yield from _of_nodes(rest, {one.ref: one for one in found if one.is_wrong}, explained)
 
 
 def _links(found: Iterable[Cable]) -> Iterator[tuple[PortRef, bool]]:
     """Yield the ports that are compared, True if nobody is at the far end."""
     for one in found:
-        if one.checked.status != cables.IGNORED:
-            yield one.port, one.checked.status == cables.MISSING
+        if one.status != cables.IGNORED:
+            yield one.ref, one.status == cables.MISSING
 
 
 def _rings(
@@ -139,12 +143,35 @@ def _rings(
 ) -> Iterator[Explained]:
     """Yield the rings over several nodes; those of one node (`done`) are findings of its own."""
     wrong = [
-        one
-        for one in found
-        if one.checked.is_wrong and one.port not in done and one.port not in explained
+        one for one in found if one.is_wrong and one.ref not in done and one.ref not in explained
     ]
-    for ring in rings.rings(wrong, off):
-        yield rings.swapped(ring), [one.port for one in ring]
+    for ring in rings(wrong, off):
+        yield _swapped(ring), [one.ref for one in ring]
+
+
+def _swapped(ring: Sequence[Cable]) -> Finding:
+    """Return the finding of a ring: what to exchange, in the order of the ring."""
+    names = [port_text(one.ref) for one in ring]
+    ends = [words.far(one.row) for one in ring]
+    if len(ring) == 2:
+        belongs = f"{names[0]} belongs to {ends[0]}, {names[1]} to {ends[1]}"
+        text = f"Exchange the far ends of {names[0]} and {names[1]}: {belongs}."
+    else:
+        moves = [
+            f"{name} from {end_text(one.actual)} to {end}"
+            for one, name, end in zip(ring, names, ends, strict=True)
+        ]
+        text = f"Move the far ends of {len(ring)} cables in a ring: {listed(moves)}."
+    return finding(
+        "swapped",
+        [one.ref for one in ring],
+        text,
+        nodes=sorted({one.ref.node for one in ring}, key=natural),
+        moves=tuple(one.move for one in ring),
+        expected=ring[0].expected,
+        actual=ring[0].actual,
+        facts=ring[0].row.facts,
+    )
 
 
 def _of_nodes(

@@ -1,4 +1,4 @@
-"""The observed half of a Node, from its labels and annotation, for agent.verify.findings.verify.
+"""The observed half of a Node, from its labels and annotation, for agent.verify.judge.verify.
 
 A Node does not say why a port has no neighbor. One that counts nothing is DOWN; of any other the
 reason is not known: a source that fails for longer than its hold removes the label, too.

@@ -16,7 +16,7 @@ from agent.sources import rdma
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.verify import report
 from agent.verify.expected import Expected, from_labels, from_plans, merged
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.kube.commands import Target
     from agent.model import Observation
     from agent.plans.model import Plan
-    from agent.verify.findings import Result
+    from agent.verify.judge import Result
 
     Flags = dict[str, Any]
 

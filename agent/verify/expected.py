@@ -101,6 +101,11 @@ class Expected(NamedTuple):
         return frozenset((row.device or "", port) for row in named for port in row.ports)
 
     @property
+    def switches(self) -> frozenset[str]:
+        """The names of all switches."""
+        return self.devices.union(row.device for row in self.rows if row.device)
+
+    @property
     def stated(self) -> tuple[object, ...]:
         """The part of the plan that concerns this node."""
         return self.rows, self.speed, self.leaves, self.ports, self.notes

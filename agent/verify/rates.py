@@ -15,15 +15,18 @@ from agent.labels import encode
 from agent.plans.rates import rate
 from agent.text import listed
 from agent.verify import words
+from agent.verify.cables import IGNORED
+from agent.verify.interfaces import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.findings.finding import Draft, Finding
-    from agent.verify.cables import Checked
-    from agent.verify.seen import Port
+    from agent.verify.cables import Cable
+    from agent.verify.expected import Row
+    from agent.verify.seen import Port, SeenNode
 
-    ByInterface = Mapping[str, Checked]
+    ByInterface = Mapping[str, Cable]
 
 OLD_KERNEL = "the kernel may not know the speed of this HCA"
 OF_CABLES = "no port has its planned rate, so these may be the rates of cables"
@@ -47,10 +50,31 @@ class Low(NamedTuple):
         return NO_KIND if self.than == PEERS and self.port.kind == (None, None) else None
 
 
-def slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[Finding]:
+def findings(  # noqa: PLR0913, PLR0917 - both halves of the node
+    node: SeenNode,
+    kept: SeenNode,
+    compared: Sequence[Cable],
+    without: Iterable[tuple[Row, str]],
+    speed: str | None,
+    draft: Draft,
+) -> Iterator[Finding]:
+    """Yield the slow ports, and the sum below `speed`; what is not `kept` is to be ignored."""
+    by_interface = {one.ref.interface: one for one in compared}
+    marked = {name for name, one in by_interface.items() if one.status == IGNORED}
+    ports = [port for name, port in kept.ports.items() if name not in marked]
+    yield from _slow(ports, by_interface, draft)
+    if speed:
+        absent = [row.text for row, reason in without if reason == ABSENT]
+        ignored = node.ports.keys() - {port.interface for port in ports}
+        every = [*node.ports.values()]
+        yield from _below(Sum(every, absent, ignored, is_complete=not node.unread), speed, draft)
+
+
+def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[Finding]:
     """Yield a finding for each port that is slower than its plan or its peers."""
     active = [port for port in ports if port.rate_gbps]
-    planned = _planned(active, cables)
+    names = [port.interface for port in active if port.interface in cables]
+    planned = {name: gbps for name in names if (gbps := cables[name].row.rate_gbps)}
     if not planned and len({port.rate_gbps for port in active}) < 2:
         return
     if _are_of_cables(active, planned):
@@ -62,14 +86,16 @@ def slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[F
     for doubt in (OLD_KERNEL, NO_KIND):
         if doubtful := [low for low in found if low.doubt == doubt]:
             yield _unverifiable(doubtful, doubt, draft)
-    yield from (_slow(low, cables, draft) for low in found if not low.doubt)
-
-
-def _planned(active: Iterable[Port], cables: ByInterface) -> dict[str, float]:
-    """Return the planned rates by interface."""
-    names = [port.interface for port in active if port.interface in cables]
-    rates = {name: cables[name].row.rate_gbps for name in names}
-    return {name: gbps for name, gbps in rates.items() if gbps}
+    for low in found:
+        if not low.doubt:
+            port = low.port
+            to = words.present(port, cables.get(port.interface))
+            text = (
+                f"Reseat or replace the cable of {port.interface} to {to}: it runs at "
+                f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
+            )
+            rates = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}"}
+            yield draft("slow", [port.interface], text, facts={**rates, "pci": port.pci})
 
 
 def _are_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:
@@ -114,14 +140,6 @@ def _unverifiable(low: Sequence[Low], doubt: str, draft: Draft) -> Finding:
     severity = INFO if doubt == NO_KIND else None
     facts, key = {"reason": doubt}, ["rate", doubt]
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
-
-
-def _slow(low: Low, cables: ByInterface, draft: Draft) -> Finding:
-    port = low.port
-    to = words.present(port, cables.get(port.interface))
-    text = words.slow(port.interface, low.rate, low.wanted, low.than, to)
-    facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}", "pci": port.pci}
-    return draft("slow", [port.interface], text, facts=facts)
 
 
 class Sum(NamedTuple):
@@ -184,21 +202,22 @@ def _best(ports: Iterable[Port]) -> dict[object, float]:
     return {kind: max(port.rate_gbps or 0 for port in peers) for kind, peers in by_kind.items()}
 
 
-def speed(sums: Sum, expected: str, draft: Draft) -> Iterator[Finding]:
+def _below(sums: Sum, expected: str, draft: Draft) -> Iterator[Finding]:
     """Yield the finding of a sum below `speed.expected`."""
-    wanted = rate(expected)
-    if wanted is None:
-        text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
-        yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
-    elif sums.with_ignored < wanted <= sums.most:
-        text = f"Speed not verified: {encode.gbps(sums.gbps)} of {expected}; {sums.doubt}."
-        yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
-    elif sums.with_ignored < wanted:
-        yield _below(sums, expected, draft)
-
-
-def _below(sums: Sum, expected: str, draft: Draft) -> Finding:
-    low, current = sums.low(), encode.gbps(sums.gbps)
-    facts = {"current": current, "expected": expected}
-    text = words.speed(current, expected, [f"{name} ({why})" for name, why in low.items()])
-    return draft("speed", list(low), text, facts=facts, key=["speed"])
+    wanted, current = rate(expected), encode.gbps(sums.gbps)
+    if wanted is not None and sums.with_ignored >= wanted:
+        return
+    if wanted is not None and wanted > sums.most:
+        low = sums.low()
+        ports = ", ".join(f"{name} ({why})" for name, why in low.items())
+        why = f": {ports} make the difference" if ports else ""
+        text = f"Repair the ports that do not count; the node has {current} of {expected}{why}."
+        facts = {"current": current, "expected": expected}
+        yield draft("speed", [*low], text, facts=facts, key=["speed"])
+        return
+    text = (
+        f"Correct speed.expected: {expected!r} is no rate such as 3200G."
+        if wanted is None
+        else f"Speed not verified: {current} of {expected}; {sums.doubt}."
+    )
+    yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])

@@ -4,7 +4,7 @@ A plan of 1 MiB is tens of megabytes in memory. Of other nodes' rows a compariso
 a port that this node sees or expects, the numbers that HCAs have, and whether the names of switches
 have the form of those that are seen: all of it is bounded by the ports of this node.
 
-Invariant: agent.verify.findings.verify returns the same for the whole and for the reduced half, if
+Invariant: agent.verify.judge.verify returns the same for the whole and for the reduced half, if
 `ends` has every far end that the node sees.
 """
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agent.findings.finding import Finding
-    from agent.verify.cables import Checked
-    from agent.verify.findings import Result
+    from agent.verify.cables import Cable
+    from agent.verify.judge import Result
 
     Json = dict[str, Any]
 
@@ -98,9 +98,9 @@ def document(result: Result, notes: Sequence[str] = ()) -> Json:
     }
 
 
-def _cable(one: Checked) -> Json:
+def _cable(one: Cable) -> Json:
     return {
-        "interface": one.port.interface,
+        "interface": one.ref.interface,
         "plan": one.row.text,
         "place": str(one.row.place),
         "status": one.status,
@@ -144,11 +144,11 @@ def _lines(result: Result) -> list[str]:
     return columns([TITLES, *rows]) if rows else []
 
 
-def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
+def _cells(one: Cable, in_ring: Collection[str]) -> list[str]:
     expected = " ".join(filter(None, one.expected)) or "-"
     actual = " ".join(filter(None, one.actual)) or "-"
-    status = "swapped" if one.port.interface in in_ring else one.status
-    return [one.port.interface, expected, actual, status]
+    status = "swapped" if one.ref.interface in in_ring else one.status
+    return [one.ref.interface, expected, actual, status]
 
 
 def _csv(result: Result, _notes: Sequence[str]) -> str:
@@ -178,7 +178,7 @@ def _junit(result: Result, _notes: Sequence[str]) -> str:
 def _cases(result: Result) -> Iterator[junit.Case]:
     for one in result.cables:
         if one.status == cables.AS_PLANNED:
-            yield junit.Case(f"{one.port.interface} cable")
+            yield junit.Case(f"{one.ref.interface} cable")
     for finding in result.findings:
         name = f"{' '.join(finding.interfaces)} {finding.code} {finding.id}".strip()
         yield junit.Case(name, ELEMENTS[finding.severity], finding.text)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.findings.finding import Finding
-    from agent.verify.findings import Result
+    from agent.verify.judge import Result
 
 MAX_FINDINGS = 256  # of one comparison, the most severe first
 
@@ -68,7 +68,7 @@ class ReportedFindings:
         found = {one.id: one for one in islice(counted, MAX_FINDINGS)}
         self._reported |= {name: found[name] for name in found.keys() & self._reported.keys()}
         self._texts = self._reported_texts() | {
-            one.port.interface: one.row.text for one in result.cables
+            one.ref.interface: one.row.text for one in result.cables
         }
         if not self._has_verdict:
             return self._first(found, now)
@@ -133,9 +133,9 @@ class _Unknown:
     def __init__(self, result: Result, texts: Mapping[str, str]) -> None:
         facts = (fact for one in result.findings for fact in one.facts)
         self._codes = {value for name, value in facts if name == NOT_VERIFIED}
-        self._compared = {one.port.interface for one in result.cables}
+        self._compared = {one.ref.interface for one in result.cables}
         self._unverified = {
-            one.port.interface for one in result.cables if one.status == cables.UNVERIFIABLE
+            one.ref.interface for one in result.cables if one.status == cables.UNVERIFIABLE
         }
         self._has_unread = any(why in {UNREAD, NUMBERING} for _, why in result.unresolved)
         # The name of a netdev is away with the netdev, which a pod may have borrowed.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.ids import HASH
-from agent.labels import encode
 from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.plans.model import End
-    from agent.verify.cables import Checked
+    from agent.verify.cables import Cable
     from agent.verify.expected import Row
     from agent.verify.seen import Port
 
@@ -48,18 +47,10 @@ def _name(row: Row) -> str:
     return f"{name} ({row.text})" if name != row.text else name
 
 
-def actual(one: Checked) -> str:
-    """Return the far end that was seen; a switch of the plan has its place."""
-    if not one.far_end:
-        return "nothing"
-    place = one.row.far if one.device.equal else None
-    return _end(one.far_end.device, one.far_end.port, place)
-
-
-def present(port: Port, one: Checked | None) -> str:
+def present(port: Port, one: Cable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
-    if one and one.far_end:
-        return actual(one)
+    if one and one.far_end:  # a switch of the plan has its place
+        return _end(*one.actual, one.row.far if one.device.equal else None)
     if port.far_ends:
         return _end(port.far_ends[0].device, port.far_ends[0].port, None)
     return far(one.row) if one else "the switch"
@@ -78,33 +69,30 @@ def _place(end: End | None) -> str:
     return f" ({text})" if text else ""
 
 
-def miscabled(one: Checked, owner: str | None) -> str:
-    """A cable to another device."""
-    text = f"Move the cable of {near(one.row)} from {actual(one)} to {far(one.row)}"
-    return f"{text}; the plan gives its present port to {owner}." if owner else f"{text}."
+def wrong(one: Cable, owner: str | None) -> str:
+    """A cable to another device, or to another port of the right one."""
+    device, port = one.actual
+    if one.device.equal is False:
+        start, to, what = present(one.port, one), far(one.row), "its present port"
+    else:
+        start = what = f"port {port}"
+        to = far(one.row._replace(device=one.row.device or device))
+    text = f"Move the cable of {near(one.row)} from {start} to {to}"
+    return f"{text}; the plan gives {what} to {owner}." if owner else f"{text}."
 
 
-def wrong_port(one: Checked, owner: str | None) -> str:
-    """A cable to another port of the right device."""
-    seen = one.far_end.port if one.far_end else "?"
-    device = one.row.device or (one.far_end.device if one.far_end else None)
-    to = far(one.row._replace(device=device))
-    text = f"Move the cable of {near(one.row)} from port {seen} to {to}"
-    return f"{text}; the plan gives port {seen} to {owner}." if owner else f"{text}."
-
-
-def swapped(ring: Sequence[Checked]) -> str:
+def swapped(ring: Sequence[Cable]) -> str:
     """Two cables, or a ring of several, that changed places: each is where the next belongs."""
     names = [_name(one.row) for one in ring]
     here = f"at this node{_place(ring[0].row.near)}"
-    ends = ", ".join(f"{one.port.interface} belongs to {far(one.row)}" for one in ring)
+    ends = ", ".join(f"{one.ref.interface} belongs to {far(one.row)}" for one in ring)
     if len(ring) == 2:
         return f"Exchange the cables of {names[0]} and {names[1]} {here}: {ends}."
     moves = [f"from {old} to {new}" for old, new in zip(names, names[1:] + names[:1], strict=True)]
     return f"Move the cables {here} {', '.join(moves)}: {ends}."
 
 
-def missing(one: Checked) -> str:
+def missing(one: Cable) -> str:
     """Nobody at the far end."""
     state = one.port.phys_state
     if state == DISABLED and one.port.link_layer == "InfiniBand":
@@ -121,15 +109,7 @@ def missing(one: Checked) -> str:
     return f"Check the cable of {near(one.row)} to {far(one.row)}: {why}."
 
 
-def unexpected(interface: str, device: str, port: str) -> str:
-    """A cable that the plan does not have."""
-    return (
-        f"The plan has no cable for {interface}, which is connected to {device} port {port}: "
-        "unplug it, or add it to the plan."
-    )
-
-
-def duplicate_in_plan(device: str, port: str, users: Sequence[str]) -> str:
+def duplicate_in_plan(device: str | None, port: str | None, users: Sequence[str]) -> str:
     """One switch port for several interfaces."""
     listed = " and ".join(users)
     return f"Correct the plan: it gives {device} port {port} to {listed}."
@@ -145,28 +125,3 @@ def duplicate_seen(
         else "look for a device between them and the switch that forwards LLDP"
     )
     return f"{' and '.join(interfaces)} see the same port, {device} port {port}: {cause}."
-
-
-def slow(interface: str, rate: float, wanted: float, than: str, to: str) -> str:
-    """A rate below the plan's, or that of the peers."""
-    return (
-        f"Reseat or replace the cable of {interface} to {to}: it runs at {encode.gbps(rate)} "
-        f"instead of {encode.gbps(wanted)} ({than})."
-    )
-
-
-def speed(current: str, expected: str, ports: Sequence[str]) -> str:
-    """A sum of rates below the expected one."""
-    listed = f": {', '.join(ports)} make the difference" if ports else ""
-    return f"Repair the ports that do not count; the node has {current} of {expected}{listed}."
-
-
-def missing_interface(row: Row, pci: str | None, *, on_bus: bool | None) -> str:
-    """An interface that is not there."""
-    if pci and on_bus:
-        why = f"its PCI function {pci} is on the bus, so load or repair its driver"
-    elif pci and on_bus is False:
-        why = f"its PCI function {pci} is not on the bus, so reseat or replace the NIC"
-    else:
-        why = "look for its NIC on the PCI bus"
-    return f"{row.text} of the plan, to {far(row)}, is not on this node: {why}."

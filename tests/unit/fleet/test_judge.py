@@ -19,7 +19,7 @@ from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
 from agent.plans.model import Cable, End, Place
-from agent.verify.findings import Options
+from agent.verify.judge import Options
 from tests.support.planned_fleets import codes, exchanged, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 

@@ -17,7 +17,7 @@ from agent.fleet.verdict import outcome, verdict
 from agent.labels.table import Naming
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import from_plans
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from tests.support.planned_fleets import (
     cables,
     codes,

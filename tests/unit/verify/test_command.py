@@ -21,7 +21,7 @@ from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.verify.expected import from_labels, from_plans
-from agent.verify.findings import Result, verify
+from agent.verify.judge import Result, verify
 from agent.verify.report import FORMATS
 from agent.verify.seen import seen_node
 from agent.verify.write import written

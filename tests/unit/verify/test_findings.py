@@ -13,13 +13,13 @@ from agent.labels import encode
 from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, from_plans, merged
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from tests.support.cabling import NODE, cable, changed, lldp, node, plan, port, rails, smp
 
 if TYPE_CHECKING:
     import random
 
-    from agent.verify.findings import Result
+    from agent.verify.judge import Result
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 

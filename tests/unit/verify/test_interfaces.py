@@ -6,7 +6,7 @@ import pytest
 
 from agent.labels.table import Naming
 from agent.verify.expected import from_labels
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from agent.verify.report import UNVERIFIED, outcome
 from agent.verify.seen import SeenNode
 from tests.support.cabling import NODE, cable, node, plan, rails

@@ -17,7 +17,7 @@ from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_plans
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from agent.verify.report import OK, outcome
 from agent.verify.seen import seen_node
 from tests.support.cabling import cable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from agent.verify.findings import Result
+    from agent.verify.judge import Result
     from agent.verify.seen import Port
 
     Ends = tuple[str, str]  # device, port

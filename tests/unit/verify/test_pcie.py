@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.sources.pci import PcieFunction, PciePath
-from agent.verify.findings import verify
+from agent.verify.judge import verify
 from tests.support.cabling import node, plan, rails
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.labels.table import Naming
 from agent.verify.expected import Expected, from_labels
-from agent.verify.findings import Options, verify
+from agent.verify.judge import Options, verify
 from tests.support.cabling import cable, changed, lldp, node, plan, rails
 
 if TYPE_CHECKING:

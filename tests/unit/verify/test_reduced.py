@@ -12,7 +12,7 @@ from agent.errors import Malformed
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import Expected, from_plans
 from agent.verify.expected_json import dump, load
-from agent.verify.findings import verify
+from agent.verify.judge import verify
 from agent.verify.reduced import reduced
 from tests.support.cabling import NODE, cable, node, plan, rails
 

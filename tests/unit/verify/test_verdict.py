@@ -13,7 +13,7 @@ from agent.findings.finding import NODE_CODES, Finding, PortRef
 from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
-from agent.verify.findings import Result, verify
+from agent.verify.judge import Result, verify
 from agent.verify.verdict import MAX_FINDINGS, Changes, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
 

@@ -1,0 +1,203 @@
+"""Compare one node: the list of findings, and the result for each cable.
+
+Pure. Every difference is one finding, and one cause one finding. A port that is down without a row
+in the plan is none.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.findings.finding import INFO, NO_END, Draft, Finding, grouped, order
+from agent.findings.names import unpadded
+from agent.ids import pci_address
+from agent.model import natural
+from agent.plans.model import IGNORE
+from agent.text import listed
+from agent.verify import cables, interfaces, of_cables, older_labels, pcie, rates, words
+from agent.verify.expected import one_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.sources.pci import PciePath
+    from agent.verify.cables import Cable
+    from agent.verify.expected import Expected, Row
+    from agent.verify.interfaces import Resolved
+    from agent.verify.seen import SeenNode
+
+    Without = tuple[tuple[Row, str], ...]  # rows without an interface, and why
+
+NO_NAMES: Mapping[str, str] = {}
+OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing-interface"})
+# Why a row without an interface is no cable of the backend.
+LOW = frozenset({interfaces.NOT_BACKEND, interfaces.EXCLUDED})
+# Why a row may be that of a port that no other row names.
+VAGUE = frozenset(
+    {interfaces.UNKNOWN, interfaces.NUMBERING, interfaces.SEVERAL, interfaces.PERHAPS_UNREAD}
+)
+
+
+class Options(NamedTuple):
+    """The choices of the operator, and facts about this node."""
+
+    off: frozenset[str] = frozenset()  # tolerances of names that are switched off
+    ignore: tuple[str, ...] = ()  # globs of interfaces, netdevs, PCI addresses
+    hca_map: Mapping[str, str] = NO_NAMES  # interface of the plan to interface, netdev or address
+    addresses: Mapping[str, str] = NO_NAMES  # former interface to PCI address, from the Node
+    on_bus: frozenset[str] = frozenset()  # PCI functions; empty: not read
+    netdevs: frozenset[str] = frozenset()  # all of the node; empty: not read
+
+    def has_ignored(self, names: Iterable[str | None]) -> bool:
+        """Return True if --ignore names one of these."""
+        return any(fnmatchcase(name, glob) for name in names if name for glob in self.ignore)
+
+
+DEFAULTS = Options()
+
+
+class Result(NamedTuple):
+    """The result of one node."""
+
+    node: str
+    findings: tuple[Finding, ...]
+    cables: tuple[Cable, ...]
+    unresolved: Without = ()
+    assumption: str | None = None
+
+    @property
+    def planned(self) -> int:
+        """The number of cables of the plan that can be compared on this node."""
+        checked = sum(one.status != cables.IGNORED for one in self.cables)
+        return checked + sum(reason not in LOW for _, reason in self.unresolved)
+
+    @property
+    def as_planned(self) -> int:
+        """The number of cables that are as planned."""
+        return sum(one.status == cables.AS_PLANNED for one in self.cables)
+
+
+def verify(
+    expected: Expected,
+    node: SeenNode,
+    options: Options = DEFAULTS,
+    paths: Mapping[str, PciePath] | None = None,
+) -> Result:
+    """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
+    off, draft = options.off | unsafe(expected.switches), Draft(node.name)
+    mapped = {interfaces.map_key(text): name for text, name in options.hca_map.items()}
+    lookup = interfaces.Lookup(mapped, options.on_bus, options.netdevs)
+    resolved = interfaces.resolve(expected.rows, node, lookup, expected.interfaces)
+    kept, resolved = _without_ignored(node, resolved, options)
+    compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
+    compared = of_cables.without_doubled(compared, expected)
+    without = tuple(one for one in resolved.without if one[0].mark != IGNORE)
+    found = [
+        *of_cables.findings(compared, expected, off, draft),
+        *(_unexpected(resolved, kept, draft) if expected.rows else ()),
+        *_missing_interfaces(without, lookup, options.addresses, draft),
+        *_not_compared(without, resolved, kept, draft),
+        *rates.findings(node, kept, compared, without, expected.speed, draft),
+        *(pcie.findings(kept.ports.values(), paths, draft) if paths is not None else ()),
+    ]
+    if not any(one.code in OF_CABLES for one in found):
+        found += older_labels.findings(expected, node, kept.ports, draft)
+    found.sort(key=order)
+    return Result(node.name, tuple(found), tuple(compared), without, resolved.assumption)
+
+
+def unsafe(switches: Iterable[str]) -> frozenset[str]:
+    """Return `padding` if a plan has two switches that differ in leading zeros only."""
+    names = {*switches}
+    is_safe = len({unpadded(name) for name in names}) == len(names)
+    return frozenset() if is_safe else frozenset({"padding"})
+
+
+def _without_ignored(
+    node: SeenNode, resolved: Resolved, options: Options
+) -> tuple[SeenNode, Resolved]:
+    """Return the ports and rows that --ignore does not name, by their own name or the plan's.
+
+    The rows are in the order of their ports, those without an interface in natural order.
+    """
+    by_interface = {row.interface: row for row in one_each(resolved.rows)}
+    ports = {
+        name: port
+        for name, port in node.ports.items()
+        if not options.ignore
+        or not options.has_ignored(
+            (
+                *(port.interface, port.netdev, port.pci, port.device),
+                by_interface[name].text if name in by_interface else None,
+            )
+        )
+    }
+    without = [one for one in resolved.without if not options.has_ignored([one[0].text])]
+    return node._replace(ports=ports), resolved._replace(
+        rows=tuple(by_interface[name] for name in ports if name in by_interface),
+        without=tuple(sorted(without, key=lambda one: natural(one[0].text))),
+    )
+
+
+def _unexpected(resolved: Resolved, node: SeenNode, draft: Draft) -> Iterator[Finding]:
+    """Yield the ports with a neighbor that no row names; none if a row may still be theirs."""
+    if any(reason in VAGUE for _, reason in resolved.without):
+        return
+    planned = {row.interface for row in resolved.rows}
+    for name, port in node.ports.items():
+        if name not in planned and port.far_ends:
+            end = port.far_ends[0]
+            text = (
+                f"The plan has no cable for {name}, which is connected to {end.device} "
+                f"port {end.port}: unplug it, or add it to the plan."
+            )
+            ends = NO_END, (end.device, end.port)
+            yield draft("unexpected", [name], text, ends=ends, facts={"pci": port.pci})
+
+
+def _missing_interfaces(
+    without: Without, lookup: interfaces.Lookup, addresses: Mapping[str, str], draft: Draft
+) -> Iterator[Finding]:
+    """Yield the rows whose interface is not on this node; `addresses` are the last known ones."""
+    for row, reason in without:
+        if reason != interfaces.ABSENT:
+            continue
+        name = lookup.hca_map.get(interfaces.map_key(row.text), row.text)
+        pci = addresses.get(name) or pci_address(name.strip())
+        on_bus = pci in lookup.on_bus if pci and lookup.on_bus else None
+        if on_bus:
+            why = f"its PCI function {pci} is on the bus, so load or repair its driver"
+        elif on_bus is False:
+            why = f"its PCI function {pci} is not on the bus, so reseat or replace the NIC"
+        else:
+            why = "look for its NIC on the PCI bus"
+        text = f"{row.text} of the plan, to {words.far(row)}, is not on this node: {why}."
+        end = (row.device, row.port)
+        yield draft(
+            "missing-interface",
+            [row.text],
+            text,
+            ends=(end, NO_END),
+            facts={**row.facts, "pci": pci, "on-bus": on_bus},
+            key=[row.text, *end],  # rows of a name that is none may be of several cables
+        )
+
+
+def _not_compared(
+    without: Without, resolved: Resolved, node: SeenNode, draft: Draft
+) -> Iterator[Finding]:
+    """Yield one finding for each other reason why rows have no interface.
+
+    If every backend port has a row, a name that is not known is of another port.
+    """
+    has_all = bool(node.ports) and {row.interface for row in resolved.rows}.issuperset(node.ports)
+    low = {*LOW, interfaces.UNKNOWN} if has_all else LOW
+    others = [one for one in without if one[1] != interfaces.ABSENT]
+    for reason, group in grouped(others, lambda one: one[1]).items():
+        names = [*dict.fromkeys(row.text for row, _ in group)]
+        text = f"{listed(names)} of the plan: not verified: {reason}."
+        facts = {"reason": reason, "plan": group[0][0].place}
+        severity = INFO if reason in low else None
+        key = ["plan", reason]
+        yield draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
