@@ -233,12 +233,13 @@ def nvml_fails(world: World, rng: Random) -> float:
     gpus = world.node.gpus
     if how == "unloaded":
 
-        def become(by: int) -> None:
+        def become(by: int, *wakes: Event) -> None:
             gpus.unloaded += by
-            world.changed(slack=ASKED_ABOUT)
+            world.changed(*wakes, slack=ASKED_ABOUT)
 
         become(1)
-        world.at(seconds, partial(become, -1))
+        # A driver that loads is bound to the functions of the GPUs.
+        world.at(seconds, partial(become, -1, Event("device", "0000:f0:00.0")))
         return seconds
     words = {
         "hang": "no answer within 30 s",
