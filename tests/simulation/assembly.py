@@ -68,6 +68,7 @@ class Variant:
     read: Callable[[str, bytes], bytes] = lambda _path, data: data
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
     names: Callable[[float], SwitchNames] = lambda hold: SwitchNames(hold, TRIES)
+    observer: type[Observer] = Observer
 
 
 def assemble(world: World, life: int) -> Loop:
@@ -110,7 +111,7 @@ def assemble(world: World, life: int) -> Loop:
             port_states=_Ports(),
             inbox=ears,
             pollers=(gpus, smps),
-            observer=Observer(host, table, Naming(), (), variant.hold, wall),
+            observer=variant.observer(host, table, Naming(), (), variant.hold, wall),
             reconciler=Reconciler(helpers.kube, "n1", keys),
             schedule=Schedule(variant.settings, clock(), chance),
             reporter=reporter,

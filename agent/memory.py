@@ -1,0 +1,563 @@
+"""The memory of facts: one row for each backend port, and how long each part of it stays.
+
+An observation reads the node once, and any part of it may fail. The memory merges it with the rows
+of the observation before into `Known`, of which labels and annotation are functions: the memory has
+facts of ports, and no labels.
+
+Identity of a row: the PCI function and what the interface's name adds to that of the device (`-3`,
+`-eth2`); names move, rows do not. A row whose function has another address now, or that was lost,
+is known by its port GUID, unless several functions have that; a port without PCI function (rxe) by
+its name.
+
+Rules:
+- M1: what is read is the fact. State and rate that this read lacks are the remembered ones for
+  `hold` seconds, then the port counts 0.
+- M2: a far end that is not seen is the remembered one for `hold`; for GRACE seconds if the link is
+  down, whatever else is the matter; no longer if its TTL expired or it shut down (the grace of
+  these is that of agent/lldp/neighbors.py); without limit while the netdev is lent to a pod and the
+  port is ACTIVE. A port whose link layer changed has no remembered far end. `last_far` outlives all
+  this.
+- M3: of a device that is not read, or whose driver is gone, all parts are unread. After `hold` its
+  ports count 0 and have no far end; they stay rows.
+- M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
+- M5: a port that is read, and is no backend port any more, is forgotten.
+- A part is unread since the first observation that lacked it; only a read of that part resets it.
+- The node was moved if no far end that is seen is the one of before. The last far ends of its other
+  ports are forgotten then, but not while one of them may have its far end still.
+
+Invariants: absence removes and failure holds, for each port on its own; no part but `last_far`
+outlives its last read by more than `hold`, lent ones excepted; merge is idempotent.
+
+Times are seconds of CLOCK_BOOTTIME; nothing here reads a clock or a file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from agent.ids import GUID
+from agent.infiniband.node_description import switch_name
+from agent.model import (
+    Absent,
+    Failed,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    Observation,
+    PortRole,
+    RdmaDevice,
+    Seen,
+    natural,
+)
+from agent.reasons import HoldReason, NeighborReason
+from agent.sources.pci import Place
+from agent.sources.roles import is_of_device, is_unread
+from agent.sources.table import NEIGHBOR_SOURCES
+
+GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
+LONG = 60.0  # seconds as a backend port after which one that left the bus is lost
+SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
+MAX_LOST = 64  # no node has more ports
+NO_GUID = "0" * 16
+# Reasons of a far end that is not seen, and may be there
+HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
+ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
+
+# What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
+_LABELED = re.compile(r"[A-Za-z0-9]|.{64}", re.DOTALL)
+
+Where = Callable[[str], Place]  # where the PCI function of an address is
+
+
+class FarEnd(NamedTuple):
+    """The far end of a port, its texts unaltered; None is unknown."""
+
+    id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
+    name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
+    port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
+    port_name: str | None = None
+
+    @property
+    def device(self) -> str:
+        """The text that the far end is labeled by; "" if nothing is known of it."""
+        guid, name = self.id or "", self.name or ""
+        text = (switch_name(name) or guid) if GUID.fullmatch(guid) else name
+        return text if _LABELED.search(text) else guid
+
+    def is_same(self, other: FarEnd) -> bool:
+        """Return True if it is the same node: by identifier, or by name."""
+        return (self.id is not None and self.id == other.id) or self.device == other.device
+
+
+class Fact(NamedTuple):
+    """One backend port, or one leg of a bonded one; None is unknown."""
+
+    interface: str  # its name in label keys
+    function: str | None  # address of its PCI function; None: a software device
+    part: str = ""  # what the interface's name adds to that of the device
+    netdev: str | None = None
+    port_guid: str | None = None
+    node_guid: str | None = None
+    layer: str | None = None  # link layer
+    gbps: float | None = None  # its part of the speed label
+    far: FarEnd | None = None
+    last_far: FarEnd | None = None
+    # Unread since; None: read by the last observation
+    state_since: float | None = None  # state and rate
+    far_since: float | None = None  # the far end; None as well while it has no limit
+    role_since: float | None = None
+    down_since: float | None = None  # since when the link is down
+    state_why: HoldReason | None = None
+    far_why: HoldReason | None = None
+    backend_since: float = -math.inf
+    has_ended: bool = False  # the hold of an unread device
+    lost_since: int | None = None  # seconds since the epoch
+
+
+class Known(NamedTuple):
+    """What is known of the node's backend after an observation."""
+
+    facts: tuple[Fact, ...] = ()  # in natural order of their interfaces
+    lost: tuple[Fact, ...] = ()
+    is_read: bool = False  # the RDMA devices were read, now or before
+    # why facts are missing that exist; None: nothing is
+    unknown: HoldReason | None = None
+    group_hold: HoldReason | None = None  # why last far ends may be missing or outdated
+    domain: str | None = None  # the NVLink domain
+    domain_why: HoldReason | None = None  # why it is a remembered one
+    # Texts of `speed`, `flavor` and `group` as published: they stay while facts are unknown.
+    texts: Mapping[str, str] = MappingProxyType({})
+    next_end: float = math.inf  # when the next hold or grace ends
+
+
+class Published(NamedTuple):
+    """What annotation and labels of the Node have at the start of an agent."""
+
+    rows: Iterable[Fact] = ()
+    lost: Iterable[Fact] = ()
+    texts: Mapping[str, str] = MappingProxyType({})  # of Known
+    domain: str | None = None
+    has_gap: bool = False  # the leaf group is not that of the rows
+
+
+class Memory:
+    """The rows of one node's backend ports."""
+
+    def __init__(self, hold: float) -> None:
+        self._hold = hold
+        self._facts: tuple[Fact, ...] = ()
+        self._lost: tuple[Fact, ...] = ()
+        self._is_read = False
+        # The last far ends, by row, from before the first one that was another, until a move of
+        # the node is decided.
+        self._doubted: dict[tuple[str | None, str], FarEnd] = {}
+        # Functions that were read without backend port; None: no observation was complete.
+        self._ignored: frozenset[str] | None = None
+        # Devices that may be backend ports, and of which nothing is known: unread since.
+        self._strangers: dict[str, float] = {}
+        self._texts: dict[str, str] = {}
+        self._texts_since: float | None = None
+        self._domain: str | None = None
+        self._domain_since: float | None = None
+        self._settles_at = -math.inf
+        self._has_gap = False  # the published leaf group may have more than the rows
+
+    def seed(self, published: Published, now: float) -> None:
+        """Start from what the Node has: each part that has no time is unread from now."""
+        self._texts, self._texts_since = dict(published.texts), now
+        self._domain, self._domain_since = published.domain, now
+        self._settles_at = -math.inf if "group" in published.texts else now + SETTLE
+        self._ignored, self._doubted, self._strangers = None, {}, {}
+        self._facts = tuple(
+            row._replace(
+                state_since=now if row.state_since is None else row.state_since,
+                far_since=now if row.far_since is None else row.far_since,
+                role_since=now if row.role_since is None else row.role_since,
+                state_why=row.state_why or HoldReason.SOURCE_FAILED,
+                far_why=row.far_why or HoldReason.NO_NEIGHBOR,
+            )
+            for row in published.rows
+        )
+        self._lost = tuple(published.lost)
+        self._has_gap = published.has_gap
+
+    def published(self, texts: Mapping[str, str]) -> None:
+        """Take over the texts of `speed`, `flavor` and `group` that are published now."""
+        self._texts = dict(texts)
+
+    def merge(self, observation: Observation, where: Where, now: float) -> Known:
+        """Take over an observation at `now`; `where` tells the place of a function."""
+        if isinstance(observation.rdma, Failed):
+            why = observation.rdma.hold or HoldReason.SOURCE_FAILED
+            facts = [_unread(row, why, now) for row in self._facts]
+            unknown: HoldReason | None = why
+        else:
+            self._is_read = True
+            facts = self._merged(observation, where, now)
+            unknown = self._stranger_hold(observation, facts, now)
+        moved = self._moved(facts)
+        facts = [self._aged(fact, now) for fact in facts]
+        self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
+        self._texts_since = None if unknown is None else _first(self._texts_since, now)
+        if self._is_over(self._texts_since, now):
+            unknown = None
+        domain_why = self._merge_domain(observation, now)
+        return Known(
+            self._facts,
+            self._lost,
+            self._is_read,
+            unknown,
+            moved or self._gap(now),
+            self._domain,
+            domain_why,
+            self._texts,
+            self._next_end(now),
+        )
+
+    def _merge_domain(self, observation: Observation, now: float) -> HoldReason | None:
+        """Take over the NVLink domain; returns why it is a remembered one."""
+        found = observation.accelerator
+        if found.value or not found.holds:
+            self._domain, self._domain_since = found.value, None
+            return None
+        self._domain_since = _first(self._domain_since, now)
+        if self._is_over(self._domain_since, now):
+            self._domain = None
+        return HoldReason.NO_DOMAIN if self._domain else None
+
+    def _gap(self, now: float) -> HoldReason | None:
+        """Return why the last far ends may be fewer than they were: a port has none so far.
+
+        A new agent waits SETTLE for the first frames; where the published group is not that of
+        its rows, it stays until each port has a far end, or is down without one.
+        """
+        lacking = [fact for fact in self._facts if not fact.last_far and fact.far_why in HEARD_OF]
+        if not lacking and self._is_read:
+            self._has_gap = False
+        is_early = now < self._settles_at and bool(lacking)
+        return HoldReason.NO_NEIGHBOR if is_early or self._has_gap else None
+
+    # M1 to M5
+
+    def _merged(self, observation: Observation, where: Where, now: float) -> list[Fact]:
+        """Return the facts of all ports that are read, or that may be there."""
+        devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+        matched = _matched(observation.backend, (*self._facts, *self._lost))
+        failures = _failures(observation)
+        found = {link.interface: link for link in _links(observation)}
+        facts, new = [], []
+        for role in observation.backend:
+            row = matched.get(role.interface)
+            failure = failures.get(role.port.link_layer)
+            facts.append(self._read(role, row, found.get(role.interface), failure, now))
+            if row is None:
+                new.append(role)
+        used = {row for row in matched.values() if row}
+        lost = [row for row in self._lost if row not in used]
+        for row in self._facts:
+            if row in used:
+                continue
+            fate = _fate(row, devices, where)
+            if isinstance(fate, HoldReason):
+                facts.append(_unread(row, fate, now))
+            elif fate is Place.GONE and now >= row.backend_since + LONG:
+                lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
+        self._lost = self._still_lost(lost, new, devices, where)
+        read = {device.pci for device in devices if device.pci and not is_unread(device)}
+        self._ignored = frozenset(read - {role.device.pci for role in observation.backend})
+        return facts
+
+    def _read(
+        self,
+        role: PortRole,
+        row: Fact | None,
+        link: Link | None,
+        failure: HoldReason | None,
+        now: float,
+    ) -> Fact:
+        """Return the facts of a port that is read; what this read lacks is remembered."""
+        port, old = role.port, row or Fact(role.interface, role.device.pci)
+        netdev = role.leg or port.netdev
+        fact = Fact(
+            interface=role.interface,
+            function=role.device.pci,
+            part=role.interface.removeprefix(role.device.name),
+            netdev=netdev.name if netdev else old.netdev,
+            port_guid=port.port_guid or old.port_guid,
+            node_guid=role.device.node_guid or old.node_guid,
+            layer=port.link_layer,
+            gbps=role.counted_gbps,
+            backend_since=old.backend_since if row and row.lost_since is None else now,
+        )
+        if role.counted_gbps is None:
+            since = now if old.state_since is None else old.state_since
+            fact = fact._replace(gbps=old.gbps, state_since=since, state_why=HoldReason.INCOMPLETE)
+        if link and link.neighbors and port.state != "DOWN":
+            far = far_end(link.neighbors[0])
+            return fact._replace(far=far, last_far=far if far.device else old.last_far)
+        if old.layer not in (None, port.link_layer):
+            old = Fact(role.interface, role.device.pci)
+        fact = fact._replace(last_far=old.last_far)
+        missing = link.missing if link else None
+        if missing in ENDED or (link is None and failure is None):  # the source is disabled
+            return fact
+        is_down = port.state == "DOWN" or missing == NeighborReason.LINK_DOWN
+        is_lent = missing == NeighborReason.NO_NETDEV and port.state == "ACTIVE"
+        is_endless = not is_down and (is_lent or failure is HoldReason.SOURCE_OFF)
+        why = failure or HoldReason.NO_NEIGHBOR
+        if is_down:
+            why = HoldReason.LINK_DOWN
+        elif is_lent:
+            why = HoldReason.LENT
+        return fact._replace(
+            far=old.far,
+            far_why=why,
+            far_since=None if is_endless else _first(old.far_since, now),
+            down_since=_first(old.down_since, now) if is_down else None,
+        )
+
+    def _aged(self, fact: Fact, now: float) -> Fact:
+        """Return the fact without the parts whose hold or grace has ended."""
+        if self._is_over(fact.far_since, now) or _is_over(fact.down_since, GRACE, now):
+            fact = fact._replace(far=None)
+        if self._is_over(fact.state_since, now):
+            fact = fact._replace(gbps=0.0)
+        return fact._replace(has_ended=self._is_over(fact.role_since, now))
+
+    def _is_over(self, since: float | None, now: float) -> bool:
+        return _is_over(since, self._hold, now)
+
+    def _next_end(self, now: float) -> float:
+        ends = [since + self._hold for since in self._strangers.values()]
+        ends += [since + self._hold for since in (self._texts_since, self._domain_since) if since]
+        ends.append(self._settles_at)
+        for fact in self._facts:
+            since = fact.state_since, fact.far_since, fact.role_since
+            ends += [one + self._hold for one in since if one is not None]
+            ends += [fact.down_since + GRACE] if fact.down_since is not None else []
+        return min((end for end in ends if end > now), default=math.inf)
+
+    def _still_lost(
+        self,
+        lost: list[Fact],
+        new: Collection[PortRole],
+        devices: Collection[RdmaDevice],
+        where: Where,
+    ) -> tuple[Fact, ...]:
+        """Return the rows that are lost still, MAX_LOST of them, those first that are lost now.
+
+        A row is forgotten if its function is a device of another kind now, or was given to a
+        virtual machine, and if a backend port that was not there before takes its place: one of
+        the same name, else the first.
+        """
+        read = {device.pci for device in devices}
+        kept = [
+            row
+            for row in lost
+            if row.function and row.function not in read and where(row.function) is not Place.VM
+        ]
+        is_known = self._ignored is not None or bool(self._facts)
+        for role in new if is_known else ():
+            if role.device.pci not in (self._ignored or ()):
+                same = [row for row in kept if row.interface == role.interface]
+                for row in (same or kept)[:1]:
+                    kept.remove(row)
+        kept.sort(key=lambda row: -(row.lost_since or 0))
+        return tuple(sorted(kept[:MAX_LOST], key=lambda row: natural(row.interface)))
+
+    def _stranger_hold(
+        self, observation: Observation, facts: Collection[Fact], now: float
+    ) -> HoldReason | None:
+        """Return why a sum of the facts may lack some; None if it does not.
+
+        A device that is not read, and of which there is no row, may be a backend port, unless it
+        was read before, and was none.
+        """
+        devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+        strangers = [
+            device.name
+            for device in devices
+            if is_unread(device)
+            and device.pci not in (self._ignored or ())
+            and not any(_is_row_of(fact, device) for fact in facts)
+        ]
+        self._strangers = {name: self._strangers.get(name, now) for name in strangers}
+        if any(not self._is_over(since, now) for since in self._strangers.values()):
+            return HoldReason.DEVICE_FAILED
+        if any(fact.gbps is None and not self._is_over(fact.state_since, now) for fact in facts):
+            return HoldReason.INCOMPLETE
+        return None
+
+    # The last far ends
+
+    def _moved(self, facts: list[Fact]) -> HoldReason | None:
+        """Forget the last far ends of a node that was moved, and take over new names of switches.
+
+        Returns the reason why the last far ends may be outdated. Changes `facts` in place.
+        """
+        rows = {_key(row): row for row in self._facts}
+        before = {
+            key: last
+            for key, row in rows.items()
+            if (last := self._doubted.get(key, row.last_far)) and last.device
+        }
+        seen = {_key(fact): fact.far for fact in facts if fact.far and fact.far_why is None}
+        compared = [seen[key].is_same(before[key]) for key in seen.keys() & before.keys()]
+        is_elsewhere = bool(compared) and not any(compared)
+        absent = {_key(fact) for fact in facts if fact.far_why in {None, HoldReason.LINK_DOWN}}
+        is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
+        self._doubted = before if is_undecided else {}
+        for index, fact in enumerate(facts):
+            if _key(fact) in seen or fact.last_far is None:
+                continue
+            if is_elsewhere and not is_undecided:
+                facts[index] = fact._replace(last_far=None)
+            else:
+                names = _names_now(fact.last_far, before, seen)
+                if len(names) == 1 and fact.last_far.name not in names:
+                    last = fact.last_far._replace(name=names.pop())
+                    facts[index] = fact._replace(last_far=last)
+        return HoldReason.MAY_HAVE_MOVED if is_undecided else None
+
+
+def far_end(neighbor: Neighbor) -> FarEnd:
+    """Return the far end that a neighbor is."""
+    facts = neighbor.facts
+    if not isinstance(facts, LldpNeighbor):
+        name = neighbor.last_description or facts.node_description
+        return FarEnd(facts.node_guid, name, str(facts.port), neighbor.port_name)
+    if GUID.fullmatch(facts.chassis_id):
+        # A Chassis ID that looks like the node GUID of an InfiniBand switch is no identifier.
+        name = facts.system_name or facts.chassis_id
+        return FarEnd(None, name, facts.port_id, neighbor.port_name)
+    return FarEnd(facts.chassis_id, facts.system_name, facts.port_id, neighbor.port_name)
+
+
+def group_of(devices: Iterable[str]) -> str:
+    """Return the text of the leaf group that these devices are."""
+    return "_".join(sorted({*devices} - {""}, key=natural))
+
+
+def _key(fact: Fact) -> tuple[str | None, str]:
+    """Return the key of a row: its function and part; its name without a function."""
+    return (fact.function, fact.part) if fact.function else (None, fact.interface)
+
+
+def _first(since: float | None, now: float) -> float:
+    return now if since is None else since
+
+
+def _is_over(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now >= since + seconds
+
+
+def _unread(row: Fact, why: HoldReason, now: float) -> Fact:
+    """Return the row of a port of which nothing is read (M3)."""
+    return row._replace(
+        state_since=_first(row.state_since, now),
+        far_since=_first(row.far_since, now),
+        role_since=_first(row.role_since, now),
+        state_why=why,
+        far_why=why,
+    )
+
+
+def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReason | Place | None:
+    """Return why a row without backend port is unread, else the place of its function.
+
+    None: the port was read, and is no backend port any more. A device that cannot be read may have
+    no address: its name decides then.
+    """
+    for device in devices:
+        if _is_row_of(row, device):
+            if is_unread(device):
+                return HoldReason.DEVICE_FAILED
+            if device.ports or device.excluded:
+                return None
+    if row.function is None:
+        return None
+    place = where(row.function)
+    return HoldReason.DEVICE_GONE if place is Place.BUS else place
+
+
+def _is_row_of(row: Fact, device: RdmaDevice) -> bool:
+    if device.pci and row.function:
+        return device.pci == row.function
+    return is_of_device(row.interface, device.name)
+
+
+def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, Fact | None]:
+    """Return the row of each role by interface; rows that are lost are second to the others."""
+    here = _unique((role.port.port_guid, role.device.pci) for role in roles)
+    before = _unique((row.port_guid, row.function) for row in rows)
+    shared = here.keys() & before.keys()
+    # The address that the function of a row has now
+    now_at = {before[guid]: here[guid] for guid in shared}
+    taken = set(now_at.values())
+    by_function: dict[str | None, list[Fact]] = defaultdict(list)
+    for row in rows:
+        at = now_at.get(row.function or "", "" if row.function in taken else row.function)
+        by_function[at].append(row)
+    found: dict[str, Fact | None] = {}
+    for role in roles:
+        part = role.interface.removeprefix(role.device.name)
+        same = by_function.get(role.device.pci, []) if role.device.pci else []
+        same = [row for row in same if row.function]
+        candidates = [row for row in same if row.part == part]
+        if len(same) == 1 and not part:
+            candidates += same
+        # A software device, or a label without row
+        candidates += [
+            row for row in rows if row.function is None and row.interface == role.interface
+        ]
+        found[role.interface] = next(iter(candidates), None)
+    return found
+
+
+def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str]:
+    """Return the GUIDs that one PCI function has, with its address."""
+    functions: dict[str, set[str]] = defaultdict(set)
+    for guid, pci in pairs:
+        if guid and pci and guid != NO_GUID:
+            functions[guid].add(pci)
+    return {guid: pcis.pop() for guid, pcis in functions.items() if len(pcis) == 1}
+
+
+def _failures(observation: Observation) -> dict[str | None, HoldReason]:
+    """Return, by link layer, why no neighbor was read; a disabled source is absent."""
+    found: dict[str | None, HoldReason] = {}
+    for source, layer in NEIGHBOR_SOURCES:
+        outcome = getattr(observation, source)
+        if source in observation.off:
+            found[layer] = HoldReason.SOURCE_OFF
+        elif isinstance(outcome, Failed):
+            found[layer] = outcome.hold or HoldReason.SOURCE_FAILED
+    return found
+
+
+def _links(observation: Observation) -> Iterable[Link]:
+    outcome: Seen[tuple[Link, ...]] | Absent | Failed
+    for outcome in (observation.ib, observation.lldp):
+        if isinstance(outcome, Seen):
+            yield from outcome.value
+
+
+def _names_now(
+    last: FarEnd,
+    before: Mapping[tuple[str | None, str], FarEnd],
+    seen: Mapping[tuple[str | None, str], FarEnd],
+) -> set[str | None]:
+    """Return the names of the ports whose far end is the one that this far end was.
+
+    Of devices that share a Chassis ID those are the ports whose far end had the same name before.
+    """
+    ports = {key for key, one in seen.items() if last.id is not None and one.id == last.id}
+    same = {key for key in ports & before.keys() if before[key][:2] == last[:2]}
+    is_shared = len({one.name for one in before.values() if one.id == last.id}) > 1
+    is_unique = GUID.fullmatch(last.id or "") or not is_shared
+    return {seen[key].name for key in (ports if is_unique else same)}

@@ -1,0 +1,299 @@
+"""The memory of facts: each part of a port stays for its own time, whatever happens to the others.
+
+A node has InfiniBand or RoCE ports; `observed` makes the observation of each step. Times are
+seconds, HOLD is that of the label contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.labels.known import labels, node_texts
+from agent.labels.table import Naming
+from agent.memory import GRACE, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.model import (
+    Failed,
+    IbNeighbor,
+    Link,
+    Neighbor,
+    Observation,
+    PortRole,
+    RdmaDevice,
+    RdmaPort,
+    Seen,
+)
+from agent.reasons import HoldReason, NeighborReason
+from agent.sources.pci import Place
+from tests.support.observations import observation
+
+HOLD = 600.0
+IB, ROCE = "InfiniBand", "Ethernet"
+PCI = {f"ibp{number}": f"0000:{0x10 + number:02x}:00.0" for number in range(10)}
+GUIDS = {f"ibp{number}": f"{number + 1:016x}" for number in range(10)}
+
+
+def port(**facts: Any) -> RdmaPort:
+    known = {"layer": IB, "state": "ACTIVE", "guid": None, **facts}
+    return RdmaPort(
+        1, known["layer"], known["state"], None, None, None, known["guid"], None, None, None, ()
+    )
+
+
+def role(name: str, gbps: float | None = 400.0, *, backend: bool = True, **facts: Any) -> PortRole:
+    pci = facts.pop("pci", PCI.get(name))
+    found = port(**{"guid": GUIDS.get(name), **facts})
+    return PortRole(name, RdmaDevice(name, pci=pci, ports=(found,)), found, None, backend, "", gbps)
+
+
+def neighbor(name: str, number: int = 1) -> Neighbor:
+    guid = f"{sum(map(ord, name)):016x}"
+    return Neighbor(name, str(number), None, IbNeighbor("switch", guid, None, number, name))
+
+
+def link(interface: str, leaf: str | None = None, missing: str | None = None) -> Link:
+    found = (neighbor(leaf),) if leaf else ()
+    return Link(interface, None, found, missing)
+
+
+def observed(
+    roles: Sequence[PortRole],
+    links: Sequence[Link] = (),
+    failed: Sequence[str] = (),
+    **changes: Any,
+) -> Observation:
+    """Return an observation of these ports; the devices in `failed` could not be read."""
+    unread = tuple(RdmaDevice(name, failure="EIO", pci=PCI.get(name)) for name in failed)
+    devices = tuple({one.device.name: one.device for one in roles}.values()) + unread
+    return observation(ports=tuple(roles), rdma=Seen(devices), ib=Seen(tuple(links)), **changes)
+
+
+def on_bus(_pci: str) -> Place:
+    return Place.BUS
+
+
+def gone(_pci: str) -> Place:
+    return Place.GONE
+
+
+def two() -> tuple[Memory, Known]:
+    """Two InfiniBand ports, on leaves L0 and L1."""
+    memory = Memory(HOLD)
+    found = observed([role("ibp0"), role("ibp1")], [link("ibp0", "L0"), link("ibp1", "L1")])
+    return memory, memory.merge(found, on_bus, 0.0)
+
+
+def rows(known: Known) -> dict[str, Fact]:
+    return {fact.interface: fact for fact in known.facts}
+
+
+def leaf(known: Known, interface: str) -> str | None:
+    far = rows(known)[interface].far
+    return far and far.name
+
+
+def test_what_is_read_is_the_fact() -> None:
+    """Labels are a function of it."""
+    _, known = two()
+    found = labels(known, Naming())
+    assert found["backend.coreweave.cloud/speed.current"] == "800G"
+    assert found["backend.coreweave.cloud/flavor"] == "infiniband"
+    assert found["ib.coreweave.cloud/leaves.current"] == "L0_L1"
+    assert found["backend.coreweave.cloud/neighbors.current.ibp1.device"] == "L1"
+
+
+def test_merge_is_idempotent() -> None:
+    """The same observation a second time changes nothing."""
+    memory, known = two()
+    found = observed([role("ibp0", None), role("ibp1")], [link("ibp0", None, "no-answer")])
+    first = memory.merge(found, on_bus, 10.0)
+    assert memory.merge(found, on_bus, 10.0) == first
+    assert known != first
+
+
+@pytest.mark.parametrize("moment", [1.0, HOLD - 1])
+def test_one_unread_port_holds_its_own_parts_only(moment: float) -> None:
+    """The cable of the other port was moved meanwhile: its labels and the leaves follow at once."""
+    memory, _ = two()
+    third = role("ibp2"), link("ibp2", "L2")
+    all_read = (
+        [role("ibp0"), role("ibp1"), third[0]],
+        [link("ibp0", "L0"), link("ibp1", "L1"), third[1]],
+    )
+    memory.merge(observed(*all_read), on_bus, 0.1)
+    found = observed([role("ibp1"), third[0]], [link("ibp1", "L7"), third[1]], failed=["ibp0"])
+    memory.merge(found, on_bus, 0.5)
+    known = memory.merge(found, on_bus, 0.5 + moment)
+    assert node_texts(known) == {
+        "flavor": "infiniband",
+        "speed.current": "1200G",
+        "leaves.current": "L0_L2_L7",
+        "leafgroup.current": "L0_L2_L7",
+    }
+
+
+def test_an_unread_port_counts_nothing_after_its_hold() -> None:
+    """Its last leaf alone stays."""
+    memory, _ = two()
+    found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
+    memory.merge(found, on_bus, 1.0)
+    known = memory.merge(found, on_bus, 1.0 + HOLD)
+    assert node_texts(known)["speed.current"] == "400G"
+    assert node_texts(known)["leaves.current"] == "L1"
+    assert node_texts(known)["leafgroup.current"] == "L0_L1"
+
+
+def test_without_any_port_that_is_read_the_speed_goes_and_roce_does_not_come() -> None:
+    """All InfiniBand devices are unread for longer than the hold, beside an Ethernet port."""
+    memory, _ = two()
+    storage = role("mlx5_8", 100.0, backend=False, layer=ROCE, pci="0000:40:00.0", guid=None)
+    found = observed([storage], failed=["ibp0", "ibp1"])
+    memory.merge(found, on_bus, 1.0)
+    texts = node_texts(memory.merge(found, on_bus, 1.0 + HOLD))
+    assert texts == {"leafgroup.current": "L0_L1"}
+
+
+def test_a_function_without_driver_counts_nothing_after_its_hold() -> None:
+    """Nothing can pass: the speed says so, it does not go."""
+    memory, _ = two()
+    memory.merge(observed([]), on_bus, 1.0)
+    known = memory.merge(observed([]), on_bus, 1.0 + HOLD)
+    assert [fact.state_why for fact in known.facts] == [HoldReason.DEVICE_GONE] * 2
+    assert node_texts(known)["speed.current"] == "0G"
+
+
+def test_a_restart_renews_no_hold() -> None:
+    """The rows carry the time since which they are unread."""
+    memory, _ = two()
+    found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
+    known = memory.merge(found, on_bus, 10.0)
+    for now in (300.0, 500.0):
+        memory = Memory(HOLD)
+        memory.seed(Published(known.facts, texts={"group": "L0_L1"}), now)
+        known = memory.merge(found, on_bus, now)
+        assert node_texts(known)["speed.current"] == "800G"
+    assert node_texts(memory.merge(found, on_bus, 10.0 + HOLD))["speed.current"] == "400G"
+
+
+def test_names_that_a_reboot_swapped_carry_nothing_over() -> None:
+    """Rows are those of PCI functions; neither switch answers yet."""
+    memory, known = two()
+    swapped = [role("ibp0", pci=PCI["ibp1"], guid=GUIDS["ibp1"])]
+    swapped += [role("ibp1", pci=PCI["ibp0"], guid=GUIDS["ibp0"])]
+    memory = Memory(HOLD)
+    memory.seed(Published(known.facts), 100.0)
+    silent = [link("ibp0", None, "no-answer"), link("ibp1", None, "no-answer")]
+    known = memory.merge(observed(swapped, silent), on_bus, 101.0)
+    assert (leaf(known, "ibp0"), leaf(known, "ibp1")) == ("L1", "L0")
+
+
+def test_a_bus_that_was_renumbered_is_known_by_the_port_guid() -> None:
+    """The far end stays with the port."""
+    memory, _ = two()
+    moved = role("ibp5", pci="0000:99:00.0", guid=GUIDS["ibp0"])
+    found = observed([moved, role("ibp1")], [link("ibp5", None, "no-answer"), link("ibp1", "L1")])
+    assert leaf(memory.merge(found, gone, 5.0), "ibp5") == "L0"
+
+
+def test_a_port_of_another_link_layer_has_no_remembered_far_end() -> None:
+    """An InfiniBand port becomes an Ethernet port: its switch is none of the old fabric."""
+    memory, _ = two()
+    changed = role("ibp0", layer=ROCE)
+    found = observed([changed, role("ibp1")], [link("ibp1", "L1")], lldp=Failed("not heard yet"))
+    known = memory.merge(found, on_bus, 5.0)
+    assert rows(known)["ibp0"].far is rows(known)["ibp0"].last_far is None
+
+
+@pytest.mark.parametrize(
+    ("state", "missing", "lasts"),
+    [
+        ("DOWN", NeighborReason.LINK_DOWN, GRACE),
+        ("DOWN", NeighborReason.NO_NETDEV, GRACE),
+        ("ACTIVE", NeighborReason.NO_NETDEV, 1e6),
+        ("ACTIVE", NeighborReason.SILENT, HOLD),
+        ("ACTIVE", NeighborReason.EXPIRED, 0.0),
+    ],
+)
+def test_how_long_a_far_end_stays(state: str, missing: NeighborReason, lasts: float) -> None:
+    """By what is known of the link; a netdev that is lent has no limit while the port is up."""
+    memory, _ = two()
+    gbps = 400.0 if state == "ACTIVE" else 0.0
+    found = observed(
+        [role("ibp0", gbps, state=state), role("ibp1")],
+        [link("ibp0", None, missing), link("ibp1", "L1")],
+    )
+    known = memory.merge(found, on_bus, 10.0)
+    assert leaf(known, "ibp0") == ("L0" if lasts else None)
+    if lasts:
+        assert leaf(memory.merge(found, on_bus, 9.0 + lasts), "ibp0") == "L0"
+        known = memory.merge(found, on_bus, 10.0 + lasts)
+    assert leaf(known, "ibp0") == ("L0" if lasts == 1e6 else None)
+    assert rows(known)["ibp0"].last_far is not None
+
+
+def test_a_flap_does_not_use_up_the_hold() -> None:
+    """A far end that is seen again resets its clock."""
+    memory, _ = two()
+    links = [link("ibp0", None, NeighborReason.LINK_DOWN), link("ibp1", "L1")]
+    down = observed([role("ibp0", 0.0, state="DOWN"), role("ibp1")], links)
+    up = observed([role("ibp0"), role("ibp1")], [link("ibp0", "L0"), link("ibp1", "L1")])
+    for now in (10.0, 50.0, 90.0):
+        memory.merge(down, on_bus, now)
+        memory.merge(up, on_bus, now + 20)
+    known = memory.merge(down, on_bus, 120.0)
+    assert leaf(known, "ibp0") == "L0"
+    assert known.next_end == 120.0 + GRACE
+
+
+def test_a_port_that_left_the_bus_is_lost_if_it_was_there_for_a_minute() -> None:
+    """A VF that passed for a moment leaves nothing."""
+    memory, _ = two()
+    brief = role("ibp9", guid=GUIDS["ibp9"])
+    memory.merge(observed([role("ibp0"), role("ibp1"), brief]), on_bus, LONG)
+    known = memory.merge(observed([role("ibp0")]), gone, LONG + 1)
+    assert [fact.interface for fact in known.lost] == ["ibp1"]
+    assert list(rows(known)) == ["ibp0"]
+    back = memory.merge(observed([role("ibp0"), role("ibp1")]), on_bus, LONG + 9)
+    assert (back.lost, list(rows(back))) == ((), ["ibp0", "ibp1"])
+
+
+def test_a_port_that_is_no_backend_port_any_more_is_forgotten() -> None:
+    """It was read, so nothing is held."""
+    memory, _ = two()
+    found = observed([role("ibp0", backend=False), role("ibp1")], [link("ibp1", "L1")])
+    assert list(rows(memory.merge(found, on_bus, 1.0))) == ["ibp1"]
+
+
+def test_a_device_of_which_nothing_is_known_keeps_the_published_sum() -> None:
+    """A new agent without annotation: the sum would lack it. It stays for the hold."""
+    memory = Memory(HOLD)
+    memory.seed(Published(texts={"speed": "800G", "flavor": "infiniband"}), 0.0)
+    found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
+    assert node_texts(memory.merge(found, on_bus, 1.0))["speed.current"] == "800G"
+    assert node_texts(memory.merge(found, on_bus, HOLD + 1))["speed.current"] == "400G"
+
+
+def test_a_label_without_row_is_its_own_far_end() -> None:
+    """Its text stays, as any far end that is not seen."""
+    memory = Memory(HOLD)
+    label = Fact("ibp0", None, layer=IB, far=FarEnd(None, "L0", "1"))
+    memory.seed(Published([label], texts={"flavor": "infiniband"}), 0.0)
+    found = observed([role("ibp0")], [link("ibp0", None, "no-answer")])
+    known = memory.merge(found, on_bus, 1.0)
+    assert leaf(known, "ibp0") == "L0"
+    assert leaf(memory.merge(found, on_bus, HOLD), "ibp0") is None
+
+
+def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
+    """And the end of the hold is a time at which to look again."""
+    memory, known = two()
+    before: Mapping[str, str] = labels(known, Naming())
+    broken = replace(observed([]), rdma=Failed("EIO"))
+    known = memory.merge(broken, on_bus, 10.0)
+    assert labels(known, Naming()) == before
+    assert known.next_end == 10.0 + HOLD
+    known = memory.merge(broken, on_bus, 10.0 + HOLD)
+    assert set(node_texts(known)) == {"leafgroup.current"}
