@@ -174,7 +174,7 @@ class Rack:
             str(home / "account"),
             sys.executable,
             "-m",
-            "tests.support.quick",
+            "benchmarks.as_in_image",
             "run",
         ]
         fixed = ("--node-name", name, "--sysfs-root", str(place))

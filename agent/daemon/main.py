@@ -34,6 +34,7 @@ from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
 from agent.labels.holds import NEIGHBOR_GRACE
 from agent.labels.table import Naming
+from agent.limits import use_one_arena
 from agent.live_host import live_host, with_fork_servers
 from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.inbox import FrameInbox
@@ -92,6 +93,7 @@ class Configuration:
 
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
+    use_one_arena()
     certificates = None  # plain HTTP
     if configuration.metrics_cert and configuration.metrics_key:
         cert, key = configuration.metrics_cert, configuration.metrics_key

@@ -7,7 +7,8 @@ point: a process that stays and runs a verb in a fork for each line of stdin
 
 Invariants:
 - Code that may crash, hang or leave something mapped runs here, and ends with the process.
-- A verb imports what it needs itself, so that no verb pays for another's imports.
+- A verb imports what it needs itself, so that no verb pays for another's imports. `typing` is for
+  annotations only: it would be 0.5 MB of the fork server's 8.
 - An error of one subject (a port, a GPU) is part of the answer. An exception that escapes is a bug;
   the parent (agent/helper/process.py) quotes the last line of the traceback.
 """
@@ -22,9 +23,12 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
 
-Verb = Callable[[dict[str, Any]], dict[str, Any]]
+TYPE_CHECKING = False  # a type checker takes it for that of `typing`
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # include/uapi/linux/prctl.h
 TIMEOUT_MS = 500

@@ -24,11 +24,14 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py has no annotations
 
-Answer = dict[str, Any]
+TYPE_CHECKING = False  # as in agent/helper/main.py: the fork server is smaller without `typing`
+if TYPE_CHECKING:
+    from typing import Any
+
+    Answer = dict[str, Any]
 
 SONAME = "libnvidia-ml.so.1"
 # The second of them on a host, the third in a container that has the host's /proc.
