@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.findings.finding import ID_LENGTH, fleet_order
-from agent.fleet import identity, leaf_causes, planned, silent, speeds
+from agent.fleet import identity, planned, silent, speeds
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.judged import Judged
 from agent.fleet.pattern.infer import infer as of_fleet
@@ -56,7 +56,7 @@ def judge(
     inferred = infer(kept)
     found = [*refused, *compared.findings]
     if not expected:
-        found += _of_pattern(inferred, kept, quiet)
+        found += (one for one in inferred.findings if quiet.keys().isdisjoint(one.nodes))
     found += _of_fleet(kept, inferred.groups, quiet, found)
     found += silent.findings(fleet, quiet, expected or None)
     unread = sum(count for name, count in expected.items() if name in quiet)
@@ -98,20 +98,6 @@ def _halves(
         else:
             halves += [] if half.is_empty else [(node, half)]
     return halves, refused
-
-
-def _of_pattern(inferred: Pattern, fleet: Fleet, quiet: Collection[str]) -> Iterator[Finding]:
-    """Yield what does not follow the pattern, without the ports of silent nodes."""
-    found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
-    known = {port for one in found if one.code == "leaf-down" for port in one.ports}
-    fresh = [node for node in fleet.nodes if node.name not in quiet]
-    lost = leaf_causes.down_without_plan(fresh)
-    down = [(one, ports) for one, ports in lost if known.isdisjoint(ports)]
-    explained = {port for _, ports in down for port in ports}
-    yield from (one for one, _ in down)
-    for one in found:
-        if one.code != "missing" or not one.ports or not explained.issuperset(one.ports):
-            yield one
 
 
 def _of_fleet(

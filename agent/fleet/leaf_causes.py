@@ -140,9 +140,8 @@ def _down(
     nodes = sorted({port.node for port in lost}, key=natural)
     share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
     text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
-    return finding(
-        "leaf-down", lost, text, nodes=nodes, key=[name], facts=facts, expected=(name, None)
-    )
+    key, end = [leaf_key(name)], (name, None)
+    return finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
 
 
 class _Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""The odd cables of a group, and the causes of several: a leaf that is down, cables exchanged.
+"""The odd cables of a group, and the causes of several: cables exchanged.
 
 A cable is odd if it is not where the rules of its group have it. Odd cables that have each other's
 places are one mistake.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.pattern.evidence import RIVALS, is_habit, is_majority
+from agent.fleet.pattern.evidence import is_habit, is_majority
 from agent.fleet.pattern.ports import line_of, place
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from agent.fleet.pattern.ports import Line, PortRule
 
 MISSING, LEAF, PORT = "missing", "leaf", "port"  # what is odd about a cable
-DOWN, SWAPPED, SHIFTED, ALONE = "down", "swapped", "shifted", "alone"  # causes
+SWAPPED, SHIFTED, ALONE = "swapped", "shifted", "alone"  # causes
 MIN_SHIFTED = 3  # cables; two that changed places are swapped
-NEARLY_ALL = 7 / 8  # of the ports of a leaf
 MAX_LOST = 1 / 2  # of a node's cables: with more it is a spare, or on its way out
 MAX_NEVER = 1 / 4  # of a node's cables, or one, that were never there: with more it is a new node
 
@@ -65,7 +64,6 @@ class Cause(NamedTuple):
 
     kind: str
     odds: tuple[Odd, ...]
-    total: int = 0  # DOWN: ports of the leaf that had a neighbor
 
 
 class Ruled(NamedTuple):
@@ -171,29 +169,6 @@ def _odd(group: Ruled, rank: int, column: int) -> Odd | None:
     by_line = place(rule.votes[rank]) is None
     count = group.line.agreed if by_line and group.line else rule.counts[column]
     return Odd(row, column, PORT, Seat(leaf, number), wanted, count, by_line)
-
-
-def leaves_down(groups: Sequence[Ruled], odds: Iterable[Odd]) -> list[Cause]:
-    """Return the leaves that lost all their ports, or nearly all."""
-    lost: dict[str, list[Odd]] = defaultdict(list)
-    for odd in odds:
-        if odd.wrong == MISSING and odd.was_there:
-            lost[odd.wanted.leaf].append(odd)
-    many = {leaf: found for leaf, found in lost.items() if len(found) >= RIVALS}
-    totals = Counter(
-        leaf
-        for group in groups
-        if not many.keys().isdisjoint(group.leaf_rule.leaves)
-        for row in group.rows
-        if row.is_fresh
-        for leaf in row.leaves
-        if leaf in many
-    )
-    return [
-        Cause(DOWN, tuple(found), totals[leaf])
-        for leaf, found in many.items()
-        if len(found) >= NEARLY_ALL * totals[leaf]
-    ]
 
 
 def without_spares(group: Ruled, odds: Sequence[Odd]) -> Iterator[Odd]:

@@ -15,11 +15,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.findings.finding import RANK
+from agent.fleet import leaf_causes, silent
 from agent.fleet.pattern.causes import (
     Odd,
     Ruled,
     causes,
-    leaves_down,
     odd_cables,
     ruled,
     without_spares,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from agent.findings.finding import Finding
     from agent.fleet.judged import Group
+    from agent.fleet.leaf_causes import Explained
     from agent.fleet.model import Fleet
     from agent.fleet.pattern.grouping import Row
 
@@ -60,7 +61,9 @@ def infer(fleet: Fleet) -> Pattern:
         groups += _with_lines([ruled(some, rule, port_rule(some, rule)) for some, rule in rules])
         unseen += nothing
     ports = Ports(groups, numbers)
-    findings, odd, never = _findings(groups, ports)
+    fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
+    lost = [*leaf_causes.down_without_plan(fresh)]
+    findings, odd, never = _findings(groups, ports, lost)
     covered = sum(map(_covered, groups)) + never
     listed, notes = groups_of(groups, unseen, ports)
     return Pattern(findings, listed, notes, covered, covered - odd - never)
@@ -80,24 +83,31 @@ def _with_lines(groups: list[Ruled]) -> list[Ruled]:
     ]
 
 
-def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[Finding, ...], int, int]:
+def _findings(
+    groups: Sequence[Ruled], ports: Ports, lost: Sequence[Explained]
+) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
 
-    Last the number of missing ones that never had a neighbor, which are not among these.
+    `lost` are the leaves and nodes without a link, whose ports are odd no more. Last the number of
+    missing ones that never had a neighbor, which are not among these.
     """
     odds = [odd_cables(group) for group in groups]
-    down = leaves_down(groups, [odd for some in odds for odd in some])
-    dead = {odd.key for one in down for odd in one.odds}
+    dead = {tuple(port) for one, ports in lost if one.code == "leaf-down" for port in ports}
     left: list[Odd] = []
     for group, some in zip(groups, odds, strict=True):
-        left += without_spares(group, [odd for odd in some if odd.key not in dead])
+        alive = [odd for odd in some if (odd.row.node.name, odd.interface) not in dead]
+        left += without_spares(group, alive)
     turned = [
         of_mirrored(group, run, ports)
         for group in groups
         if group.line and group.port_rule
         for run in mirrored(group.line, group.places)
     ]
-    found = [of_cause(one, ports) for one in (*down, *causes(groups, left))] + turned
+    explained = {port for _, same in lost for port in same}
+    found = [one for one, _ in lost] + turned
+    for one in (of_cause(cause, ports) for cause in causes(groups, left)):
+        if one.code != "missing" or not explained.issuperset(one.ports):
+            found.append(one)
     found.sort(key=_listing)
     odd = sum(1 for some in odds for one in some if one.row.leaves[one.column])
     never = sum(1 for one in left if not one.row.leaves[one.column])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.findings.finding import NO_END, Move, PortRef, finding
 from agent.fleet.judged import Group
-from agent.fleet.pattern.causes import DOWN, LEAF, MISSING, SHIFTED, SWAPPED, Seat
+from agent.fleet.pattern.causes import LEAF, MISSING, SHIFTED, SWAPPED, Seat
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import current
 from agent.fleet.verdict import many
@@ -63,18 +63,6 @@ def of_cause(cause: Cause, ports: Ports) -> Finding:
     """Return the finding of one mistake."""
     moves = tuple(_move(odd, ports) for odd in cause.odds)
     first = cause.odds[0]
-    if cause.kind == DOWN:
-        name, lost = ports.name(first.wanted.leaf), len(moves)
-        return finding(
-            "leaf-down",
-            [move.port for move in moves],
-            f"Check {name}: {lost} of its {cause.total} ports to this fleet have no neighbor any"
-            " more.",
-            key=[first.wanted.leaf],
-            confidence=round(confidence(lost, cause.total), 3),
-            majority=f"{lost} of {cause.total} ports were on {name} and have no neighbor now",
-            expected=(name, None),
-        )
     code = cause.kind if cause.kind in (SWAPPED, SHIFTED) else ALONE.get(first.wrong, "wrong-port")
     weakest = min(cause.odds, key=lambda odd: confidence(*odd.majority))
     return finding(

@@ -62,18 +62,26 @@ def test_the_pattern_says_nothing_of_silent_nodes() -> None:
 
 def test_a_leaf_that_is_down_by_the_last_far_ends() -> None:
     """It takes the place of what the pattern misses there."""
-    nodes = rack()
-    for one in nodes:
-        nodes = cabled(nodes, one.name, "mlx5_0", far_end=None, gbps=0.0)
-    found = only(judge(nodes, pattern=PATTERN))
-    assert (found.code, found.expected[0], len(found.ports)) == ("leaf-down", "leaf00", 4)
-    known = finding("leaf-down", [A], "Look at leaf00.", confidence=0.99)
-    assert only(judge(nodes, pattern=PATTERN._replace(findings=(known,)))) == known
+    for count in (4, 32):
+        nodes = pulled(rack(count), *((one.name, "mlx5_0") for one in rack(count)))
+        found = only(of_fleet(fleet(nodes)))
+        assert (found.code, found.expected[0], len(found.ports)) == ("leaf-down", "leaf00", count)
 
 
-def test_a_leaf_with_most_of_its_ports_is_not_down() -> None:
-    nodes = cabled(rack(), "gpu-001", "mlx5_0", far_end=None, gbps=0.0)
-    assert codes(judge(nodes, pattern=PATTERN)) == ["missing"]
+@pytest.mark.parametrize(
+    ("ports", "lost", "expected"), [(32, 28, False), (30, 27, True), (3, 3, True), (2, 2, False)]
+)
+def test_a_leaf_is_down_by_one_rule(ports: int, lost: int, expected: bool) -> None:
+    """90 % of its ports, three at least, with a plan and without one, under one ID."""
+    nodes = rack(ports)
+    names = [one.name for one in nodes[:lost]]
+    members = fleet(pulled(nodes, *((name, "mlx5_0") for name in names)))
+    down = [
+        [one.id for one in of_fleet(members, plans).findings if one.code == "leaf-down"]
+        for plans in ([plan_of(nodes)], [])
+    ]
+    assert down[0] == down[1]
+    assert len(down[0]) == expected
 
 
 def test_a_node_that_lost_all_its_links() -> None:
@@ -81,7 +89,7 @@ def test_a_node_that_lost_all_its_links() -> None:
     nodes = rack(8)
     for rail in range(4):
         nodes = cabled(nodes, "gpu-002", f"mlx5_{rail}", far_end=None, gbps=0.0)
-    found = only(judge(nodes))
+    found = only(of_fleet(fleet(nodes)))
     assert (found.code, found.nodes, len(found.ports)) == ("missing", ("gpu-002",), 4)
     for rail in range(4):
         nodes = cabled(nodes, "gpu-002", f"mlx5_{rail}", last_end=None)

@@ -182,7 +182,7 @@ def test_a_leaf_that_is_down_is_said_once() -> None:
     fleet.inject(0.001, [fleets.LEAF_DOWN])
     (found,) = infer(model(fleet)).findings
     assert (found.code, len(found.ports)) == ("leaf-down", 32)
-    assert "32 of its 32 ports" in found.text
+    assert "all its 32 ports to these nodes lost their link" in found.text
 
 
 def test_a_node_moved_to_another_rack_is_no_wrong_cable() -> None:
