@@ -12,10 +12,11 @@ import nox
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHON = Path(".venv/bin/python").absolute()
 WORKERS = ("-n", "auto", "--maxprocesses", "8")
-# Real components are made once a file, in one of the workers; one more than there are cores, since
-# these tests wait for most of their time.
-MORE = str(min((os.cpu_count() or 1) + 1, 8))
+# Real components are made once a file, in one of the workers; two more than there are cores, since
+# these tests wait for two thirds of their time.
+MORE = str(min((os.cpu_count() or 1) + 2, 8))
 BY_FILE = ("-n", MORE, "--dist", "loadfile", "--no-loadscope-reorder")
+INSTALLED: set[str] = set()
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
@@ -31,11 +32,13 @@ def packages(*groups: str) -> list[str]:
 
 
 def install(session: nox.Session, *groups: str) -> None:
-    """Add the packages of these groups to .venv."""
+    """Add the packages of these groups to .venv, if no session before has."""
     if not PYTHON.exists():
         session.error("there is no .venv here; run this first: sh tests/setup.sh")
-    pip = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
-    session.run_install(*pip, *packages(*groups))
+    if wanted := [one for one in packages(*groups) if one not in INSTALLED]:
+        pip = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        session.run_install(*pip, *wanted)
+        INSTALLED.update(wanted)
 
 
 def python(session: nox.Session, module: str, *arguments: str, **env: str) -> None:
@@ -49,7 +52,7 @@ def lint(session: nox.Session) -> None:
     install(session, "test", "lint")
     python(session, "ruff", "check", ".")
     python(session, "ruff", "format", "--check", ".")
-    python(session, "mypy")
+    python(session, "mypy", "--num-workers", "auto")
 
 
 @nox.session
@@ -66,7 +69,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(tags=["fast"])
 def unit(session: nox.Session) -> None:
-    """The unit tests but those of a second or more."""
+    """The unit tests but those of half a second or more."""
     install(session, "test")
     python(session, "pytest", "-q", *WORKERS, "-m", "not slow", "tests/unit", *session.posargs)
 

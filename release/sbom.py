@@ -12,7 +12,6 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from release.errors import Refused
@@ -66,6 +65,8 @@ def _component(one: Licensed) -> Component:
 
 
 def _valid(text: str) -> str:
+    from cyclonedx.validation.json import JsonStrictValidator  # a second, if there is a document
+
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if error:
         raise Refused(f"SBOM: {str(error).splitlines()[0][:200]}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,10 @@ settings.register_profile(
     max_examples=500,
 )
 settings.load_profile("fixed")  # before --hypothesis-profile, which loads another one
+
+# jsonschema imports it for the formats of IRIs, if it is there: 38 grammars, two seconds of each
+# process. `python -m release`, whose schema has such formats, is tested as a process of its own.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

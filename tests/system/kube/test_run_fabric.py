@@ -293,7 +293,7 @@ def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -
         fabric.stop()
         try:
             first = asked_again(agent)
-            agent.says("no answer within 10 s")
+            agent.says("no answer within")
             assert (source(agent), held(agent), agent.helpers("smp")) == (0, 6, [])
             agent.until(lambda: agent.helpers("smp"))
             assert agent.helpers("smp") != [first]

@@ -93,6 +93,7 @@ def test_an_annotation_that_somebody_removed(world: World) -> None:
     assert world.run(600.0).labels[GROUP] == "a"
 
 
+@pytest.mark.slow
 def test_an_annotation_that_lacked_the_port(world: World) -> None:
     """It had no room for it: the label stays."""
     state(world, "ibp1", B, b"1: DOWN\n")

@@ -393,6 +393,7 @@ def test_sighup_of_a_dry_run() -> None:
     assert [kind for _, kind in world.api.requests[asked:]] == ["get"]
 
 
+@pytest.mark.slow
 def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
     """A server that refuses every apply gets at most one GET for each, with a back-off that ends at
     five minutes.

@@ -78,6 +78,7 @@ def world() -> World:
     return world
 
 
+@pytest.mark.slow
 def test_it_is_a_warning_and_stays_known(world: World) -> None:
     """The log has one warning, the Node the loss; the labels are those of three HCAs."""
     writes = len(world.api.writes)

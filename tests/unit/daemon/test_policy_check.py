@@ -56,6 +56,7 @@ def lines(world: World, text: str) -> list[str]:
     return [line for line in world.lines if text in line]
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_in_force_is_checked_once_a_day() -> None:
     """After the labels; no line, and the metric is 1."""
     found, _ = world(DENIED)

@@ -133,6 +133,7 @@ def test_the_hold_of_a_count_ends() -> None:
     assert (speeds(world)[-1], counted(world)["ibp0"]) == ("3200G", 400.0)
 
 
+@pytest.mark.slow
 def test_two_hcas_that_fail_one_after_the_other() -> None:
     """Each has its own hold."""
     world = fabric(eight()).run(60)
@@ -173,6 +174,7 @@ def test_a_sum_with_a_held_count_is_logged_once() -> None:
     assert any("from=2800G to=2400G" in line and "ibp0" in line for line in world.lines)
 
 
+@pytest.mark.slow
 def test_a_restart_while_a_count_is_held() -> None:
     """The new agent has the count from the annotation, writes nothing, and holds it anew."""
     world = fabric(eight()).run(60)
@@ -198,6 +200,7 @@ def forged(world: World, **changes: Any) -> None:
     world.api.annotation = json.dumps(document | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -284,6 +287,7 @@ def listen(world: World, count: int, hours: float) -> None:
             world.at(second, do=partial(world.hear, f"eth{number}", frame))
 
 
+@pytest.mark.slow
 def test_roce_that_is_switched_off_on_one_nic_for_days() -> None:
     """After the hold its labels go; then a transient failure of another NIC changes nothing."""
     world = World(rails())
@@ -308,6 +312,7 @@ def test_roce_that_is_switched_off_on_one_nic_for_days() -> None:
     assert world.labels["neighbors.current.mlx5_3.device"] == "leaf-3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["unbound", "blocked"])
 def test_an_hca_that_fails_for_hours(how: str) -> None:
     """A transient failure of another HCA changes no label, joined ones included."""
@@ -334,6 +339,7 @@ def test_an_hca_that_fails_for_hours(how: str) -> None:
     assert world.api.labels[SPEED] == "2800G"
 
 
+@pytest.mark.slow
 def test_a_restart_beside_a_device_that_was_given_up() -> None:
     """It counts 0 in the annotation, so the new agent has a sum that fits the label."""
     world = fabric(eight()).run(60)

@@ -407,6 +407,7 @@ def test_a_plan_with_rows_without_end() -> None:
     assert len(rack.finding_lines()) == 256
 
 
+@pytest.mark.slow
 def test_pcie_paths_are_read_once_a_minute() -> None:
     """In cycles that refresh, however many there are; never without an expected half."""
     rack = settled()

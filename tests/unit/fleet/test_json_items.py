@@ -55,6 +55,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(values, max_size=4), values, st.integers(1, 7), st.sampled_from([None, 1, 4]))
 def test_no_piece_is_too_small(items: list[object], rest: object, size: int, indent: int) -> None:
     """A value may be cut anywhere: within a number, an escape, a name."""

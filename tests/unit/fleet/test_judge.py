@@ -204,6 +204,7 @@ nodes = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(nodes, max_size=5, unique_by=lambda one: one.name))
 def test_hostile_fleets(members: list[FleetNode]) -> None:
     """Whatever half of the labels a Node has, a report is printed, and every finding has an ID."""

@@ -203,6 +203,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.tuples(*[RATES] * len(NAMES)), STEPS)
 def test_each_port_has_its_own_hold(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ class Model:
 WORDS = st.sampled_from(["", "a", "b", None, None, None])
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 500), WORDS), max_size=30))
 def test_a_label_is_never_lost_early_and_never_kept_late(

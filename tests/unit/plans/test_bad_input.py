@@ -279,6 +279,7 @@ def test_pictures_are_no_xml() -> None:
     assert read_source(Source("p.xlsx", book))
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_refused() -> None:
     """A workbook that expands beyond the limit is refused before it is read."""
     out = io.BytesIO()

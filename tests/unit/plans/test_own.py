@@ -62,6 +62,7 @@ def test_labels(text: str) -> None:
     assert plan.labels == LABELS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -105,6 +106,7 @@ def test_numbers_of_json_are_texts(text: str) -> None:
     assert plan.labels == {f"{P}/ports.expected": text}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{", " ", "{ ", "a", "a.", ",a", "\n ", '\t"', "a/"])
 def test_recognition_costs_no_time(text: str) -> None:
     """No pattern tries a long text again at each of its characters."""

@@ -66,6 +66,7 @@ def asked(environment: dict[str, str]) -> list[str]:
         return file.read().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "made"), [((), "gpu-17.tar"), (("a.tar",), "a.tar"), (("a",), "a")]
 )

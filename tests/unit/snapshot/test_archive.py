@@ -192,6 +192,7 @@ BAD: dict[str, tuple[Callable[[], Members], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: str) -> None:
     """In one line that names the member, within a bounded time and memory, sound members beside it

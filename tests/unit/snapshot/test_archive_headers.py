@@ -266,6 +266,7 @@ def _check_read(path: str, written: dict[str, Any]) -> None:
     assert found == {name.rstrip("/"): content for name, content in written.items()}
 
 
+@pytest.mark.slow
 @given(
     changes=st.lists(st.tuples(st.integers(0, 9999), st.integers(0, 255)), max_size=6),
     form=st.sampled_from([1, 2]),

@@ -275,6 +275,7 @@ def test_the_netdevs_of_a_namespace() -> None:
     assert kernel.listed_netdevs("") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parse", PARSERS)
 @given(
     text=st.text()

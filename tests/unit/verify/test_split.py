@@ -61,6 +61,7 @@ def fabric(nodes: int, rails: int = 8, **more: Any) -> list[Cable]:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(CABLE, min_size=1, max_size=9))
 def test_what_was_written_reads_back_equal(cables: list[Cable]) -> None:
     """Ends, places, rates, marks and all other columns; repeated rows once."""
@@ -146,6 +147,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("*")] == [tmp_path / "parts"]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """A workbook becomes files, each with a line; both are read as the workbook is."""
     cables = fabric(1300, fields={"Notes": "n" * 60})

@@ -39,6 +39,7 @@ def test_expression(names: list[str], expression: str) -> None:
     assert hostlist(names) == expression
 
 
+@pytest.mark.slow
 @given(st.lists(st.from_regex(r"[a-c]{0,2}-?0{0,3}[0-9]{0,3}", fullmatch=True).filter(bool)))
 def test_it_expands_to_the_same_names(names: list[str]) -> None:
     """An expression expands to the names that it was made of, and to no others."""

@@ -106,6 +106,7 @@ def irregular(seed: int) -> Shape:
     return Shape("irregular", slots, 8, end)
 
 
+@pytest.mark.slow
 def test_irregular_wiring_is_silent() -> None:
     """Cables plugged at random look like a pattern now and then, but not enough."""
     for seed in range(700):
