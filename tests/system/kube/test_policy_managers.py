@@ -188,3 +188,16 @@ def test_removal_of_own_labels_of_others(agent: Agent) -> None:
     assert denied(agent.merge({"metadata": {"labels": gone | {"a.example/a": None}}}))
     assert agent.merge({"metadata": {"labels": gone}}).status == 200
     assert f"{IB}/speed.current" not in agent.labels()
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_an_update_in_the_second_of_another_managers(mighty: Agent, kind: str) -> None:
+    """An update in the name of a manager that has the key changes nothing of managedFields but the
+    time, which has no fractions: in the same second, nothing at all.
+    """
+    key, kubectl = FLAVOR if kind == "labels" else f"{P}/observed", "?fieldManager=kubectl"
+    for number in range(5):
+        written = {"metadata": {kind: {key: f"theirs-{number}"}}}
+        assert administrator(mighty).merge(written, kubectl).status == 200
+        forged = mighty.merge({"metadata": {kind: {key: f"mine-{number}"}}}, kubectl)
+        assert denied(forged), forged.body
