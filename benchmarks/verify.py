@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from agent.findings import names, port_names
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify import cables
-from agent.verify.expected import from_plans
 from agent.verify.judge import verify
+from agent.verify.plan_index import from_plans
 from tests.support.cabling import node, plan
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from agent.helper.process import call
 from agent.labels.table import Naming
 from agent.labels.values import links
 from agent.model import Observation
-from agent.verify.expected import Expected, FarPort
-from agent.verify.expected_json import load
+from agent.verify.expected import Expected, FarPort, load
 
 Answer = dict[str, Any]
 Signature = tuple[tuple[int, ...], ...]

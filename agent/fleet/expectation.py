@@ -1,9 +1,7 @@
 """The expected half of each Node: its rows of the plans, or its expected labels.
 
-The cables of a plan are indexed once by host, so that a fleet costs as much as its cables.
-
 Invariant: agent.verify.judge.verify returns the same for the half of a Node here as for that of
-agent.verify.expected.from_plans, as far as the plan's hosts are each one Node.
+agent.verify.plan_index.from_plans, as far as the plan's hosts are each one Node.
 """
 
 from __future__ import annotations
@@ -11,15 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
-from agent.findings.names import device_key, unpadded
 from agent.fleet.cables import Leaves
-from agent.fleet.hosts import Hosts
 from agent.model import natural
-from agent.plans.model import IGNORE
 from agent.text import listed
 from agent.verify.cables import shapes
-from agent.verify.expected import Expected, distinct, end_key, from_labels, row_of
-from agent.verify.interfaces import numbers
+from agent.verify.expected import Expected, from_labels
+from agent.verify.plan_index import Hosts, PlanIndex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,8 +22,7 @@ if TYPE_CHECKING:
     from agent.findings.finding import Finding
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
-    from agent.plans.model import Cable, End, Plan
-    from agent.verify.expected import FarPort, Row
+    from agent.plans.model import Cable, Plan
 
     Off = frozenset[str]
 
@@ -47,23 +41,9 @@ class Expectations:
         cables = [cable for plan in plans for cable in _cables(plan)]
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
-        self._rows: dict[str, list[Row]] = {}
-        self._taken = _Taken()
-        self._racks: dict[str, str] = {}  # by the name of the leaf
-        interfaces: dict[str, None] = {}
-        for cable in cables:
-            self._add(cable)
-            interfaces |= {cable.a.interface: None, cable.b.interface: None}
-        self._interfaces = tuple(numbers(interfaces).values())
-        self._names = _Names(names)
-        self._leaves = Leaves(self._racks)
-        self._plan_names = set(names)
-        _require_any(self._rows, plans, fleet)
-
-    @property
-    def off(self) -> Off:
-        """`padding` if the plans have two switches that differ in leading zeros only."""
-        return frozenset() if self._names.are_padded else frozenset({"padding"})
+        self.index = PlanIndex(cables, self.hosts.node)
+        self._leaves = Leaves(self.index.racks)
+        _require_any(self.index.rows, plans, fleet)
 
     def placed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
@@ -73,7 +53,7 @@ class Expectations:
 
     def _rack(self, leaf: str) -> str | None:
         """Return the rack of a leaf; None if the plan has none, or several leaves like this."""
-        racks = {self._racks[name] for name in self._leaves.like(leaf)}
+        racks = {self.index.racks[name] for name in self._leaves.like(leaf)}
         return racks.pop() if len(racks) == 1 else None
 
     def notes(self) -> Iterator[str]:
@@ -87,10 +67,10 @@ class Expectations:
 
     def _missing_hosts(self) -> list[str]:
         """Return the names of the form of a Node's that are no Node and no far end."""
-        leaves = {row.device for rows in self._rows.values() for row in rows}
-        names = self._plan_names - leaves - self.hosts.ambiguous.keys()
+        leaves = {row.device for rows in self.index.rows.values() for row in rows}
+        names = self.index.names.keys() - leaves - self.hosts.ambiguous.keys()
         others = [name for name in names if not self.hosts.node(name)]
-        like = shapes(filter(self.hosts.node, self._plan_names)) if others else set()
+        like = shapes(filter(self.hosts.node, self.index.names)) if others else set()
         missing = [name for name in others if shapes([name]) & like]
         return sorted(sorted(missing), key=natural)
 
@@ -99,41 +79,18 @@ class Expectations:
         expected = self._of_labels(node)
         if not self._has_plans:
             return expected
-        rows = distinct(self._rows.get(node.name, ()))
-        if not rows:
-            return expected
-        planned = Expected(rows, expected.speed)
-        ends = {*_far_ports(node), *planned.far_ports}
-        return planned._replace(
-            taken=dict(self._users(ends, node.name)),
-            devices=frozenset(self._names.like(_seen_devices(node))),
-            interfaces=self._interfaces,
+        ends = [port.far_end for port in node.ports if port.far_end]
+        planned = self.index.of(
+            node.name,
+            [(end.device, name or "") for end in ends for name in (end.port_id, end.port_name)],
         )
+        return planned._replace(speed=expected.speed) if planned.rows else expected
 
     def _of_labels(self, node: FleetNode) -> Expected:
         """Return what the labels expect; beside a plan, the speed only."""
         wanted = "/speed.expected" if self._has_plans else ".expected"
         labels = {key: value for key, value in node.labels.items() if wanted in key}
         return from_labels(labels, self._naming, f"Node {node.name}") if labels else NONE
-
-    def _add(self, cable: Cable) -> None:
-        """Add a cable to the rows of the Nodes at its ends, and both ends to the taken ports."""
-        for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
-            node = self.hosts.node(near.node)
-            if node is not None:
-                self._rows.setdefault(node, []).append(row_of(cable, near, far))
-                if far.rack:
-                    self._racks[far.node] = far.rack
-            if cable.mark != IGNORE:
-                self._taken.add(far, near)
-
-    def _users(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
-        """Yield who else has each of these ports by the plans: the last row that is not ours."""
-        for end in {end_key(*end) for end in ends}:
-            users = reversed(self._taken.by(end))
-            other = next((near for near in users if self.hosts.node(near.node) != node), None)
-            if other:
-                yield end, f"{other.node} {other.interface}"
 
 
 def _cables(plan: Plan) -> tuple[Cable, ...]:
@@ -153,53 +110,3 @@ def _require_any(found: Collection[str], plans: Sequence[Plan], fleet: Fleet) ->
     example = f": it names {hosts[0]!r}" if hosts else ""
     first = fleet.nodes[0].name
     raise Malformed(f"{files}: no row of any Node of {fleet.source}{example}, a Node is {first!r}")
-
-
-def _far_ports(node: FleetNode) -> Iterator[FarPort]:
-    for port in node.ports:
-        if end := port.far_end:
-            yield from ((end.device, name) for name in (end.port_id, end.port_name) if name)
-
-
-def _seen_devices(node: FleetNode) -> set[str]:
-    return {port.far_end.device for port in node.ports if port.far_end}
-
-
-class _Taken:
-    """The ends of cables by the port at their other end: by its device, then by its name."""
-
-    def __init__(self) -> None:
-        self._by_device: dict[str, dict[str, list[End]]] = {}
-
-    def add(self, far: End, near: End) -> None:
-        """Add the end that takes a port."""
-        device, port = end_key(far.node, far.interface)
-        self._by_device.setdefault(device, {}).setdefault(port, []).append(near)
-
-    def by(self, port: FarPort) -> Sequence[End]:
-        """Return the ends that take a port, in the order of the rows."""
-        return self._by_device.get(port[0], {}).get(port[1], ())
-
-
-class _Names:
-    """The names of the plans, by their forms: one that is like a seen name stands for all."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.are_padded = len({unpadded(name) for name in names}) == len(names)
-        self._by_shape = {shape: name for name in names for shape in shapes([name])}
-        self._by_key = {device_key(name): name for name in names}
-        self._like: dict[str, tuple[str, ...]] = {}
-
-    def like(self, seen: Iterable[str]) -> Iterator[str]:
-        """Yield a name for each form, and for each equal name, of these."""
-        for device in seen:
-            if device not in self._like:
-                self._like[device] = (*self._find(device),)
-            yield from self._like[device]
-
-    def _find(self, device: str) -> Iterator[str]:
-        for shape in shapes([device]) & self._by_shape.keys():
-            yield self._by_shape[shape]
-        key = device_key(device)
-        if key in self._by_key:
-            yield self._by_key[key]

@@ -52,7 +52,7 @@ def compared(
     nodes: Iterable[tuple[FleetNode, Expected]], expectations: Expectations, options: Options
 ) -> Compared:
     """Compare each node with its expected half; leaves with other names by those of the plan."""
-    options = options._replace(off=options.off | expectations.off)
+    options = options._replace(off=options.off | expectations.index.off)
     nodes = list(nodes)
     first, leaves = _compared(nodes, options)
     renamed = leaf_causes.renamed(leaves)

@@ -85,7 +85,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
 
     In: {"files": [path, ...], "names": of the node, "prefixes": of labels, P and IB, "ends":
     [[device, port], ...], the far ends that the node sees}.
-    Out: {"expected"}, which agent.verify.expected_json loads, or {"error": one line}.
+    Out: {"expected"}, which agent.verify.expected loads, or {"error": one line}.
     """
     from agent.verify.one_node import read_limited
 

@@ -15,8 +15,9 @@ from agent.options import is_on_command_line, require_plan
 from agent.sources import rdma
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.verify import report
-from agent.verify.expected import Expected, from_labels, from_plans, merged
+from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import Options, verify
+from agent.verify.plan_index import from_plans
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:

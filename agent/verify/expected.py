@@ -1,5 +1,7 @@
 """The expected half: one row for each cable of this node, from labels or from cabling plans.
 
+agent/verify/plan_index.py makes it of plans.
+
 Invariants:
 - Nothing is guessed: rows of one interface that contradict each other raise Malformed with both
   places. Rows of a name that is none, such as a bond of the front end, may be of several cables.
@@ -8,20 +10,19 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
-from agent.findings.names import SeenDevice, compare_device, guid, mac, same_name
+from agent.findings.names import SeenDevice, compare_device, guid, mac
 from agent.findings.port_names import SeenPort, compare_port
 from agent.labels import encode
 from agent.model import natural
-from agent.plans.model import IGNORE, NO_FIELDS, Place
+from agent.plans.model import NO_FIELDS, End, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agent.labels.table import Naming
-    from agent.plans.model import Cable, End, Plan
 
     Off = frozenset[str]
 
@@ -93,6 +94,7 @@ class Expected(NamedTuple):
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
     interfaces: tuple[str, ...] = ()  # all host interfaces of the plans, of any node
     notes: tuple[str, ...] = ()
+    off: frozenset[str] = frozenset()  # tolerances of names that the plans do not permit
 
     @property
     def far_ports(self) -> frozenset[FarPort]:
@@ -151,105 +153,9 @@ def _label_row(interface: str, values: Mapping[str, str], source: str) -> Row:
     return Row(interface, place, device, port_id, port_name, is_label=True)
 
 
-def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset()) -> Expected:
-    """Return the rows of the node with these names, and the ports of all others."""
-    return from_cables((cable for plan in plans for cable in plan.cables), names, off)
-
-
-def from_cables(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset()) -> Expected:
-    """Return the same of cables, which are read once."""
-    rows: list[Row] = []
-    others = _Others()
-    is_here = _Memory(names, off)
-    for cable in cables:
-        near, far = _oriented(cable, is_here)
-        if near and far:
-            is_here.require_one(near.node, cable.place)
-            rows.append(row_of(cable, near, far))
-        else:
-            others.add(cable)
-    devices = {row.device for row in rows if row.device}
-    interfaces = dict.fromkeys(row.text for row in rows) | others.interfaces
-    return Expected(
-        distinct(rows),
-        taken=others.taken,
-        devices=frozenset(devices | others.devices),
-        interfaces=tuple(interfaces),
-    )
-
-
-class _Others:
-    """The cables of other nodes: the far ends that they take, and their names."""
-
-    def __init__(self) -> None:
-        self.taken: dict[FarPort, str] = {}
-        self.devices: set[str] = set()
-        self.interfaces: dict[str, None] = {}
-
-    def add(self, cable: Cable) -> None:
-        """Add the two ends of a cable."""
-        for one, other in ((cable.a, cable.b), (cable.b, cable.a)):
-            if cable.mark != IGNORE:
-                key = end_key(one.node, one.interface)
-                self.taken[key] = f"{other.node} {other.interface}"
-            self.devices.add(one.node)
-            self.interfaces[one.interface] = None
-
-
 def end_key(device: str, port: str) -> FarPort:
     """Return the key of a far end; spellings that differ in case are one."""
     return device.casefold(), port.casefold()
-
-
-class _Memory(dict[str, bool]):
-    """True for the names of this node in a plan; each name is compared once."""
-
-    def __init__(self, names: Sequence[str], off: Off) -> None:
-        super().__init__()
-        self._names, self._off = names, off
-        self._used: dict[str, Place] = {}
-
-    def require_one(self, name: str, place: Place) -> None:
-        """Raise Malformed if another host of the plan is this node, too, by its short name."""
-        for other, first in self._used.items():
-            if not same_name(name, other):
-                raise Malformed(f"{place}: {name} may be this node, and so may {other} of {first}")
-        self._used.setdefault(name, place)
-
-    def __missing__(self, name: str) -> bool:
-        self[name] = is_node(name, self._names, self._off)
-        return self[name]
-
-
-def _oriented(cable: Cable, is_here: _Memory) -> tuple[End | None, End | None]:
-    """Return this node's end and the other; None twice for a cable of others."""
-    here = [end for end in (cable.a, cable.b) if is_here[end.node]]
-    if len(here) == 2:
-        raise Malformed(f"{cable.place}: both ends are this node, {cable.a.node}")
-    if not here:
-        return None, None
-    return here[0], cable.b if here[0] is cable.a else cable.a
-
-
-def is_node(name: str, names: Sequence[str], off: Off = frozenset()) -> bool:
-    """Return True if a plan's host is this node: by host name, FQDN or Node name."""
-    return any(same_name(name, one, off) for one in names)
-
-
-def row_of(cable: Cable, near: End, far: End) -> Row:
-    """Return the row of a cable as seen from its near end."""
-    return Row(
-        near.interface,
-        cable.place,
-        far.node or None,
-        far.interface or None,
-        far.port_name,
-        near,
-        far,
-        cable.rate_gbps,
-        cable.mark,
-        cable.fields,
-    )
 
 
 def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -340,6 +246,7 @@ def merged(parts: Sequence[Expected]) -> Expected:
         devices=frozenset().union(*(part.devices for part in parts)),
         interfaces=tuple(dict.fromkeys(name for part in parts for name in part.interfaces)),
         notes=tuple(note for part in parts for note in part.notes),
+        off=frozenset().union(*(part.off for part in parts)),
     )
 
 
@@ -349,3 +256,33 @@ def _one(name: str, parts: Sequence[Expected]) -> str | None:
     if len(values) > 1:
         raise Malformed(f"{name}.expected is given twice: {' and '.join(sorted(values))}")
     return next(iter(values), None)
+
+
+# JSON, between the helper that reads plan files and the agent
+
+
+def dump(expected: Expected) -> dict[str, Any]:
+    """Return an expected half as JSON."""
+    return expected._asdict() | {
+        "rows": [row._replace(fields=dict(row.fields)) for row in expected.rows],
+        "taken": [[*end, text] for end, text in expected.taken.items()],
+        "devices": sorted(expected.devices),
+        "off": sorted(expected.off),
+    }
+
+
+def load(document: dict[str, Any]) -> Expected:
+    """Return the expected half that `dump` wrote."""
+    rows = []
+    for values in document["rows"]:
+        row = Row(*values)
+        near, far = (End(*end) if end else None for end in (row.near, row.far))
+        rows.append(row._replace(place=Place(*row.place), near=near, far=far))
+    return Expected(**document)._replace(
+        rows=tuple(rows),
+        taken={(device, port): text for device, port, text in document["taken"]},
+        devices=frozenset(document["devices"]),
+        interfaces=tuple(document["interfaces"]),
+        notes=tuple(document["notes"]),
+        off=frozenset(document["off"]),
+    )

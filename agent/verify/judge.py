@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.findings.finding import INFO, NO_END, Draft, Finding, grouped, order
-from agent.findings.names import unpadded
 from agent.ids import pci_address
 from agent.model import natural
 from agent.plans.model import IGNORE
 from agent.text import listed
 from agent.verify import cables, interfaces, of_cables, older_labels, pcie, rates, words
 from agent.verify.expected import one_each
+from agent.verify.plan_index import unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -85,7 +85,7 @@ def verify(
     paths: Mapping[str, PciePath] | None = None,
 ) -> Result:
     """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
-    off, draft = options.off | unsafe(expected.switches), Draft(node.name)
+    off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = {interfaces.map_key(text): name for text, name in options.hca_map.items()}
     lookup = interfaces.Lookup(mapped, options.on_bus, options.netdevs)
     resolved = interfaces.resolve(expected.rows, node, lookup, expected.interfaces)
@@ -105,13 +105,6 @@ def verify(
         found += older_labels.findings(expected, node, kept.ports, draft)
     found.sort(key=order)
     return Result(node.name, tuple(found), tuple(compared), without, resolved.assumption)
-
-
-def unsafe(switches: Iterable[str]) -> frozenset[str]:
-    """Return `padding` if a plan has two switches that differ in leading zeros only."""
-    names = {*switches}
-    is_safe = len({unpadded(name) for name in names}) == len(names)
-    return frozenset() if is_safe else frozenset({"padding"})
 
 
 def _without_ignored(

@@ -7,7 +7,7 @@ Invariants:
 - A file is read to its limit and no further, a FIFO or a device not at all.
 - The memory of the helper is limited: the kernel may end a whole container that exceeds its own.
 - The result is what `verify --plan` compares this node with, without the rest of the plan
-  (agent/verify/reduced.py).
+  (agent/verify/plan_index.py).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from agent.errors import Malformed
 from agent.plans import own
 from agent.plans.source import Source
-from agent.verify.expected import Expected, from_cables, from_labels, merged
-from agent.verify.expected_json import dump
-from agent.verify.reduced import reduced
+from agent.verify.expected import dump, from_labels, merged
+from agent.verify.plan_index import index_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
+
+    from agent.verify.expected import Expected, FarPort
 
     Json = dict[str, Any]
+    Part = Callable[[str, Iterable[FarPort], Iterable[FarPort]], Expected]
 
 MAX_SIZE = 1 << 20  # bytes of a file; a ConfigMap holds as many
 # Bytes of the helper's data (RLIMIT_DATA), below the memory limit of the container. A MiB of our
@@ -58,37 +60,38 @@ def read(payload: Json) -> Json:
 
 
 def _whole(payload: Json) -> Expected:
-    parts = [_expected(_source(path), payload) for path in payload["files"]]
+    """Return the rows of all files, and the owners of the ports that any of them has."""
+    node = payload["names"][0]
     ends = [(device, port) for device, port in payload["ends"]]
-    return reduced(_bounded(merged(parts), payload["names"][0]), ends)
-
-
-def _expected(source: Source, payload: Json) -> Expected:
-    """Return the expected half in one file; its notes name the file."""
-    found = _own(source, payload["names"]) if own.is_own(source) else _labels(source, payload)
-    return found._replace(notes=tuple(f"{source.file}: {note}" for note in source.notes))
-
-
-def _own(source: Source, names: Sequence[str]) -> Expected:
-    return from_cables(own.cables_of(source), names)
-
-
-def _labels(source: Source, payload: Json) -> Expected:
-    from agent.labels.table import Naming
-
-    if not own.is_labels(source):
-        raise Malformed(
-            f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"
-        )
-    [plan] = own.read_labels(source)
-    return from_labels(plan.labels, Naming(*payload["prefixes"]), source.file)
-
-
-def _bounded(expected: Expected, node: str) -> Expected:
+    parts = [_part(_source(path), payload) for path in payload["files"]]
+    planned = merged([of_node(node, ends, ()) for of_node in parts]).far_ports
+    expected = merged([of_node(node, ends, planned) for of_node in parts])
     if len(expected.rows) > MAX_ROWS:
         text = f"more than {MAX_ROWS} rows for {node}"
         raise Malformed(f"{expected.rows[MAX_ROWS].place}: {text}")
     return expected
+
+
+def _part(source: Source, payload: Json) -> Part:
+    """Return what gives the expected half in one file; its notes name the file."""
+    if own.is_own(source):
+        index = index_of(own.cables_of(source), payload["names"])
+        notes = _notes(source)
+        return lambda *about: index.of(*about)._replace(notes=notes)
+    if not own.is_labels(source):
+        raise Malformed(
+            f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"
+        )
+    from agent.labels.table import Naming
+
+    [plan] = own.read_labels(source)
+    labels = from_labels(plan.labels, Naming(*payload["prefixes"]), source.file)
+    labels = labels._replace(notes=_notes(source))
+    return lambda *_about: labels
+
+
+def _notes(source: Source) -> tuple[str, ...]:
+    return tuple(f"{source.file}: {note}" for note in source.notes)
 
 
 def _source(path: str) -> Source:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort
 from agent.plans.model import Cable, End, Place, Plan
-from agent.verify.expected import Expected, from_plans
+from agent.verify.expected import Expected
+from agent.verify.plan_index import from_plans
 from agent.verify.seen import FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:

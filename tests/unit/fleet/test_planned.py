@@ -16,8 +16,8 @@ from agent.fleet.seen import NO_LABEL, seen_node
 from agent.fleet.verdict import outcome, verdict
 from agent.labels.table import Naming
 from agent.plans.model import Cable, End, Place, Plan
-from agent.verify.expected import from_plans
 from agent.verify.judge import Options, verify
+from agent.verify.plan_index import from_plans
 from tests.support.planned_fleets import (
     cables,
     codes,
@@ -351,7 +351,7 @@ def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
             with pytest.raises(Malformed):
                 verify(expectations.of(one), seen_node(one))
         else:
-            assert verify(expectations.of(one), seen_node(one), Options(expectations.off)) == whole
+            assert verify(expectations.of(one), seen_node(one), Options()) == whole
 
 
 def test_the_rack_of_a_leaf_is_known_from_any_row() -> None:

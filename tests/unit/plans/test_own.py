@@ -26,7 +26,8 @@ from agent.plans.own import (
     unquoted,
 )
 from agent.plans.source import Source
-from agent.verify.expected import Expected, from_plans
+from agent.verify.expected import Expected
+from agent.verify.plan_index import from_plans
 
 P = "backend.coreweave.cloud"
 LABELS = {f"{P}/speed.expected": "3200G", f"{P}/neighbors.expected.ibp0.device": "L90.1.3"}

@@ -20,8 +20,9 @@ from agent.plans.own import read_csv, read_labels
 from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.verify.expected import from_labels, from_plans
+from agent.verify.expected import from_labels
 from agent.verify.judge import Result, verify
+from agent.verify.plan_index import from_plans
 from agent.verify.report import FORMATS
 from agent.verify.seen import seen_node
 from agent.verify.write import written

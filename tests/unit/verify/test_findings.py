@@ -12,8 +12,9 @@ from agent.errors import Malformed
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.plans.model import Plan
-from agent.verify.expected import Expected, from_labels, from_plans, merged
+from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import Options, verify
+from agent.verify.plan_index import from_plans
 from tests.support.cabling import NODE, cable, changed, lldp, node, plan, port, rails, smp
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
-from agent.verify.expected import from_plans
 from agent.verify.judge import Options, verify
+from agent.verify.plan_index import from_plans
 from agent.verify.report import OK, outcome
 from agent.verify.seen import seen_node
 from tests.support.cabling import cable

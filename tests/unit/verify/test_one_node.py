@@ -13,10 +13,9 @@ from agent.errors import Malformed
 from agent.labels.table import Naming
 from agent.plans.own import read_csv
 from agent.plans.source import Source
-from agent.verify.expected import Expected, from_labels, from_plans, merged, one_each
-from agent.verify.expected_json import load
+from agent.verify.expected import Expected, from_labels, load, merged, one_each
 from agent.verify.one_node import MAX_ROWS, MAX_SIZE, content, read
-from agent.verify.reduced import reduced
+from agent.verify.plan_index import index_of
 
 HEADER = "node,interface,device,port-id,port-name,Label\n"
 ROWS = "".join(
@@ -27,6 +26,7 @@ ROWS = "".join(
 P, IB = Naming().prefix, Naming().ib_prefix
 LABELS = f"{P}/speed.expected: 3200G\n{P}/neighbors.expected.mlx5_0.device: leaf00\n"
 ENDS = [["leaf03", "swp7"], ["elsewhere", "1"]]
+FAR_PORTS = [("leaf03", "swp7"), ("elsewhere", "1")]
 CONVERT = "bwagent verify --plan FILE --write-plan csv --split DIR"
 
 
@@ -59,8 +59,8 @@ def plan(tmp_path: Path) -> Path:
 def test_the_rows_are_those_of_verify(plan: Path, name: str) -> None:
     """By host name, fully qualified name or Node name; with places and other columns."""
     found = expected(plan, names=("node-17", name))
-    whole = from_plans(read_csv(Source(str(plan), plan.read_bytes())), ("node-17", name))
-    assert found == reduced(whole, [("leaf03", "swp7"), ("elsewhere", "1")])
+    [read_plan] = read_csv(Source(str(plan), plan.read_bytes()))
+    assert found == index_of(read_plan.cables, ("node-17", name)).of("node-17", FAR_PORTS)
     assert len(found.rows) == 8
     assert found.taken == {("leaf03", "swp7"): "gpu-7 mlx5_3"}
     assert (str(found.rows[0].place), found.rows[0].fields) == (
@@ -73,9 +73,10 @@ def test_files_are_merged_as_verify_merges_them(plan: Path, tmp_path: Path) -> N
     """Rows and labels; rows that contradict each other come back, with both places."""
     labels = tmp_path / "node.yaml"
     labels.write_text(f"{P}/speed.expected: 3200G\n")
-    own = from_plans(read_csv(Source(str(plan), plan.read_bytes())), ["gpu-17"])
-    whole = merged([own, from_labels({f"{P}/speed.expected": "3200G"}, Naming(), str(labels))])
-    assert expected(plan, labels) == reduced(whole, [("leaf03", "swp7"), ("elsewhere", "1")])
+    [read_plan] = read_csv(Source(str(plan), plan.read_bytes()))
+    own = index_of(read_plan.cables, ["gpu-17"]).of("gpu-17", FAR_PORTS)
+    of_labels = from_labels({f"{P}/speed.expected": "3200G"}, Naming(), str(labels))
+    assert expected(plan, labels) == merged([own, of_labels])
     labels.write_text(LABELS.replace("leaf00", "leaf01"))
     rows = [row._replace(interface=row.text) for row in expected(plan, labels).rows]
     with pytest.raises(Malformed, match=f"leaf01.*leaf00 swp17 by {plan}, row 138"):

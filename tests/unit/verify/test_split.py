@@ -14,7 +14,7 @@ from agent.plans.cells import date_fault, fault
 from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.own import read_csv
 from agent.plans.source import Source
-from agent.verify.expected import from_plans
+from agent.verify.plan_index import from_plans
 from agent.verify.split import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import FIXTURES, bwagent, complaint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.findings.names import same_name
-from agent.fleet.hosts import Hosts
+from agent.verify.plan_index import Hosts
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.plans.model import Cable, End, Place, Plan
-from agent.verify.expected import Expected, from_plans
-from agent.verify.expected_json import dump, load
+from agent.plans.model import Cable, End, Place
+from agent.verify.expected import Expected, dump, load
 from agent.verify.judge import verify
-from agent.verify.reduced import reduced
-from tests.support.cabling import NODE, cable, node, plan, rails
+from agent.verify.plan_index import index_of
+from tests.support.cabling import NODE, cable, node, rails
 
 if TYPE_CHECKING:
     from agent.verify.seen import SeenNode
 
 LEAVES = st.sampled_from(
-    ["leaf01", "leaf02", "leaf11", "LEAF02", "leaf01.site.example", "core-a", "SW_B", "gpu-018"]
+    ["leaf01", "leaf02", "leaf11", "LEAF02", "leaf1", "leaf01.site.example", "core-a", "SW_B"]
+    + ["gpu-018"]
 )
 PORTS = st.sampled_from(["swp1", "swp2", "swp11", "1", "1/2", "Ethernet1/2"])
 NODES = st.sampled_from([NODE, NODE, f"{NODE}.site.example", "gpu-018", "gpu-019"])
@@ -60,11 +60,12 @@ def outcome(expected: Expected, seen: SeenNode) -> Any:
 def test_a_comparison_reads_no_more(rows: list[Any], ends: list[Any]) -> None:
     """Findings, facts and assumptions are those of the whole plan, through JSON as well."""
     try:
-        whole = from_plans([Plan("plan.csv", "own", None, cables(rows))], [NODE])
+        index = index_of(cables(rows), [NODE])
+        whole = index.of(NODE)
     except Malformed:
         reject()
     seen = node(ends)
-    kept = load(json.loads(json.dumps(dump(reduced(whole, far_ports(seen))))))
+    kept = load(json.loads(json.dumps(dump(index.of(NODE, far_ports(seen))))))
     assert outcome(kept, seen) == outcome(whole, seen)
 
 
@@ -75,10 +76,11 @@ def test_the_rest_of_a_big_plan_is_dropped() -> None:
         for number, name in enumerate(["ant", "bee", "cat", "dog"] * 125)
         for rail in range(8)
     ]
-    whole = plan(rails(), *others)
+    own = [cable(f"mlx5_{number}", *end) for number, end in enumerate(rails())]
+    index = index_of([*own, *others], [NODE])
     ends = [("leaf01", "swp7"), ("leaf99", "swp1")]
-    kept = reduced(whole, ends)
-    assert len(whole.taken) == 8000
+    whole, kept = index.of(NODE), index.of(NODE, ends)
+    assert len(whole.taken) == 8008  # both ends of each cable, and the ports of this node
     assert kept.taken == {
         end: whole.taken[end] for end in (*rails(), ends[0]) if end in whole.taken
     }
@@ -91,10 +93,10 @@ def test_the_rest_of_a_big_plan_is_dropped() -> None:
 def test_an_owner_that_was_not_asked_for_is_not_known() -> None:
     """So the daemon asks again when it sees another far end."""
     other = cable("mlx5_0", "leaf07", "swp9", node="gpu-018")
-    whole = plan([("leaf01", "swp5")], other)
+    index = index_of([cable("mlx5_0", "leaf01", "swp5"), other], [NODE])
     seen = node([("leaf07", "swp9")])
-    [finding] = verify(reduced(whole, far_ports(seen)), seen).findings
+    [finding] = verify(index.of(NODE, far_ports(seen)), seen).findings
     assert dict(finding.facts)["planned-for"] == "gpu-018 mlx5_0"
-    [late] = verify(reduced(whole, []), seen).findings
+    [late] = verify(index.of(NODE, []), seen).findings
     assert "planned-for" not in dict(late.facts)
     assert (late.id, late.code) == (finding.id, finding.code)

@@ -1,0 +1,230 @@
+"""The cables of plans by the nodes at their ends, and by the ports that they take.
+
+Built once for one node (`verify`, the daemon) or for a fleet, so that a fleet costs as much as its
+cables.
+
+Invariant: agent.verify.judge.verify returns the same for the whole half of a node and for the part
+that `PlanIndex.of` returns for its far ends. Of other nodes' rows a comparison reads the owner of a
+port that this node sees or expects, the numbers that HCAs have, and whether the names of switches
+have the form of those that are seen: all of it is bounded by the ports of this node, where a plan
+of 1 MiB is tens of megabytes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from agent.errors import Malformed
+from agent.findings.finding import grouped
+from agent.findings.names import device_key, hosts, node_key, same_name, unpadded
+from agent.plans.model import IGNORE
+from agent.verify.cables import shapes
+from agent.verify.expected import Expected, Row, distinct, end_key
+from agent.verify.interfaces import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from agent.plans.model import Cable, End, Place, Plan
+    from agent.verify.expected import FarPort
+
+    Off = frozenset[str]
+
+
+class PlanIndex:
+    """The rows of each node, and who has each port; `node_of` tells which node a host is."""
+
+    def __init__(self, cables: Iterable[Cable], node_of: Callable[[str], str | None]) -> None:
+        self._node_of = node_of
+        self.rows: dict[str, list[Row]] = {}  # by node
+        self.names: dict[str, None] = {}  # of hosts and switches
+        self.racks: dict[str, str] = {}  # by the name of the switch
+        self._interfaces: dict[str, None] = {}
+        self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
+        self._like: dict[str, frozenset[str]] = {}
+        for cable in cables:
+            for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
+                node = node_of(near.node)
+                if node is not None:
+                    self.rows.setdefault(node, []).append(row_of(cable, near, far))
+                    if far.rack:
+                        self.racks[far.node] = far.rack
+                if cable.mark != IGNORE:
+                    device, port = end_key(far.node, far.interface)
+                    self._users.setdefault(device, {}).setdefault(port, []).append(near)
+                self.names[near.node] = None
+                self._interfaces[near.interface] = None
+
+    @cached_property
+    def off(self) -> Off:
+        """`padding` if two names differ in leading zeros only."""
+        return unsafe(self.names)
+
+    def of(
+        self, node: str, ends: Iterable[FarPort] | None = None, planned: Iterable[FarPort] = ()
+    ) -> Expected:
+        """Return the expected half of a node.
+
+        `ends` are those that it sees, None: all of the plans; `planned` those of other plans' rows.
+        """
+        rows = distinct(self.rows.get(node, ()))
+        if ends is None:
+            every = ((device, port) for device, ports in self._users.items() for port in ports)
+            devices = frozenset(name for name in self.names if self._node_of(name) != node)
+            taken = dict(self._taken(every, node))
+            return Expected(
+                rows, taken=taken, devices=devices, interfaces=(*self._interfaces,), off=self.off
+            )
+        ends = {*ends}
+        planned = Expected(rows).far_ports.union(planned)
+        devices = frozenset[str]().union(*(self._names_like(device) for device, _ in ends))
+        taken = dict(self._taken({end_key(*end) for end in (*ends, *planned)}, node))
+        return Expected(rows, taken=taken, devices=devices, interfaces=self._numbers, off=self.off)
+
+    def _taken(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
+        """Yield who else has each of these ports by the plans: the last row that is not ours."""
+        for device, port in ends:
+            for near in reversed(self._users.get(device, {}).get(port, ())):
+                if self._node_of(near.node) != node:
+                    yield (device, port), f"{near.node} {near.interface}"
+                    break
+
+    @cached_property
+    def _numbers(self) -> tuple[str, ...]:
+        return tuple(numbers(self._interfaces).values())
+
+    @cached_property
+    def _forms(self) -> tuple[Mapping[str, str], Mapping[str | None, str]]:
+        """The names by their forms, and by their keys: one stands for all that are like it."""
+        by_shape = {shape: name for name in self.names for shape in shapes([name])}
+        return by_shape, {device_key(name): name for name in self.names}
+
+    def _names_like(self, device: str) -> frozenset[str]:
+        """Return a name for each form of a seen one, and one that may be equal to it."""
+        if device not in self._like:
+            by_shape, by_key = self._forms
+            found = {by_shape[shape] for shape in shapes([device]) & by_shape.keys()}
+            key = device_key(device)
+            self._like[device] = frozenset(found | ({by_key[key]} if key in by_key else set()))
+        return self._like[device]
+
+
+def unsafe(switches: Iterable[str]) -> Off:
+    """Return `padding` if two switches differ in leading zeros only."""
+    names = {*switches}
+    is_safe = len({unpadded(name) for name in names}) == len(names)
+    return frozenset() if is_safe else frozenset({"padding"})
+
+
+def row_of(cable: Cable, near: End, far: End) -> Row:
+    """Return the row of a cable as seen from its near end."""
+    return Row(
+        near.interface,
+        cable.place,
+        far.node or None,
+        far.interface or None,
+        far.port_name,
+        near,
+        far,
+        cable.rate_gbps,
+        cable.mark,
+        cable.fields,
+    )
+
+
+def index_of(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset()) -> PlanIndex:
+    """Return the index of one node, which a plan names by its host name, FQDN or Node name."""
+    here = _OneNode(names, off)
+    return PlanIndex(here.checked(cables), here.__getitem__)
+
+
+def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset()) -> Expected:
+    """Return the rows of the node with these names, and the ports of all others."""
+    cables = (cable for plan in plans for cable in plan.cables)
+    return index_of(cables, names, off).of(names[0])
+
+
+class _OneNode(dict[str, str | None]):
+    """The node for each of its names in a plan, None for other names; each is compared once."""
+
+    def __init__(self, names: Sequence[str], off: Off) -> None:
+        super().__init__()
+        self._names, self._off = names, off
+        self._used: dict[str, Place] = {}
+
+    def __missing__(self, host: str) -> str | None:
+        is_here = any(same_name(host, name, self._off) for name in self._names)
+        self[host] = self._names[0] if is_here else None
+        return self[host]
+
+    def checked(self, cables: Iterable[Cable]) -> Iterator[Cable]:
+        """Yield the cables; raises Malformed if two hosts of the plan may be this node."""
+        for cable in cables:
+            here = [end.node for end in (cable.a, cable.b) if self[end.node]]
+            if len(here) == 2:
+                raise Malformed(f"{cable.place}: both ends are this node, {here[0]}")
+            for name in here:
+                for other, first in self._used.items():
+                    if not same_name(name, other):
+                        raise Malformed(
+                            f"{cable.place}: {name} may be this node, and so may {other} of {first}"
+                        )
+                self._used.setdefault(name, cable.place)
+            yield cable
+
+
+class Hosts:
+    """The Nodes of the names in a plan.
+
+    A host that may be several Nodes is none of them, unless it has the very name of one; and of
+    several hosts that may be one Node, the one with its very name is it.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        names: Iterable[str],
+        off: Off = frozenset(),
+        same: Callable[[str, str, Off], str | None] = same_name,
+    ) -> None:
+        by_name = grouped(nodes, node_key)
+        by_short: dict[str, list[str]] = {}
+        for node in nodes:
+            for short in hosts(node):
+                by_short.setdefault(node_key(short), []).append(node)
+        self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
+        self._found: dict[str, str] = {}
+        for host in names:
+            key = node_key(host)
+            candidates = {*by_name.get(key, ()), *by_short.get(key, ())}
+            for short in hosts(host):
+                candidates.update(by_name.get(node_key(short), ()))
+            if host in candidates:
+                self._found[host] = host
+                continue
+            found = sorted(node for node in candidates if same(host, node, off))
+            if len(found) == 1:
+                self._found[host] = found[0]
+            elif found:
+                self.ambiguous[host] = found
+        self._refuse_doubled(lambda one, other: bool(same(one, other, off)))
+
+    def node(self, host: str) -> str | None:
+        """Return the Node that a host is; None for a switch, or a host without a Node."""
+        return self._found.get(host)
+
+    def _refuse_doubled(self, are_same: Callable[[str, str], bool]) -> None:
+        """Drop the hosts that may all be one Node, but for the one with its very name.
+
+        Spellings that are equal to each other are one host.
+        """
+        for node, names in grouped(self._found, self._found.__getitem__).items():
+            longest = max(names, key=len)
+            if len(names) == 1 or all(are_same(longest, other) for other in names):
+                continue
+            for host in names:
+                if host != node:
+                    del self._found[host]
+            if node not in names:
+                self.ambiguous[node] = names
