@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.plans import label_file
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
     from agent.plans.source import Source
 
+    PlacedRow = tuple[Place, dict[str, Any]]
+
 COLUMNS = ("node", "interface", "device", "port-id", "port-name")
 REQUIRED = ("node", "interface", "device")
 KNOWN = {*COLUMNS, "rate", "mark", "rack", "unit", "far-rack", "far-unit"}
 MAX_SHOWN = 200  # characters of a header in a message
 SEPARATORS = ",;\t"
+MORE = "\0"  # key of the cells to the right of the header; no column has this name
 EXPECTED = re.compile(
     r"(?:[a-z0-9.-]+/)?(?:neighbors\.expected\..+|(?:speed|leaves|ports)\.expected)"
 )
@@ -91,38 +94,46 @@ def read_csv(source: Source) -> list[Plan]:
 
 def cables_of(source: Source) -> Iterator[Cable]:
     """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
-    rows = _rows(source)
-    _, header = next(rows, (1, []))
-    columns = [column(cell) for cell in header]
-    titles = [cell.strip() for cell in header]
+    titles, rows = csv_rows(source, _separator(source) or ",")
+    columns = [column(title) for title in titles]
     _require_columns(source, columns)
     others = [one for one in zip(columns, titles, strict=True) if one[0] not in KNOWN]
-    number = None
-    for number, row in rows:
-        place = Place(source.file, None, number)
-        _require_whole(place, row, columns)
-        yield _cable(place, dict(zip(columns, map(_plain_text, row), strict=False)), others)
-    if number is None:
+    place = None
+    for place, cells in rows:
+        more = cells.pop(MORE, [])
+        if None in cells.values() or any(map(str.strip, more)):  # cut, or a separator in a cell
+            count = sum(cell is not None for cell in cells.values()) + len(more)
+            raise Malformed(f"{place}: {count} cells, and the header has {len(columns)}")
+        # Most texts are those of many rows, and kept once.
+        known = {name: intern(unquoted(cell.strip())) for name, cell in cells.items()}
+        yield _cable(place, known, others)
+    if place is None:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def _rows(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not blank, with their numbers."""
+def csv_rows(source: Source, separator: str) -> tuple[list[str], Iterator[PlacedRow]]:
+    """Return the titles of the columns, and each row that is not blank: its place, and its cells.
+
+    The cells are by `column`, those to the right of the header in MORE. Raises Malformed.
+    """
     lines = io.StringIO(source.text, newline="")
-    reader = csv.reader(lines, delimiter=_separator(source) or ",", strict=True)
+    reader = csv.DictReader(lines, restkey=MORE, delimiter=separator, strict=True)
     try:
-        for row in reader:
-            if any(map(str.strip, row)):
-                yield reader.line_num, row
+        titles = [cell.strip() for cell in reader.fieldnames or ()]
     except csv.Error as error:
-        place = Place(source.file, None, reader.line_num)
+        raise Malformed(f"{Place(source.file, None, 1)}: no CSV: {error}") from None
+    reader.fieldnames = [column(title) for title in titles]
+    return titles, _placed(reader, source)
+
+
+def _placed(reader: csv.DictReader[str], source: Source) -> Iterator[PlacedRow]:
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells.values() if isinstance(cell, str)):
+                yield Place(source.file, None, reader.line_num), cells
+    except csv.Error as error:
+        place = Place(source.file, None, reader.reader.line_num)
         raise Malformed(f"{place}: no CSV: {error}") from None
-
-
-def _require_whole(place: Place, row: list[str], columns: list[str]) -> None:
-    """Raise Malformed for a row that was cut, or has a cell too many."""
-    if len(row) < len(columns) or any(map(str.strip, row[len(columns) :])):
-        raise Malformed(f"{place}: {len(row)} cells, and the header has {len(columns)}")
 
 
 def _require_columns(source: Source, columns: list[str]) -> None:
@@ -137,56 +148,30 @@ def _require_columns(source: Source, columns: list[str]) -> None:
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
-def _plain_text(cell: str) -> str:
-    """Return the text of a cell; most of them are those of many rows, and kept once."""
-    return intern(unquoted(cell.strip()))
-
-
 def _cable(place: Place, cells: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> Cable:
     """Return the cable of a row; `columns` are the names and titles of those that are not known."""
-    _require_names(cells, place)
-    near, far = _ends(cells)
-    if near[:2] == far[:2]:
-        raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
-    others = {title: cells[name] for name, title in columns if cells.get(name)}
-    return Cable(near, far, place, _rate(cells, place), _mark(cells, place), others or NO_FIELDS)
-
-
-def _ends(cells: Mapping[str, str]) -> tuple[End, End]:
-    port_id, port_name = cells.get("port-id"), cells.get("port-name")
-    port = port_id or port_name or ""
-    near = End(cells["node"], cells["interface"], None, *_place(cells, ""))
-    return near, End(cells["device"], port, port_name or None, *_place(cells, "far-"))
-
-
-def _require_names(cells: Mapping[str, str], place: Place) -> None:
-    """Raise Malformed for a name that is missing, or that a spreadsheet program has replaced."""
     for name in ("node", "interface"):
         if not cells.get(name):
             raise Malformed(f"{place._replace(column=name)}: empty")
-    for name in COLUMNS:
+    for name in COLUMNS:  # texts by which a spreadsheet program has replaced a name
         text = cells.get(name, "")
-        is_port = name not in {"node", "device"}
-        reason = text if text in ERRORS else date_fault(text) if is_port else None
-        if reason:
-            raise Malformed(f"{place._replace(column=name)}: {reason}")
-
-
-def _place(cells: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
-    return cells.get(f"{prefix}rack") or None, cells.get(f"{prefix}unit") or None
-
-
-def _rate(cells: Mapping[str, str], place: Place) -> float | None:
-    text = cells.get("rate")
-    if not text:
-        return None
-    if (found := rate(text, "G")) is None:
-        raise Malformed(f"{place._replace(column='rate')}: {text[:64]!r} is no rate such as 400G")
-    return found
-
-
-def _mark(cells: Mapping[str, str], place: Place) -> str | None:
-    return mark_of(cells.get("mark"), place._replace(column="mark"))
+        replaced = text if text in ERRORS else None
+        if not replaced and name not in {"node", "device"}:
+            replaced = date_fault(text)
+        if replaced:
+            raise Malformed(f"{place._replace(column=name)}: {replaced}")
+    racks = [cells.get(name) or None for name in ("rack", "unit", "far-rack", "far-unit")]
+    port_id, port_name = cells.get("port-id"), cells.get("port-name")
+    near = End(cells["node"], cells["interface"], None, *racks[:2])
+    far = End(cells["device"], port_id or port_name or "", port_name or None, *racks[2:])
+    if near[:2] == far[:2]:
+        raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
+    gbps = rate(speed, "G") if (speed := cells.get("rate")) else None
+    if speed and gbps is None:
+        raise Malformed(f"{place._replace(column='rate')}: {speed[:64]!r} is no rate such as 400G")
+    mark = mark_of(cells.get("mark"), place._replace(column="mark"))
+    others = {title: cells[name] for name, title in columns if cells.get(name)}
+    return Cable(near, far, place, gbps, mark, others or NO_FIELDS)
 
 
 def rows_text(rows: Iterable[Iterable[str | None]]) -> str:

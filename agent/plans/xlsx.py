@@ -32,6 +32,7 @@ OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
 MAX_EXPANDED = 256 << 20  # bytes of all members
 MAX_MEMBERS = 2_000
 STYLES, MAX_STYLES = "xl/styles.xml", 8 << 20  # bytes; openpyxl makes an object of each style
+MAX_COLUMNS, MAX_ROW = 128, 1_048_576  # of a sheet; the last row is Excel's own limit
 CONTENT_TYPES = "[Content_Types].xml"  # which part is the workbook
 _PROLOG = 64 << 10  # bytes in which the first element of a part begins
 # What openpyxl, zipfile and ElementTree raise for bytes that are no workbook.
@@ -135,12 +136,13 @@ class _Rows:
         self._sheet = sheet
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        from agent.plans import worksheet
-
+        self._sheet.reset_dimensions()  # as the file states them, which may be less than there is
         row = 0
         try:
-            for row, cells in worksheet.rows(self._sheet):
-                yield row, [_text(cell) for cell in cells]
+            rows = self._sheet.iter_rows(max_row=MAX_ROW, values_only=True)
+            for row, cells in enumerate(rows, 1):
+                if cells:  # an empty tuple stands for each row that the file leaves out
+                    yield row, [_text(cell) for cell in cells[:MAX_COLUMNS]]
         except _ERRORS as error:
             place = self._place._replace(row=row + 1)
             raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error

@@ -183,7 +183,6 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
-    "plans.worksheet",
     "plans.xlsx",
     "verify.command",
     "plans.label_file",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openpyxl import Workbook, load_workbook
 
 from agent.errors import Malformed, Unavailable
-from agent.plans import source, worksheet, xlsx
+from agent.plans import source, xlsx
 from agent.plans.reader import KINDS, read_plan, read_source
 from agent.plans.source import Source
 from tests.support import plans
@@ -511,28 +511,27 @@ def sheet(rows: str) -> bytes:
     return rezipped(BOOK, {SHEET: f"{head}</row>{rows}</sheetData>{end}".encode()})
 
 
-def test_cells_are_those_of_openpyxl() -> None:
-    """Text of all kinds, numbers, truth values and errors are read as by openpyxl's own rows."""
-    data = sheet(STYLED)
-    book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-    whole = [list(row[: worksheet.MAX_COLUMNS]) for row in book.worksheets[0].values]
-    read = [cells for _, cells in worksheet.rows(book.worksheets[0])]
-    assert [row[: len(cells)] for row, cells in zip(whole, read, strict=True)] == read
-    assert not any(any(row[len(cells) :]) for row, cells in zip(whole, read, strict=True))
-    assert read[1][:6] == ["gpu-017", "mlx5_0", "", None, "leaf01", 1.0]
+def test_cells_of_all_kinds() -> None:
+    """Formatted and phonetic text, formulas, numbers, truth values, errors, as they are shown."""
+    [table], _ = xlsx.tables(Source("p.xlsx", sheet(STYLED)))
+    (_, _), (number, cells) = table.rows
+    assert number == 2
+    assert cells[:8] == ["gpu-017", "mlx5_0", "", "", "leaf01", "1", "True", "#N/A"]
+    assert len(cells) == xlsx.MAX_COLUMNS
 
 
 def test_a_cell_at_the_bottom() -> None:
-    """The rows above a formatted cell in the last row cost nothing; later ones are no rows."""
+    """The rows above a formatted cell in the last row cost little, rows below it nothing.
+
+    A row whose number does not rise, which no program writes, is none.
+    """
     found = '<row r="9"><c r="F9" t="inlineStr"><is><t>1</t></is></c></row>'
-    start = time.process_time()
-    message = refusal("p.xlsx", sheet(f'{found}<row r="1048576"><c r="A1048576" s="1"/></row>'))
     skipped = "1 row skipped, without a far end (the first: p.xlsx, sheet Links, row 9)"
-    assert message == f"p.xlsx, sheet Links: no cables: {skipped}"
-    assert time.process_time() - start < 0.5
-    for row in (9, 8, 1048577):
-        message = refusal("p.xlsx", sheet(f'{found}<row r="{row}"></row>'))
-        assert message == f"p.xlsx, sheet Links, row 10: no XLSX workbook: row {row} below row 9"
+    for row in (1048576, 1048577, 10**12, 9, 8):
+        start = time.process_time()
+        message = refusal("p.xlsx", sheet(f'{found}<row r="{row}"><c r="A{row}" s="1"/></row>'))
+        assert message == f"p.xlsx, sheet Links: no cables: {skipped}"
+        assert time.process_time() - start < 2
 
 
 def test_many_sheets() -> None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from agent.verify.seen import SeenNode
 
 LEAVES = st.sampled_from(
-    ["leaf01", "leaf02", "leaf11", "LEAF02", "leaf1", "leaf01.site.example", "core-a", "SW_B"]
-    + ["gpu-018"]
+    [
+        *("leaf01", "leaf02", "leaf11", "LEAF02", "leaf1", "leaf01.site.example"),
+        *("core-a", "SW_B", "gpu-018"),
+    ]
 )
 PORTS = st.sampled_from(["swp1", "swp2", "swp11", "1", "1/2", "Ethernet1/2"])
 NODES = st.sampled_from([NODE, NODE, f"{NODE}.site.example", "gpu-018", "gpu-019"])
