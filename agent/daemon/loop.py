@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,15 +66,15 @@ class PortStates(Protocol):
         """Sweep these ports (RDMA device, number) from now on, and no others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
-    """The parts that the loop connects."""
+@dataclass(slots=True)
+class Loop:
+    """An agent that runs until a signal stops it, over the parts that it connects."""
 
     clock: AwakeClock
     monitors: Monitors
     port_states: PortStates
     inbox: FrameInbox
-    pollers: Sequence[Poller]
+    pollers: Sequence[Poller]  # of the sources; the first apply waits for them
     observer: Observer
     reconciler: Reconciler
     schedule: Schedule
@@ -85,28 +85,20 @@ class Components:
     plan: PlanFile | None = None  # of `run --plan`; no label depends on it
     recorder: Recorder | None = None  # of `run --events`; nor on this
     policy: PolicyCheck | None = None  # None in a dry run
+    _all_pollers: Sequence[Poller] = field(init=False)  # and plan, recorder and policy
+    _request: BackgroundTask[Result] = field(init=False)
+    _is_stopped: bool = False
+    _has_new_results: bool = False  # of pollers, not observed yet
+    _node_read_at: float | None = None
+    _cycle: Cycle | None = None
+    _applying: Cycle | None = None  # the cycle that the request under way applies
+    _node: Result | None = None  # the last result that has the Node
+    _watched: frozenset[str] = frozenset()  # netdevs
 
-
-class Loop:
-    """An agent that runs until a signal stops it."""
-
-    def __init__(self, components: Components) -> None:
-        self._parts = components
-        self._clock, self._schedule = components.clock, components.schedule
-        self._monitors, self._inbox = components.monitors, components.inbox
-        self._reporter, self._plan = components.reporter, components.plan
-        self._recorder = components.recorder
-        self._policy = components.policy
-        others = [one for one in (components.plan, components.recorder, self._policy) if one]
-        self._pollers: Sequence[Poller] = (*components.pollers, *others)
-        self._request: BackgroundTask[Result] = components.background()
-        self._is_stopped = False
-        self._has_new_results = False  # of pollers, not observed yet
-        self._node_read_at: float | None = None
-        self._cycle: Cycle | None = None
-        self._applying: Cycle | None = None  # the cycle that the request under way applies
-        self._node: Result | None = None  # the last result that has the Node
-        self._watched: frozenset[str] = frozenset()  # netdevs
+    def __post_init__(self) -> None:
+        others = [one for one in (self.plan, self.recorder, self.policy) if one]
+        self._all_pollers = (*self.pollers, *others)
+        self._request = self.background()
 
     def run(self) -> None:
         """Turn until a signal stops the loop; Unavailable if no Node can ever be reached."""
@@ -115,31 +107,31 @@ class Loop:
 
     def turn(self) -> None:
         """Do what is due, wait for events, and collect results."""
-        step = self._schedule.step(self._clock())
+        step = self.schedule.step(self.clock())
         if step.observe:
             self._observe(refresh=step.refresh)
         elif step.apply and self._is_settled():
             self._apply(step)
-        for poller in self._pollers:
-            poller.start_due(self._clock())
-        since, timeout = self._clock(), self._timeout()
-        events = self._monitors.wait(timeout)
-        if self._clock.waited(since, timeout):
-            self._schedule.resync(self._clock())
+        for poller in self._all_pollers:
+            poller.start_due(self.clock())
+        since, timeout = self.clock(), self._timeout()
+        events = self.monitors.wait(timeout)
+        if self.clock.waited(since, timeout):
+            self.schedule.resync(self.clock())
         for event in events:
             self._handle(event)
         self._collect()
-        self._reporter.heartbeat()
+        self.reporter.heartbeat()
 
     def _timeout(self) -> float:
         """Return the seconds until something is due."""
-        now = self._clock()
-        step = self._schedule.step(now)
+        now = self.clock()
+        step = self.schedule.step(now)
         if step.observe or (step.apply and self._is_settled()):
             return 0.0
-        waits = [HEARTBEAT_INTERVAL, step.wait, self._inbox.pause() or HEARTBEAT_INTERVAL]
-        waits += [poller.next_due() - now for poller in self._pollers]
-        waits += [self._parts.verification.next_due() - now, self._reporter.pause()]
+        waits = [HEARTBEAT_INTERVAL, step.wait, self.inbox.pause() or HEARTBEAT_INTERVAL]
+        waits += [poller.next_due() - now for poller in self._all_pollers]
+        waits += [self.verification.next_due() - now, self.reporter.pause()]
         if step.apply:
             waits.append(self._settles_at() - now)
         return max(min(waits), 0.0)
@@ -152,10 +144,10 @@ class Loop:
         Example: the Node is read at 0.3 s, the SMPs of all ports are answered at 0.5 s and
         observed; the first apply follows at once, neighbors included.
         """
-        now = self._clock()
+        now = self.clock()
         if now >= self._settles_at():
             return True
-        is_polling = any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
+        is_polling = any(one.task.busy or one.next_due() <= now for one in self.pollers)
         return not is_polling and not self._has_new_results
 
     def _settles_at(self) -> float:
@@ -165,22 +157,22 @@ class Loop:
     def _observe(self, *, refresh: bool) -> None:
         """Run an observation cycle, compare it, and set the Node's desired state by it."""
         self._has_new_results = False
-        for poller in self._pollers:
+        for poller in self._all_pollers:
             poller.begin_cycle()
-        cycle = self._parts.observer.observe(refresh=refresh)
-        for poller in self._pollers:
+        cycle = self.observer.observe(refresh=refresh)
+        for poller in self._all_pollers:
             poller.observed(cycle.observation)
-        cycle = self._parts.verification.observed(cycle, self._clock(), refresh=refresh)
+        cycle = self.verification.observed(cycle, self.clock(), refresh=refresh)
         self._cycle = cycle
-        self._schedule.observed(
-            self._clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
+        self.schedule.observed(
+            self.clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
         )
         if self._node_read_at is not None:
-            self._schedule.set_desired(cycle.state)
+            self.schedule.set_desired(cycle.state)
         self._watch(cycle.observation)
-        took = {poller.source: poller.task.took for poller in self._parts.pollers}
-        unavailable = self._monitors.unavailable
-        self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
+        took = {poller.source: poller.task.took for poller in self.pollers}
+        unavailable = self.monitors.unavailable
+        self.reporter.observed(cycle, took, unavailable, self.inbox.dropped)
 
     def _watch(self, observation: Observation) -> None:
         """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
@@ -196,8 +188,8 @@ class Loop:
         names = frozenset(netdev.name for netdev in netdevs if netdev)
         is_complete = not observation.unbound and all(role.port.netdev for role in roles)
         self._watched = names if is_complete else names | self._watched
-        self._monitors.watch(self._watched)
-        self._parts.port_states.watch(
+        self.monitors.watch(self._watched)
+        self.port_states.watch(
             (role.device.name, role.port.number)
             for role in roles
             if role.port.link_layer == "InfiniBand"
@@ -205,23 +197,24 @@ class Loop:
 
     def _apply(self, step: Step) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
-        now, cycle = self._clock(), self._cycle
-        reconciler = self._parts.reconciler
+        now, cycle = self.clock(), self._cycle
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
-        reread = step.reread or (step.resync and reconciler.dry_run)
+        reread = step.reread or (step.resync and self.reconciler.dry_run)
         node = self._node.node if self._node and not reread else None
         desired = None
         if cycle and self._node_read_at is not None:
-            backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
-            confirmed = self._parts.observer.confirmed
+            backed_off, wall = self.schedule.backed_off(now), cycle.observation.time
+            confirmed = self.observer.confirmed
             labels, annotation = cycle.rendered.labels, cycle.annotation
             desired = Desired(labels, annotation, backed_off, wall, confirmed)
             self._applying = cycle
-        self._schedule.apply_started(now)
+        self.schedule.apply_started(now)
         if step.look and desired:
-            self._request.start(partial(reconciler.look, node, desired))
+            self._request.start(partial(self.reconciler.look, node, desired))
         else:
-            self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
+            self._request.start(
+                partial(self.reconciler.reconcile, node, desired, always=step.resync)
+            )
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle.
@@ -230,45 +223,45 @@ class Loop:
         late device has facts to observe, and opened packet sockets have frames to receive;
         `_collect` takes all others.
         """
-        now, (kind, subject) = self._clock(), event
+        now, (kind, subject) = self.clock(), event
         if kind == "frames" or event == ("results", "sockets"):
             self._receive(now)
         elif kind == "results":
             if subject == "facts":
-                self._schedule.results(now)
+                self.schedule.results(now)
         elif event == ("signal", "SIGCHLD"):
-            self._parts.reap()
+            self.reap()
         else:
             if kind == "signal":
-                self._reporter.signal_received(subject)
+                self.reporter.signal_received(subject)
             if event == ("signal", "SIGHUP"):
-                self._schedule.repair(now)
-                if self._policy:
-                    self._policy.repair(now)
+                self.schedule.repair(now)
+                if self.policy:
+                    self.policy.repair(now)
             elif kind == "signal":
                 self._is_stopped = True
-            for poller in self._pollers:
+            for poller in self._all_pollers:
                 poller.trigger(now, event)
-            self._schedule.trigger(now)
+            self.schedule.trigger(now)
 
     def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
-        has_new, repeated = self._inbox.receive()
-        self._reporter.frames_repeated(repeated)
-        self._schedule.extend(now, self._parts.observer.expires_at())
+        has_new, repeated = self.inbox.receive()
+        self.reporter.frames_repeated(repeated)
+        self.schedule.extend(now, self.observer.expires_at())
         if has_new:
-            self._schedule.trigger(now)
+            self.schedule.trigger(now)
 
     def _collect(self) -> None:
         """Take the results of finished polls and of a finished request."""
-        now = self._clock()
-        collected = [poller for poller in self._pollers if poller.collect(now)]
-        if self._plan and self._plan in collected:
-            self._reporter.plan_read(self._plan)
+        now = self.clock()
+        collected = [poller for poller in self._all_pollers if poller.collect(now)]
+        if self.plan and self.plan in collected:
+            self.reporter.plan_read(self.plan)
         if collected:
             self._has_new_results = True
-        if collected or now >= self._parts.verification.next_due():
-            self._schedule.results(now)
+        if collected or now >= self.verification.next_due():
+            self.schedule.results(now)
         result = self._request.take()
         if isinstance(result, Exception):  # no thread could be started, or a bug
             self._node = None
@@ -281,12 +274,12 @@ class Loop:
 
         Raises Unavailable if the configuration keeps the Node from being read at all.
         """
-        self._reporter.reconciled(result, self._applying)
-        if self._recorder:
-            self._recorder.reconciled(result)
+        self.reporter.reconciled(result, self._applying)
+        if self.recorder:
+            self.recorder.reconciled(result)
         self._node = result if result.node is not None else None
-        if result.node is not None and self._parts.verification.answered(result.node):
-            self._schedule.results(now)
+        if result.node is not None and self.verification.answered(result.node):
+            self.schedule.results(now)
         if result.failure:
             if result.failure.kind == "configuration" and self._node_read_at is None:
                 raise Unavailable(result.failure.text)
@@ -297,31 +290,31 @@ class Loop:
             self._applied(result, now)
 
     def _failed(self, failure: Failure, *, looked: bool = False) -> None:
-        wait = self._schedule.apply_failed(self._clock(), failure.retry_after, looked=looked)
-        self._reporter.failed(failure, wait)
+        wait = self.schedule.apply_failed(self.clock(), failure.retry_after, looked=looked)
+        self.reporter.failed(failure, wait)
 
     def _seed(self, node: Node, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
-        keys = self._parts.reconciler.keys
+        keys = self.reconciler.keys
         found, problem = annotation_of(state_of(node), keys)
-        annotation = without_future(found, self._reporter.wall())
-        self._parts.observer.seed(owned_labels(node, keys), annotation)
-        self._parts.verification.seed(annotation)
-        self._reporter.node_read(annotation, problem)
+        annotation = without_future(found, self.reporter.wall())
+        self.observer.seed(owned_labels(node, keys), annotation)
+        self.verification.seed(annotation)
+        self.reporter.node_read(annotation, problem)
         self._node_read_at = now
-        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
-        if self._policy:
-            self._policy.node_read(now)
+        self.schedule.node_read(now, self.reporter.annotation_age(annotation))
+        if self.policy:
+            self.policy.node_read(now)
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""
-        if self._parts.observer.reconciled(result):
-            self._schedule.trigger(now)
+        if self.observer.reconciled(result):
+            self.schedule.trigger(now)
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
         requests = len(result.codes) if result.outcome else 0
-        if self._parts.reconciler.dry_run:  # it keeps the pace of a real one
+        if self.reconciler.dry_run:  # it keeps the pace of a real one
             requests = max(requests, 1)
         heard = bool(result.codes)
-        self._schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
-        self._reporter.applied()
+        self.schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
+        self.reporter.applied()

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from agent.daemon.background import BackgroundTask, pollers
-from agent.daemon.loop import Components, Loop
+from agent.daemon.loop import Loop
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
@@ -186,21 +186,19 @@ def _assemble(
         log, metrics, task = reporter.log, reporter.metrics, background()
         recorder = Recorder(node, kube, task, log, metrics, clock, time.time, random_number)
     return Loop(
-        Components(
-            clock=clock,
-            monitors=monitors,
-            port_states=ports,
-            inbox=inbox,
-            pollers=polled,
-            observer=Observer(host, table, naming, configuration.sources, settings.hold, time.time),
-            reconciler=Reconciler(kube, node, configuration.keys, configuration.dry_run),
-            schedule=Schedule(settings, clock(), random_number),
-            reporter=reporter,
-            verification=verification,
-            background=background,
-            reap=reap,
-            plan=plan,
-            recorder=recorder,
-            policy=policy,
-        )
+        clock=clock,
+        monitors=monitors,
+        port_states=ports,
+        inbox=inbox,
+        pollers=polled,
+        observer=Observer(host, table, naming, configuration.sources, settings.hold, time.time),
+        reconciler=Reconciler(kube, node, configuration.keys, configuration.dry_run),
+        schedule=Schedule(settings, clock(), random_number),
+        reporter=reporter,
+        verification=verification,
+        background=background,
+        reap=reap,
+        plan=plan,
+        recorder=recorder,
+        policy=policy,
     )

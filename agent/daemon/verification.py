@@ -95,7 +95,15 @@ class Verification:
         boot_id, plan = cycle.observation.boot_id, self.plan() if self.plan else None
         halves = Halves(self._labels, plan, is_complete=self.plan is None or plan is not None)
         if not halves.are_empty:
-            comparison = self._comparison = self._comparison or self._start(boot_id)
+            if self._comparison is None:
+                from agent.daemon.comparison import Comparison
+
+                before, self._remembered = self._remembered, None
+                if before and before.boot_id != boot_id:
+                    before = None
+                args = self.host, self.node, self.naming, self.delay
+                self._comparison = Comparison(*args, before)
+            comparison = self._comparison
             current = comparison.compare(halves, cycle, now, refresh=refresh)
             self.ask_owners(comparison.far_ports)
             if not comparison.is_empty:
@@ -106,12 +114,3 @@ class Verification:
         self._comparison = self._remembered = None
         self.reporter.none(Verdict.NO_PLAN, NO_PLAN, gone)
         return None
-
-    def _start(self, boot_id: str | None) -> Comparison:
-        """Start to compare, from the remembered verdict if it is of this boot."""
-        from agent.daemon.comparison import Comparison
-
-        before, self._remembered = self._remembered, None
-        is_valid = before is not None and before.boot_id == boot_id
-        remembered = before if is_valid else None
-        return Comparison(self.host, self.node, self.naming, self.delay, remembered)

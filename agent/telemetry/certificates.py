@@ -97,7 +97,15 @@ def _context(files: Files) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise Malformed(_misfit(files, error)) from error
     if files.client_ca:
-        _ask_clients(context, files.client_ca)
+        _require(files.client_ca, "BEGIN CERTIFICATE", "certificate")
+        try:
+            context.load_verify_locations(files.client_ca)
+        except ssl.SSLError as error:
+            raise Malformed(f"{files.client_ca}: {_words(error, 'certificate')}") from error
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # a resumed session would outlive the client's certificate
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
 
 
@@ -129,17 +137,6 @@ def _misfit(files: Files, error: ssl.SSLError) -> str:
     except ssl.SSLError as fault:
         return f"{files.cert}: {_words(fault, 'certificate')}"
     return f"{files.cert if error.reason else files.key}: {_words(error, 'private key')}"
-
-
-def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
-    _require(client_ca, "BEGIN CERTIFICATE", "certificate")
-    try:
-        context.load_verify_locations(client_ca)
-    except ssl.SSLError as error:
-        raise Malformed(f"{client_ca}: {_words(error, 'certificate')}") from error
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.options |= ssl.OP_NO_TICKET  # a resumed session would outlive the client's certificate
-    context.num_tickets = 0
 
 
 def _words(error: ssl.SSLError, what: str) -> str:

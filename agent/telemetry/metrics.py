@@ -444,20 +444,16 @@ class SnapshotCollector:
     def collect(self) -> Iterator[Family]:
         """Return the families that have samples."""
         now = self._metrics.snapshot
+        last, observed = self._observed
+        if now.observation is not last:
+            observed = [family(row, now.observation) for row in OBSERVED] if now.observation else []
+            self._observed = now.observation, observed
         counted = [family(row, now) for row in COUNTED]
-        yield from (one for one in (*self._of(now.observation), *counted) if one.samples)
+        yield from (one for one in (*observed, *counted) if one.samples)
 
     def describe(self) -> Iterable[Family]:
         """Return the names of all families, for `/metrics?name[]=`."""
         return [*map(_empty, OBSERVED), *map(_empty, COUNTED)]
-
-    def _of(self, observation: Observation | None) -> list[Family]:
-        """Return the families of an observation; those of the last one are kept."""
-        last, families = self._observed
-        if observation is not last:
-            families = [family(row, observation) for row in OBSERVED] if observation else []
-            self._observed = observation, families
-        return families
 
 
 class OwnProcess:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import generate_latest
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.loop import Components, Loop
+from agent.daemon.loop import Loop
 from agent.daemon.observer import Observer
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
 from agent.daemon.verification import Verification
@@ -105,19 +105,17 @@ def assemble(world: World, life: int) -> Loop:
     verdict = VerdictReporter(log, reporter.metrics, world.served, "n1")
     chance = random.Random(life).random  # noqa: S311 - a simulation
     return Loop(
-        Components(
-            clock=clock,
-            monitors=world,
-            port_states=_Ports(),
-            inbox=ears,
-            pollers=(gpus, smps),
-            observer=variant.observer(host, table, Naming(), (), variant.hold, wall),
-            reconciler=Reconciler(helpers.kube, "n1", keys),
-            schedule=Schedule(variant.settings, clock(), chance),
-            reporter=reporter,
-            verification=Verification(host, "n1", Naming(), verdict, variant.verdict_delay),
-            background=lambda: BackgroundTask(_attempts(world), world.notify),
-        )
+        clock=clock,
+        monitors=world,
+        port_states=_Ports(),
+        inbox=ears,
+        pollers=(gpus, smps),
+        observer=variant.observer(host, table, Naming(), (), variant.hold, wall),
+        reconciler=Reconciler(helpers.kube, "n1", keys),
+        schedule=Schedule(variant.settings, clock(), chance),
+        reporter=reporter,
+        verification=Verification(host, "n1", Naming(), verdict, variant.verdict_delay),
+        background=lambda: BackgroundTask(_attempts(world), world.notify),
     )
 
 

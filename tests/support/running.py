@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.loop import Components, Loop
+from agent.daemon.loop import Loop
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.recorder import Recorder
@@ -192,7 +192,6 @@ class World:
         task = BackgroundTask[Any](self._request, self._notify)
         check = PolicyCheck("n1", self.api, task, voice, self._chance.random) if policy else None
         return Loop(
-            Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
                 Observer(host, table, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),
@@ -201,8 +200,7 @@ class World:
                 verification,
                 lambda: BackgroundTask(self._request, self._notify), self._reap, plan, recorder,
                 check,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
 
     # What a test does.
 
