@@ -10,13 +10,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.pattern.evidence import is_habit, is_majority
-from agent.fleet.pattern.ports import line_of, place
+from agent.fleet.pattern.ports import line_of, modulo, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agent.fleet.pattern.grouping import Count, LeafRule, Row
-    from agent.fleet.pattern.ports import Line, PortRule
+    from agent.fleet.pattern.ports import Line, PortRule, Seen
 
 MISSING, LEAF, PORT = "missing", "leaf", "port"  # what is odd about a cable
 SWAPPED, SHIFTED, ALONE = "swapped", "shifted", "alone"  # causes
@@ -74,6 +74,7 @@ class Ruled(NamedTuple):
     port_rule: PortRule | None
     line: Line | None
     places: tuple[int | None, ...]  # of each node, by its own cables or else the line
+    ports: Seen
 
     @property
     def is_regular(self) -> bool:
@@ -81,24 +82,28 @@ class Ruled(NamedTuple):
         return any(self.leaf_rule.leaves) and bool(self.leaf_rule.is_sure or self.port_rule)
 
     def number(self, rank: int, column: int) -> int | None:
-        """Return the port that a cable should be on; None if no rule says."""
-        where = self.places[rank]
-        offset = self.port_rule.offsets[column] if self.port_rule else None
-        return None if where is None or offset is None else where + offset
+        """Return the port that a cable should be on; None if no rule says, or it has none such."""
+        where, rule = self.places[rank], self.port_rule
+        offset, leaf = rule.offsets[column] if rule else None, self.leaf_rule.leaves[column]
+        if not rule or where is None or offset is None or not leaf:
+            return None
+        return self.ports.port(leaf, where + offset, rule.modulus)
 
 
-def ruled(rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None) -> Ruled:
+def ruled(
+    rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None, ports: Seen
+) -> Ruled:
     """Return a group with the line of its nodes.
 
     The place of a node whose cables do not agree is on the line, if any of them is.
     """
     if not port_rule:
-        return Ruled(rows, leaf_rule, None, None, (None,) * len(rows))
+        return Ruled(rows, leaf_rule, None, None, (None,) * len(rows), ports)
     own = [
         place(vote) if row.is_fresh else None
         for row, vote in zip(rows, port_rule.votes, strict=True)
     ]
-    line = line_of([row.node.name for row in rows], own)
+    line = line_of([row.node.name for row in rows], own, port_rule.modulus)
     places = list(own)
     for rank, (row, vote) in enumerate(zip(rows, port_rule.votes, strict=True)):
         is_agreed = vote and vote.count(vote[0]) == len(row.ports) > 1
@@ -110,21 +115,28 @@ def ruled(rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None) 
                 places[rank] = on_line
             else:
                 places[rank] = next((where for where in found if where is not None), None)
-    return Ruled(rows, leaf_rule, port_rule, line, tuple(places))
+    return Ruled(rows, leaf_rule, port_rule, line, tuple(places), ports)
 
 
 def _place_in_another_order(row: Row, leaf_rule: LeafRule, port_rule: PortRule) -> int | None:
-    """Return the place at which all cables of a node are on its ports, be it in another order.
-
-    The sum of the ports is the same in any order.
-    """
+    """Return the place at which all cables of a node are on its ports, be it in another order."""
     numbers = [number for number in row.numbers if number is not None]
-    known = [offset for offset in port_rule.offsets if offset is not None]
-    if not len(numbers) == len(known) == len(row.ports) or None in leaf_rule.leaves:
+    offsets = [offset for offset in port_rule.offsets if offset is not None]
+    leaves = leaf_rule.leaves
+    if not len(numbers) == len(offsets) == len(row.ports) or None in leaves:
         return None
-    found = (sum(numbers) - sum(known)) // len(known)
-    wanted = {(leaf, found + offset) for leaf, offset in zip(leaf_rule.leaves, known, strict=True)}
-    return found if {*zip(row.leaves, numbers, strict=True)} == wanted else None
+    modulus = port_rule.modulus
+    seats = Counter(
+        (leaf, modulo(number, modulus)) for leaf, number in zip(row.leaves, numbers, strict=True)
+    )
+    for leaf, offset in zip(leaves, offsets, strict=True):
+        where = modulo(numbers[0] - offset, modulus)
+        if leaf == row.leaves[0] and seats == Counter(
+            (leaf, modulo(where + offset, modulus))
+            for leaf, offset in zip(leaves, offsets, strict=True)
+        ):
+            return where
+    return None
 
 
 def odd_cables(group: Ruled) -> list[Odd]:

@@ -26,7 +26,7 @@ from agent.fleet.pattern.causes import (
 )
 from agent.fleet.pattern.evidence import RIVALS, is_majority
 from agent.fleet.pattern.grouping import grouped, leaf_rules, tables
-from agent.fleet.pattern.ports import PortNumbers, along, mirrored, port_rule
+from agent.fleet.pattern.ports import PortNumbers, Seen, along, mirrored, moduli, port_rule
 from agent.fleet.pattern.words import Ports, groups_of, of_cause, of_mirrored
 from agent.model import natural
 
@@ -55,10 +55,15 @@ def infer(fleet: Fleet) -> Pattern:
     numbers = PortNumbers(fleet.nodes)
     groups: list[Ruled] = []
     unseen: list[Row] = []
-    for rows in tables(fleet, numbers):
+    kinds = tables(fleet, numbers)
+    seen = Seen([row for rows in kinds for row in rows])
+    for rows in kinds:
         found, nothing = grouped(rows, RIVALS)
-        rules = zip(found, leaf_rules(found), strict=True)
-        groups += _with_lines([ruled(some, rule, port_rule(some, rule)) for some, rule in rules])
+        rules = [*zip(found, leaf_rules(found), strict=True)]
+        wraps = moduli(rules)
+        groups += _with_lines(
+            [ruled(some, rule, port_rule(some, rule, wraps), seen) for some, rule in rules]
+        )
         unseen += nothing
     ports = Ports(groups, numbers)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
@@ -106,7 +111,9 @@ def _findings(
     explained = {port for _, same in lost for port in same}
     found = [one for one, _ in lost] + turned
     for one in (of_cause(cause, ports) for cause in causes(groups, left)):
-        if one.code != "missing" or not explained.issuperset(one.ports):
+        is_told = one.code == "missing" and explained.issuperset(one.ports)
+        has_no_name = one.code == "wrong-port" and not one.expected[1]
+        if not (is_told or has_no_name):
             found.append(one)
     found.sort(key=_listing)
     odd = sum(1 for some in odds for one in some if one.row.leaves[one.column])

@@ -7,6 +7,9 @@
 The places of a group's nodes lie on a line if neighbors in the order of names have neighboring
 ports. The line decides where a node's own cables do not say which of them is wrong. A node whose
 cables agree is where it is, on the line or not: then the node was moved and no cable.
+
+Ports may wrap round: of 32 nodes, rail 1 has the ports 2, 3, ... 32, 1. All distances then count
+modulo 32. A port is wanted only if it, or the same port of a leaf like that one, is seen.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 MAX_CABLES = 8  # of a node that are evidence: more need no more than these
 MIN_MIRRORED = 4  # nodes in the reverse order; two or three may have each other's names
 MAX_PORT_NAME = 63  # characters
+MAX_MODULI = 3  # that are tried
+ALIKE = 0.8  # of the ports of two leaves: both have them, so they are of one kind
+MAX_LIKE = 64  # leaves that are compared with one
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _LAST_NUMBER = re.compile(r"(\d{1,9})\D*$", re.ASCII)
 _SEPARATOR = str.maketrans("/:._", "----")
@@ -113,24 +119,85 @@ def _parsed(port_id: str | None, port_name: str | None) -> Parsed | None:
     return template, tuple(numbers)
 
 
+class Seen:
+    """The ports that are seen on each leaf of a fleet."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Keep the rows; they are read when the first port is asked for."""
+        self._rows = rows
+        self._ports: dict[str, set[int]] = defaultdict(set)
+        self._leaves: dict[int, list[str]] = defaultdict(list)  # by port
+
+    def port(self, leaf: str, number: int, modulus: int) -> int | None:
+        """Return the port of a leaf with this number, modulo some; None if there may be none.
+
+        One that is not seen there may be there if a leaf with nearly the same ports has it.
+        """
+        self._read()
+        ports = self._ports[leaf]
+        if not modulus:
+            return number if number in ports or self._has_like(leaf, number) else None
+        found = [port for port in ports if (port - number) % modulus == 0]
+        if not found and ports:
+            low, high = min(ports), max(ports)
+            near = {low + (number - low) % modulus, high - (high - number) % modulus}
+            found = [port for port in near if self._has_like(leaf, port)]
+        return found[0] if len(found) == 1 else None
+
+    def _read(self) -> None:
+        if self._ports:
+            return
+        for row in self._rows:
+            if row.is_fresh:
+                for leaf, number in zip(row.leaves, row.numbers, strict=True):
+                    if leaf and number is not None:
+                        self._ports[leaf].add(number)
+        for leaf, ports in self._ports.items():
+            for port in ports:
+                self._leaves[port].append(leaf)
+
+    def _has_like(self, leaf: str, number: int) -> bool:
+        """Return True if a leaf with nearly the same ports has this one."""
+        ports = self._ports[leaf]
+        others = (self._ports[one] for one in self._leaves.get(number, ())[:MAX_LIKE])
+        return any(len(ports & other) >= ALIKE * len(ports | other) for other in others)
+
+
 class PortRule(NamedTuple):
     """The offset of each column; None where the ports follow no rule."""
 
     offsets: Offsets
     counts: tuple[Count, ...]  # the cables on that port, of those on the right leaf
     votes: tuple[tuple[int, ...], ...]  # for each row, its place by each of its cables
+    modulus: int  # number of ports after which they wrap round; 0: they do not
 
 
-def port_rule(rows: Sequence[Row], rule: LeafRule) -> PortRule | None:
+def moduli(groups: Iterable[tuple[Sequence[Row], LeafRule]]) -> list[int]:
+    """Return the numbers of ports after which those of a table may wrap round, likeliest first.
+
+    Where they do, the distance of two columns has two values that differ by that number.
+    """
+    found: Counter[int] = Counter()
+    for rows, rule in groups:
+        fresh = [_seats(row, rule.leaves) for row in rows if row.is_fresh]
+        for column, other in pairwise(zip(*fresh, strict=True)):
+            (one, _), (two, count), *_ = [*_distances(column, other).most_common(2), (0, 0), (0, 0)]
+            found[abs(one - two)] += count
+    return [number for number, count in found.most_common(MAX_MODULI) if count >= RIVALS]
+
+
+def port_rule(rows: Sequence[Row], rule: LeafRule, wraps: Sequence[int] = ()) -> PortRule | None:
     """Return the rule of a group, None if its ports follow none."""
     if not any(rule.leaves):
         return None
     seats = [_seats(row, rule.leaves) for row in rows]
-    offsets = _offsets([one for one, row in zip(seats, rows, strict=True) if row.is_fresh])
+    known = [one for one, row in zip(seats, rows, strict=True) if row.is_fresh]
+    modulus = next((number for number in wraps if number >= _span(known, rule.leaves)), 0)
+    offsets = _offsets(known, modulus)
     votes = [
         tuple(
             [
-                seat - offset
+                modulo(seat - offset, modulus)
                 for seat, offset in zip(one, offsets, strict=True)
                 if seat is not None and offset is not None
             ]
@@ -151,16 +218,37 @@ def port_rule(rows: Sequence[Row], rule: LeafRule) -> PortRule | None:
     counts: list[Count] = []
     for column, offset in enumerate(offsets):
         distances = Counter(
-            one[column] - where - offset  # type: ignore[operator]
+            modulo(seat - where - offset, modulus)
             for one, where in placed
-            if offset is not None and one[column] is not None
+            if offset is not None and (seat := one[column]) is not None
         )
         follow, total = distances[0], distances.total()
         rivals = max((number for off, number in distances.items() if off), default=0)
         is_ruled = is_majority(follow, total) and not is_habit(rivals, total)
         judged.append(offset if is_ruled else None)
         counts.append((follow, total))
-    return PortRule(tuple(judged), tuple(counts), tuple(votes))
+    return PortRule(tuple(judged), tuple(counts), tuple(votes), modulus)
+
+
+def modulo(number: int, modulus: int) -> int:
+    """Return a number, modulo some unless that is 0."""
+    return number % modulus if modulus else number
+
+
+def _span(seats: Iterable[Seats], leaves: Leaves) -> int:
+    """Return from how many neighboring ports of a leaf those of a group are.
+
+    A port that far fewer leaves have than have others is that of a wrong cable.
+    """
+    ports: dict[str, set[int]] = defaultdict(set)
+    for one in seats:
+        for seat, leaf in zip(one, leaves, strict=True):
+            if seat is not None and leaf:
+                ports[leaf].add(seat)
+    shared = Counter(port for some in ports.values() for port in some)
+    most = max(shared.values(), default=0)
+    usual = [[port for port in some if 4 * shared[port] > most] for some in ports.values()]
+    return max((max(some) - min(some) + 1 for some in usual if some), default=0)
 
 
 def place(votes: Sequence[int]) -> int | None:
@@ -180,30 +268,36 @@ def _seats(row: Row, leaves: Leaves) -> Seats:
     ]
 
 
-def _offsets(seats: Sequence[Seats]) -> Offsets:
-    """Return the offsets from the column by which most columns have one."""
+def _offsets(seats: Sequence[Seats], modulus: int) -> Offsets:
+    """Return the offsets from the column by which most columns have one.
+
+    It is the commonest distance of two columns, if half of the nodes have it.
+    """
     columns = [*zip(*seats, strict=True)]
     best: Offsets = (None,) * len(columns)
     for reference in columns:
-        found = tuple(_offset(reference, column) for column in columns)
+        found: list[int | None] = []
+        for column in columns:
+            counted = _distances(reference, column, modulus)
+            distance, count = counted.most_common(1)[0] if counted else (0, 0)
+            is_usual = count >= RIVALS and 2 * count >= counted.total()
+            found.append(distance if is_usual else None)
         if found.count(None) < best.count(None):
-            best = found
+            best = tuple(found)
         if 2 * best.count(None) < len(best):
             break
     return best if len(best) - best.count(None) > 1 else (None,) * len(columns)
 
 
-def _offset(reference: Seats, column: Seats) -> int | None:
-    """Return the commonest distance of two columns, if half of the nodes have it."""
-    counted = Counter(
+def _distances(column: Seats, other: Seats, modulus: int = 0) -> Counter[int]:
+    """Count the distances from the ports of a column to those of another."""
+    return Counter(
         [
-            other - one
-            for one, other in zip(reference, column, strict=True)
-            if one is not None and other is not None
+            (two - one) % modulus if modulus else two - one
+            for one, two in zip(column, other, strict=True)
+            if one is not None and two is not None
         ]
     )
-    distance, count = counted.most_common(1)[0] if counted else (0, 0)
-    return distance if count >= RIVALS and 2 * count >= counted.total() else None
 
 
 def _alternatives(cables: int, ports: int) -> float:
@@ -215,18 +309,18 @@ def _alternatives(cables: int, ports: int) -> float:
 
 
 class Line(NamedTuple):
-    """Node number `rank` of the group has the place `first` + `step` * rank."""
+    """Node number `rank` of the group has the place `first` + `step` * rank, modulo some."""
 
     places: tuple[int, ...]  # of each node
-    shape: tuple[int, int] | None  # (first, step) by rank; None: by the number in the name
+    shape: tuple[int, int, int] | None  # (first, step, modulus) by rank; None: by number in names
     agreed: Count  # nodes that lie on it, of those with a place
 
 
-def line_of(names: Sequence[str], places: Sequence[int | None]) -> Line | None:
+def line_of(names: Sequence[str], places: Sequence[int | None], modulus: int) -> Line | None:
     """Return the line of most nodes, by rank or by the number in their names; None without one."""
-    lines = [_line(range(len(names)), places)]
+    lines = [_line(range(len(names)), places, modulus)]
     numbers = [int(found[1]) for name in names if (found := _LAST_NUMBER.search(name))]
-    if len(numbers) == len(names) and (by_number := _line(numbers, places)):
+    if len(numbers) == len(names) and (by_number := _line(numbers, places, modulus)):
         lines.append(by_number._replace(shape=None))
     best = max(lines, key=lambda one: one.agreed[0] if one else 0)
     if not best or not is_majority(*best.agreed) or is_coincidence(*best.agreed, best.agreed[1]):
@@ -234,24 +328,24 @@ def line_of(names: Sequence[str], places: Sequence[int | None]) -> Line | None:
     return best
 
 
-def _line(ranks: Sequence[int], places: Sequence[int | None]) -> Line | None:
+def _line(ranks: Sequence[int], places: Sequence[int | None], modulus: int) -> Line | None:
     """Return the line with the commonest step."""
     known = [(rank, place) for rank, place in zip(ranks, places, strict=True) if place is not None]
     step = _commonest(
-        (other - one) // (after - before)
+        modulo((other - one) // (after - before), modulus)
         for (before, one), (after, other) in pairwise(known)
         if after > before and (other - one) % (after - before) == 0
     )
-    first = _commonest(place - (step or 0) * rank for rank, place in known)
-    return along((first, step), places, ranks) if step and first is not None else None
+    first = _commonest(modulo(place - (step or 0) * rank, modulus) for rank, place in known)
+    return along((first, step, modulus), places, ranks) if step and first is not None else None
 
 
 def along(
-    shape: tuple[int, int], places: Sequence[int | None], ranks: Sequence[int] | None = None
+    shape: tuple[int, int, int], places: Sequence[int | None], ranks: Sequence[int] | None = None
 ) -> Line:
     """Return the line of this shape, and how many of the nodes lie on it."""
-    first, step = shape
-    wanted = tuple(first + step * rank for rank in ranks or range(len(places)))
+    first, step, modulus = shape
+    wanted = tuple(modulo(first + step * rank, modulus) for rank in ranks or range(len(places)))
     known = [(one, other) for one, other in zip(wanted, places, strict=True) if other is not None]
     return Line(wanted, shape, (sum(1 for one, other in known if one == other), len(known)))
 
