@@ -294,7 +294,7 @@ def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -
         try:
             first = asked_again(agent)
             agent.says("no answer within")
-            assert (source(agent), held(agent), agent.helpers("smp")) == (0, 6, [])
+            assert (source(agent), held(agent), agent.helpers("smp")) == (0, 7, [])
             agent.until(lambda: agent.helpers("smp"))
             assert agent.helpers("smp") != [first]
             agent.set("ibsim0", "rate", "200 Gb/sec (4X HDR)")
