@@ -78,11 +78,22 @@ def _run(cli: click.Command, settings: object) -> int:
         return report("bwagent: interrupted", 130)
     except BwagentError as error:
         return report(f"bwagent: {error}", 1)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # of which click makes an exit
+            _discard_output()
+        raise
     except OSError as error:
-        # Discard the rest of the buffer, so that Python's flush at exit does not fail, too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return report(f"bwagent: cannot write the output: {error.strerror or error}", 1)
     return int(code or 0)
+
+
+def _discard_output() -> None:
+    """Send the rest of the buffer to /dev/null: Python flushes it at exit.
+
+    It would fail there again, and say so on stderr, since 3.13 in every case.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_standard_streams() -> list[int]:
