@@ -48,6 +48,11 @@ def listed(texts: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") 
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
 
 
+def many(count: int, noun: str) -> str:
+    """Return a number and its noun: `1,024 nodes`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def missing_since(seconds: int | None) -> str:
     """Return since when something is missing; None is an unknown time."""
     return f"missing since {'an unknown time' if seconds is None else utc(seconds)}"

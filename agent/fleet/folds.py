@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from agent.findings.finding import NO_END, PortRef, finding, grouped
 from agent.fleet.cables import port_text
 from agent.fleet.unverified import folded
-from agent.fleet.verdict import many
 from agent.model import natural
-from agent.text import listed
+from agent.text import listed, many
 from agent.verify import words
 from agent.verify.expected import end_key
 

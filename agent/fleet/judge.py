@@ -17,9 +17,8 @@ from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.judged import Judged
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
-from agent.fleet.verdict import many
 from agent.labels.table import Naming
-from agent.text import listed
+from agent.text import listed, many
 from agent.verify.judge import DEFAULTS
 
 if TYPE_CHECKING:

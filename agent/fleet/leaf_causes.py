@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.findings.finding import PortRef, finding, grouped
 from agent.findings.names import leaf_key
 from agent.fleet.cables import Leaves as Names
-from agent.fleet.verdict import many
 from agent.model import natural
-from agent.text import listed
+from agent.text import listed, many
 from agent.verify import cables, words
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import agent
+from agent.findings import report
 from agent.findings.finding import (
     ERROR,
     INFO,
@@ -16,12 +17,11 @@ from agent.findings.finding import (
     fleet_document,
     place_of,
 )
-from agent.fleet.suites import junit_text
-from agent.fleet.verdict import EXIT, many, outcome, verdict
-from agent.output.layout import MAX_TEXT, joined, opening, section
+from agent.findings.report import EXIT, counted
+from agent.output import junit
+from agent.output.layout import joined, opening, section
 from agent.plans.own import rows_text
-from agent.text import listed, utc, visible
-from agent.verify.report import COLUMNS as NODE_COLUMNS
+from agent.text import listed, many, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from agent.findings.finding import Ends, Finding
     from agent.fleet.judged import Group, Judged
 
-    Cells = list[str | None]
     Json = dict[str, Any]
 
 __all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
@@ -38,7 +37,33 @@ SCHEMA = 1
 MAX_GROUPS = 20  # lines
 MAX_RENAMED = 3  # leaves, each with a line of its own
 NO_LEAF = "Nodes"  # title of the findings that are at no leaf
-COLUMNS = ("node", *NODE_COLUMNS)
+COLUMNS = ("node", *report.COLUMNS)
+MAX_SUITES = 2000  # of nodes; for more, those of groups
+SUITE = "bwagent fleet verify"
+NO_NODE = "fleet"  # the host of findings without a node
+
+
+def outcome(judged: Judged) -> str:
+    """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
+    is_partial = bool(judged.fleet.problems or not judged.planned)
+    return report.outcome(judged.findings, is_partial=is_partial)
+
+
+def verdict(judged: Judged) -> str:
+    """Return the first line: `64 nodes: 1 finding: 1 swapped; 510 of 512 cables as planned`."""
+    how = "follow the pattern" if judged.by_pattern else "as planned"
+    compared = f"{judged.as_planned:,} of {judged.planned:,} cables {how}"
+    if not judged.planned:
+        compared = "no pattern found" if judged.by_pattern else "no cables in the plan"
+    silent = {name for one in judged.findings if one.code == "silent" for name in one.nodes}
+    others = sum(one.severity == UNKNOWN and one.code != "silent" for one in judged.findings)
+    parts = [
+        counted(judged.findings),
+        compared,
+        f"{len(silent):,} silent" if silent else "",
+        f"{others:,} unverifiable" if others else "",
+    ]
+    return f"{many(len(judged.fleet.nodes), 'node')}: {'; '.join(filter(None, parts))}"
 
 
 def table(judged: Judged) -> str:
@@ -160,27 +185,68 @@ def json_text(judged: Judged) -> str:
 
 
 def csv_text(judged: Judged) -> str:
-    """Return a row for each port of a finding, or else for each of its nodes."""
-    rows = (row for one in judged.findings for row in _rows(one))
+    """Return a row for each port of a finding, or else for each of its nodes.
+
+    Only the first has the finding's ends where a port has no move.
+    """
+    rows = []
+    for one in judged.findings:
+        moves = {move.port: (move.wanted, move.actual) for move in one.moves}
+        ends: tuple[Ends, Ends] = (one.expected, one.actual)
+        subjects: Iterable[tuple[str, str | None]] = one.ports or [
+            (name, None) for name in one.nodes
+        ]
+        for subject in subjects or [("", None)]:
+            own = moves.get(subject, ends)  # type: ignore[call-overload]
+            rows.append(report.cells(one, subject, own))
+            ends = (NO_END, NO_END)
     return rows_text([COLUMNS, *rows])
 
 
-def _rows(one: Finding) -> Iterator[Cells]:
-    """Yield the rows of a finding; only the first has its ends where a port has no move."""
-    moves = {move.port: (move.wanted, move.actual) for move in one.moves}
-    subjects: Iterable[tuple[str, str | None]] = one.ports or [(name, None) for name in one.nodes]
-    ends: tuple[Ends, Ends] = (one.expected, one.actual)
-    for subject in subjects or [("", None)]:
-        expected, actual = moves.get(subject, ends)  # type: ignore[call-overload]
-        yield _cells(one, subject, expected, actual)
-        ends = (NO_END, NO_END)
+def junit_text(judged: Judged) -> str:
+    """Return a suite for each node, or of a large fleet for each group, and one of the others.
+
+    One cause is one failure: a finding of several nodes fails at the first of them, and is a
+    skipped case, which names that node, at the others.
+    """
+    by_node: dict[str, list[Finding]] = {}
+    for one in judged.findings:
+        for name in one.nodes:
+            by_node.setdefault(name, []).append(one)
+    members = []
+    if others := [one for one in judged.findings if not one.nodes]:
+        members.append(junit.suite(SUITE, NO_NODE, [*map(_failed, others)]))
+    if len(judged.fleet.nodes) <= MAX_SUITES:
+        for node in judged.fleet.nodes:
+            cases = [*_cases(node.name, by_node.get(node.name, ()))]
+            members.append(junit.suite(SUITE, node.name, cases))
+    else:
+        for group in judged.groups:
+            cases = [
+                case._replace(name=f"{name} {case.name}")
+                for name in group.nodes
+                for case in _cases(name, by_node.get(name, ()))
+            ]
+            members.append(junit.suite(SUITE, group.name, cases))
+    return junit.document(junit.suites(SUITE, members))
 
 
-def _cells(one: Finding, subject: tuple[str, str | None], expected: Ends, actual: Ends) -> Cells:
-    facts = dict(one.facts)
-    racks = " to ".join(filter(None, map(facts.get, ("rack", "far-rack"))))
-    cells = [*subject, *expected, *actual, one.code, one.text, racks, one.id]
-    return [cell and visible(cell, MAX_TEXT) for cell in cells]
+def _cases(node: str, found: Sequence[Finding]) -> Iterator[junit.Case]:
+    """Yield a case for each finding of a node, or one that passed."""
+    if not found:
+        yield junit.Case("cables")
+    for one in found:
+        if one.nodes[0] == node:
+            yield _failed(one)
+        else:
+            text = f"Part of {one.code} {one.id} at {one.nodes[0]}."
+            yield junit.Case(f"{one.code} {one.id}", junit.SKIPPED, text)
+
+
+def _failed(one: Finding) -> junit.Case:
+    names = [port.interface for port in one.ports if port.node in one.nodes[:1]]
+    more = f" and {many(len(one.nodes) - 1, 'other node')}" if len(one.nodes) > 1 else ""
+    return report.failed(one, names, more)
 
 
 FORMATS: Mapping[str, Callable[[Judged], str]] = {

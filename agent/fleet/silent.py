@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.findings.finding import INFO, UNKNOWN, finding, grouped
-from agent.fleet.verdict import many
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW
-from agent.text import listed, utc
+from agent.text import listed, many, utc
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -6,10 +6,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent.findings.finding import NOT_VERIFIED, PortRef, finding, grouped
-from agent.fleet.verdict import many
 from agent.model import natural
 from agent.reasons import NeighborReason
-from agent.text import listed
+from agent.text import listed, many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

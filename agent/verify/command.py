@@ -73,9 +73,9 @@ def _run(flags: Flags) -> int:
     result = _compared(halves, flags)
     if flags["npd"]:
         print_line(report.npd_line(result))
-        return report.NPD_EXIT[report.outcome(result)]
+        return report.NPD_EXIT[report.outcome(result.findings)]
     _printed(report.FORMATS[flags["output"]](result, halves.notes))
-    return report.EXIT[report.outcome(result)]
+    return report.EXIT[report.outcome(result.findings)]
 
 
 def _printed(text: str) -> int:

@@ -100,7 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "infiniband": set(),
     "nvml": set(),
     "events": set(),
-    "findings": {"infiniband", "labels"},
+    "findings": {"infiniband", "labels", "output"},
     "fleet": {
         *("exits", "findings", "host", "infiniband", "inputs", "kube", "labels", "options"),
         *("output", "plans", "snapshot", "sources", "verify"),

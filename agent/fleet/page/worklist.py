@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.findings.finding import UNKNOWN
 from agent.fleet.page.marks import APART, SEVERITIES, SIGNS, nodes_of
 from agent.fleet.page.matrix import place_text
-from agent.fleet.verdict import many
 from agent.labels.encode import gbps
-from agent.text import utc
+from agent.text import many, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,9 +9,8 @@ from agent.fleet.judged import Group
 from agent.fleet.pattern.causes import LEAF, MISSING, SHIFTED, SWAPPED, Seat
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import current
-from agent.fleet.verdict import many
 from agent.model import natural
-from agent.text import listed
+from agent.text import listed, many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,8 +16,7 @@ from agent.fleet.judge import judge as of_fleet
 from agent.fleet.judged import Group
 from agent.fleet.model import FarEnd, FleetNode, FleetPort
 from agent.fleet.pattern.infer import Pattern
-from agent.fleet.report import FORMATS
-from agent.fleet.verdict import outcome
+from agent.fleet.report import FORMATS, outcome
 from agent.plans.model import Cable, End, Place
 from agent.verify.judge import Options
 from tests.support.planned_fleets import codes, exchanged, judge, only, plan_of, pulled

@@ -11,9 +11,8 @@ import pytest
 from agent.errors import Malformed
 from agent.findings.finding import Move, PortRef
 from agent.fleet.expectation import Expectations
-from agent.fleet.report import FORMATS
+from agent.fleet.report import FORMATS, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
-from agent.fleet.verdict import outcome, verdict
 from agent.labels.table import Naming
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.judge import Options, verify

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from agent.findings.report import UNVERIFIED, outcome
 from agent.labels.table import Naming
 from agent.verify.expected import from_labels
 from agent.verify.judge import Options, verify
-from agent.verify.report import UNVERIFIED, outcome
 from agent.verify.seen import SeenNode
 from tests.support.cabling import NODE, cable, node, plan, rails
 
@@ -73,7 +73,7 @@ def test_a_labeled_interface_that_is_no_backend_port() -> None:
 def test_a_plan_for_a_node_without_backend_ports() -> None:
     """No row is as planned, so the result is not OK."""
     result = verify(plan(rails()), node([]))
-    assert (outcome(result), result.as_planned, result.planned) == (UNVERIFIED, 0, 8)
+    assert (outcome(result.findings), result.as_planned, result.planned) == (UNVERIFIED, 0, 8)
 
 
 def test_another_netdev_of_the_node_is_not_missing() -> None:

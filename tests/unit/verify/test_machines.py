@@ -11,6 +11,7 @@ import pytest
 
 from agent.errors import Malformed
 from agent.findings.finding import ERROR
+from agent.findings.report import OK, outcome
 from agent.plans.model import Plan
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
@@ -18,7 +19,6 @@ from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.judge import Options, verify
 from agent.verify.plan_index import from_plans
-from agent.verify.report import OK, outcome
 from agent.verify.seen import seen_node
 from tests.support.cabling import cable
 from tests.support.machines import MACHINES
@@ -109,7 +109,7 @@ def test_no_spelling_makes_a_right_cable_wrong(machine: Machine) -> None:
     for result in machine.results(machine.ends):
         assert [one.text for one in result.findings if one.severity == ERROR] == []
         if result.as_planned < result.planned:
-            assert outcome(result) != OK
+            assert outcome(result.findings) != OK
 
 
 def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
@@ -120,4 +120,4 @@ def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
         wrong.append([others[0], first, *others[1:]])
     for ends in wrong:
         for result in machine.results(ends):
-            assert outcome(result) != OK
+            assert outcome(result.findings) != OK
