@@ -79,7 +79,7 @@ class Flapping(Thread):
 
     def _patches(self, since: float) -> int:
         asked = (one for one in requests(self._folder) if one.node == NODE and one.began >= since)
-        return sum(one.verb == "patch" for one in asked)
+        return sum(one.verb == "patch" and not one.is_dry_run for one in asked)
 
     def _set(self, number: int, *, up: bool) -> None:
         self._agent.ethernet(number, up=up)

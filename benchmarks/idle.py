@@ -2,7 +2,7 @@
 
     everything   16 ports of both fabrics, GPUs: twice the ports of a node, eight a source
     no GPU, IB   8 Ethernet ports with LLDP
-    the same, resync 60 s     the cost of an hourly PATCH, and the absence of other requests
+    the same, resync 60 s     the cost of an hourly PATCH
     node_exporter             Debian's, usual collectors, over the sysfs of `everything` and /proc
     lldpd                     Debian's, on 8 Ethernet ports of its own
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -174,6 +175,10 @@ def settled(pid: int) -> tuple[int, int]:
     return min(found)
 
 
-def asked(folder: Path, name: str, since: float) -> int:
-    """Return the number of requests from an agent since then."""
-    return sum(one.node == node(name) and one.began >= since for one in requests(folder))
+def asked(folder: Path, name: str, since: float) -> Counter[str]:
+    """Return the number of requests from an agent since then, by verb."""
+    return Counter(
+        "dry run" if one.is_dry_run else one.verb
+        for one in requests(folder)
+        if one.node == node(name) and one.began >= since
+    )

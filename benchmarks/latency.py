@@ -5,9 +5,9 @@ it.
     InfiniBand   a port's `state` is rewritten; the sweep of port states, every 2 s, finds it
 
 The stages in between are measured independently: the link message by a socket beside the agent's,
-the request by the API server's audit log, the observation by the agent's metrics. The child is the
-rest: an interpreter, the official client and its TLS. The two kinds take turns, with a random
-pause, so that neither always meets the same moment of a sweep.
+the request by the API server's audit log, the observation by the agent's metrics. "send" is the
+rest: the plan, two threads, and a TLS connection where none is kept. The two kinds take turns, with
+a random pause, so that neither always meets the same moment of a sweep.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PATIENCE = 30.0  # seconds
 PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
-STAGES = ("wake-up", "look", "child", "PATCH", "watch")
+STAGES = ("wake-up", "look", "send", "PATCH", "watch")
 DURATION = re.compile(
     r'^bwagent_source_duration_seconds\{source="(?:rdma|lldp)"\} (\S+)$', re.MULTILINE
 )
@@ -59,7 +59,7 @@ class Change(NamedTuple):
     node: str
     began: float
     woken: float | None  # arrival of the link message
-    looked: float  # seconds that the look took
+    looked: float  # seconds that the observation took
     seen: float  # the new label
 
 
@@ -186,9 +186,9 @@ def stages(changes: list[Change], log: list[Request]) -> dict[str, float]:
             if request.node == one.node and one.began < request.began < one.seen
         ]
         if told and one.woken:
-            wake, child = one.woken - one.began, told[-1].began - one.woken - one.looked
+            wake, send = one.woken - one.began, told[-1].began - one.woken - one.looked
             server = told[-1].ended - told[-1].began
-            rows.append((wake, one.looked, child, server, one.seen - told[-1].ended))
+            rows.append((wake, one.looked, send, server, one.seen - told[-1].ended))
     return {
         name: 1000 * statistics.median(column)
         for name, column in zip(STAGES, zip(*rows, strict=True), strict=False)

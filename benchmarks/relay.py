@@ -52,6 +52,7 @@ class Request:
 
     node: str
     verb: str
+    is_dry_run: bool  # the check of the admission policy is a PATCH that changes nothing
     code: int
     began: float
     ended: float
@@ -76,6 +77,7 @@ def _request(event: dict[str, Any]) -> Request:
     return Request(
         event["objectRef"].get("name", ""),
         event["verb"],
+        "dryRun=All" in event["requestURI"],
         event["responseStatus"]["code"],
         began,
         ended,

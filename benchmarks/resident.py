@@ -22,10 +22,12 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.daemon.schedule import LOOK_INTERVAL
 from agent.events.port_states import SWEEP_INTERVAL as SWEEP
 from benchmarks import cost, flaps, idle, latency
 from benchmarks.idle import EVERYTHING, NARROW, RESYNC, RESYNCED, Subject
@@ -35,10 +37,8 @@ from tests.support.kube.cluster import Cluster
 
 MB = 1024  # KiB
 MOST_MB = 42.0  # resident, with everything; the interpreter that two processes map counts once
-# CPU-seconds an hour, with everything and without GPU and IB. 0.3 of both is the one PATCH of the
-# hour, whose child imports the Kubernetes client.
-MOST_CPU, MOST_NARROW = 1.5, 0.7
-MEDIAN, P99 = 0.5, 1.5  # seconds, Ethernet
+MOST_CPU, MOST_NARROW = 1.3, 0.5  # CPU-seconds an hour, with everything and without GPU and IB
+MEDIAN, P99 = 0.06, 1.5  # seconds, Ethernet; the kernel reports some lost links a second late
 GIVEN = {
     "GPU Feature Discovery": (59, 0.28),
     "NFD worker": (40, 0.50),
@@ -88,12 +88,12 @@ def nothing_happens(bench: Bench, seconds: float) -> None:
 
 
 def print_idle(
-    bench: Bench, subjects: dict[str, Subject], asked: dict[str, int], seconds: float
+    bench: Bench, subjects: dict[str, Subject], asked: dict[str, Counter[str]], seconds: float
 ) -> None:
     """Print the table, and the requests."""
-    patch = (
-        (subjects[RESYNCED].cpu - subjects[NARROW].cpu) * seconds / 3600 / max(asked[RESYNCED], 1)
-    )
+    patches = {name: counted["patch"] for name, counted in asked.items()}
+    extra = subjects[RESYNCED].cpu - subjects[NARROW].cpu
+    patch = extra * seconds / 3600 / max(patches[RESYNCED], 1)
     print(f"\nidle for {seconds / 60:g} minutes; {cost.load()}")
     print(f"{'':22}{'RSS MB':>8}{'once':>8}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}")
     for name, one in subjects.items():
@@ -102,19 +102,19 @@ def print_idle(
         print(f"{name:22}{sizes}{one.cpu:15.2f}{one.helpers:9.2f}{more}")
     for name, (size, cpu) in GIVEN.items():
         print(f"{name:22}{size:8}{'':8}{cpu:15.2f}  quoted, not measured")
-    resyncs = (
-        f"{asked[EVERYTHING]} and {asked[NARROW]} with no resync due, "
-        f"{asked[RESYNCED]} with one in {RESYNC:g} s"
-    )
-    print(f"requests: {resyncs}; a PATCH costs {patch:.2f} CPU-s")
+    counts = (f"{name}: {dict(counted)}" for name, counted in asked.items())
+    print(f"requests of {'; '.join(counts)}; a PATCH costs {1000 * patch:.0f} ms of CPU")
     bench.check("MB resident", subjects[EVERYTHING].distinct / MB, MOST_MB)
     bench.check("CPU-s an hour, everything on", subjects[EVERYTHING].cpu + patch, MOST_CPU)
     bench.check(
         "CPU-s an hour without GPU and InfiniBand", subjects[NARROW].cpu + patch, MOST_NARROW
     )
-    bench.check("requests while nothing changed", asked[EVERYTHING] + asked[NARROW], 0)
-    bench.check("requests of the resyncs", asked[RESYNCED], seconds / RESYNC / 0.9 + 1)
-    bench.check("the fewest of them", seconds / RESYNC / 1.1 - 1, asked[RESYNCED])
+    bench.check("PATCHes while nothing changed", patches[EVERYTHING] + patches[NARROW], 0)
+    bench.check("PATCHes of the resyncs", patches[RESYNCED], seconds / RESYNC / 0.9 + 1)
+    bench.check("the fewest of them", seconds / RESYNC / 1.1 - 1, patches[RESYNCED])
+    looks = seconds / (0.8 * LOOK_INTERVAL) + 1  # jittered by 20 %
+    for name in (EVERYTHING, NARROW):
+        bench.check(f"looks at the Node of {name}", asked[name]["get"], looks)
 
 
 def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
@@ -134,7 +134,7 @@ def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
     bench.check(
         "seconds until the Node of a flapping node is right",
         outcome.right,
-        flaps.INTERVAL + 3 * MEDIAN,
+        flaps.INTERVAL + P99,
     )
 
 
