@@ -25,11 +25,12 @@ ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
 ROCE_MACHINES = (
     "aws-p6e-gb300r|bnxt-re|bond-roce|cisco-ucsc-885a-bf3|cx8-roce-multiplane|"
     "dell-xe9680-bf3|dgx-spark|front-end-vlan|gaudi3-hls3|gb200-roce|gb300-roce-one-plane|"
-    "gb300-roce-two-planes|gcp-a3-ultra|gcp-h4d-irdma|h200-roce|h200-roce-mixed-psid|"
-    "h200-roce-ninth-nic|h200-roce-replaced-card|hgx-b300-roce|ib-and-roce-tie|irdma-e810|"
-    "kvm-h200-flat|kvm-h200-switches|lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|"
-    "oci-bm-gpu-h100|oci-bm-hpc-e5|odd-neighbors|ovn-kubernetes|roce-subfunction|"
-    "roce-switchdev|soft-roce|supermicro-h200-storage-near"
+    "gb300-roce-two-planes|gcp-a3-ultra|gcp-h4d-irdma|h20-four-bonds|h200-roce|"
+    "h200-roce-mixed-psid|h200-roce-ninth-nic|h200-roce-replaced-card|hgx-b300-roce|"
+    "hgx-h100-four-nics|ib-and-roce-tie|irdma-e810|kvm-h200-flat|kvm-h200-switches|"
+    "lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|oci-bm-gpu-h100|oci-bm-hpc-e5|"
+    "odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
+    "supermicro-h200-storage-near"
 )
 WITHOUT_RDMA = (
     "bnxt-re-not-loaded|cpu-node|empty-class|gcp-cpu-gvnic|ionic-rdma-not-loaded|mlx5-ib-not-loaded"
@@ -73,7 +74,7 @@ ROWS = (
         r"sys/(class|bus/pci/devices)/.*",
         r".*/(flavor|speed\.current|neighbors\.current\..*|leaves\.current|leafgroup\.current): .* "
         r"-> None",
-        "ib-and-roce-tie|bond-roce",
+        "ib-and-roce-tie|bond-roce|hgx-h100-four-nics|oci-bm-hpc-e5",
     ),
     Row(
         r"sys/(class|bus/pci/devices)/.*",

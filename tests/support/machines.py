@@ -19,6 +19,7 @@ NOT_YET_RIGHT = frozenset(
         "alibaba-erdma",
         "azure-mana",
         "cpu-roce-front-end",
+        "dgx-a100",
         "dgx-spark",
         "h100-ib-storage-same-model",
         "h200-roce-mixed-psid",

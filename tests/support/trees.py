@@ -103,12 +103,14 @@ MODELS = {
     "port-qemu": Model("104c:8232", "0000:0000", BRIDGE),
     "pex": Model("1000:c030", "1000:100b", BRIDGE),
     "pex-smc": Model("1000:c030", "15d9:1d25", BRIDGE),
+    "pex4": Model("1000:c010", "1000:a096", BRIDGE),
     "pex6": Model("1000:c040", "1000:100b", BRIDGE),
     "gpu-switch": Model("1002:1500", "1002:0000", BRIDGE),  # of MI300X and MI355X
     "cx8-switch": Model("15b3:197c", "15b3:197c", BRIDGE),
     # GPUs and accelerators
-    "a100": Model("10de:20b2", "10de:1463", GPU, "nvidia"),
+    "a100": Model("10de:20b0", "10de:134f", GPU, "nvidia"),
     "h100": Model("10de:2330", "10de:16c1", GPU, "nvidia"),
+    "h20": Model("10de:2329", "10de:198b", GPU, "nvidia"),
     "h200": Model("10de:2335", "10de:18be", GPU, "nvidia"),
     "b200": Model("10de:2901", "10de:1999", GPU, "nvidia"),
     "b300": Model("10de:3182", "10de:20e6", GPU, "nvidia"),
@@ -122,6 +124,8 @@ MODELS = {
         "1da3:1060", "1da3:1061", "120000", "habanalabs", "GAUDI3", "", "1.20.0", "b0:fd:0b"
     ),
     # NICs
+    "cx6": _mlx5("101b", "15b3:0007", "MT4123", "MT_0000000223", "20.43.2566"),
+    "cx6-2p": _mlx5("101b", "15b3:0009", "MT4123", "MT_0000000224", "20.43.2566"),
     "cx6dx": _mlx5("101d", "15b3:0016", "MT4125", "MT_0000000359", "22.43.2566"),
     "cx6lx": _mlx5("101f", "15b3:0001", "MT4127", "MT_0000000531", "26.43.2566"),
     "cx7": _mlx5("1021", "15b3:0023", "MT4129", "MT_0000000838", "28.43.2566"),

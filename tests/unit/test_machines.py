@@ -108,9 +108,24 @@ def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
     assert document_of(repository / "sysfs_fixtures" / name)["problems"] == []
 
 
+def test_the_hardware_page_has_every_machine(repository: Path) -> None:
+    """docs/hardware.md has one row per folder, in the order of their names, with its labels."""
+    lines = (repository / "docs/hardware.md").read_text().splitlines()
+    row = re.compile(r"\| \[(.+)\]\(\.\./sysfs_fixtures/\1/README\.md\) \|.*\| (.+) \| .+ \|")
+    found = {match[1]: match[2] for match in map(row.fullmatch, lines) if match}
+    assert list(found) == [machine.name for machine in MACHINES]
+    for machine in MACHINES:
+        lines = (machine / "expected.labels").read_text().splitlines()
+        labels = dict(line.split("=", 1) for line in lines)
+        flavor, speed = (
+            labels.get(f"backend.coreweave.cloud/{key}") for key in ("flavor", "speed.current")
+        )
+        assert found[machine.name] == (f"{flavor or 'none'}, {speed}" if speed else "no label")
+
+
 def test_there_are_enough_machines() -> None:
     """The number of captured machines does not shrink unnoticed."""
-    assert len(MACHINES) >= 79
+    assert len(MACHINES) >= 82
 
 
 def test_the_index_lists_every_machine(repository: Path) -> None:
