@@ -152,7 +152,6 @@ class Reporter:
             self.metrics.update(policy_in_force=state.in_force)
         in_force = self.metrics.snapshot.policy_in_force
         self._readiness.policy_checked(in_force=in_force)
-        self.metrics.update(ready=self._readiness.is_ready)
         present = conditions.of_policy(self.node, state, in_force=in_force)
         self._log_conditions("policy", present)
 
@@ -207,7 +206,6 @@ class Reporter:
         if not (refusals or self.dry_run):
             self.metrics.update(applied_at=self.wall())
         self._readiness.applied(refusals)
-        self.metrics.update(ready=self._readiness.is_ready)
         if refusals:
             self._start.end()
         self._verify()
@@ -219,7 +217,6 @@ class Reporter:
         fields = {"node": self.node, "status": failure.status, "reason": reason}
         self.log.warning("node request failed", **fields, next_attempt=utc(int(self.wall() + wait)))
         self._readiness.failed(reason)
-        self.metrics.update(ready=self._readiness.is_ready)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
         """Return the seconds since the annotation was written; 0 if that is unknown."""
