@@ -154,7 +154,7 @@ class _Session:
         self._kube = kube
         self._is_current = is_current  # the Node was just read
         self._is_accepted = False  # a request was
-        self._reads = self._requests = 0
+        self._applies = self._reads = 0  # requests
         self._node: Node | None = None  # as in the last successful response
         self._refused: dict[Field, Refusal] = {}
         self._back_off: set[str] = set()
@@ -196,11 +196,17 @@ class _Session:
         force, answers = False, Counter[int | None]()
         while True:
             request, fields = self._request(families, force=force)
-            answer = self._send(request)
+            self._applies += 1
+            answer = self._kube(request)
             if answer.accepted:
                 self._accept(fields, families, answer)
                 return answer
-            if self._is_outdated(answer):
+            # It may be due to a Node that has changed since it was read. Once a request was
+            # accepted, the rest is left to the next reconciliation.
+            is_older = answer.outdated_version and self._version()
+            is_unsure = not self._is_current and (answer.denied or answer.conflicts)
+            may_read = not self._is_accepted and self._reads < MAX_READS
+            if may_read and (is_older or is_unsure):
                 unread = self._read()
                 if unread is None and self._request(families, force=force) != (request, fields):
                     force = False
@@ -212,10 +218,6 @@ class _Session:
             answers[answer.status] += 1
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
-
-    def _send(self, request: Request) -> Answer:
-        self._requests += 1
-        return self._kube(request)
 
     def _accept(self, fields: Fields, families: Families, answer: Answer) -> None:
         """Take over the Node as the server has stored it."""
@@ -240,28 +242,16 @@ class _Session:
             return ""
         return state_of(self._node).version if self._node else self._plan.version
 
-    def _is_outdated(self, answer: Answer) -> bool:
-        """Return True if the Node has to be read again before the next request.
-
-        A refusal may be due to a Node that has changed since it was read. Once a request was
-        accepted, the rest is left to the next reconciliation.
-        """
-        if self._is_accepted or self._reads == MAX_READS:
-            return False
-        if answer.outdated_version and self._version():
-            return True
-        return not self._is_current and (answer.denied or bool(answer.conflicts))
-
     def _read(self) -> Answer | None:
         """Read the Node, and plan for it as it is now; return the answer if that fails."""
         name = self._plan.node
-        answer = self._send({"operation": "get", "node": name})
+        self._reads += 1
+        answer = self._kube({"operation": "get", "node": name})
         if answer.node is None or not answer.accepted:
             # The failure of the GET, whatever its status, refuses no key.
             return replace(answer, error=failure_of(answer, name).kind)
         self._begin(replan(answer.node, self._plan))
         self._node, self._is_current = answer.node, True
-        self._reads += 1
         return None
 
     def _resolve(self, conflict: Cause, families: Families) -> bool:
@@ -309,7 +299,7 @@ class _Session:
             ),
             failure=failure,
             node=self._node,
-            requests=self._requests,
+            requests=self._applies + self._reads,
         )
 
 

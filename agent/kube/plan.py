@@ -103,11 +103,6 @@ class Plan:
         return bool(changes if self.has_news else changes - {self.keys.annotation_field})
 
     @property
-    def updates_annotation(self) -> bool:
-        """True if the annotation changes, if only in its time."""
-        return self.keys.annotation_field in differing(self.managed, self.wanted)
-
-    @property
     def added(self) -> dict[str, str]:
         """Labels that the Node does not have: key to value."""
         return labels_of(without(self.wanted, self.on_node))
