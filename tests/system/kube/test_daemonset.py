@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.kube.policy import INSTALL as POLICY
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
 from tests.support.commands import INSTALL, ON_A_NODE, blocks, commands
@@ -257,6 +258,37 @@ def test_capture_in_the_pod(worker: Worker, repository: Path, tmp_path: Path) ->
         found = dict(line.split("=") for line in replayed.splitlines())
         values = {key.rpartition("/")[2]: value for key, value in found.items()}
         assert values.items() >= speed.items()
+
+
+def doctor(worker: Worker) -> tuple[int, str]:
+    """Return the exit code and the output of `bwagent doctor` in the agent's Pod."""
+    pod = ("exec", "--namespace=bwagent", "ds/bwagent", "--", "bwagent", "doctor")
+    command = (program("kubectl"), "--kubeconfig", str(worker.cluster.kubeconfig()), *pod)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_doctor_in_the_pod(worker: Worker) -> None:
+    """It has the Pod's privileges, settings and token: the sources of the profile, the Node, and
+    the policy; without the policy it names the command that brings it.
+    """
+    prefix = worker.roll_out("lldp")
+    worker.until("the agent labels the Node", lambda: worker.labels(prefix) == SPEED | NEIGHBOR)
+    code, said = doctor(worker)
+    assert (code, "missing" in said) == (0, False), said
+    assert [line.split()[:2] for line in said.splitlines()] == [
+        ["ok", "rdma"],
+        ["ok", "lldp"],
+        ["ok", "kubernetes"],
+        ["ok", "kubernetes"],
+    ]
+    worker.cluster.kubectl("delete", "validatingadmissionpolicybinding", "bwagent")
+    try:
+        worker.until("it is missed", lambda: "missing  kubernetes  " in doctor(worker)[1])
+        code, said = doctor(worker)
+        assert (code, POLICY in said) == (1, True), said
+    finally:
+        worker.roll_out("lldp")
 
 
 def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
