@@ -25,11 +25,11 @@ ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
 ROCE_MACHINES = (
     "aws-p6e-gb300r|bnxt-re|bond-roce|cisco-ucsc-885a-bf3|cx8-roce-multiplane|"
     "dell-xe9680-bf3|dgx-spark|front-end-vlan|gaudi3-hls3|gb200-roce|gb300-roce-one-plane|"
-    "gb300-roce-two-planes|gcp-a3-ultra|gcp-h4d-irdma|h20-four-bonds|h200-roce|"
+    "gb300-roce-two-planes|gcp-a3-ultra|gcp-a4|gcp-h4d-irdma|h20-four-bonds|h200-roce|"
     "h200-roce-mixed-psid|h200-roce-ninth-nic|h200-roce-replaced-card|hgx-b300-roce|"
     "hgx-h100-four-nics|ib-and-roce-tie|irdma-e810|kvm-h200-flat|kvm-h200-switches|"
-    "lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|oci-bm-gpu-h100|oci-bm-hpc-e5|"
-    "odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
+    "lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|oci-bm-gpu-b200|oci-bm-gpu-h100|"
+    "oci-bm-hpc-e5|odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
     "supermicro-h200-storage-near"
 )
 WITHOUT_RDMA = (

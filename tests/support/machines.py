@@ -20,6 +20,8 @@ NOT_YET_RIGHT = frozenset(
         "azure-mana",
         "cpu-roce-front-end",
         "dgx-a100",
+        "dgx-b200",
+        "dgx-b300",
         "dgx-spark",
         "h100-ib-storage-same-model",
         "h200-roce-mixed-psid",
