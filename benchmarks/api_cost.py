@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agent.kube.answers import Failure
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import exchange, get_node, negotiate
 from agent.kube.plan import Desired, plan
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
@@ -88,9 +88,12 @@ class Bench:
         written = (used.written - self.idle.share("written") * used.time) * 1024 / self.rounds
         return Row(server * per, etcd * per, used.time * per, written, used.commits / self.rounds)
 
-    def get(self, wire: Wire) -> Callable[[int], object]:
-        """Send the agent's GET of its Node."""
-        return lambda _number: get_node(wire.connect(self.member.token), self.member.name)
+    def get(self, wire: Wire, *, cached: bool = False) -> Callable[[int], object]:
+        """Send the agent's GET of its Node; a look is `cached`."""
+        kube = wire.connect(self.member.token)
+        return lambda _number: exchange(
+            kube, {"operation": "get", "node": self.member.name, "cached": cached}
+        )
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
         """Send the agent's apply, with other labels each time, or with another time in the
@@ -218,6 +221,8 @@ def main() -> None:
         rows: dict[str, Callable[[int], object]] = {
             "agent GET, a connection each (as it is)": bench.get(bench.fresh),
             "agent GET, connection kept": bench.get(bench.kept),
+            "agent look, a connection each (as it is)": bench.get(bench.fresh, cached=True),
+            "agent look, connection kept": bench.get(bench.kept, cached=True),
             "agent PATCH, a connection each (as it is)": bench.patch(bench.fresh),
             "agent PATCH, connection kept": bench.patch(bench.kept),
             "agent PATCH, only the annotation's time": bench.patch(bench.fresh, changes=False),
