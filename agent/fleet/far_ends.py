@@ -16,7 +16,7 @@ from agent.infiniband.node_description import switch_name
 from agent.labels import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from agent.fleet.model import FleetNode, FleetPort
     from agent.model import LastNeighbor
@@ -46,13 +46,19 @@ NO_END = EndLabels()
 
 
 def far_end(labels: EndLabels, neighbor: LastNeighbor | None, flavor: str | None) -> FarEnd | None:
-    """Return the far end that the labels name; None without a device label."""
+    """Return the far end that the labels name; None without a device label.
+
+    The neighbor counts if the label is that of its name or of its identifier, and its unaltered
+    port ID if it has the label's value.
+    """
     if labels.device is None:
         return None
-    name = _name(neighbor, flavor) if neighbor else None
-    if neighbor is None or not _is_of(labels.device, neighbor, name):
+    name = _name(neighbor, flavor)
+    if neighbor is None or labels.device not in (_value(name or ""), _value(neighbor.id or "")):
         return FarEnd(labels.device, labels.port_id, labels.port_name)
-    port_id = _port_id(labels.port_id, neighbor.port_id)
+    port_id, raw = labels.port_id, neighbor.port_id
+    if port_id and raw and port_id == (_value(raw) or encode.hashed(raw)):
+        port_id = raw
     return FarEnd(labels.device, port_id, labels.port_name, neighbor.id, name)
 
 
@@ -67,23 +73,11 @@ def last_end(neighbor: LastNeighbor | None, flavor: str | None) -> FarEnd | None
     return FarEnd(label, neighbor.port_id, None, neighbor.id, name)
 
 
-def _name(neighbor: LastNeighbor, flavor: str | None) -> str | None:
+def _name(neighbor: LastNeighbor | None, flavor: str | None) -> str | None:
     """Return the switch's name alone: of an InfiniBand NodeDescription, or the System Name."""
-    if neighbor.name and flavor == INFINIBAND:
+    if neighbor and neighbor.name and flavor == INFINIBAND:
         return _switch_name(neighbor.name)
-    return neighbor.name
-
-
-def _is_of(label: str, neighbor: LastNeighbor, name: str | None) -> bool:
-    """Return True if the label is that of the name or of the identifier."""
-    return label in (_value(name or ""), _value(neighbor.id or ""))
-
-
-def _port_id(label: str | None, raw: str | None) -> str | None:
-    """Return the unaltered port ID if it has this label, else the label."""
-    if label is None or raw is None:
-        return label
-    return raw if label == (_value(raw) or encode.hashed(raw)) else label
+    return neighbor.name if neighbor else None
 
 
 def identified(nodes: Iterable[FleetNode]) -> dict[str, FarEnd]:
@@ -92,17 +86,10 @@ def identified(nodes: Iterable[FleetNode]) -> dict[str, FarEnd]:
     One label may have several switches, two of one name: it is left out.
     """
     found = defaultdict[str, dict[str, FarEnd]](dict)
-    for end in _ends(nodes):
-        if end.id is not None:
-            found[end.label].setdefault(end.id, end)
+    for port in (port for node in nodes for port in node.ports):
+        if port.far_end and port.far_end.id is not None:
+            found[port.far_end.label].setdefault(port.far_end.id, port.far_end)
     return {label: next(iter(ends.values())) for label, ends in found.items() if len(ends) == 1}
-
-
-def _ends(nodes: Iterable[FleetNode]) -> Iterator[FarEnd]:
-    for node in nodes:
-        for port in node.ports:
-            if port.far_end:
-                yield port.far_end
 
 
 def with_identity(port: FleetPort, known: dict[str, FarEnd]) -> FleetPort:

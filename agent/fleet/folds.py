@@ -6,12 +6,13 @@ ones that stay as they are.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent.findings.finding import NO_END, PortRef, finding, grouped
+from agent.findings.finding import NO_END, NOT_VERIFIED, PortRef, finding, grouped
 from agent.fleet.cables import port_text
-from agent.fleet.unverified import folded
 from agent.model import natural
+from agent.reasons import NeighborReason
 from agent.text import listed, many
 from agent.verify import words
 from agent.verify.expected import end_key
@@ -26,11 +27,47 @@ if TYPE_CHECKING:
     Folded = tuple[list[Finding], list[Found]]
 
 MIN_NODES = 3  # whose plan lacks the same interface
+MAX_REASONS = 20  # more that are of one node each are one finding
+OTHERS = "reasons of one node each"
 MIN_INTERFACES = 2  # of a node, all missing
 
 
 def _unverifiable(found: Sequence[Found]) -> Folded:
-    return [*folded(found)], []
+    """Return one finding for each reason and severity; if many are of one node, one of these."""
+    by_reason = grouped(found, lambda one: (one[1].severity, _reason(one[1])))
+    single = {key: same for key, same in by_reason.items() if len({node for node, _ in same}) == 1}
+    if len(single) <= MAX_REASONS:
+        single = {}
+    folded = []
+    for key, same in by_reason.items():
+        if key not in single:
+            word = NeighborReason.of(key[1])
+            text = f"not verified: {word.text if word else key[1]}."
+            folded.append(_not_verified(same, text, key, {"reason": key[1]}))
+    rest = grouped(chain(*single.values()), lambda one: one[1].severity)
+    for severity, same in rest.items():
+        node, one = same[0]
+        text = f"not verified, for {OTHERS}; for example {node}: {one.text}"
+        folded.append(_not_verified(same, text, (severity, OTHERS), None))
+    return folded, []
+
+
+def _reason(one: Finding) -> str:
+    facts = dict(one.facts)
+    return facts.get("reason") or facts.get(NOT_VERIFIED) or one.text
+
+
+def _not_verified(
+    same: Sequence[Found], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
+) -> Finding:
+    """Return the finding of ports, or of nodes as such; `key` has its severity first."""
+    ports = [*dict.fromkeys(_ports(same))]
+    nodes = sorted({node for node, _ in same}, key=natural)
+    where = f"of {many(len(nodes), 'node')} ({listed(nodes)})"
+    text = f"{many(len(ports), 'port') if ports else 'Something'} {where} {text}"
+    if len(nodes) == 1 and facts:
+        text = f"{nodes[0]}: {same[0][1].text}"
+    return finding("unverifiable", ports, text, nodes=nodes, severity=key[0], key=key, facts=facts)
 
 
 def _duplicate(found: Sequence[Found]) -> Folded:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.plans import label_file
-from agent.plans.cables import bounded, mark_of, quoted
-from agent.plans.cells import ERRORS, date_fault, fault
+from agent.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
 from agent.plans.headers import MAX_COLUMNS
 from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
 from agent.plans.rates import rate

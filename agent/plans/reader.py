@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.garbage import uncollected
-from agent.plans import csv_file, dot, ib_dump, links, netbox, own, tables, topo, xlsx
+from agent.plans import dot, ib_dump, links, netbox, own, tables, topo, xlsx
 from agent.plans.sheets import without_header
 from agent.plans.source import Source, load
 
@@ -65,4 +65,4 @@ def _kind(source: Source) -> str:
             return name
     if source.looks_like_json:
         raise Malformed(f"{source.file}: JSON of no known kind: neither cables nor links")
-    raise without_header(csv_file.table(source))
+    raise without_header(tables.table_of(source))

@@ -15,8 +15,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.plans.cables import Cables, mark_of
-from agent.plans.cells import are_plain, date_fault, fault
+from agent.plans.cables import Cables, are_plain, date_fault, fault, mark_of
 from agent.plans.headers import MAX_HEADER_ROW, Header, header, key, letters, missing
 from agent.plans.model import NO_FIELDS, Cable, End, Place
 from agent.plans.ports import described_end

@@ -69,25 +69,35 @@ def resolve(
     numbered, assumption = _numbered(others, rows, node, of_plan)
     one = {text: found[0] for text, found in named.items() if len(found) == 1} | numbered
     found = tuple(row.at(one[row.text]) for row in rows if row.text in one)
-    without = [row for row in rows if row.text not in one]
-    reason = _Reasons(node, lookup, found)
-    return Resolved(
-        found,
-        tuple((row, SEVERAL if named[row.text] else reason(row)) for row in without),
-        assumption,
-        frozenset(numbered.values()),
+    without = tuple(
+        (row, SEVERAL if named[row.text] else _reason(row, node, lookup, found))
+        for row in rows
+        if row.text not in one
     )
+    return Resolved(found, without, assumption, frozenset(numbered.values()))
 
 
 def _numbered(
     texts: Collection[str], rows: Sequence[Row], node: SeenNode, of_plan: Collection[str]
 ) -> tuple[dict[str, str], str | None]:
-    """Return the interfaces that texts stand for as numbers, and the assumption if any does."""
-    if not texts:
+    """Return the interfaces that texts stand for as numbers, and the assumption if any does.
+
+    The plan begins with 0 or 1, and must number as many devices as the node has.
+    """
+    own = {number for row in rows if (number := _number(row.text)) is not None}
+    if not (texts and own) or node.unread:
         return {}, None
-    order = _Order(rows, node, of_plan)
-    found = {text: name for text in texts if (name := order.interface(text))}
-    return found, order.assumption if found else None
+    order, every = _in_pci_order(node.ports.values()), own.union(numbers(of_plan))
+    base = 0 if 0 in every else 1
+    counts = {max(own) - base + 1, max(every) - base + 1}
+    if not order or len(order) not in counts or max(own) - base >= len(order):
+        return {}, None
+    found = {text: order[number - base] for text in texts if (number := _number(text)) is not None}
+    assumption = (
+        f"HCA numbers of the plan count the backend devices in PCI order: "
+        f"{base} is {order[0]} (--hca-map says otherwise)"
+    )
+    return found, assumption if found else None
 
 
 @lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
@@ -134,75 +144,34 @@ def _is_lent(port: Port) -> bool:
     return port.link_layer == "Ethernet" and port.netdev is None
 
 
-class _Reasons:
-    """Gives the reason why a row has no interface."""
-
-    def __init__(self, node: SeenNode, lookup: Lookup, found: Collection[Row]) -> None:
-        self._node, self._lookup, self._found = node, lookup, found
-
-    def __call__(self, row: Row) -> str:
-        """Return the reason, one of those above."""
-        mapped = self._lookup.hca_map.get(map_key(row.text))
-        row = row._replace(text=mapped or row.text)
-        if reason := self._of_device(row):
+def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) -> str:
+    """Return the reason why a row has no interface, one of those above."""
+    mapped = lookup.hca_map.get(map_key(row.text))
+    text = mapped or row.text
+    device = text.partition("/")[0]
+    if {*_forms(text), text, device} & node.others:
+        return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
+    for reason, devices in ((EXCLUDED, node.excluded), (UNREAD, node.unread)):
+        if any(is_of_device(device, one) for one in devices):
             return reason
-        if pci := pci_address(row.text.strip()):
-            return self._of_address(pci)
-        if mapped or row.is_label:
-            return ABSENT
-        return NUMBERING if _NUMBER.fullmatch(row.text) else self._of_name(row.text)
-
-    def _of_device(self, row: Row) -> str | None:
-        """Return the reason of a row that names a device which is no backend, or is not read."""
-        node, device = self._node, row.text.partition("/")[0]
-        if {*_forms(row.text), row.text, device} & node.others:
-            return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
-        if any(is_of_device(device, one) for one in node.excluded):
-            return EXCLUDED
-        return UNREAD if any(is_of_device(device, one) for one in node.unread) else None
-
-    @property
-    def _is_complete(self) -> bool:
-        node = self._node
-        has_lent = any(map(_is_lent, node.ports.values()))
-        return not (node.unread or node.excluded or has_lent)
-
-    def _of_address(self, pci: str) -> str:
-        is_gone = self._lookup.on_bus and pci not in self._lookup.on_bus
-        return ABSENT if is_gone or self._is_complete else PERHAPS_UNREAD
-
-    def _of_name(self, text: str) -> str:
-        """Return the reason of any other name: missing if others of its form are there."""
-        if all(shape(row.text) != shape(text) for row in self._found):
-            return UNKNOWN
-        if text in self._lookup.netdevs:
-            return NO_RDMA
-        return ABSENT if self._is_complete else UNKNOWN
+    is_complete = not (node.unread or node.excluded or any(map(_is_lent, node.ports.values())))
+    if pci := pci_address(text.strip()):
+        is_gone = lookup.on_bus and pci not in lookup.on_bus
+        return ABSENT if is_gone or is_complete else PERHAPS_UNREAD
+    if mapped or row.is_label:
+        return ABSENT
+    if _NUMBER.fullmatch(text):
+        return NUMBERING
+    return _of_name(text, lookup, found, is_complete=is_complete)
 
 
-class _Order:
-    """The backend devices in PCI order, and the number that the plan begins with."""
-
-    def __init__(self, rows: Sequence[Row], node: SeenNode, of_plan: Collection[str]) -> None:
-        own = {number for row in rows if (number := _number(row.text)) is not None}
-        self._interfaces = [] if node.unread else _in_pci_order(node.ports.values())
-        self._base = _base(own, own.union(numbers(of_plan)), len(self._interfaces))
-
-    @property
-    def assumption(self) -> str:
-        """The sentence that is printed."""
-        first = self._interfaces[0] if self._interfaces else ""
-        return (
-            f"HCA numbers of the plan count the backend devices in PCI order: "
-            f"{self._base} is {first} (--hca-map says otherwise)"
-        )
-
-    def interface(self, text: str) -> str | None:
-        """Return the interface that a number stands for; None if it is no number, or unknown."""
-        number = _number(text)
-        if number is None or self._base is None:
-            return None
-        return self._interfaces[number - self._base]
+def _of_name(text: str, lookup: Lookup, found: Collection[Row], *, is_complete: bool) -> str:
+    """Return the reason of any other name: missing if others of its form are there."""
+    if all(shape(one.text) != shape(text) for one in found):
+        return UNKNOWN
+    if text in lookup.netdevs:
+        return NO_RDMA
+    return ABSENT if is_complete else UNKNOWN
 
 
 @lru_cache(8192)
@@ -215,13 +184,6 @@ def numbers(texts: Iterable[str]) -> dict[int, str]:
     """Return the numbers that name HCAs, not perhaps ports of a switch, each with a text."""
     matches = ((_NUMBER.fullmatch(text.strip()), text) for text in texts)
     return {int(found[2]): text for found, text in matches if found and found[1]}
-
-
-def _base(own: Collection[int], of_plan: Collection[int], count: int) -> int | None:
-    """Return 0 or 1, the number of the first device; None if the numbers are not one for each."""
-    base = 0 if 0 in of_plan else 1
-    has_all = own and count in {max(own) - base + 1, max(of_plan) - base + 1}
-    return base if has_all and max(own) - base < count else None
 
 
 def _in_pci_order(ports: Iterable[Port]) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.plans.cells import ERRORS, date_fault
+from agent.plans.cables import ERRORS, date_fault
 from agent.plans.model import NO_FIELDS
 from agent.plans.own import (
     COLUMNS,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.plans import cells, headers
+from agent.plans import headers
+from agent.plans.cables import date_fault
 from agent.plans.model import Cable, End
 from agent.plans.reader import read_source
 from agent.plans.source import Source
@@ -29,7 +30,7 @@ TEXT = (
     )
     .map(str.strip)
     .filter(lambda text: text and headers.key(text) not in ODD)
-    .filter(lambda text: not cells.date_fault(text))
+    .filter(lambda text: not date_fault(text))
 )
 WORD = st.from_regex(r"[a-z][a-z0-9-]{0,10}[a-z0-9]", fullmatch=True)
 PLACE = st.none() | st.from_regex(r"[A-Z]?[0-9]{1,3}", fullmatch=True)

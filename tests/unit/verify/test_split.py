@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
-from agent.plans.cells import date_fault, fault
+from agent.plans.cables import date_fault, fault
 from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.own import read_csv
 from agent.plans.source import Source
