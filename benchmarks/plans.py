@@ -42,8 +42,8 @@ BUDGETS = {"XLSX": 10.0, "XLSX inline": 10.0}  # CPU seconds
 READ = """
 import json, sys
 from resource import RUSAGE_SELF, getrusage
-from agent.plans.cables import by_node
 from agent.plans.reader import read_plan
+from agent.verify.plan_index import PlanIndex
 def cpu():
     used = getrusage(RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
@@ -54,7 +54,7 @@ read_plan(sys.argv[2])
 idle = peak()
 before = cpu()
 found = read_plan(sys.argv[1])
-index = by_node(found)
+index = PlanIndex((cable for plan in found for cable in plan.cables), lambda host: host)
 spent = cpu() - before
 print(json.dumps([sum(len(plan.cables) for plan in found), spent, (peak() - idle) / 1024]))
 """

@@ -19,7 +19,6 @@ from agent.verify.seen import DOWN, FarEnd, Port, SeenNode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.fleet.model import FarEnd as FleetEnd
     from agent.fleet.model import FleetNode, FleetPort
 
 NO_LABEL = "the Node has no neighbor label of this port"
@@ -35,43 +34,40 @@ def seen_node(node: FleetNode) -> SeenNode:
 
 def _port(port: FleetPort, node: FleetNode) -> Port:
     device, number, leg = _parts(port.interface)
-    end = port.far_end
+    end, is_infiniband = port.far_end, node.flavor == INFINIBAND
+    state = DOWN if port.gbps == 0 else None
+    far_ends: tuple[FarEnd, ...] = ()
+    if end:
+        seen = _seen_device(end.label, end.name, end.id)
+        seen_port = _seen_port(end.port_id, end.port_name, is_infiniband)
+        far_ends = (FarEnd(end.device, end.port_id or "", end.port_name, seen, seen_port),)
     return Port(
         port.interface,
         device,
         number,
         leg,
         port.pci,
-        _state(port),
+        ACTIVE if end or port.gbps else state,
         rate_gbps=port.gbps,
-        far_ends=(_far_end(end, node.flavor),) if end else (),
+        far_ends=far_ends,
         missing=None if end else NO_LABEL,
-        link_layer="InfiniBand" if node.flavor == INFINIBAND else None,
+        link_layer="InfiniBand" if is_infiniband else None,
     )
-
-
-def _state(port: FleetPort) -> str | None:
-    if port.far_end or port.gbps:
-        return ACTIVE
-    return DOWN if port.gbps == 0 else None
 
 
 def with_names(
     node: FleetNode, names: Mapping[str, str], of_ports: Mapping[PortRef, str]
 ) -> FleetNode:
     """Return a node with a plan's names for the switches at ports, or of the keys of names."""
-    ports = tuple(_named(port, node.name, names, of_ports) for port in node.ports)
-    return node if ports == node.ports else replace(node, ports=ports)
-
-
-def _named(
-    port: FleetPort, node: str, names: Mapping[str, str], of_ports: Mapping[PortRef, str]
-) -> FleetPort:
-    end = port.far_end
-    if not end:
-        return port
-    name = of_ports.get(PortRef(node, port.interface)) or names.get(leaf_key(end.device))
-    return port._replace(far_end=end._replace(label=name, name=name)) if name else port
+    ports = []
+    for port in node.ports:
+        end = port.far_end
+        if end:
+            of_port = of_ports.get(PortRef(node.name, port.interface))
+            if name := of_port or names.get(leaf_key(end.device)):
+                end = end._replace(label=name, name=name)
+        ports.append(port._replace(far_end=end))
+    return replace(node, ports=tuple(ports))
 
 
 def names_of(port: FleetPort) -> list[str]:
@@ -87,14 +83,6 @@ def _parts(interface: str) -> tuple[str, int, str | None]:
     if not dash:
         return interface, 1, None
     return (device, int(tail), None) if tail.isdecimal() and len(tail) < 4 else (device, 1, tail)
-
-
-def _far_end(end: FleetEnd, flavor: str | None) -> FarEnd:
-    port_id = end.port_id or ""
-    is_infiniband = flavor == INFINIBAND
-    device = _seen_device(end.label, end.name, end.id)
-    port = _seen_port(end.port_id, end.port_name, is_infiniband)
-    return FarEnd(end.device, port_id, end.port_name, device, port)
 
 
 @lru_cache(MAX_CACHED)

@@ -182,13 +182,3 @@ def date_fault(port: str) -> str | None:
     if not _DATE.fullmatch(port):
         return None
     return f"the date {quoted(port)}: a port such as 1/2 needs a column formatted as text"
-
-
-def by_node(plans: Iterable[Plan]) -> dict[str, list[Cable]]:
-    """Index cables by the nodes of both ends, as the files spell them in lower case."""
-    index: dict[str, list[Cable]] = {}
-    for plan in plans:
-        for cable in plan.cables:
-            for node in {cable.a.node.lower(), cable.b.node.lower()}:
-                index.setdefault(node, []).append(cable)
-    return index

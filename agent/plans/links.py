@@ -79,19 +79,17 @@ def _is_host(node: Any) -> bool:
 
 
 def _cable(link: list[Any], place: Place, hosts: frozenset[str]) -> Cable:
-    a, b = (_end(end, place) for end in link)
+    ends = []
+    for end in link:
+        names = [end.get(key) if isinstance(end, dict) else None for key in ("node", "interface")]
+        if not all(isinstance(name, str) and name.strip() for name in names):
+            raise Malformed(f"{place}: an end without node and interface")
+        ends.append(End(*(str(name).strip() for name in names)))
+    a, b = ends
     if a.node in hosts and b.node in hosts:
         raise Malformed(f"{place}: both ends are hosts: {quoted(a.node)}, {quoted(b.node)}")
     fields = _fields(link[0], a.node) | _fields(link[1], b.node)
     return Cable(a, b, place, None, None, fields or NO_FIELDS)
-
-
-def _end(end: Any, place: Place) -> End:
-    names = [end.get(key) if isinstance(end, dict) else None for key in ("node", "interface")]
-    if not all(isinstance(name, str) and name.strip() for name in names):
-        raise Malformed(f"{place}: an end without node and interface")
-    node, interface = (str(name).strip() for name in names)
-    return End(node, interface)
 
 
 def _fields(end: dict[str, Any], node: str) -> dict[str, str]:

@@ -50,13 +50,27 @@ def read(source: Source) -> list[Plan]:
 
 
 def _add(cables: Cables, entry: Any, place: Place) -> None:
+    """Add a cable; one that is none between two interfaces is skipped."""
     if not isinstance(entry, dict):
         raise Malformed(f"{place}: no cable: {type(entry).__name__}")
     sides = _sides(entry, place)
-    if reason := _other(sides):
-        cables.skip(reason, place)
+    if not all(sides):
+        cables.skip("without a far end", place)
+    elif any(end.get("object_type") != INTERFACE for side in sides for end in side):
+        cables.skip("not between interfaces", place)
+    elif max(map(len, sides)) > 1:
+        cables.skip("with several ends on a side", place)
     else:
-        cables.add(_cable(entry, sides, place))
+        ends = []
+        for side, column in zip(sides, _NEW, strict=True):
+            value = side[0].get("object")
+            node, interface = _name(_member(value, "device")), _name(value)
+            if not node or not interface:
+                raise Malformed(f"{place}, column {column}: no names of device and interface")
+            ends.append(End(node, interface))
+        mark = _member(entry.get("custom_fields"), "mark")
+        mark = mark_of(mark, place) if isinstance(mark, str) else None
+        cables.add(Cable(ends[0], ends[1], place, None, mark, _fields(entry)))
 
 
 def _cables(document: Any) -> list[Any]:
@@ -79,47 +93,18 @@ def _check_whole(source: Source) -> None:
 
 def _sides(entry: dict[str, Any], place: Place) -> list[list[Any]]:
     """Return the ends of each side as terminations of the newer form."""
-    if _NEW[0] not in entry:
-        return [_older(entry, old) for old in _OLD]
+    if _NEW[0] not in entry:  # before NetBox 3.3
+        return [
+            [{"object_type": entry.get(f"{side}_type"), "object": entry[side]}]
+            if entry.get(side)
+            else []
+            for side in _OLD
+        ]
     for name in _NEW:
-        if not _are_terminations(entry.get(name)):
+        side = entry.get(name)
+        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
             raise Malformed(f"{place}, column {name}: no list of terminations")
     return [entry[name] for name in _NEW]
-
-
-def _older(entry: dict[str, Any], side: str) -> list[Any]:
-    """Return the termination of a side as NetBox before 3.3 has it."""
-    end = entry.get(side)
-    return [{"object_type": entry.get(f"{side}_type"), "object": end}] if end else []
-
-
-def _are_terminations(side: Any) -> bool:
-    return isinstance(side, list) and all(isinstance(end, dict) for end in side)
-
-
-def _other(sides: list[list[Any]]) -> str | None:
-    """Return the reason why a cable is none between two interfaces."""
-    if not all(sides):
-        return "without a far end"
-    if any(end.get("object_type") != INTERFACE for side in sides for end in side):
-        return "not between interfaces"
-    if max(map(len, sides)) > 1:
-        return "with several ends on a side"
-    return None
-
-
-def _cable(entry: dict[str, Any], sides: list[list[Any]], place: Place) -> Cable:
-    a, b = (
-        _end(side[0].get("object"), place, name) for side, name in zip(sides, _NEW, strict=True)
-    )
-    return Cable(a, b, place, None, _mark(entry, place), _fields(entry))
-
-
-def _end(value: Any, place: Place, column: str) -> End:
-    node, interface = _name(_member(value, "device")), _name(value)
-    if not node or not interface:
-        raise Malformed(f"{place}, column {column}: no names of device and interface")
-    return End(node, interface)
 
 
 def _name(value: Any) -> str:
@@ -130,12 +115,6 @@ def _name(value: Any) -> str:
 
 def _member(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, dict) else None
-
-
-def _mark(entry: dict[str, Any], place: Place) -> str | None:
-    """Return the mark of a cable: its custom field `mark`."""
-    mark = _member(entry.get("custom_fields"), "mark")
-    return mark_of(mark, place) if isinstance(mark, str) else None
 
 
 def _fields(entry: dict[str, Any]) -> dict[str, str]:

@@ -114,12 +114,10 @@ class _Reader:
         if not all(names):
             self._incomplete(row, names)
         elif names[0].lower() == self._title:
-            self._second_header(row, cells)
-        else:
-            self._whole(row, cells, names)
-
-    def _whole(self, row: int, cells: list[str], names: list[str]) -> None:
-        if reason := self._no_interface(cells):
+            keys = [key(re.sub(r" \(\d+\)$", "", name)) for name in self._columns.names]
+            if [key(cell) for cell in cells[: self._width]] != keys:
+                raise Malformed(f"{self._at(row)}: a second header that differs from the first")
+        elif reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
         else:
             self._check(row, names)
@@ -145,14 +143,6 @@ class _Reader:
             side, port = divmod(names.index(""), 2)
             place = self._at(row, self._columns.column(side, ("node", "interface")[port]))
             raise Malformed(f"{place}: empty (a merged cell has its value in its first row only)")
-
-    def _second_header(self, row: int, cells: list[str]) -> None:
-        """Skip the header where it is repeated."""
-        if [key(cell) for cell in cells[: self._width]] != self._keys():
-            raise Malformed(f"{self._at(row)}: a second header that differs from the first")
-
-    def _keys(self) -> list[str]:
-        return [key(re.sub(r" \(\d+\)$", "", name)) for name in self._columns.names]
 
     def _no_interface(self, cells: list[str]) -> str | None:
         """Return the reason why a NetBox cable is none between interfaces."""
@@ -180,51 +170,35 @@ class _Reader:
         return self._columns.column(side, ("node", "interface")[port])
 
     def _cable(self, row: int, cells: list[str]) -> Cable:
-        columns = self._columns
+        columns, names = self._columns, self._columns.names
         place = Place(self._place.file, self._place.sheet, row)
         speed = cells[columns.rate] if columns.rate >= 0 else ""
         rate_gbps = rate(speed, self._bare_unit) if speed else None
         mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
-        fields = self._fields(cells)
+        fields = {names[i]: cells[i] for i in columns.others if cells[i]}
+        for i in range(self._width, len(cells)):  # to the right of the header, of a workbook
+            if cells[i]:
+                fields[f"column {letters(i)}"] = cells[i]
         if speed and rate_gbps is None:
-            fields[columns.names[columns.rate]] = speed
-        self._check_types(row, cells)
-        a, b = self._ends(cells)
+            fields[names[columns.rate]] = speed
+        types = [side["type"] for side in columns.ends]
+        if min(types) >= 0 and {cells[column].lower() for column in types} == {"host"}:
+            raise Malformed(f"{self._at(row, names[types[1]])}: both ends are hosts")
+        a, b = (_end(cells, side) for side in columns.ends)
+        if self._described:
+            a, b = _described(a), _described(b)
         return Cable(a, b, place, rate_gbps, mark, fields or NO_FIELDS)
-
-    def _fields(self, cells: list[str]) -> dict[str, str]:
-        names = self._columns.names
-        found = {names[i]: cells[i] for i in self._columns.others if cells[i]}
-        return found | _surplus(cells, self._width) if len(cells) > self._width else found
-
-    def _ends(self, cells: list[str]) -> list[End]:
-        ends = [_end(cells, side) for side in self._columns.ends]
-        return [_described(end) for end in ends] if self._described else ends
-
-    def _check_types(self, row: int, cells: list[str]) -> None:
-        a, b = (side["type"] for side in self._columns.ends)
-        if min(a, b) >= 0 and cells[a].lower() == cells[b].lower() == "host":
-            place = self._at(row, self._columns.names[b])
-            raise Malformed(f"{place}: both ends are hosts")
 
 
 def _end(cells: list[str], columns: Mapping[str, int]) -> End:
     node, interface, port_name, rack, unit, _ = columns.values()
-    return End(
-        cells[node],
-        cells[interface],
-        (cells[port_name] or None) if port_name >= 0 else None,
-        (cells[rack] or None) if rack >= 0 else None,
-        (cells[unit] or None) if unit >= 0 else None,
+    others = (
+        (cells[column] or None) if column >= 0 else None for column in (port_name, rack, unit)
     )
+    return End(cells[node], cells[interface], *others)
 
 
 def _described(end: End) -> End:
     """Return an end that is given by a NodeDescription and `Port 26`."""
     plain = described_end(end.node, end.interface)
     return plain._replace(rack=end.rack, unit=end.unit)
-
-
-def _surplus(cells: list[str], width: int) -> dict[str, str]:
-    """Return the cells to the right of the header, of a workbook."""
-    return {f"column {letters(i)}": cells[i] for i in range(width, len(cells)) if cells[i]}

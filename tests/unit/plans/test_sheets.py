@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import Malformed
-from agent.plans.cables import by_node
 from agent.plans.reader import read_source
 from agent.plans.source import Source
 from tests.support import plans
@@ -16,13 +15,6 @@ LINKS = plans.rows([plans.cable("gpu-017 eth0", "leaf-5 1")], "bare")
 def read(text: str) -> list[object]:
     """Return the meaning of a CSV file."""
     return plans.of(read_source(Source("p", text.encode())))
-
-
-def test_the_index_has_both_ends() -> None:
-    """Cables are found by the nodes of either end, in lower case."""
-    text = "A-Node,A-Port,Z-Node,Z-Port\nGPU,1,leaf,2\ngpu,3,gpu,4\n"
-    index = by_node(read_source(Source("p", text.encode())))
-    assert {node: len(found) for node, found in index.items()} == {"gpu": 2, "leaf": 1}
 
 
 def test_titles_and_repeated_headers() -> None:
