@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from agent import inputs
 from agent.errors import Unavailable
 from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
 from agent.garbage import uncollected
-from agent.options import require_plan
+from agent.options import is_on_command_line, require_plan
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     Flags = dict[str, Any]
 
 HTML = "html"
+WIRING = frozenset({"csv", "dot", "graphml"})  # formats of the cables as they are seen
 
 
 def verify(flags: Flags) -> int:
@@ -41,14 +44,25 @@ def verify(flags: Flags) -> int:
 
 
 def export(form: str, flags: Flags) -> int:
-    """Print the topology in the form of a scheduler; return the exit code."""
-    fleet = _read(flags)
-    from agent.fleet.exports.table import FORMATS
+    """Print the topology in the form of a scheduler; return the exit code.
 
+    Nodes with wrong cables are in the group of their neighbors, unless the flag `strict` is given;
+    the wiring is printed as it is seen.
+    """
+    if form in WIRING and flags["strict"] and is_on_command_line("strict"):
+        raise click.UsageError(f"--strict has no effect on {form}: wrong cables are in it")
+    fleet = _read(flags)
+    from agent.fleet.exports.placement import placed
+    from agent.fleet.exports.table import FORMATS
+    from agent.fleet.exports.text import commented
+
+    moved = list[str]()
+    if form not in WIRING and not flags["strict"]:
+        fleet, moved = placed(fleet)
     exported = FORMATS[form](fleet, inputs.naming(flags))
-    for note in exported.notes:
+    for note in (*moved, *exported.notes):
         print_line(note, err=True)
-    _print(exported.text)
+    _print(commented(moved) * bool(exported.text) + exported.text)
     code = _code(fleet, 0)
     if not exported.text:
         raise Unavailable(f"{fleet.source}: nothing to export as {form}")

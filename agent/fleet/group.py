@@ -61,6 +61,11 @@ def verify(**flags: Any) -> None:
 )
 @click.argument("form", metavar="FORMAT", type=click.Choice(EXPORTS))
 @reading_options
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Keep Nodes with wrong cables in the leaf groups of their labels.",
+)
 def export(form: str, **flags: Any) -> None:
     """Print the topology for a scheduler, or the wiring itself.
 

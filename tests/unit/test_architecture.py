@@ -164,6 +164,7 @@ THIRD_PARTY = {
     "cli",
     "events.uevents",
     "exits",
+    "fleet.command",
     "fleet.exports.text",
     "fleet.group",
     "fleet.read",

@@ -1,0 +1,117 @@
+"""Nodes with wrong cables in the exports: in the leaf groups of their neighbors, unless strict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from agent.cli import cli
+from agent.fleet.collect import Collected, Selection
+from agent.fleet.exports.placement import placed
+from agent.fleet.exports.topology import INNER, topology
+from agent.fleet.model import Fleet as Model
+from tests.support import fleets
+from tests.support.fleets import Cable, End, Fleet
+from tests.support.wired_fleets import NAMING
+
+# Nine bad ports: two pairs within a node, a pair of two nodes, and three cables on other leaves.
+WRONG = {
+    Cable(3, 2): End(5, 4),
+    Cable(3, 5): End(2, 4),
+    Cable(40, 0): End(9, 9),
+    Cable(40, 1): End(8, 9),
+    Cable(70, 4): End(20, 8),
+    Cable(71, 4): End(20, 7),
+    Cable(12, 1): End(3, 60),
+    Cable(100, 7): End(25, 61),
+    Cable(120, 0): End(27, 62),
+}
+
+
+def wired(size: int = 128) -> Fleet:
+    """Return racks of 32 nodes on eight leaves, with the wrong cables."""
+    fleet = Fleet(fleets.RAIL, size)
+    fleet.ends = dict(WRONG)
+    return fleet
+
+
+def model(fleet: Fleet) -> Model:
+    """Return the fleet as it is read, with NVLink domains of sixteen nodes."""
+    found = Collected(Selection(NAMING), fleets.NOW)
+    for document in fleet.documents():
+        found.add(document, document["metadata"]["name"])
+    read = found.fleet("test", fleets.NOW)
+    nodes = [
+        replace(
+            node,
+            accelerator=f"domain-{number // 16}",
+            labels={**node.labels, NAMING.accelerator: f"domain-{number // 16}"},
+        )
+        for number, node in enumerate(read.nodes)
+    ]
+    return replace(read, nodes=tuple(nodes))
+
+
+def test_wrong_cables_make_no_leaf_groups() -> None:
+    """Four leaf groups of 32 nodes, in which the NVLink domains lie; each moved node is said."""
+    seen = model(wired())
+    as_seen = topology(seen, NAMING)
+    assert len(as_seen.groups) > 4
+    assert as_seen.relation != INNER
+    fleet, notes = placed(seen)
+    found = topology(fleet, NAMING)
+    assert [len(one.nodes) for one in found.groups] == [32] * 4
+    assert found.relation == INNER
+    told = " ".join(notes)
+    moved = {
+        node.name
+        for node, other in zip(seen.nodes, fleet.nodes, strict=True)
+        if node.leaf_group != other.leaf_group
+    }
+    assert moved == {"gpu-00012", "gpu-00100", "gpu-00120"}
+    assert all(name.removeprefix("gpu-") in told for name in moved)
+
+
+def test_nodes_without_a_pattern_stay() -> None:
+    """Of two crews nobody knows which is right: the labels are believed."""
+    seen = model(Fleet(fleets.TWO_HABITS, 64))
+    assert placed(seen) == (seen, [])
+
+
+def exported(form: str, *flags: str) -> str:
+    """Return what `fleet export` prints of the fleet."""
+    nodes = json.dumps({"kind": "List", "items": [*wired().documents()]})
+    nodes = nodes.replace("2027-01-", "2026-01-")  # reports of the future are no evidence
+    command = ["fleet", "export", form, "--nodes", "-", *flags]
+    done = CliRunner().invoke(cli, command, input=nodes)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_slurm_has_no_switch_for_one_node() -> None:
+    """With --strict it has, and no comment about moved nodes."""
+    lines = exported("slurm").splitlines()
+    assert sum(line.startswith("SwitchName=") for line in lines) == 4
+    assert lines[0].startswith("# in leaf group ")
+    strict = exported("slurm", "--strict").splitlines()
+    assert sum(line.startswith("SwitchName=") for line in strict) == 7
+    assert not any("wrong cables" in line for line in strict)
+
+
+def test_volcano_names_the_members_that_no_label_selects() -> None:
+    """A group with a moved node lists its Nodes; the others are selected by label."""
+    members = [one["spec"]["members"] for one in yaml.safe_load_all(exported("volcano"))]
+    assert sorted(map(len, members)) == [1, 1, 32, 32]
+
+
+@pytest.mark.parametrize("form", ["csv", "dot", "graphml"])
+def test_the_wiring_is_as_seen(form: str) -> None:
+    """It has the wrong cables, so --strict has no effect there and is refused."""
+    assert "L90.4.2" in exported(form)
+    done = CliRunner().invoke(cli, ["fleet", "export", form, "--nodes", "-", "--strict"], input="")
+    assert done.exit_code == 2
+    assert "--strict has no effect" in done.stderr
