@@ -15,11 +15,14 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pytest
+
 from agent.labels.table import Naming
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support import forked
+from tests.support.machines import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "sysfs_fixtures"
-MACHINES = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
+MACHINES = [pytest.param(one.id, id=one.id, marks=one.marks) for one in FOLDERS]
 CLASS = "sys/class/infiniband"
 FUNCTION = "sys/devices/pci0000:16/0000:18:00.0"
 DEVICE = f"{FUNCTION}/infiniband/ibp0"

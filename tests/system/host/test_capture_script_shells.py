@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import capture_script, snapshots
 from tests.support.capture_script import SHELLS, capture, missing, pcie, said
-from tests.support.machines import MACHINES
+from tests.support.machines import FOLDERS
 from tests.support.real_parts import require
 
 
@@ -36,14 +36,16 @@ def kernel_like(machine: Path, folder: Path) -> Path:
     return folder
 
 
-RUNS = [("dash", machine) for machine in MACHINES] + [
-    ("busybox", snapshots.FIXTURES / name)
+RUNS = [
+    pytest.param("dash", *one.values, id=f"dash-{one.id}", marks=one.marks) for one in FOLDERS
+] + [
+    pytest.param("busybox", snapshots.FIXTURES / name, id=f"busybox-{name}")
     for name in ("bond-roce", "cpu-node", "cx8-ib-smi", "hgx-b200-nvswitch", "soft-roce")
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shell", "machine"), RUNS, ids=lambda value: Path(value).name)
+@pytest.mark.parametrize(("shell", "machine"), RUNS)
 def test_its_captures_replay_as_those_of_bwagent(machine: Path, tmp_path: Path, shell: str) -> None:
     """The report on a machine is the same, and the list has what was copied."""
     require(missing(shell))

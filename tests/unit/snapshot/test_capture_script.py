@@ -9,13 +9,13 @@ import pytest
 
 from tests.support import capture_script
 from tests.support.capture_script import capture
-from tests.support.machines import MACHINES
+from tests.support.machines import FOLDERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+@pytest.mark.parametrize("machine", FOLDERS)
 def test_the_list_has_all_that_is_read(machine: Path, tmp_path: Path) -> None:
     """What `bwagent capture` reads of a machine is in the list of sysfs_fixtures/README.md."""
     folder = capture(machine, tmp_path / "captured")
