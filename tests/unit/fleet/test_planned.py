@@ -176,6 +176,17 @@ def test_many_leaves_with_other_names_are_one_line() -> None:
     assert all(FORMATS["csv"](result).count(name) for name in names.values())
 
 
+def test_a_ring_of_split_ports() -> None:
+    """The plan numbers cage and port, 1/2, where the switch says swp1s1."""
+    nodes = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in range(1, 5)]
+    plan = plan_of(nodes)
+    named = [one._replace(b=one.b._replace(interface=f"{row}/2"))
+             for row, one in enumerate(plan.cables, 1)]  # fmt: skip
+    wrong = exchanged(nodes, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0"))
+    found = only(judge(wrong, plan._replace(cables=tuple(named))))
+    assert (found.code, found.nodes) == ("swapped", ("gpu-001", "gpu-002"))
+
+
 def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
     """All nodes of a rack at the wrong leaf, which another rack uses: the cables are wrong."""
     nodes = [*rack(4), *rack(4, first=5)]
