@@ -92,7 +92,7 @@ def _sentence(code: str, moves: Sequence[Move]) -> str:
         other = moves[1]
         second = other.port.interface if one.port.node == other.port.node else near[1]
         ends = f"{_end(one.actual)} and {_end(other.actual)}"
-        return f"Swap the far ends of {near[0]} and {second}: {ends}."
+        return f"Exchange the far ends of {near[0]} and {second}: {ends}."
     if code in (SWAPPED, SHIFTED):
         steps = [f"{name} to {_end(move.wanted)}" for name, move in zip(near, moves, strict=True)]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"

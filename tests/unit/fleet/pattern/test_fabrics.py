@@ -64,6 +64,6 @@ def test_a_dump_of_rails_is_explained() -> None:
     ]
     found = infer(fleet_of(plans.ibnetdiscover(cables)))
     assert [finding.text for finding in found.findings] == [
-        "Swap the far ends of gpu-03 mlx5_2 and mlx5_5: leaf5/4 and leaf2/4."
+        "Exchange the far ends of gpu-03 mlx5_2 and mlx5_5: leaf5/4 and leaf2/4."
     ]
     assert (found.covered, found.regular) == (128, 126)

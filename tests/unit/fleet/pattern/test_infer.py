@@ -132,7 +132,7 @@ def test_swap_between_two_nodes_is_one_finding() -> None:
     (found,) = infer(model(fleet)).findings
     assert found.code == "swapped"
     assert found.text == (
-        "Swap the far ends of gpu-00000 mlx5_3 and gpu-00001 mlx5_3: L90.1.4/2 and L90.1.4/1."
+        "Exchange the far ends of gpu-00000 mlx5_3 and gpu-00001 mlx5_3: L90.1.4/2 and L90.1.4/1."
     )
     assert found.nodes == ("gpu-00000", "gpu-00001")
     assert found.moves[0].actual == ("L90.1.4", "2")
@@ -161,7 +161,9 @@ def test_swap_of_rails_without_port_numbers() -> None:
         for node in model(fleet).nodes
     )
     (found,) = infer(Model(nodes, "test", fleets.NOW)).findings
-    assert found.text == "Swap the far ends of gpu-00005 mlx5_0 and mlx5_6: L90.1.7 and L90.1.1."
+    assert (
+        found.text == "Exchange the far ends of gpu-00005 mlx5_0 and mlx5_6: L90.1.7 and L90.1.1."
+    )
     assert found.majority == "31 of 32 nodes of the group have mlx5_0 on L90.1.1"
 
 
