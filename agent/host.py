@@ -13,6 +13,7 @@ from typing import Any
 from agent.errors import Unavailable
 from agent.infiniband.switch_names import SwitchNames
 from agent.lldp.reception import LldpQuery
+from agent.sysfs.bus import BusMemory
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 
@@ -32,7 +33,9 @@ class Host:
     clock: Callable[[], float]  # seconds since the epoch
     name: str | None = None  # host name
     kernel: str | None = None  # release, `uname -r`
-    excluded: tuple[str, ...] = ()  # globs of RDMA devices below which nothing is read
+    excluded: tuple[
+        str, ...
+    ] = ()  # globs (agent/ids.py) of RDMA devices below which nothing is read
     # globs of the RDMA devices that are the backend; empty: agent/sources/roles.py decides
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
@@ -48,3 +51,4 @@ class Host:
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
+    bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions read before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 GUID = re.compile(r"[0-9a-f]{16}")  # of an InfiniBand node or port; no Chassis ID looks like one
 # The label value of a text that is too long for one (labels/encode.py); a switch may be named so.
@@ -25,3 +27,28 @@ def pci_address(text: str) -> str | None:
     lower = text.lower()
     found = PCI.fullmatch(lower) or PCI.fullmatch(f"0000:{lower}")
     return f"{int(found[1], 16):04x}:{found[2]}" if found else None
+
+
+def is_named(
+    globs: Iterable[str], name: str, pci: str | None = None, ids: str | None = None
+) -> bool:
+    """Return True if a glob names a device.
+
+    A glob is of its name (`mlx5_*`), of the address of its PCI function (`pci:0000:5e:00.0`), or of
+    its vendor and device (`15b3:1021`).
+    """
+    return any(_names(glob, name, pci, ids) for glob in globs)
+
+
+def _names(glob: str, name: str, pci: str | None, ids: str | None) -> bool:
+    if not is_pci_glob(glob):
+        return fnmatchcase(name, glob)
+    if glob.startswith("pci:"):
+        address = glob.removeprefix("pci:").lower()
+        return fnmatchcase(pci or "", pci_address(address) or address)
+    return fnmatchcase(ids or "", glob.lower())
+
+
+def is_pci_glob(glob: str) -> bool:
+    """Return True for a PCI address or PCI ids; no RDMA device has a colon in its name."""
+    return ":" in glob

@@ -96,6 +96,7 @@ class Netdev:
     # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
     addresses: tuple[str, ...] = ()
     phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
+    carrier_up_count: int | None = None  # carrier_up_count: 0 if it never had a link
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,12 @@ class RdmaDevice:
     pci: str | None = None  # address of its PCI function: "0000:18:00.0"
     driver: str | None = None  # device/driver
     virtual_function: bool = False  # device/physfn exists
-    nvswitch_management: bool | None = None  # device/vpd carries SW_MNG
-    vpd_unread: bool = False  # device/vpd is there and cannot be read, though root may
+    sub_function: bool = False  # device is an auxiliary device, mlx5_core.sf.N
+    pci_ids: str | None = None  # vendor and device of its PCI function: "15b3:1021"
+    subsystem: str | None = None  # subsystem_vendor and subsystem_device
+    # it looks like a function that manages NVSwitches (agent/sources/drops.py)
+    nvswitch_pattern: bool = False
+    nvswitch_management: bool | None = None  # device/vpd carries SW_MNG; None: not known
     node_type: str | None = None  # node_type: "CA" | "RNIC" | ...
     node_guid: str | None = None
     sys_image_guid: str | None = None
@@ -219,9 +224,12 @@ class PortRole(NamedTuple):
     port: RdmaPort
     leg: Netdev | None  # None: not one leg but the whole port
     backend: bool
-    reason: str  # the rule of agent/sources/roles.py that decided `backend`
+    reason: str  # the evidence that decided `backend`, in words
     # its part of the speed label; None: state or rate is unknown, and so is what it counted last
     counted_gbps: float | None
+    rule: str = ""  # the rule of agent/sources/roles.py that decided, as a word
+    gpu: str | None = None  # the PCI address of the nearest GPU
+    distance: str | None = None  # of that GPU: "PIX" | "PXB" | "PHB" | "NODE" | "SYS"
 
 
 class Neighbor(NamedTuple):

@@ -58,7 +58,10 @@ for dev in sys/class/infiniband/*; do
 		device/driver device/physfn device/numa_node device/uevent device/net; do copy "$dev/$name"; done
 	for net in "$dev"/device/net/*; do copy "$net" "$net/dev_port" "$net/dev_id" "$net/phys_port_name"; done
 	counters=counters/link_downed
-	if cat "$dev"/ports/*/link_layer 2>&1 | grep -v 'No such file' | grep -Eq '^InfiniBand|: '; then # or unreadable
+	guid=$(cat "$dev/sys_image_guid" 2>/dev/null) || guid=
+	same=$(cat sys/class/infiniband/*/sys_image_guid 2>/dev/null | grep -cxF -- "$guid") || same=0
+	# Three functions of one GUID may manage NVSwitches, if they are InfiniBand, or unreadable.
+	if [ "$same" -ge 3 ] && cat "$dev"/ports/*/link_layer 2>&1 | grep -v 'No such file' | grep -Eq '^InfiniBand|: '; then
 		copy "$dev/device/vpd"
 		found=0
 		grep -q SW_MNG "$dev/device/vpd" 2>/dev/null || found=$?
@@ -73,11 +76,12 @@ done
 for net in sys/class/net/*/; do
 	net=${net%/}
 	copy "$net" "$net"/lower_* "$net"/upper_*
-	for name in device master address operstate speed carrier_changes phys_port_name bonding_slave \
+	for name in device master address operstate speed carrier_changes carrier_up_count phys_port_name bonding_slave \
 		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr; do copy "$net/$name"; done
 done
 for pci in sys/bus/pci/devices/*; do
-	copy "$pci" "$pci/class" "$pci/vendor" "$pci/driver" "$pci"/infiniband/*
+	copy "$pci" "$pci/driver" "$pci/physfn" "$pci"/infiniband/*
+	for name in class vendor device subsystem_vendor subsystem_device uevent numa_node; do copy "$pci/$name"; done
 	for name in link_speed link_width; do copy "$pci/current_$name" "$pci/max_$name"; done
 done
 

@@ -31,7 +31,6 @@ from agent.lldp.neighbors import NeighborTable
 from agent.model import Absent, Failed, Observation, Seen
 from agent.sources.observe import observe
 from agent.sources.table import SOURCES
-from agent.sources.vpd import VpdMemory
 
 DISABLED = Absent("switched off by --source")
 RDMA_ONLY_LABELS = frozenset({"flavor", "speed.current"})
@@ -70,7 +69,6 @@ class Observer:
     _annotation: Annotation | None = None
     _grace: LinkDownGrace = field(default_factory=LinkDownGrace)
     _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
-    _vpds: VpdMemory = field(init=False)
     _keys: Keys = field(init=False)
     _holds: Holds = field(init=False)
     _counts: PortCounts = field(init=False)
@@ -79,7 +77,6 @@ class Observer:
     _is_seeded: bool = False
 
     def __post_init__(self) -> None:
-        self._vpds = VpdMemory(self.hold)
         self._keys = Keys(self.naming)
         self._holds = Holds(self.hold, {}, self.host.clock())
         self._counts = PortCounts(self.hold)
@@ -117,7 +114,7 @@ class Observer:
         if refresh:
             self.host.readers.refresh()
         addresses = self._annotation.addresses if self._annotation else {}
-        found = observe(self.host, self.sources, addresses, took, self._vpds)
+        found = observe(self.host, self.sources, addresses, took)
         now = self.host.clock()
         found = self._grace.apply(replace(_without_disabled(found), time=self.wall()), now)
         found = self._counts.apply(found, now)
@@ -148,7 +145,6 @@ class Observer:
             self._holds.next_end(now),
             self._counts.next_end(now),
             self._grace.next_end(now),
-            self._vpds.next_end(now),
             self._memory.next_end(),
             self.neighbors.next_expiry(self._netdevs),
         )

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
-from agent.model import Absent, Link, Seen
+from agent.model import Absent, Link, Observation, PortRole, Problem, Seen
 from agent.reasons import NeighborReason
+from agent.text import listed
 
 SOURCE = "ib"
 CLASS = "sys/class/infiniband_mad"
@@ -23,6 +24,39 @@ UNSENT = {  # by the reason why a port was not queried, whose file seems to be i
 }
 
 
+SMI_HCAS = frozenset({"15b3:1023", "15b3:1025"})  # ConnectX-8 and -9: several planes
+MAKE_SMI = "rdma dev add smi1 type SMI parent"
+NAMES_SHOWN = 8
+
+
+def without_smi(observation: Observation) -> list[PortRole]:
+    """Return the ports of multi-plane HCAs whose neighbors are unknown for want of an SMI device.
+
+    GB300 and B300 are delivered without one: queue pair 0 is closed, and that is no fault.
+    """
+    links = observation.ib.value if isinstance(observation.ib, Seen) else ()
+    unanswered = {link.interface for link in links if link.missing and link.missing != "link-down"}
+    functions = [role.device.pci for role in observation.ports]
+    return [
+        role
+        for role in observation.backend
+        if role.interface in unanswered
+        and role.device.pci_ids in SMI_HCAS
+        and functions.count(role.device.pci) == 1
+    ]
+
+
+def hints(observation: Observation) -> Iterator[Problem]:
+    """Report the ports without SMI device, and how to make one."""
+    if roles := without_smi(observation):
+        names = listed([role.interface for role in roles], NAMES_SHOWN)
+        text = (
+            f"{names}: no subnet management interface: `{MAKE_SMI} {roles[0].device.name}` makes"
+            " one for the first (kernel 6.11 or newer; not kept over a reboot)"
+        )
+        yield Problem(SOURCE, SOURCE, None, text)
+
+
 def checks(around: Surroundings) -> Iterator[Check]:
     """Check the umad devices, their files, the library, and whether any port was queried."""
     outcome = around.observation.ib
@@ -35,6 +69,9 @@ def checks(around: Surroundings) -> Iterator[Check]:
     if text := next((text for text in texts if LIBRARY in text), None):
         found.append(missing(Step.LIBRARY, text, INSTALL))
     yield from found or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
+    for hint in hints(around.observation):
+        first = without_smi(around.observation)[0].device.name
+        yield missing(Step.DEVICE_FILE, hint.text, f"{MAKE_SMI} {first}")
 
 
 def _umads(around: Surroundings) -> Iterator[Check]:

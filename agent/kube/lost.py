@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from agent.ids import is_named, is_pci_glob
 from agent.kube.annotation import MAX_LOST, Annotation, LabeledInterface
 from agent.labels.values import failed_devices
 from agent.model import Failed, LostPort, Observation, PortRole, Problem, natural
@@ -108,7 +108,7 @@ class _Found:
         """
         if row.port_guid in self._guids or row.pci in self._functions:
             return None
-        if not _is_wanted(row.interface, host):
+        if not _is_wanted(row, host):
             return None
         return Place.GONE if row.pci in self._moved else place(host, row.pci)
 
@@ -122,15 +122,17 @@ def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str | N
     return {guid: pcis.pop() for guid, pcis in functions.items() if len(pcis) == 1}
 
 
-def _is_wanted(interface: str, host: Host) -> bool:
+def _is_wanted(row: LabeledInterface, host: Host) -> bool:
     """Return True unless the flags leave the device out.
 
-    A device's name is its interface, or what precedes a dash in it.
+    A device's name is its interface, or what precedes a dash in it. Its PCI ids are not known any
+    more, so a flag that names some may name it.
     """
-    parts = interface.split("-")
+    parts = row.interface.split("-")
     names = ["-".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
-    def is_named(globs: Iterable[str]) -> bool:
-        return any(fnmatchcase(name, glob) for name in names for glob in globs)
+    def is_meant(globs: Iterable[str]) -> bool:
+        return any(is_named(globs, name, row.pci) for name in names)
 
-    return not is_named(host.excluded) and (not host.backend or is_named(host.backend))
+    has_ids = any(is_pci_glob(glob) and not glob.startswith("pci:") for glob in host.backend)
+    return not is_meant(host.excluded) and (not host.backend or has_ids or is_meant(host.backend))

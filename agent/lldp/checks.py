@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.check import AS_ROOT, Check, Step, Surroundings, absent, missing, there
+from agent.model import Observation, Problem, Seen
+from agent.reasons import NeighborReason
+from agent.text import listed
 
 PERMISSION = Step.PRIVILEGE, f"{AS_ROOT} (in a Pod: the capability NET_RAW)"
 FAULTS = {  # of a packet socket
@@ -15,6 +18,31 @@ FAULTS = {  # of a packet socket
 }
 # Driver flags by which firmware consumes LLDP frames: the value that does, and the other one
 FIRMWARE = {"disable-fw-lldp": (False, "on"), "fw-lldp-agent": (True, "off")}
+
+
+MLX5 = "mlx5_core"
+NAMES_SHOWN = 8
+
+
+def hints(observation: Observation) -> Iterator[Problem]:
+    """Report ConnectX ports without an LLDP frame: their firmware may keep the frames.
+
+    Only NVIDIA's own tools can tell.
+    """
+    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+    silent = {link.interface for link in links if link.missing == NeighborReason.SILENT}
+    roles = [
+        role
+        for role in observation.backend
+        if role.interface in silent and role.device.driver == MLX5
+    ]
+    if roles:
+        names = listed([role.interface for role in roles], NAMES_SHOWN)
+        text = (
+            f"{names} silent: if the switch sends LLDP frames, firmware may keep them:"
+            f" mlxconfig -d {roles[0].device.pci} query LLDP_NB_RX_MODE_P1 LLDP_NB_DCBX_P1"
+        )
+        yield Problem("lldp", "lldp", None, text)
 
 
 def checks(around: Surroundings) -> Iterator[Check]:
@@ -41,3 +69,5 @@ def checks(around: Surroundings) -> Iterator[Check]:
                 text = f"LLDP frames of {netdev}, which the NIC's firmware consumes"
                 command = f"ethtool --set-priv-flags {netdev} {flag} {other}"
                 yield missing(Step.FIRMWARE, text, command)
+    for hint in hints(around.observation):
+        yield absent(hint.text)

@@ -9,13 +9,12 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import agent
+from agent.ids import is_named
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.labels.values import counts
@@ -31,7 +30,7 @@ from agent.model import (
     natural,
 )
 from agent.reasons import HoldReason
-from agent.sources.roles import dark_backend
+from agent.sources import left_out
 from agent.sources.table import SOURCES
 from agent.text import missing_since
 
@@ -57,7 +56,7 @@ NEIGHBOR_FACTS = (
 # The keys of a row of `ports`.
 PORT_FACTS = (
     *("interface", "device", "port", "leg", "pci", "netdev", "link_layer", "state", "phys_state"),
-    *("rate_gbps", "rate_text", "counted_gbps", "role", "reason"),
+    *("rate_gbps", "rate_text", "counted_gbps", "role", "reason", "evidence"),
     *("node_guid", "port_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "numa_node"),
     "link_downed",
 )
@@ -205,18 +204,10 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         ("--backend-device", choices.backend_devices),
     ):
         for glob in globs:
-            if not any(fnmatchcase(device.name, glob) for device in devices):
+            if not any(is_named([glob], one.name, one.pci, one.pci_ids) for one in devices):
                 yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
-    # InfiniBand HCAs of several board IDs: some may be the storage network's
-    backend = observation.backend
-    board_of = {role.device.name: role.device.board_id or "?" for role in backend}
-    boards = Counter(board_of.values())
-    if len(boards) > 1 and any(role.port.link_layer == "InfiniBand" for role in backend):
-        kinds = ", ".join(f"{count} x {board}" for board, count in boards.most_common())
-        text = f"{kinds}: exclude the storage HCAs with --exclude-device"
-        yield Problem("rdma", "backend", None, text)
-    if hint := dark_backend(observation.ports):
-        yield Problem("rdma", "backend", None, hint)
+    for doubt in left_out.hints(observation.ports):
+        yield Problem("rdma", "backend", None, doubt.text)
     for role in filter(is_suspect, observation.ports):
         text = (
             f"ACTIVE at {role.port.rate_text}, but this HCA is faster: "
@@ -248,6 +239,12 @@ def _ports(observation: Observation) -> list[Json]:
                 "counted_gbps": role.counted_gbps,
                 "role": "backend" if role.backend else "ignored",
                 "reason": role.reason,
+                "evidence": {
+                    "rule": role.rule,
+                    "text": role.reason,
+                    "gpu": role.gpu,
+                    "distance": role.distance,
+                },
                 "node_guid": device.node_guid,
                 "port_guid": port.port_guid,
                 "sys_image_guid": device.sys_image_guid,

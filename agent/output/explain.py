@@ -195,6 +195,8 @@ def flavor(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
 def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield state and rate of each backend port, and what those count that cannot be read."""
     for role in seen.backend:
+        path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
+        yield Evidence(role.interface, "sysfs", path, "role", role.reason, seen.time)
         yield _file(role, seen, "state", role.port.state)
         # the rate of an Ethernet port is that of its netdev, where it has one
         netdev = role.leg or role.port.netdev

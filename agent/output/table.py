@@ -59,7 +59,8 @@ def render(document: Document, *, color: bool) -> str:
             _labels(document["labels"]),
             _section("Backend ports that do not count", _not_counting(document)),
             _section("Neighbors", _missing_and_ambiguous(document)),
-            _section("Ignored", _ignored(document["ports"])),
+            _section("Backend", _with_role("backend", document["ports"])),
+            _section("Ignored", _with_role("ignored", document["ports"])),
             _section("Problems", _problems(document["problems"])),
         ]
     )
@@ -204,9 +205,10 @@ def _missing_and_ambiguous(document: Document) -> Iterator[str]:
             yield f"{interface}: several neighbors: {selected['device']} selected, also {names}"
 
 
-def _ignored(ports: Iterable[Row]) -> Iterator[str]:
-    ignored = [port for port in ports if port["role"] == "ignored"]
-    for reason, names in _by_reason(ignored):
+def _with_role(role: str, ports: Iterable[Row]) -> Iterator[str]:
+    """Yield the evidence that decided, with the interfaces; an absent port has none."""
+    found = [port for port in ports if port["role"] == role and port["state"] != ABSENT]
+    for reason, names in _by_reason(found):
         yield f"{names}: {reason}"
 
 

@@ -22,6 +22,7 @@ from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Entries, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
+from agent.sysfs.bus import BusMemory
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json
@@ -137,7 +138,7 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     recorded_host, io = recording(host)
     recorder = Recorder(host.root, live)
     # New readers: those of the host may have facts already, and would not read them again.
-    recorded_host = replace(recorded_host, root=recorder, readers=DeviceReaders())
+    recorded_host = replace(recorded_host, root=recorder, readers=DeviceReaders(), bus=BusMemory())
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
     captured = live.copy()  # a blocked read may return later and still write to `live`

@@ -16,7 +16,7 @@ from agent.infiniband.node_description import switch_name
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
-from agent.sources.roles import is_smi_of
+from agent.sources.drops import is_smi_of
 from agent.text import visible
 
 SOURCE = "ib"

@@ -165,6 +165,7 @@ def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
         bond_state=_bond_state(reader, path, operstate) if is_member else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
+        carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", kernel.number),
         addresses=_addresses(reader, path, is_member=is_member),
         phys_port_name=_phys_port_name(reader, path),
     )

@@ -15,9 +15,8 @@ from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevi
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
 from agent.sources.pci import Labeled
-from agent.sources.roles import assign, is_unread, undecided, with_hidden
+from agent.sources.roles import decide
 from agent.sources.table import SOURCES, Outcome, Source
-from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader
 
 Ports = tuple[PortRole, ...]
@@ -30,13 +29,12 @@ def observe(
     sources: Collection[str] = (),
     labeled: Labeled | None = None,
     took: dict[str, float] | None = None,
-    vpds: VpdMemory | None = None,
 ) -> Observation:
     """Read the named sources (all if none is named) and combine their readings.
 
     The RDMA source is always read, since the others need its ports. `labeled` maps each interface
     that has labels to the address of its PCI function. `took` is filled with the seconds that each
-    source took. `vpds` has the VPDs of earlier observations.
+    source took.
     """
     took = {} if took is None else took
     labeled = labeled or {}
@@ -45,17 +43,23 @@ def observe(
     devices: tuple[RdmaDevice, ...] = ()
     rdma = _read(RDMA, host, (), took, problems)
     if isinstance(rdma, Seen):
-        devices, more = (vpds or VpdMemory()).judged(rdma.value, host.clock())
-        devices = with_hidden(devices)
-        rdma = Seen(devices)
-        problems += more
+        devices = rdma.value
     unbound, more = pci.unbound(host, rdma, labeled)
     problems += more
-    # Without labels or --backend-device nothing but the devices tells the backend.
-    if not labeled and not host.backend and (reason := undecided(devices)):
-        devices, rdma = (), Failed(reason)
-        problems.append(Problem(RDMA.name, RDMA.name, None, reason))
-    ports = _ports(host, devices, unbound, labeled) if devices else ()
+    ports: Ports = ()
+    if devices:
+        functions = [labeled[name] for name in unbound]
+        ports, undecided = decide(
+            devices,
+            host.backend,
+            labeled,
+            host.bus.bus,
+            infiniband_unbound=pci.any_infiniband(host, functions),
+        )
+        # Without labels or --backend-device nothing but the devices tells the backend.
+        if undecided and not labeled:
+            ports, rdma = (), Failed(undecided)
+            problems.append(Problem(RDMA.name, RDMA.name, None, undecided))
 
     outcomes: dict[str, Any] = {RDMA.name: rdma}
     for source in OTHERS:
@@ -72,19 +76,6 @@ def observe(
         problems=tuple(problems),
         unbound=unbound,
         **outcomes,
-    )
-
-
-def _ports(
-    host: Host, devices: tuple[RdmaDevice, ...], unbound: Collection[str], labeled: Labeled
-) -> Ports:
-    """Assign a role to each port; `unbound` are the labeled interfaces whose device is missing."""
-    is_incomplete = bool(unbound) or any(map(is_unread, devices))
-    return assign(
-        devices,
-        host.backend,
-        previous=labeled if is_incomplete else None,
-        infiniband_unbound=pci.any_infiniband(host, [labeled[name] for name in unbound]),
     )
 
 

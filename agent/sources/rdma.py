@@ -8,22 +8,28 @@ does not affect the others.
 A device has failed if a read on which the role of a port depends (`Reader.decisive`) fails: a rule
 without its input must not pass for one that does not apply. It has no ports then.
 
+Whether a device looks like a function that manages NVSwitches is known once all are read
+(agent/sources/drops.py). Only then is its VPD read, and of an InfiniBand device that does not look
+like one the counters: a device of which that is not known yet is read a second time.
+
 agent/sources/roles.py decides the role of a port.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.host import Host
+from agent.ids import is_named, is_pci_glob
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
+from agent.sources import left_out
+from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports, nvswitch_pattern, with_hidden
 from agent.sources.netdev import (
     DefaultRoutes,
     Network,
@@ -33,9 +39,9 @@ from agent.sources.netdev import (
     read_default_routes,
     read_netdev,
 )
-from agent.sources.pci import infiniband_controllers
-from agent.sources.roles import ethernet_data_ports, with_hidden
+from agent.sources.pci import PCI, infiniband_controllers
 from agent.sysfs import parse as kernel
+from agent.sysfs.bus import Bus, read_bus, read_ids
 from agent.sysfs.reader import PAGE, Reader, Root
 
 SOURCE = "rdma"
@@ -43,19 +49,26 @@ CLASS = "sys/class/infiniband"
 NO_PORTS = "not there: a device without data ports, or a copied tree that lost its links"
 # In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
 SWITCH_MANAGEMENT = b"SW_MNG"
-UNPRIVILEGED = frozenset({"EACCES", "EPERM"})  # of a VPD, which only root may read
 # Drivers of NICs, and the module that makes RDMA devices of them. Other NICs, such as those of
-# ice, are often there without RDMA.
-RDMA_MODULES = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib"}
+# ice, are often there without RDMA; those of Broadcom without GPUs.
+RDMA_MODULES = {
+    "mlx5_core": "mlx5_ib",
+    "mlx4_core": "mlx4_ib",
+    "ionic": "ionic_rdma",
+    "bnxt_en": "bnxt_re",
+}
+EXTRA = " (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"  # the package of mlx5_ib
 NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
 T = TypeVar("T")
 Devices = tuple[RdmaDevice, ...]
 DeviceReading = tuple[RdmaDevice, list[Problem]]
+Readings = dict[str, DeviceReading]
 LinkLayers = dict[int, str | None]  # by port number
 # By PCI address and attribute. The last PCI address itself is at `LAST_PCI`.
 Constants = dict[tuple[str, str], Any]
 LAST_PCI = "", "pci"
+PATTERN = "", "pattern"  # True if the device looks like one that manages NVSwitches
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
@@ -66,15 +79,16 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
     try:
         names = reader.names(CLASS)
         if names:
+            bus = read_bus(reader, host.bus)
             routes = read_default_routes(reader)
-            readings = _read_devices(host, names, routes.netdevs)
+            readings = _read_devices(host, names, routes.netdevs, bus)
             devices = with_hidden([device for device, _ in readings])
             outcome = _outcome(host, reader, devices, routes)
             problems += [problem for _, more in readings for problem in more]
         else:
             if not problems:
                 host.readers.keep(())  # ends the workers of former devices
-            outcome = _without_devices(reader, "is empty" if names == [] else "is not there")
+            outcome = _without_devices(host, reader, "is empty" if names == [] else "is not there")
     except Unavailable as error:
         outcome = Failed(str(error))
     return Reading(outcome, tuple(problems))
@@ -94,6 +108,8 @@ def _outcome(
         if fault := routes.failure or namespace_fault(reader, data_ports, routes.netdevs):
             reason = HoldReason.FRONT_END_UNKNOWN
             return Failed(f"{reason}: {fault}", hold=reason)
+    if host.bus.bus.failure and not host.backend:
+        return Failed(f"the place of no NIC is known: {host.bus.bus.failure}")
     # A dangling link of the class directory has no facts at all.
     for one in devices:
         if one.excluded or one.failure or one.ports or one.node_type or one.driver:
@@ -101,7 +117,13 @@ def _outcome(
     return Failed(f"no device in /{CLASS} can be read")
 
 
-def _without_devices(reader: Reader, state: str) -> Absent | Failed:
+def _module_of(driver: str) -> str:
+    """Return the module that makes RDMA devices of the NICs of a driver, and its package."""
+    module = RDMA_MODULES[driver]
+    return module + (EXTRA if module == "mlx5_ib" else "")
+
+
+def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
     """Return Absent if there is no RDMA hardware, Failed if that is not certain."""
     if reader.problems:
         return Failed(f"/{CLASS} could not be listed")
@@ -115,24 +137,62 @@ def _without_devices(reader: Reader, state: str) -> Absent | Failed:
         )
     if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
+    bus = read_bus(reader, host.bus)
+    drivers = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics if bus.gpus)
+    for driver in sorted({link.rpartition("/")[2] for link in drivers} & RDMA_MODULES.keys()):
+        reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {_module_of(driver)}")
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
-def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceReading]:
+def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
-    excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
+    excluded = {name: one for name in names if (one := _excluded(host, name, bus))}
     jobs = {
         name: partial(_read_device, host.root, host.readers.constants(name), routed, name)
         for name in names
         if name not in excluded
     }
-    found = host.readers.read(jobs, host.deadline)
-    for name in names:
-        if name in excluded:
-            found[name] = RdmaDevice(name, excluded=True), []
-        elif name not in found:
-            found[name] = _late(host, name)
+    found = _read_all(host, jobs)
+    if _has_learned(host, [device for device, _ in found.values()]):
+        host.readers.refresh()
+        found = _read_all(host, jobs)
+    found |= {name: (device, []) for name, device in excluded.items()}
     return [found[name] for name in names]
+
+
+def _read_all(host: Host, jobs: Mapping[str, Callable[[], DeviceReading]]) -> Readings:
+    found = host.readers.read(jobs, host.deadline)
+    return {name: found[name] if name in found else _late(host, name) for name in jobs}
+
+
+def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
+    """Note the devices that look like NVSwitch management functions; return True if that is new.
+
+    One that is known to manage NVSwitches looks like it for as long as it is there.
+    """
+    pattern = nvswitch_pattern(devices)
+    is_new = False
+    for device in devices:
+        constants = host.readers.constants(device.name)
+        is_like_one = device.name in pattern or device.nvswitch_management is True
+        if device.ports and constants.get(PATTERN) is not is_like_one:
+            is_new |= is_like_one or any(one.link_layer != "Ethernet" for one in device.ports)
+            constants[PATTERN] = is_like_one
+    return is_new
+
+
+def _excluded(host: Host, name: str, bus: Bus) -> RdmaDevice | None:
+    """Return the device without facts if a glob of --exclude-device names it."""
+    if is_named(host.excluded, name):
+        return RdmaDevice(name, excluded=True)
+    if not any(map(is_pci_glob, host.excluded)):
+        return None
+    pci = _linked_pci(Reader(host.root, SOURCE), name)
+    function = bus.functions.get(pci or "")
+    ids = function.ids if function else None
+    if is_named(host.excluded, name, pci, ids):
+        return RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
+    return None
 
 
 def _late(host: Host, name: str) -> DeviceReading:
@@ -197,38 +257,57 @@ def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> 
     pci = _linked_pci(reader, name) or kernel.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
     once = _Once(constants, _known_pci(constants, pci))
     layers = _link_layers(reader, base)
-    may_be_infiniband = not {"InfiniBand", None}.isdisjoint(layers.values())
-    management: bool | None = False
-    vpd_unread = False
-    if may_be_infiniband:
-        management, vpd_unread = _nvswitch_management(reader, base, once)
     netdevs = reader.decisive.names(f"{base}/device/net") or _parent(reader, base)
     driver = (reader.decisive.link(f"{base}/device/driver") or "").rpartition("/")[2]
-    # Without its kind an Ethernet device would be a kind of its own. The functions of one card
-    # share the sys_image_guid, by which a Socket-Direct card is recognized.
-    of_kind = reader.decisive if "Ethernet" in layers.values() else reader
-    hca_type = once.get("hca_type", lambda: of_kind.text(f"{base}/hca_type"))
-    board_id = once.get("board_id", lambda: of_kind.text(f"{base}/board_id"))
-    of_card = reader.decisive if may_be_infiniband else reader
+    ids = once.get("ids", lambda: read_ids(reader.decisive, f"{base}/device"))
+    subsystem = once.get(
+        "subsystem", lambda: read_ids(reader.decisive, f"{base}/device", subsystem=True)
+    )
+    # Without PCI ids its text is the kind of an Ethernet device.
+    of_kind = reader.decisive if "Ethernet" in layers.values() and ids is None else reader
     device = RdmaDevice(
         name,
         pci=once.pci,
+        pci_ids=ids,
+        subsystem=subsystem,
         driver=driver or _uevent(reader, base, "DRIVER") or None,
-        virtual_function=reader.decisive.link(f"{base}/device/physfn") is not None,
-        nvswitch_management=management,
-        vpd_unread=vpd_unread,
+        # The kernel removes the link before the function.
+        virtual_function=bool(once.get("physfn", lambda: _is_virtual(reader, base))),
+        sub_function=_is_sub_function(reader, base),
         node_type=reader.decisive.value(f"{base}/node_type", kernel.enumeration),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
+        # By it the functions of a card are recognized.
         sys_image_guid=once.get(
-            "sys_image_guid", lambda: of_card.value(f"{base}/sys_image_guid", kernel.guid)
+            "sys_image_guid", lambda: reader.decisive.value(f"{base}/sys_image_guid", kernel.guid)
         ),
-        hca_type=hca_type,
-        board_id=board_id,
+        hca_type=once.get("hca_type", lambda: of_kind.text(f"{base}/hca_type")),
+        board_id=once.get("board_id", lambda: reader.decisive.text(f"{base}/board_id")),
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=tuple(netdevs),
     )
-    return replace(device, ports=tuple(_ports(reader, device, layers, routed)))
+    is_pattern = bool(constants.get(PATTERN))
+    if is_pattern:
+        path = f"{base}/device/vpd"
+        management = once.get("vpd", lambda: _has_switch_management(reader, path))
+        device = replace(device, nvswitch_pattern=True, nvswitch_management=management)
+    # Each read of the counters of a function that manages NVSwitches fails with EINVAL, and logs
+    # to the kernel log.
+    is_known = PATTERN in constants and not is_pattern
+    has_counters = is_known or set(layers.values()) == {"Ethernet"}
+    ports = _ports(reader, device, layers, routed, has_counters=has_counters)
+    return replace(device, ports=tuple(ports))
+
+
+def _is_virtual(reader: Reader, base: str) -> bool | None:
+    """Return True for a virtual function; None is not remembered (see `_Once`)."""
+    return reader.decisive.link(f"{base}/device/physfn") is not None or None
+
+
+def _is_sub_function(reader: Reader, base: str) -> bool:
+    """Return True for a device on the auxiliary bus, whose driver names it mlx5_core.sf.4."""
+    target = reader.link(f"{base}/device") or ""
+    return ".sf." in target.rpartition("/")[2]
 
 
 def _known_pci(constants: Constants, pci: str | None) -> str | None:
@@ -261,23 +340,11 @@ def _parent(reader: Reader, base: str) -> Iterable[str]:
     return [name] if name else []
 
 
-def _nvswitch_management(reader: Reader, base: str, once: _Once) -> tuple[bool | None, bool]:
-    """Return True if the device manages NVSwitches, and whether its VPD cannot be read.
-
-    The VPD (PCI Local Bus Specification 3.0, appendix I) of such a function contains SW_MNG. Only
-    devices that may be InfiniBand are read: the others cannot be one, and reading a VPD is slow.
-    None for a VPD that cannot be read; one that needs privileges does not count as unread.
-    """
-    before = len(reader.problems)
-    management = once.get("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
-    errors = {problem.error for problem in reader.problems[before:]}
-    return (None if errors else bool(management)), not errors <= UNPRIVILEGED
-
-
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
-    """Return True if a VPD contains SW_MNG.
+    """Return True if a VPD contains SW_MNG (PCI Local Bus Specification 3.0, appendix I).
 
-    The kernel gives ETIMEDOUT for a VPD that the device does not hand over in 125 ms
+    None if it cannot be read: only root may, and a guest may have none. The kernel gives ETIMEDOUT
+    for a VPD that the device does not hand over in 125 ms
     (drivers/pci/vpd.c); its other files may be fine.
     """
     try:
@@ -314,7 +381,7 @@ def _link_layers(reader: Reader, base: str) -> LinkLayers:
 
 
 def _ports(
-    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed
+    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed, *, has_counters: bool
 ) -> Iterator[RdmaPort]:
     """Yield the ports of a device, each with its netdev.
 
@@ -323,25 +390,22 @@ def _ports(
     """
     base = f"{CLASS}/{device.name}"
     netdevs: dict[int, str | None] = dict.fromkeys(layers)
-    if device.netdevs or not device.pci:
+    # The netdev of a cloud's virtual NIC may be on a PCI function of its own (erdma).
+    if device.netdevs or not device.pci or device.driver in CLOUD_DRIVERS:
         netdevs = port_netdevs(reader, base, layers, device.netdevs)
     for number, layer in layers.items():
         network = read_netdev(reader, device.name, netdevs[number], layer, routed)
-        yield _port(reader, f"{base}/ports/{number}", layer, network, device)
+        path = f"{base}/ports/{number}"
+        yield _port(reader, path, layer, network, has_counters=has_counters)
 
 
 def _port(
-    reader: Reader, path: str, layer: str | None, network: Network, device: RdmaDevice
+    reader: Reader, path: str, layer: str | None, network: Network, *, has_counters: bool
 ) -> RdmaPort:
-    """Read the port at `path`.
-
-    Each read of the counters of a device that manages NVSwitches fails with EINVAL and logs to the
-    kernel log, so they are not read where it does, or may.
-    """
+    """Read the port at `path`."""
     rate_text = reader.text(f"{path}/rate")
     of_card = reader.decisive if layer == "InfiniBand" else reader
     has_smi = of_card.value(f"{path}/has_smi", kernel.number)
-    has_counters = device.nvswitch_management is False
     counter = f"{path}/counters/link_downed"
     return RdmaPort(
         int(path.rpartition("/")[2]),
@@ -372,6 +436,8 @@ def checks(around: Surroundings) -> Iterator[Check]:
     if found:
         text = f"files that root may read: {len(found)}, first {found[0]}"
         yield missing(Step.PRIVILEGE, text, AS_ROOT)
+    for doubt in left_out.hints(around.observation.ports):
+        yield absent(f"in doubt: {doubt.text}")
 
 
 def _devices_check(around: Surroundings) -> Check:
@@ -380,10 +446,13 @@ def _devices_check(around: Surroundings) -> Check:
         backend = len(around.observation.backend)
         return there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
     has_devices = bool(around.names(CLASS))
-    for driver, module in RDMA_MODULES.items():
+    hinted = around.observation.problems
+    for driver in () if has_devices else RDMA_MODULES:
         functions = around.names(f"sys/bus/pci/drivers/{driver}")
-        if not has_devices and any(":" in name for name in functions):
-            return missing(Step.DRIVER, outcome.reason, f"modprobe {module}")
+        # A node without GPU may well use Broadcom's NICs without RDMA.
+        is_meant = driver != "bnxt_en" or any("bnxt_re" in one.text for one in hinted)
+        if is_meant and any(":" in name for name in functions):
+            return missing(Step.DRIVER, outcome.reason, f"modprobe {_module_of(driver)}")
     if isinstance(outcome, Absent):
         return absent(outcome.reason)
     if outcome.hold is HoldReason.FRONT_END_UNKNOWN:

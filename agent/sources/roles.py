@@ -1,20 +1,21 @@
 """Port roles: the ports that are the backend network, their names, and what each of them counts.
 
-The rules in the order of the label contract; the first that ignores a port gives the reason, which
-`probe` shows.
+The rules in the order of the label contract. Each takes candidates out, with its words, or
+abstains; the first that takes a port out gives its reason.
 
-1. A port that is no host data port is dropped (`_drops`).
-2. If a remaining port is InfiniBand, the InfiniBand ports are the backend.
-3. Otherwise the Ethernet devices with the best default route are the front end, and dropped, unless
-   that leaves none. Of the kinds of NICs that remain the most numerous one is the backend; on a tie
-   the faster one, then the one at the lower PCI address.
+    1  agent/sources/drops.py   ports that are no host data ports
+    2  front_end                devices of the best default route, and spare ports of their cards
+    3  gpu_affinity             NICs that are not near a GPU, where that is decisive
+    4  link_layer               ports of the other link layer
+    5  kind                     NICs of another kind (agent/sources/kinds.py)
 
 With --backend-device, the devices that it names are the backend. Of the rules only those about a
-port of a data device apply then (`_no_data`).
+port of a data device apply then (`drops.no_data`).
 
-A device that cannot be read can change the answer, since kinds are counted: as long as the set of
-devices is incomplete, kinds and devices that had labels keep their role. `previous`, the interfaces
-that have labels, is given in that case only.
+A device that cannot be read can change the answer. It is a candidate without ports: its PCI ids,
+place and class are known from the bus. Where they are not, every possible answer is worked out
+(`_possible`); if these differ, the one counts that keeps the labeled ports. Without labels a port
+counts that is a backend port in every answer; if there is none, the backend is `undecided`.
 
 An interface is a port or, if the port is bonded, one leg of it. Its name is {device} or, if several
 ports of the device have the same role, {device}-{port}; a leg adds its netdev. Examples: ibp0,
@@ -23,94 +24,142 @@ mlx5_0-3, mlx5_bond_0-eth2.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from agent.ids import is_named
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
-from agent.sources.netdev import is_representor
+from agent.sources import drops
+from agent.sources.affinity import are_at_same_place, beside, has_decisive_gpus
+from agent.sources.drops import DevicePort, PortKey, device_ports
+from agent.sources.kinds import (
+    Nic,
+    kinds,
+    number_of_devices,
+    rank,
+    size,
+    text_of,
+)
+from agent.sysfs.bus import EMPTY, INFINIBAND_CLASSES, Bus, Function
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
-SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
-OTHER_KIND = "Ethernet NIC of another kind than the backend's"  # the reason begins with this
-NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
+RULE_SET = 1  # raised when a rule changes what it says of some machine
 
 Devices = Sequence[RdmaDevice]
-PortKey = tuple[str, int]  # name of the device, number of the port
-Reasons = Mapping[PortKey, str]  # why the port is ignored
-Kind = tuple[str | None, str | None]  # hca_type, board_id
+Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
+Nics = Sequence[Nic]
 
 
-class DevicePort(NamedTuple):
-    """A port and its device."""
+class Verdict(NamedTuple):
+    """The rule that decided, and the evidence in words."""
 
-    device: RdmaDevice
-    port: RdmaPort
-
-    @property
-    def key(self) -> PortKey:
-        """The key of the port in Reasons."""
-        return self.device.name, self.port.number
+    rule: str
+    text: str
 
 
-DataPorts = Sequence[DevicePort]
+Verdicts = Mapping[PortKey, Verdict]
+
+
+@dataclass(slots=True)
+class Case:
+    """The evidence of one decision, and what the rules have found so far."""
+
+    devices: Devices
+    bus: Bus
+    labeled: Labeled
+    infiniband_unbound: bool = False
+    is_affine: bool = False  # rule 3 was decisive
+    decided_by: str = "data-port"  # the last rule that took a candidate out
+    # The words of the rules that abstained, by rule.
+    abstained: dict[str, str] = field(default_factory=dict)
+
+
+class Decision(NamedTuple):
+    """The role of every port, and why they are not certain."""
+
+    roles: tuple[PortRole, ...]
+    undecided: str | None = None
 
 
 def assign(
     devices: Devices,
     backend_globs: Sequence[str] = (),
-    previous: Collection[str] | None = None,
+    labeled: Labeled | None = None,
+    bus: Bus = EMPTY,
     *,
     infiniband_unbound: bool = False,
 ) -> tuple[PortRole, ...]:
+    """Return the roles of `decide`."""
+    return decide(devices, backend_globs, labeled, bus, infiniband_unbound=infiniband_unbound).roles
+
+
+def decide(
+    devices: Devices,
+    backend_globs: Sequence[str] = (),
+    labeled: Labeled | None = None,
+    bus: Bus = EMPTY,
+    *,
+    infiniband_unbound: bool = False,
+) -> Decision:
     """Assign a role to every port of every device that could be read, in natural order.
 
-    `infiniband_unbound`: the backend was InfiniBand and its driver is not loaded; no Ethernet port
-    takes its place.
+    `labeled` are the interfaces that have labels. `infiniband_unbound`: the backend was InfiniBand
+    and its driver is not loaded; no Ethernet port takes its place.
     """
     if backend_globs:
-        ignored = _not_named(devices, backend_globs)
-    else:
-        ignored = _ignored(devices, previous, infiniband_unbound)
+        return Decision(_roles(devices, _not_named(devices, backend_globs), {}, bus))
+    labeled = labeled or {}
+    found: dict[frozenset[PortKey], tuple[Verdicts, Verdicts]] = {}
+    for answer in _answers(devices, bus, labeled, infiniband_unbound=infiniband_unbound):
+        found.setdefault(frozenset(answer[1]), answer)
+    ignored, backend = found[max(found, key=lambda one: _agreement(one, devices, labeled))]
+    if len(found) == 1 or labeled:
+        return Decision(_roles(devices, ignored, backend, bus))
+    # Without labels a port counts that is a backend port in any case.
+    certain = frozenset.intersection(*found)
+    unread = [device.name for device in devices if device.failure]
+    unread += [f"PCI function {address}" for address in sorted(bus.unread)]
+    text = f"the backend is not known while {', '.join(unread)} cannot be read"
+    doubtful = {key: Verdict("undecided", text) for key in backend if key not in certain}
+    roles = _roles(devices, {**ignored, **doubtful}, backend, bus)
+    return Decision(roles, None if certain else text)
+
+
+def _agreement(backend: Collection[PortKey], devices: Devices, labeled: Labeled) -> int:
+    """Return how well a backend agrees with the labels, without any of which all are equal."""
+    names = {name for name, _ in backend}
+    counted = [device for device in devices if device.name in names] if labeled else []
+    return sum(1 if had_labels(device, labeled) else -1 for device in counted)
+
+
+def _roles(
+    devices: Devices, ignored: Verdicts, backend: Verdicts, bus: Bus
+) -> tuple[PortRole, ...]:
     roles = []
-    for one in _device_ports(devices):
-        reason = ignored.get(one.key)
-        rule = "named by --backend-device" if backend_globs else f"{one.port.link_layer} data port"
+    for one in device_ports(devices):
+        verdict = ignored.get(one.key) or backend.get(one.key)
+        rule, text = verdict or Verdict("flag", "named by --backend-device")
+        is_backend = one.key not in ignored
         name = _name(one, ignored)
+        nearest = beside(bus, one.device.pci, one.device.numa_node)
         roles += [
             PortRole(
                 interface=f"{name}-{leg.name}" if leg else name,
                 device=one.device,
                 port=one.port,
                 leg=leg,
-                backend=reason is None,
-                reason=reason or rule,
-                counted_gbps=0.0 if reason else _counted_gbps(one.port, leg),
+                backend=is_backend,
+                reason=text,
+                counted_gbps=_counted_gbps(one.port, leg) if is_backend else 0.0,
+                rule=rule,
+                gpu=nearest.gpu,
+                distance=nearest.distance,
             )
             for leg in _legs(one, devices)
         ]
     return tuple(roles)
-
-
-def undecided(devices: Devices) -> str | None:
-    """Return why the backend of an Ethernet node cannot be chosen; None if it can.
-
-    The kinds of NICs are counted, and the devices that cannot be read may tip the scales. Example:
-    of two NICs of 200G and two of 50G one of the former fails; the latter are no backend for that.
-    """
-    unread = [device.name for device in devices if device.failure]
-    if not unread:
-        return None
-    others, _ = _without_front_end(ethernet_data_ports(devices), None)
-    cables = sorted(rank.cables for rank in _ranks(others, ()).values())
-    lead = cables[-1] - cables[-2] if len(cables) > 1 else math.inf
-    if lead > len(unread):
-        return None
-    return f"the backend is not known while {', '.join(unread)} cannot be read"
 
 
 def is_unread(device: RdmaDevice) -> bool:
@@ -118,296 +167,304 @@ def is_unread(device: RdmaDevice) -> bool:
     return bool(device.failure) or any(port.link_layer is None for port in device.ports)
 
 
-def ethernet_data_ports(devices: Devices) -> DataPorts:
-    """Return the data ports of a node without InfiniBand ports; none of any other node."""
-    data_ports = [one for one in _device_ports(devices) if _drop(one, devices) is None]
-    return [] if any(map(_is_infiniband, data_ports)) else data_ports
+def _not_named(devices: Devices, globs: Sequence[str]) -> Verdicts:
+    """Return the ports of the devices that no glob names, and the ports without data."""
+    verdicts = {}
+    for one in device_ports(devices):
+        if not is_named(globs, one.device.name, one.device.pci, one.device.pci_ids):
+            verdicts[one.key] = Verdict("flag", "not named by --backend-device")
+        elif dropped := next(drops.no_data(one), None):
+            verdicts[one.key] = Verdict(*dropped)
+    return verdicts
 
 
-def _not_named(devices: Devices, globs: Sequence[str]) -> Reasons:
-    """Return the ports of the devices that no glob matches, and the ports without data."""
-    reasons = {}
-    for one in _device_ports(devices):
-        if not any(fnmatchcase(one.device.name, glob) for glob in globs):
-            reasons[one.key] = "not named by --backend-device"
-        elif reason := next(_no_data(one), None):
-            reasons[one.key] = reason
-    return reasons
+# The rules
 
 
-def _ignored(
-    devices: Devices, previous: Collection[str] | None, infiniband_unbound: bool
-) -> Reasons:
-    """Return the ports that are not the backend, by the rules of this module."""
-    reasons, data_ports = {}, []
-    for one in _device_ports(devices):
-        if reason := _drop(one, devices):
-            reasons[one.key] = reason
+def _answers(
+    devices: Devices, bus: Bus, labeled: Labeled, *, infiniband_unbound: bool
+) -> Iterator[tuple[Verdicts, Verdicts]]:
+    """Yield the verdicts on ignored and backend ports: the likeliest first, then other possible."""
+    dropped: dict[PortKey, Verdict] = {}
+    nics = []
+    for one in device_ports(devices):
+        if found := drops.drop(one, devices):
+            dropped[one.key] = Verdict(*found)
         else:
-            data_ports.append(one)
-    if infiniband_unbound or any(map(_is_infiniband, data_ports)):
-        for one in data_ports:
-            if not _is_infiniband(one):
-                reasons[one.key] = "Ethernet, and the backend is InfiniBand"
-        return reasons
-    # Example: of 2 x MT4125 with the default route, 1 x MT4123 and 8 x MT4129, the eight are left.
-    others, front_end = _without_front_end(data_ports, previous)
-    for one in front_end:
-        reasons[one.key] = "front end: carries the default route"
-    return {**reasons, **_of_other_kinds(others, previous or ())}
+            nics.append(_nic(one, devices, bus))
+    for unread, possible_bus in _possible(devices, nics, bus):
+        case = Case(devices, possible_bus, labeled, infiniband_unbound)
+        ignored = dict(dropped)
+        candidates: list[Nic] = [*nics, *unread]
+        for name, rule in RULES:
+            verdicts = rule(candidates, case)
+            if verdicts:
+                case.decided_by = name
+            ignored |= verdicts
+            candidates = [nic for nic in candidates if _key(nic) not in verdicts]
+        backend = {
+            _key(nic): Verdict(case.decided_by, _words(nic, candidates))
+            for nic in candidates
+            if nic.port
+        }
+        yield {key: one for key, one in ignored.items() if key[1] >= 0}, backend
 
 
-def _device_ports(devices: Devices) -> DataPorts:
-    return [DevicePort(device, port) for device in devices for port in device.ports]
+def _key(nic: Nic) -> PortKey:
+    return nic.device.name, nic.port.number if nic.port else -1
 
 
-def _is_infiniband(one: DevicePort) -> bool:
-    return one.port.link_layer == "InfiniBand"
-
-
-# 1. Ports that are no host data ports
-
-
-def _drop(one: DevicePort, devices: Devices) -> str | None:
-    """Return the reason of the first rule that drops a port; None for a data port."""
-    return next(_drops(one, devices), None)
-
-
-def _drops(one: DevicePort, devices: Devices) -> Iterator[str]:
-    """Yield the reasons for which a port is no host data port."""
+def _nic(one: DevicePort, devices: Devices, bus: Bus) -> Nic:
     device, port = one
-    if device.virtual_function:
-        yield "SR-IOV virtual function: its physical function counts"
-    if parent := _smi_parent(device, devices):
-        yield f"SMI sub-device of {parent.name}"
-    if device.nvswitch_management:
-        yield "NVSwitch management function (SW_MNG in its VPD)"
-    if twin := _socket_direct_twin(one, devices):
-        first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
-        yield f"second PCI function of the Socket-Direct card of {first}: one cable"
-    if device.node_type == "RNIC":
-        yield "iWARP (node type RNIC)"
-    if device.driver == "hfi1":
-        yield "Omni-Path (driver hfi1)"
-    if port.link_layer not in {"InfiniBand", "Ethernet"}:
-        yield f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
-    yield from _no_data(one)
-
-
-def _no_data(one: DevicePort) -> Iterator[str]:
-    """Yield the reasons for which a port of a data device carries no data of its own.
-
-    - A port of the embedded switch (switchdev mode): its traffic passes the uplink, too.
-    - A plane of a multi-plane HCA: no netdev beside siblings that have one.
-    """
-    device, port = one
-    if port.netdev and _is_representor(port):
-        name = port.netdev.phys_port_name
-        yield f"representor of a VF or SF (phys_port_name {name}): its uplink counts"
-    has_siblings = any(other.netdev and not _is_representor(other) for other in device.ports)
-    if port.link_layer == "Ethernet" and not port.netdev and has_siblings:
-        yield "no netdev, beside ports that have one: no data port"
-
-
-def _is_representor(port: RdmaPort) -> bool:
-    return port.netdev is not None and is_representor(port.netdev.phys_port_name)
-
-
-# Two devices of one cable, as the subnet management interface (SMI) shows them: a multi-plane HCA
-# has an SMI sub-device, through which the subnet manager reaches the planes; a Socket-Direct card
-# has two PCI functions, of which one has SMI.
-
-
-def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
-    """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
-
-    Both have the same PCI function and port GUID; the sub-device is the one with SMI or, where
-    has_smi does not distinguish them, the one whose name begins with "smi".
-    """
-    is_same_function = device.name != parent.name and device.pci and device.pci == parent.pci
-    guids = {port.port_guid for port in device.ports} - {None}
-    if not is_same_function or guids.isdisjoint(port.port_guid for port in parent.ports):
-        return False
-    if device.name.startswith(SMI_NAME) and not parent.name.startswith(SMI_NAME):
-        return True
-    return _has_smi(device) and any(port.has_smi is False for port in parent.ports)
-
-
-def _smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
-    """Return the device whose SMI sub-device this one is; None if it is no SMI sub-device."""
-    return next((parent for parent in devices if is_smi_of(device, parent)), None)
-
-
-def _socket_direct_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
-    """Return the other function of a Socket-Direct card, if this one is that without SMI.
-
-    Its sys_image_guid is that of a device with SMI at another PCI address, which is not the SMI
-    sub-device of a multi-plane HCA.
-    """
-    device, port = one
-    guid = device.sys_image_guid
-    if not guid or port.link_layer != "InfiniBand" or port.has_smi is not False:
-        return None
-    card = (other for other in devices if other.sys_image_guid == guid and other.pci != device.pci)
-    twins = (other for other in card if _has_smi(other) and not _smi_parent(other, devices))
-    return next(twins, None)
-
-
-def _has_smi(device: RdmaDevice) -> bool:
-    return any(port.has_smi for port in device.ports)
-
-
-def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
-    """Return the devices; one that cannot be judged while another is unread has failed with it.
-
-    The facts of both devices of a cable decide which of them counts. Example: the parent of smi0
-    cannot be read, so nothing shows that smi0 is its SMI sub-device; it must not become a backend
-    port. One whose parent can be read is judged by it.
-    """
-    failed = [device for device in devices if device.failure]
-    return tuple(_judged(device, devices, failed) for device in devices)
-
-
-def _judged(device: RdmaDevice, devices: Devices, failed: Devices) -> RdmaDevice:
-    if device.failure or _smi_parent(device, devices):
-        return device
-    for other in failed:
-        # Of one PCI function; where that of the failed one was never read, the name decides.
-        is_named = other.pci is None and device.name.startswith(SMI_NAME)
-        is_same = other.pci is not None and device.pci == other.pci
-        if is_named or is_same or _may_be_twins(device, other, devices):
-            failure = f"it may be a part of {other.name}, which failed"
-            return replace(device, failure=failure, ports=())
-    return device
-
-
-def _may_be_twins(device: RdmaDevice, failed: RdmaDevice, devices: Devices) -> bool:
-    """Return True if `device` may be the second function of the Socket-Direct card of `failed`.
-
-    It has no SMI of any kind. The GUID that the functions of a card share decides, where it is
-    known of the failed one.
-    """
-    if failed.sys_image_guid is not None and failed.sys_image_guid != device.sys_image_guid:
-        return False
-    if any(is_smi_of(other, device) for other in devices):
-        return False
-    return any(
-        port.link_layer == "InfiniBand"
-        and port.has_smi is False
-        and _socket_direct_twin(DevicePort(device, port), devices) is None
-        for port in device.ports
+    rates = [_counted_gbps(port, leg) or 0.0 for leg in _legs(one, devices)]
+    return Nic(
+        device,
+        port,
+        port.link_layer,
+        beside(bus, device.pci, device.numa_node),
+        cables=len(rates),
+        active_gbps=max(rates) or None,
+        nominal_gbps=_nominal_gbps(port.netdev, port) or 0.0,
     )
 
 
-# 3. The front end, and the kinds of NICs
+def _possible(devices: Devices, nics: Nics, bus: Bus) -> Iterator[tuple[list[Nic], Bus]]:
+    """Yield what is unread as it may be: the candidates without ports, and the bus.
 
-
-def _without_front_end(
-    data_ports: DataPorts, previous: Collection[str] | None
-) -> tuple[DataPorts, DataPorts]:
-    """Return the ports that may be the backend, and those of the front end.
-
-    If every device carries a default route, the node has one network for everything, and none is
-    the front end. But if the set of devices is incomplete, only the devices that had labels are
-    taken for the backend. Example: of eth0 (default route) and a backend NIC that cannot be read,
-    eth0 remains the front end.
+    - A device of known PCI ids and class is one of that kind; one that is Ethernet may be the front
+      end instead.
+    - Any other device may be of each kind, or no candidate at all.
+    - A function of unknown class may be a GPU.
     """
-    front = {
-        device.name
-        for device, port in data_ports
-        if any(netdev.default_route for netdev in (port.netdev, *port.legs) if netdev)
+    known, unknown = _unread(devices, nics, bus)
+    yield known, bus
+    infiniband = [nic for nic in known if nic.layer == "InfiniBand"]
+    if len(infiniband) < len(known):
+        yield infiniband, bus
+    if unknown:
+        others = [nic for nic in nics if not _is_routed(nic)]
+        for first, *_ in kinds([*others, *known], devices, bus).values():
+            same = [_named_like(first, device) for device in unknown]
+            yield [*known, *same], bus
+    if bus.unread:
+        gpus = {address: Function(address, 0x0302, "10de:") for address in bus.unread}
+        yield known, replace(bus, functions={**bus.functions, **gpus})
+
+
+def _named_like(nic: Nic, device: RdmaDevice) -> Nic:
+    """Return an unread candidate of the same kind under the name of this device."""
+    same = replace(nic.device, name=device.name)
+    return nic._replace(device=same, port=None, active_gbps=None)
+
+
+def _unread(devices: Devices, nics: Nics, bus: Bus) -> tuple[list[Nic], list[RdmaDevice]]:
+    """Return the candidates that are unread: of known function, and devices of which none is known.
+
+    An InfiniBand HCA without RDMA device, as in its recovery, is one if it is of a kind that has
+    ports.
+    """
+    judged = {device.pci for device in devices if device.ports or device.excluded}
+    names: dict[str, RdmaDevice] = {}
+    unknown = []
+    for device in devices:
+        if device.failure and device.pci not in judged:
+            function = bus.functions.get(device.pci or "")
+            if function and function.ids:
+                names[function.address] = device
+            elif device.pci not in names:
+                unknown.append(device)
+    models = {nic.device.pci_ids for nic in nics if nic.layer == "InfiniBand"}
+    others = {one.address: one for one in bus.nics if one.code in INFINIBAND_CLASSES}
+    for address, one in others.items():
+        if address not in judged and one.ids in models:
+            names.setdefault(address, RdmaDevice(f"@{address}", failure="unbound", pci=address))
+    managing = {_slot(device.pci) for device in devices if device.nvswitch_pattern}
+    known = []
+    for address, device in names.items():
+        function = bus.functions[address]
+        if function.is_virtual or function.slot in managing:
+            continue
+        layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
+        known_device = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
+        known.append(Nic(known_device, None, layer, beside(bus, address)))
+    return known, unknown
+
+
+def _slot(pci: str | None) -> str:
+    """Return the address of a card: domain, bus and device."""
+    return (pci or "").rpartition(".")[0]
+
+
+def front_end(nics: Nics, case: Case) -> Verdicts:
+    """Take out the Ethernet devices of the best default route, and spare ports of their cards.
+
+    A spare port never had a link, nor labels. If nothing is left, a node with GPUs has one network
+    for everything: the default route says nothing then. A node without GPU has no backend.
+    """
+    ethernet = [nic for nic in nics if nic.port and nic.layer == "Ethernet"]
+    front = [nic for nic in ethernet if _is_routed(nic)]
+    names = {nic.device.name for nic in front}
+    cards = {_slot(nic.device.pci) for nic in front} - {""}
+    routed, spare = {}, {}
+    for nic in ethernet:
+        if nic.device.name in names:
+            routed[_key(nic)] = Verdict("front-end", "front end: carries the default route")
+        elif _slot(nic.device.pci) in cards and _is_spare(nic, case.labeled):
+            text = "spare port of the front end's card: it never had a link"
+            spare[_key(nic)] = Verdict("spare-port", text)
+    if len(routed) + len(spare) < len(nics) or not routed:
+        return routed | spare
+    if case.bus.gpus:
+        case.abstained["front-end"] = "one network for everything"
+        return spare
+    text = "front end: carries the default route, and a node without GPU has no backend beside it"
+    return dict.fromkeys(routed, Verdict("front-end", text)) | spare
+
+
+def _is_routed(nic: Nic) -> bool:
+    return nic.port is not None and DevicePort(nic.device, nic.port).carries_default_route
+
+
+def _is_spare(nic: Nic, labeled: Labeled) -> bool:
+    netdevs = [one for one in (nic.port.netdev, *nic.port.legs) if one] if nic.port else []
+    never_linked = bool(netdevs) and all(one.carrier_up_count == 0 for one in netdevs)
+    return never_linked and not had_labels(nic.device, labeled)
+
+
+def gpu_affinity(nics: Nics, case: Case) -> Verdicts:
+    """Take out the NICs that are not near a GPU, where that is decisive (affinity.py).
+
+    The NICs of other ports, those of the front end for instance, do not count as a GPU's.
+    """
+    bus = case.bus
+    addresses = {nic.device.pci for nic in nics if nic.device.pci}
+    others = {one.pci for one in case.devices if one.ports and one.pci} - addresses
+    cards = {_slot(one) for one in others} - {_slot(one) for one in addresses}
+    counted = {
+        address: one
+        for address, one in bus.functions.items()
+        if one.is_gpu or (address not in others and one.slot not in cards)
     }
-    if all(device.name in front for device, _ in data_ports):
-        unlabeled = (one.device for one in data_ports if not had_labels(one.device, previous or ()))
-        front = set() if previous is None else {device.name for device in unlabeled}
-    others = [one for one in data_ports if one.device.name not in front]
-    return others, [one for one in data_ports if one.device.name in front]
-
-
-class _Rank(NamedTuple):
-    """The sort key of a kind; the highest one is the backend."""
-
-    labeled: int  # ports that had labels; 0 if all devices were read
-    cables: int  # devices, and the legs of bonded ones: each leg is a NIC port with a cable
-    fastest: float  # nominal Gb/s of its fastest port, which may be down
-    pci: list[int]  # its lowest address, negated
-
-
-def _of_other_kinds(data_ports: DataPorts, previous: Collection[str]) -> Reasons:
-    """Return the ports of NICs that are not of the backend's kind."""
-    ranks = _ranks(data_ports, previous)
-    if not ranks:
+    if not has_decisive_gpus(replace(bus, functions=counted), addresses):
+        case.abstained["gpu-affinity"] = "too few GPUs have a NIC below the same PCI bridge"
         return {}
-    backend = max(ranks, key=lambda kind: ranks[kind])
-    reasons = {}
-    for one in data_ports:
-        kind = _kind(one.device)
-        if kind == backend:
+    lost = [nic for nic in nics if nic.device.pci and _place_is_unknown(nic, bus)]
+    if lost:
+        text = f"the place of {lost[0].device.name} on the PCI bus is not known"
+        case.abstained["gpu-affinity"] = text
+        return {}
+    near = [bus.functions.get(nic.device.pci or "") for nic in nics if nic.beside.is_near]
+    far = {
+        _key(nic): Verdict("gpu-affinity", _far_text(nic))
+        for nic in nics
+        if not nic.beside.is_near
+        and not are_at_same_place(bus.functions.get(nic.device.pci or ""), near)
+    }
+    case.is_affine = bool(far)
+    if not far:
+        case.abstained["gpu-affinity"] = "every NIC is near a GPU"
+    return far
+
+
+def _place_is_unknown(nic: Nic, bus: Bus) -> bool:
+    function = bus.functions.get(nic.device.pci or "")
+    return function is None or function.bridges is None
+
+
+def _far_text(nic: Nic) -> str:
+    distance = f" ({nic.beside.distance})" if nic.beside.distance else ""
+    return f"not near a GPU{distance}, as the backend's NICs are"
+
+
+def link_layer(nics: Nics, case: Case) -> Verdicts:
+    """Take out the ports of the other link layer than the backend's.
+
+    It is that of most NICs near a GPU where affinity was decisive, else InfiniBand if there is any.
+    """
+    layers = [nic.layer for nic in nics if nic.layer]
+    infiniband, ethernet = layers.count("InfiniBand"), layers.count("Ethernet")
+    if case.is_affine and ethernet > infiniband and not case.infiniband_unbound:
+        text = "InfiniBand, and most NICs near a GPU are Ethernet"
+        return {_key(nic): Verdict("link-layer", text) for nic in nics if nic.layer == "InfiniBand"}
+    if infiniband or case.infiniband_unbound:
+        text = "Ethernet, and the backend is InfiniBand"
+        return {_key(nic): Verdict("link-layer", text) for nic in nics if nic.layer == "Ethernet"}
+    return {}
+
+
+def kind(nics: Nics, case: Case) -> Verdicts:
+    """Take out the NICs of other kinds.
+
+    Of Ethernet kinds the largest is the backend. All InfiniBand kinds are, unless only some have a
+    multiple of the number of GPUs: of 8 compute and 2 storage HCAs beside 8 GPUs the eight.
+    """
+    by_kind = list(kinds(nics, case.devices, case.bus).values())
+    if len(by_kind) < 2:
+        return {}
+    if any(nic.layer == "InfiniBand" for nic in nics):
+        return _of_other_numbers(by_kind, len(case.bus.gpus))
+    backend = max(by_kind, key=rank)
+    verdicts: dict[PortKey, Verdict] = {}
+    for others in by_kind:
+        if others is backend:
             continue
         tie = ""
-        if ranks[kind].cables == ranks[backend].cables:
-            is_equal = ranks[kind].fastest == ranks[backend].fastest
+        if size(others) == size(backend):
+            is_equal = rank(others)[1:3] == rank(backend)[1:3]
             tie = " (tie: lower PCI address)" if is_equal else " (tie: faster)"
-        reasons[one.key] = f"{OTHER_KIND} {_kind_text(backend)}{tie}"
-    return reasons
+        text = f"Ethernet NIC of another kind than the backend's {text_of(backend[0].device)}{tie}"
+        verdicts |= {_key(nic): Verdict("kind", text) for nic in others}
+    return verdicts
 
 
-def _ranks(data_ports: DataPorts, previous: Collection[str]) -> dict[Kind, _Rank]:
-    devices = [device for device, _ in data_ports]
-    by_kind = defaultdict(list)
-    for one in data_ports:
-        by_kind[_kind(one.device)].append(one)
-    return {kind: _rank(ports, devices, previous) for kind, ports in by_kind.items()}
+def _of_other_numbers(by_kind: Sequence[Nics], gpus: int) -> Verdicts:
+    numbers = [number_of_devices(nics) for nics in by_kind]
+    if not gpus or sum(numbers) % gpus == 0:
+        return {}
+    is_whole = [number % gpus == 0 and any(nic.port for nic in nics)
+                for number, nics in zip(numbers, by_kind, strict=True)]  # fmt: skip
+    if not any(is_whole):
+        return {}
+    chosen = sum(number for number, whole in zip(numbers, is_whole, strict=True) if whole)
+    text = f"InfiniBand HCA of another kind than the {chosen} for {gpus} GPUs"
+    return {
+        _key(nic): Verdict("kind", text)
+        for nics, whole in zip(by_kind, is_whole, strict=True)
+        if not whole
+        for nic in nics
+    }
 
 
-def _rank(ports: DataPorts, devices: Devices, previous: Collection[str]) -> _Rank:
-    """Return the rank of the kind that has these ports, of all that may be the backend."""
-    cables = {(one.device.name, leg and leg.name) for one in ports for leg in _legs(one, devices)}
-    lowest = min(_pci_numbers(device.pci) for device, _ in ports)
-    return _Rank(
-        labeled=sum(had_labels(device, previous) for device, _ in ports),
-        cables=len(cables),
-        fastest=max(_nominal_gbps(port.netdev, port) or 0 for _, port in ports),
-        pci=[-number for number in lowest],
-    )
+RULES: tuple[tuple[str, Callable[[Nics, Case], Verdicts]], ...] = (
+    ("front-end", front_end),
+    ("gpu-affinity", gpu_affinity),
+    ("link-layer", link_layer),
+    ("kind", kind),
+)
 
 
-def _kind(device: RdmaDevice) -> Kind:
-    return device.hca_type, device.board_id
-
-
-def _kind_text(kind: Kind) -> str:
-    return " ".join(filter(None, kind)) or "unnamed kind"
-
-
-def _pci_numbers(pci: str | None) -> list[int]:
-    """Return [domain, bus, device, function]; an unknown address is higher than any other."""
-    return [int(part, 16) for part in (pci or NO_ADDRESS).replace(".", ":").split(":")]
-
-
-def dark_backend(roles: Iterable[PortRole]) -> str | None:
-    """Return a hint if no port of the chosen kind is ACTIVE while one of another kind is."""
-    chosen, active = [], []
-    for role in roles:
-        if role.backend:
-            chosen.append(role)
-        elif role.port.state == IN_USE and role.reason.startswith(OTHER_KIND):
-            active.append(role.interface)
-    if not active or not chosen or any(role.port.state == IN_USE for role in chosen):
-        return None
-    return (
-        f"no port of {_kind_text(_kind(chosen[0].device))} is ACTIVE,"
-        f" but {', '.join(active)} of another kind:"
-        " name the backend with --backend-device"
-    )
+def _words(nic: Nic, backend: Nics) -> str:
+    """Return the evidence of a backend port: `8 of 8 beside a GPU, ConnectX-7 15b3:1021`."""
+    near = number_of_devices([one for one in backend if one.beside.is_near])
+    what = f"{nic.layer} data port"
+    if near:
+        what = f"{near} of {number_of_devices(backend)} beside a GPU"
+    model = text_of(nic.device) if nic.device.pci_ids else ""
+    return ", ".join(filter(None, (what, model)))
 
 
 # Names, legs and rates
 
 
-def had_labels(device: RdmaDevice, previous: Collection[str]) -> bool:
-    """Return True if the device, or one of its ports or legs, had labels."""
-    return any(is_of_device(interface, device.name) for interface in previous)
+def had_labels(device: RdmaDevice, labeled: Labeled) -> bool:
+    """Return True if the device, or one of its ports or legs, had labels.
+
+    Names change, so the address of its PCI function decides where it is known.
+    """
+    return any(
+        device.pci == pci if device.pci and pci else is_of_device(interface, device.name)
+        for interface, pci in labeled.items()
+    )
 
 
 def is_of_device(interface: str, device: str) -> bool:
@@ -415,7 +472,7 @@ def is_of_device(interface: str, device: str) -> bool:
     return interface == device or interface.startswith(f"{device}-")
 
 
-def _name(one: DevicePort, ignored: Reasons) -> str:
+def _name(one: DevicePort, ignored: Verdicts) -> str:
     """Return {device}, or {device}-{port} if several ports of the device have the port's role."""
     device = one.device.name
     is_ignored = [(device, sibling.number) in ignored for sibling in one.device.ports]
@@ -446,6 +503,11 @@ def _counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:
     if port.state != IN_USE or (leg and (leg.bond_state or leg.operstate) in STANDBY):
         return 0.0
     return _nominal_gbps(leg or port.netdev, port)
+
+
+def rate_of(role: PortRole) -> float:
+    """Return the Gb/s of a port or leg, whatever its role; 0 if unknown."""
+    return _nominal_gbps(role.leg or role.port.netdev, role.port) or 0.0
 
 
 def _nominal_gbps(netdev: Netdev | None, port: RdmaPort) -> float | None:

@@ -109,6 +109,7 @@ SOURCES = (
         lldp_checks.checks,
         link_layer="Ethernet",
         snapshot=SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
+        hints=lldp_checks.hints,
     ),
     Source(
         "ib",
@@ -116,6 +117,7 @@ SOURCES = (
         ib_checks.checks,
         link_layer="InfiniBand",
         snapshot=SnapshotPart(ib_snapshot.record, ib_snapshot.load),
+        hints=ib_checks.hints,
         poller=ib_poller.make,
     ),
     Source(

@@ -38,6 +38,7 @@ from agent.output import document
 from agent.output.document import ABSENT, absent_ports, links_of
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
+from agent.sources.left_out import left_out
 from agent.sources.table import SOURCES
 from agent.text import visible
 
@@ -322,6 +323,9 @@ OBSERVED: tuple[Metric[Observation], ...] = (
            "Sum of the counted rates, speed.current.", (),
            lambda seen: single(_bytes(document.speed_gbps(seen) if seen.is_asked("rdma")
                                       else None))),
+    Metric("bwagent_ports_left_out", GAUGE,
+           "ACTIVE ports at the rate of the backend that a rule does not count.", (),
+           lambda seen: single(len(left_out(seen.ports)))),
     Metric("bwagent_suspect_rates", GAUGE,
            "ACTIVE ports with a rate too low for their HCA.", (),
            lambda seen: single(sum(map(document.is_suspect, seen.ports)))),

@@ -26,6 +26,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Seen, natural
 from agent.snapshot.replay import replay
+from agent.sysfs.bus import BusMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.simulation.names import ACC, P
 from tests.simulation.sysfs import BUS, CLASS
@@ -217,6 +218,7 @@ class Agent:
             clock=lambda: start + self._passed,
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
             readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
+            bus=BusMemory(),
         )
         self._observer = Observer(host, table, Naming(), (), HOLD, host.clock)
         if labels is not None:

@@ -39,7 +39,7 @@ INPUTS = (
 )
 # The one that tells.
 DECISIVE = {
-    SWITCH_MANAGEMENT: ("device/vpd",),
+    SWITCH_MANAGEMENT: ("sys_image_guid", "device/vpd"),
     VIRTUAL: ("device/physfn", "device"),
     SUB_DEVICE: ("ports/1/gids/0", "ports/1/has_smi", "device"),
 }
@@ -90,9 +90,7 @@ def attribute_fails(world: World, rng: Random) -> float:
     if (hca := _pick(world, rng)) is None:
         return 0.0
     path = _path(hca, rng)
-    # A VPD that only root may read is no failure: the device is taken for one without SW_MNG.
-    numbers = [one for one in ERRNOS if one != errno.EACCES or not path.endswith("/vpd")]
-    return _fail(world, rng, hca, Fault(path, rng.choice(numbers)))
+    return _fail(world, rng, hca, Fault(path, rng.choice(ERRNOS)))
 
 
 def device_fails(world: World, rng: Random) -> float:

@@ -58,11 +58,14 @@ ROWS = (
     # addresses of its members tell which one that is.
     Row(r"sys/class/net/ovs-system/", NO_RDMA_LABEL, ROCE_MACHINES),
     Row(r"sys/class/net/IF/(address)?", NO_RDMA_LABEL, "ovn-kubernetes"),
+    # The place and the kind of each NIC are known from the PCI bus. Where it cannot even be listed,
+    # nobody knows which of them are the backend.
+    Row(r"sys/bus/pci/devices/", NO_RDMA_LABEL),
     # A node has no RDMA hardware, hence 0G, if /sys is mounted (it has netdevs) and no function on
     # the whole PCI bus is an InfiniBand controller that the host drives. Before all of that is read
     # 0G would be a guess: the node may be one whose driver is about to load.
     Row(r"sys/class/net/", NO_RDMA_LABEL, WITHOUT_RDMA),
-    Row(r"sys/bus/pci/devices/(BDF/(class|driver@))?", NO_RDMA_LABEL, WITHOUT_RDMA),
+    Row(r"sys/bus/pci/devices/BDF/(class|driver@)", NO_RDMA_LABEL, WITHOUT_RDMA),
     # GPUs are found on the PCI bus. While a function of it cannot be read nobody knows whether all
     # GPUs were asked; the identity is published when all of them agree.
     Row(r"sys/bus/pci/devices/(BDF/(class|vendor|driver@|\*\*))?", ACCELERATOR_LOST),

@@ -76,16 +76,15 @@ def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca
 def no_data_ports(node: Node, rng: random.Random) -> list[Hca]:
     """Devices that are no host data ports and look as if they were: up, and in the class.
 
-    HGX boards show the functions that manage their NVSwitches in pairs, with one board_id.
+    HGX boards show the functions that manage their NVSwitches as those of one PCI device.
     """
     dropped: list[Hca] = []
     gbps = node.hcas[0].gbps if node.hcas else 400
     if rng.random() < 0.4:
-        for number in range(2):
-            hca = _hca(rng, 48 + number, gbps, infiniband=True)
-            dropped.append(
-                replace(hca, name=f"mlx5_sw{number}", backend=False, drop=SWITCH_MANAGEMENT)
-            )
+        for number in range(4):
+            hca = _hca(rng, 48, gbps, infiniband=True)
+            name, pci = f"mlx5_sw{number}", f"{hca.pci[:-1]}{number}"
+            dropped.append(replace(hca, name=name, pci=pci, backend=False, drop=SWITCH_MANAGEMENT))
     for parent in node.hcas:
         own = replace(parent, backend=False, peer=new_peer(rng))
         if rng.random() < 0.2:

@@ -68,7 +68,10 @@ def _function(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
         path: f"../../../devices/pci0000:00/{hca.pci}",
         f"{path}/class": b"0x020700\n" if hca.infiniband else b"0x020000\n",
         f"{path}/vendor": b"0x15b3\n",
+        f"{path}/device": b"0x101d\n" if hca.drop is None and not hca.backend else b"0x1021\n",
     }
+    if hca.drop == VIRTUAL:
+        found[f"{path}/physfn"] = f"../{hca.pci[:-1]}0"
     if hca.where != UNBOUND:
         found[f"{path}/driver"] = "../../../bus/pci/drivers/mlx5_core"
         found[f"{path}/infiniband"] = (hca.name, *([sub_device.name] if sub_device else []))

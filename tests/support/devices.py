@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.model import Netdev, RdmaDevice, RdmaPort
+from agent.sysfs.bus import Bus, Function
 
 if TYPE_CHECKING:
     from agent.model import PortRole
@@ -26,6 +27,10 @@ PORT = RdmaPort(
 UP = Netdev("eth0", speed_mbps=400_000, operstate="up", bond_state=None, default_route=False)
 
 
+# A bus with GPUs whose places are not known.
+GPUS = Bus({f"0000:f{n}:00.0": Function(f"0000:f{n}:00.0", 0x0302, "10de:2330") for n in (0, 1)})
+
+
 def netdev(name: str, **facts: Any) -> Netdev:
     """A netdev that is up, at 400 Gb/s."""
     return replace(UP, name=name, **facts)
@@ -38,7 +43,7 @@ def ib(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
         name,
         pci=f"0000:{bus:02x}:00.0",
         driver="mlx5_core",
-        nvswitch_management=False,
+        pci_ids="15b3:1021",
         node_type="CA",
         node_guid=guid,
         sys_image_guid=guid,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
@@ -61,10 +62,13 @@ def hca(
     GIDs.
     """
     device = f"{HOME}/{bdf}/infiniband/{name}"
+    # Two Ethernet functions of one GUID would be a Socket-Direct card.
+    own = f"{crc32(bdf.encode()) & 0xFFFF:04x}"
+    guid = f"a088:c203:00ab:{'cdef' if layer == 'InfiniBand' else own}"
     texts = {
         "node_type": "1: CA",
-        "node_guid": "a088:c203:00ab:cdef",
-        "sys_image_guid": "a088:c203:00ab:cdef",
+        "node_guid": guid,
+        "sys_image_guid": guid,
         "hca_type": "MT4129",
         "board_id": "MT_0000000838",
         "fw_ver": "28.39.1002",
@@ -77,6 +81,8 @@ def hca(
         f"{device}/device": f"../../../{bdf}",
         f"{BUS}/{bdf}": f"../../../devices/pci0000:00/{bdf}",
         f"{HOME}/{bdf}/class": b"0x020700\n" if layer == "InfiniBand" else b"0x020000\n",
+        f"{HOME}/{bdf}/vendor": b"0x15b3\n",
+        f"{HOME}/{bdf}/device": b"0x1021\n",
         f"{HOME}/{bdf}/driver": "../../../bus/pci/drivers/mlx5_core",
         f"{HOME}/{bdf}/numa_node": b"1\n",
         f"{HOME}/{bdf}/vpd": b"\x82\x0a\x00ConnectX-7\x90",

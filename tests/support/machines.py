@@ -15,27 +15,8 @@ MACHINES = sorted(
     path.parent for path in Path(__file__).parents[2].glob("sysfs_fixtures/*/expected.labels")
 )
 
-# Their labels are right in expected.labels, and wrong in the output: today's rules of port roles.
-NOT_YET_RIGHT = frozenset(
-    {
-        "alibaba-erdma",
-        "azure-mana",
-        "cpu-roce-front-end",
-        "dgx-a100",
-        "dgx-b200",
-        "dgx-b300",
-        "dgx-spark",
-        "h100-ib-storage-same-model",
-        "h200-roce-mixed-psid",
-        "h200-roce-ninth-nic",
-        "h200-roce-replaced-card",
-        "hgx-b300-no-vpd",
-        "hgx-b300-roce",
-        "mi355x-pollara",
-        "mixed-ib-storage",
-        "roce-subfunction",
-    }
-)
+# Their labels are right in expected.labels, and wrong in the output.
+NOT_YET_RIGHT: frozenset[str] = frozenset()
 RIGHT = [machine for machine in MACHINES if machine.name not in NOT_YET_RIGHT]
 
 # Of the folders with a tree.txt, those that a snapshot may treat otherwise than the others: a node

@@ -147,7 +147,7 @@ def test_roles_that_change_because_a_device_fails() -> None:
     """With one rail unread the storage NICs are more; the rails count as before."""
     rails = [eth("mlx5_0", 0x18), eth("mlx5_1", 0x19)]
     storage = [
-        plain(eth(f"mlx5_{bus}", bus, hca_type="MT4125"), netdev=None, rate_gbps=100.0)
+        plain(eth(f"mlx5_{bus}", bus, pci_ids="15b3:101d"), netdev=None, rate_gbps=100.0)
         for bus in (0x20, 0x21)
     ]
     last = PortCounts(HOLD)

@@ -69,22 +69,24 @@ def test_a_flag_that_matches_no_device_is_a_problem() -> None:
     ]
 
 
-def test_infiniband_hcas_of_several_boards_are_a_problem() -> None:
-    """The rarer ones may be for storage; on Ethernet only the largest group is the backend."""
-    boards = [ib(f"ibp{bus}", bus, board_id="MT_2") for bus in range(2)]
-    storage = ib("ibp9", 9, board_id="MT_1")
-    assert problems(observed(*boards)) == []
-    assert problems(observed(*boards, storage)) == [
-        "backend: 2 x MT_2, 1 x MT_1: exclude the storage HCAs with --exclude-device"
-    ]
+def test_infiniband_hcas_of_several_kinds_are_a_problem() -> None:
+    """The rarer ones may be for storage; a replaced card with another PSID is no other kind."""
+    rails = [ib(f"ibp{bus}", bus, board_id="MT_2") for bus in range(2)]
+    storage = ib("ibp9", 9, pci_ids="15b3:101b")
+    assert problems(observed(*rails, ib("ibp8", 8, board_id="MT_1"))) == []
+    (hint,) = problems(observed(*rails, storage))
+    assert hint == (
+        "backend: 2 x ConnectX-7 15b3:1021, 1 x ConnectX-6 15b3:101b:"
+        " exclude the storage HCAs with --exclude-device"
+    )
 
 
 def test_a_dark_backend_beside_another_kind_is_a_problem() -> None:
     """Two NICs without a link are the backend, as they are more; a hint names the one with."""
-    dark = [plain(eth(f"mlx5_{bus}", bus, board_id="MT_2"), state="DOWN") for bus in (1, 2)]
+    dark = [plain(eth(f"mlx5_{bus}", bus, pci_ids="15b3:101d"), state="DOWN") for bus in (1, 2)]
     assert problems(observed(*dark)) == []
     (hint,) = problems(observed(*dark, eth("mlx5_9", 9)))
-    assert hint.startswith("backend: no port of MT4129 MT_2 is ACTIVE, but mlx5_9 of another kind")
+    assert hint.startswith("backend: no port of ConnectX-6 Dx 15b3:101d is ACTIVE, but mlx5_9 of")
 
 
 @pytest.mark.parametrize(

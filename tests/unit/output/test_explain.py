@@ -90,7 +90,7 @@ def test_the_sum_of_ports() -> None:
     found = document(SPEED, of_machine("half-failed"))
     path = "/sys/class/infiniband/mlx5_10/ports/1"
     assert found["value"] == "810G"
-    assert found["evidence"][-6] == {
+    assert found["evidence"][-7] == {
         "interface": "mlx5_10",
         "via": "sysfs",
         "subject": f"{path}/state",
@@ -99,6 +99,8 @@ def test_the_sum_of_ports() -> None:
         "seen": "2026-03-08T08:00:00Z",
     }
     assert f"{path}/rate: 400 Gb/sec (4X NDR)" in lines(found)
+    roles = {one["value"] for one in found["evidence"] if one["fact"] == "role"}
+    assert roles == {"8 of 8 beside a GPU, ConnectX-7 15b3:1021"}
     assert lines(found).count("part of the sum: 400 Gb/s") == 2
     assert found["problems"] == [
         "/sys/class/infiniband/mlx5_5/ports/1/rate: Invalid argument",
@@ -148,7 +150,7 @@ def test_the_fabric_of_the_gpus() -> None:
     ("interface", "reason"),
     [
         ("mlx5_0", "link-down: no link"),
-        ("mlx5_1", "Ethernet, and the backend is InfiniBand"),
+        ("mlx5_1", "front end: carries the default route"),
     ],
 )
 def test_why_there_is_no_label(interface: str, reason: str) -> None:
@@ -164,7 +166,7 @@ def test_why_there_is_no_label(interface: str, reason: str) -> None:
         ("half-failed", "lldp", "flavor", "switched off by --source"),
         ("half-failed", "lldp", "speed.current", "switched off by --source"),
         ("half-failed", "rdma", "neighbors.current.mlx5_10.device", "switched off by --source"),
-        ("half-failed", "rdma", "neighbors.current.mlx5_1.device", "Ethernet, and the backend"),
+        ("half-failed", "rdma", "neighbors.current.mlx5_1.device", "front end: carries the de"),
         ("half-failed", "lldp", "neighbors.current.mlx5_10.device", "switched off by --source"),
         ("bnxt-re", "ib", "neighbors.current.gpu0_eth.device", "switched off by --source"),
         ("half-failed", "ib", "neighbors.current.mlx5_0.device", "link-down: no link"),

@@ -224,8 +224,8 @@ def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """One line gives the reason, and the parent folder is as it was before."""
     (tmp_path / "parent").mkdir()
-    vpd = {f"{FUNCTION}/vpd": b"x" * 4096}
-    root = lay(tmp_path / "node", SMALL | vpd) + "/sys"
+    large = {f"{DEVICE}/fw_ver": b"x" * 4096}
+    root = lay(tmp_path / "node", SMALL | large) + "/sys"
 
     def small_disk() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

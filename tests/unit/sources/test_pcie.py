@@ -66,7 +66,7 @@ def test_attributes() -> None:
     assert read(LINK) == (PcieFunction(BDF, 0x15B3, 16.0, 32.0, 8, 16),)
     unknown = {"current_link_speed": b"Unknown speed\n", "current_link_width": b"0\n"}
     assert read(LINK | unknown) == (PcieFunction(BDF, 0x15B3, None, 32.0, None, 16),)
-    assert read({}) == (PcieFunction(BDF),)
+    assert read({}) == (PcieFunction(BDF, 0x15B3),)
     errors = {f"{HOME}/{BDF}/current_link_speed": errno.EINVAL}
     assert read(LINK, errors)[0].speed is None
 

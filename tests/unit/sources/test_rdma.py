@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
+from agent.sources.observe import observe
 from agent.sources.rdma import read
 from agent.sysfs.worker import DeviceReaders
 from tests.support.kernel_tree import (
@@ -66,11 +67,12 @@ def test_a_populated_class_is_read_whole() -> None:
         "MT_0000000838",
         "28.39.1002",
     )
-    assert (device.virtual_function, device.nvswitch_management, device.netdevs) == (
+    assert (device.virtual_function, device.nvswitch_pattern, device.netdevs) == (
         False,
         False,
         ("ibp24s0",),
     )
+    assert (device.pci_ids, device.sub_function) == ("15b3:1021", False)
     assert (port.number, port.link_layer, port.state, port.phys_state) == (
         1,
         "InfiniBand",
@@ -194,7 +196,7 @@ def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
 def test_a_device_without_ports_is_no_failure() -> None:
     """`scif0` never has a `ports` folder."""
     root = Kernel({f"{CLASS}/scif0": None}, hca("ibp0", A))
-    assert seen(root)["scif0"] == RdmaDevice("scif0", nvswitch_management=False)
+    assert seen(root)["scif0"] == RdmaDevice("scif0")
     assert [problem.subject for problem in read(host(root)).problems] == [f"/{CLASS}/scif0/ports"]
 
 
@@ -288,7 +290,7 @@ def test_a_slow_device_is_read_late_and_not_lost() -> None:
         assert failures(node) == {"ibp0": None, "ibp1": None}
 
 
-CONSTANTS = ("hca_type", "board_id", "device/vpd")
+CONSTANTS = ("sys_image_guid", "hca_type", "board_id")
 
 
 def constants_asked(root: Kernel) -> list[str]:
@@ -307,21 +309,17 @@ def cycle(node: Host) -> RdmaDevice:
 
 
 def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
-    """A VPD takes milliseconds to read. For another agent, or another function under the same name,
-    it is read again.
-    """
-    root, other = Kernel(hca("ibp0", A), MANAGEMENT), Kernel(hca("ibp0", B))
+    """For another agent, or another function under the same name, it is read again."""
+    root, other = Kernel(hca("ibp0", A)), Kernel(hca("ibp0", B))
     node = host(root)
     first, second = cycle(node), cycle(node)
     assert first == second
     assert (first.hca_type, first.board_id) == ("MT4129", "MT_0000000838")
-    assert first.nvswitch_management
-    assert root.asked.count(f"{CLASS}/ibp0/device/vpd") == 1
     root.asked.clear()
     cycle(node)
     assert constants_asked(root) == []
     moved = cycle(replace(node, root=other))
-    assert (moved.pci, moved.nvswitch_management) == (B, False)
+    assert moved.pci == B
     assert constants_asked(other) == list(CONSTANTS)
     cycle(host(root))
     assert constants_asked(root) == list(CONSTANTS)
@@ -346,7 +344,7 @@ def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
     """The attribute is read again until there is a value."""
     node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
     sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
-    assert sick != well or attribute == "device/vpd"
+    assert sick != well
     assert well == seen(Kernel(hca("ibp0", A)))["ibp0"]
 
 
@@ -376,16 +374,11 @@ def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
     ] == f"{folder}/{attribute}"
 
 
-def test_a_vpd_that_times_out_blocks_no_other_attribute() -> None:
-    """pci_vpd_wait of drivers/pci/vpd.c gives up after 125 ms with ETIMEDOUT."""
-    root = Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/device/vpd": ETIMEDOUT})
-    device = seen(root)["ibp0"]
-    assert (device.failure, device.vpd_unread, device.ports[0].state) == (None, True, "ACTIVE")
-
-
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
 def test_an_excluded_device_is_not_touched(layer: str) -> None:
-    """Neither its folder nor its netdev is read, by any path."""
+    """Neither its folder nor its netdev is read, by any path; of its function only what the PCI
+    core keeps in memory.
+    """
     root = Kernel(
         hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
     )
@@ -393,32 +386,85 @@ def test_an_excluded_device_is_not_touched(layer: str) -> None:
     assert devices["ibp0"] == RdmaDevice("ibp0", excluded=True)
     assert devices["ibp1"].ports
     touched = (f"{CLASS}/ibp0", f"{HOME}/{A}", f"{NET}/eth0", f"{BUS}/{A}")
-    assert [path for place in touched for path in root.asked_below(place)] == []
+    kept = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device", "uevent", "physfn")
+    asked = [path for place in touched for path in root.asked_below(place)]
+    assert set(asked) <= {f"{BUS}/{A}", *(f"{BUS}/{A}/{name}" for name in kept)}
 
 
-MANAGEMENT: Entries = {f"{HOME}/{A}/vpd": b"\x82\x10\x00NVIDIA SW_MNG\x90"}
-VPDS = [
-    ("management", MANAGEMENT, {}, True),
-    ("root only", {}, {f"{CLASS}/ibp0/device/vpd": EACCES}, None),
-    ("broken", {}, {f"{CLASS}/ibp0/device/vpd": EIO}, None),
-    ("link layer unknown", MANAGEMENT, {f"{CLASS}/ibp0/ports/1/link_layer": ENOENT}, True),
+def board(*marks: bytes, first: str = "0000:a3:00") -> Entries:
+    """The functions of one PCI device with one sys_image_guid, and this in their VPDs."""
+    entries: Entries = {}
+    for number, mark in enumerate(marks):
+        pci = f"{first}.{number}"
+        entries |= hca(f"sw{number}", pci) | {f"{HOME}/{pci}/vpd": b"\x82\x10\x00NVIDIA" + mark}
+    return entries
+
+
+SW_MNG, DATA = b" SW_MNG\x90", b" ConnectX-7\x90"
+VPD = "device/vpd"
+# (the VPDs of the functions, what fails, whether they are told to manage NVSwitches, the roles)
+PATTERNS: list[tuple[str, tuple[bytes, ...], dict[str, int], bool | None, bool]] = [
+    ("management", (SW_MNG,) * 4, {}, True, False),
+    ("data", (DATA,) * 3, {}, False, True),
+    ("root only", (SW_MNG,) * 4, {VPD: EACCES}, None, False),
+    ("broken", (SW_MNG,) * 3, {VPD: EIO}, None, False),
+    ("slow", (SW_MNG,) * 3, {VPD: ETIMEDOUT}, None, False),
+    ("a guest without VPD", (SW_MNG,) * 4, {VPD: ENOENT}, None, False),
 ]
 
 
 @pytest.mark.parametrize(
-    ("part", "errors", "found"), [row[1:] for row in VPDS], ids=[row[0] for row in VPDS]
+    ("marks", "errors", "told", "counts"),
+    [row[1:] for row in PATTERNS],
+    ids=[r[0] for r in PATTERNS],
 )
-def test_counters_of_what_may_manage_nvswitches_are_not_read(
-    part: Entries, errors: dict[str, int], found: bool | None
+def test_three_functions_of_one_guid_are_asked_for_their_vpd(
+    marks: tuple[bytes, ...], errors: dict[str, int], told: bool | None, *, counts: bool
 ) -> None:
-    """Each read of them would log to the kernel log, so they are read only if the VPD rules that
-    out.
+    """They are InfiniBand functions that manage NVSwitches unless their VPD says that they do not.
+    Their counters are never read: each read would log to the kernel log.
     """
-    root = Kernel(hca("ibp0", A), part, errors=errors)
-    device = seen(root)["ibp0"]
-    assert device.nvswitch_management is found
-    assert [port.link_downed for port in device.ports] in ([], [None])
-    assert not [path for path in root.asked if "/counters" in path]
+    names = [f"sw{number}" for number in range(len(marks))]
+    root = Kernel(
+        board(*marks),
+        hca("ibp0", A) | {f"{HOME}/{A}/infiniband/ibp0/sys_image_guid": b"0001:0002:0003:0004\n"},
+        errors={
+            f"{CLASS}/{name}/{path}": number for name in names for path, number in errors.items()
+        },
+    )
+    observation = observe(host(root))
+    assert isinstance(observation.rdma, Seen)
+    devices = {device.name: device for device in observation.rdma.value}
+    assert {devices[name].nvswitch_management for name in names} == {told}
+    assert {devices[name].failure for name in names} == {None}
+    roles = {role.interface: role.backend for role in observation.ports}
+    assert roles == dict.fromkeys(names, counts) | {"ibp0": True}
+    assert not [path for path in root.asked if "/counters" in path and "ibp0" not in path]
+    assert not root.asked_below(f"{CLASS}/ibp0/device/vpd")
+    assert devices["ibp0"].ports[0].link_downed == 3
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        board(SW_MNG, SW_MNG),
+        board(SW_MNG, SW_MNG)
+        | {f"{HOME}/0000:a3:00.2/physfn": "../x"}
+        | hca("sw2", "0000:a3:00.2"),
+    ],
+)
+def test_two_functions_are_a_data_card(entries: Entries) -> None:
+    """A dual-port card; virtual functions do not count. Its VPD is not asked."""
+    root = Kernel(entries)
+    roles = {role.interface: role.backend for role in observe(host(root)).ports}
+    assert (roles["sw0"], roles["sw1"]) == (True, True)
+    assert not [path for path in root.asked if path.endswith("vpd")]
+
+
+def test_an_unread_function_of_the_same_device_counts() -> None:
+    """Of three functions one cannot be read: the two others are no data card for that."""
+    root = Kernel(board(SW_MNG, SW_MNG, SW_MNG), errors={f"{CLASS}/sw1/sys_image_guid": EIO})
+    assert not any(role.backend for role in observe(host(root)).ports)
 
 
 @pytest.mark.parametrize("number", [ENOENT, ENODEV])
@@ -449,18 +495,25 @@ def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
     )
 
 
-@pytest.mark.parametrize("attribute", ["hca_type", "board_id"])
-def test_a_device_whose_kind_cannot_be_read_fails(attribute: str) -> None:
-    """It would be a kind of its own among Ethernet devices; on InfiniBand the kind does not
-    matter.
-    """
-    errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
-    devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
-    assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == (
-        f"/{CLASS}/mlx5_0/{attribute} cannot be read",
-        (),
-    )
-    assert (devices["ibp1"].failure, len(devices["ibp1"].ports)) == (None, 1)
+@pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
+def test_a_device_whose_kind_cannot_be_read_fails(layer: str) -> None:
+    """A PSID may split a kind. The text of hca_type is no kind where PCI ids are known."""
+    errors = {f"{CLASS}/a/board_id": EIO, f"{CLASS}/b/hca_type": EIO}
+    devices = seen(Kernel(hca("a", A, layer), hca("b", B, layer), errors=errors))
+    failure = f"/{CLASS}/a/board_id cannot be read"
+    assert (devices["a"].failure, devices["a"].ports) == (failure, ())
+    assert (devices["b"].failure, len(devices["b"].ports)) == (None, 1)
+
+
+def test_without_pci_ids_the_text_is_the_kind() -> None:
+    """In a copied tree, which has no bus."""
+    tree = {
+        path: entry
+        for path, entry in hca("a", A, "Ethernet").items()
+        if not path.startswith(BUS) and not path.endswith(("/vendor", f"{A}/device"))
+    }
+    devices = seen(Kernel(tree, errors={f"{CLASS}/a/hca_type": EIO}))
+    assert devices["a"].failure == f"/{CLASS}/a/hca_type cannot be read"
 
 
 @pytest.mark.parametrize("number", [EINVAL, EIO, ENODEV, EACCES])

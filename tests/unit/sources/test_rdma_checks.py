@@ -37,7 +37,8 @@ def test_a_driver_without_its_rdma_module() -> None:
     """The module that makes RDMA devices of the functions is named."""
     folders = {NET: ["lo"], "sys/bus/pci/drivers/mlx5_core": FUNCTIONS}
     (check,) = checks(around(observation(rdma=Absent(NONE)), folders))
-    assert (check.missing, check.command) == (Step.DRIVER, "modprobe mlx5_ib")
+    command = "modprobe mlx5_ib (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"
+    assert (check.missing, check.command) == (Step.DRIVER, command)
 
 
 @pytest.mark.parametrize(

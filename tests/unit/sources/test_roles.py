@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.roles import assign, dark_backend, ethernet_data_ports, is_unread, undecided
-from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+from agent.sources.drops import ethernet_data_ports
+from agent.sources.left_out import dark_backend
+from agent.sources.roles import assign, decide, is_unread
+from agent.sysfs.bus import Bus, Function
+from tests.support.devices import GPUS, PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
-KIND = {"hca_type": "MT4125", "board_id": "other"}
+KIND = {"pci_ids": "15b3:101d", "hca_type": "MT4125", "board_id": "other"}
+THIRD = {"pci_ids": "15b3:101f"}
 SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
 
 
@@ -58,8 +62,7 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         [front("a", 1), eth("b", 2), eth("c", 3)],
         ["b", "c"],
     ),
-    ("unless nothing would be left", [front("a", 1), front("b", 2)], ["a", "b"]),
-    ("one kind is left even so", [front("a", 1), front("b", 2), front("c", 3, **KIND)], ["a", "b"]),
+    ("and nothing is left of a node without GPU", [front("a", 1), front("b", 2)], []),
     (
         "one port makes a front end of the device",
         [eth("a", 1, port(1), port(2, netdev=netdev("d", default_route=True))), eth("b", 2)],
@@ -72,9 +75,20 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
     ),
     ("the largest kind", [eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["b", "c"]),
     (
-        "a kind is type and board",
-        [eth("a", 1, board_id="x"), eth("b", 2, hca_type="y"), eth("c", 3), eth("d", 4)],
-        ["c", "d"],
+        "a kind is the PCI ids, whatever text and board say",
+        [eth("a", 1, board_id="x"), eth("b", 2, hca_type="host b"), eth("c", 3, **THIRD)],
+        ["a", "b"],
+    ),
+    (
+        "and the functions of the card",
+        [
+            eth("a", 1),
+            eth("b", 2),
+            eth("c", 3, pci="0000:03:00.0"),
+            eth("d", 3, pci="0000:03:00.1"),
+            eth("e", 4),
+        ],
+        ["a", "b", "e"],
     ),
     (
         "of devices, not of ports",
@@ -111,23 +125,33 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
     ),
     (
         "faster by nature, though down",
-        [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
+        [
+            eth("a", 1, plain(eth("x", 1, SLOW), state="DOWN").ports[0], **KIND),
+            eth("b", 2, port(state="DOWN")),
+        ],
         ["b"],
     ),
     (
+        "the rate of ACTIVE ports before that of ports that are down",
+        [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
+        ["a"],
+    ),
+    (
         "a tie again: the lower address",
-        [eth("a", 0x1B, **KIND), eth("b", 0x0C), eth("c", 0xA0, board_id="z")],
+        [eth("a", 0x1B, **KIND), eth("b", 0x0C), eth("c", 0xA0, **THIRD)],
         ["b"],
     ),
     ("an unknown address is no low one", [eth("a", 1, pci=None, **KIND), eth("b", 0xFF)], ["b"]),
     (
-        "unknown kinds are one kind",
+        "without PCI ids the driver and the text that two devices share",
         [
-            eth("a", 1, hca_type=None, board_id=None),
-            eth("b", 2, hca_type=None, board_id=None),
-            eth("c", 3),
+            eth("a", 1, pci_ids=None, hca_type="host a"),
+            eth("b", 2, pci_ids=None, hca_type="host b"),
+            eth("c", 3, pci_ids=None),
+            eth("d", 4, pci_ids=None),
+            eth("e", 5, pci_ids=None),
         ],
-        ["a", "b"],
+        ["c", "d", "e"],
     ),
     ("nothing", [], []),
     (
@@ -150,27 +174,34 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     assert all(role.reason for role in roles)
 
 
+IB, ETH = "InfiniBand data port, ConnectX-7 15b3:1021", "Ethernet data port, ConnectX-7 15b3:1021"
+FRONT = "front end: carries the default route"
 REASONS = [
-    ([ib("a", 1)], [], {"a": "InfiniBand data port"}),
-    ([eth("a", 1)], [], {"a": "Ethernet data port"}),
+    ([ib("a", 1)], [], {"a": IB}),
+    ([eth("a", 1)], [], {"a": ETH}),
     ([eth("a", 1)], ["a"], {"a": "named by --backend-device"}),
     (
         [ib("a", 1), eth("b", 2)],
         [],
-        {"a": "InfiniBand data port", "b": "Ethernet, and the backend is InfiniBand"},
+        {"a": IB, "b": "Ethernet, and the backend is InfiniBand"},
     ),
     (
         [eth("a", 1), front("b", 2)],
         [],
-        {"a": "Ethernet data port", "b": "front end: carries the default route"},
+        {"a": ETH, "b": FRONT},
     ),
     (
-        [eth("a", 1, hca_type=None, board_id=None), eth("b", 2, SLOW)],
+        [eth("a", 1, pci_ids=None, driver=None, hca_type=None), eth("b", 2, SLOW)],
         [],
         {
             "a": "Ethernet data port",
             "b": "Ethernet NIC of another kind than the backend's unnamed kind (tie: faster)",
         },
+    ),
+    (
+        [front("a", 1)],
+        [],
+        {"a": f"{FRONT}, and a node without GPU has no backend beside it"},
     ),
 ]
 
@@ -193,7 +224,7 @@ TIES = [
     ([eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["a"], ""),
     ([eth("a", 1, SLOW, **KIND), eth("b", 2)], ["a"], " (tie: faster)"),
     ([eth("a", 1), eth("b", 2, **KIND)], ["b"], " (tie: lower PCI address)"),
-    ([eth("a", 1), eth("b", 2, **KIND), eth("c", 3, board_id="z")], ["b", "c"],
+    ([eth("a", 1), eth("b", 2, **KIND), eth("c", 3, **THIRD)], ["b", "c"],
      " (tie: lower PCI address)"),
 ]  # fmt: skip
 
@@ -201,7 +232,7 @@ TIES = [
 @pytest.mark.parametrize(("devices", "ignored", "tie"), TIES)
 def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], tie: str) -> None:
     """The words for a choice that no number of devices made."""
-    kind = "MT4129 MT_0000000838"
+    kind = "ConnectX-7 15b3:1021"
     text = f"Ethernet NIC of another kind than the backend's {kind}{tie}"
     assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
 
@@ -209,18 +240,16 @@ def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], t
 def test_a_dark_backend_is_a_hint() -> None:
     """Two NICs without a link outvote the only one with one: the label says 0G, and why."""
     active = eth("a", 1)
+    text = (
+        "no port of ConnectX-6 Dx 15b3:101d is ACTIVE, but {} of another kind:"
+        " name the backend with --backend-device"
+    )
     assert backend(roles := assign([active, *dark("b", "c")])) == ["b", "c"]
-    assert dark_backend(roles) == (
-        "no port of MT4125 other is ACTIVE, but a of another kind:"
-        " name the backend with --backend-device"
-    )
-    others = [eth("a", 1, SLOW), eth("c", 2, SLOW, board_id="z")]
-    assert dark_backend(assign([*others, *dark("b")])) == (
-        "no port of MT4125 other is ACTIVE, but a, c of another kind:"
-        " name the backend with --backend-device"
-    )
+    assert dark_backend(roles) == (("a",), text.format("a"))
+    others = [eth("a", 1, SLOW), eth("c", 2, SLOW, **THIRD)]
+    assert dark_backend(assign([*others, *dark("b", "d")])) == (("a", "c"), text.format("a, c"))
     for devices in (
-        [active, *dark("b")],  # chosen by its PCI address
+        [active, *dark("b")],  # chosen by the rate of its ACTIVE port
         [plain(active, state="DOWN"), *dark("b", "c")],
         [active, *dark("b", "c"), eth("d", 0x90, **KIND)],
         [front("a", 1), *dark("b", "c")],
@@ -230,11 +259,16 @@ def test_a_dark_backend_is_a_hint() -> None:
         assert dark_backend(assign(devices)) is None
 
 
+STUCK = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
+
+
 def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
-    """The kind whose ports had labels stays the backend, though it is fewer now."""
-    devices = [eth("a", 1), *dark("b", "c"), RdmaDevice("d", failure="blocks")]
-    assert backend(assign(devices)) == ["b", "c"]
-    assert backend(assign(devices, previous=("a", "d"))) == ["a"]
+    """Of all backends that are possible the one counts that agrees with the labels. Without labels
+    a port counts that is one in any case.
+    """
+    devices = [eth("a", 1), *dark("b", "c"), STUCK[0]]
+    assert backend(assign(devices)) == []
+    assert backend(assign(devices, labeled={"a": "0000:01:00.0", "s": None})) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +278,7 @@ def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
         ([eth("a", 1), eth("b", 2)], True),
         ([eth("a", 1), eth("b", 2), *dark("x", "y")], False),
         ([eth("a", 1), *dark("x", "y", "z")], False),  # two more, and two may be of the other kind
-        ([*dark("w", "x", "y", "z"), eth("a", 1), eth("b", 2, SLOW, board_id="z")], True),
+        ([*dark("w", "x", "y", "z"), eth("a", 1), eth("b", 2, SLOW, **THIRD)], True),
         ([eth("a", 1), eth("b", 2), *dark("x", "y"), ib("ib0", 3)], True),
         ([eth("a", 1), front("b", 2, **KIND)], True),
     ],
@@ -253,10 +287,17 @@ def test_devices_that_cannot_be_read_may_leave_the_backend_undecided(
     read: list[RdmaDevice], is_decided: bool
 ) -> None:
     """As long as they are no fewer than the lead of the most numerous kind."""
-    stuck = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
     text = None if is_decided else "the backend is not known while s, t cannot be read"
-    assert undecided([*read, *stuck]) == text
-    assert undecided(read) is None
+    assert decide([*read, *STUCK]).undecided == text
+    assert decide(read).undecided is None
+
+
+def test_a_device_that_cannot_be_read_is_of_the_kind_that_the_bus_tells() -> None:
+    """Its PCI ids and class are known, so of two kinds of two NICs none is outvoted."""
+    stuck = RdmaDevice("s", failure="blocks", pci="0000:02:00.0")
+    bus = Bus({"0000:02:00.0": Function("0000:02:00.0", 0x0207, "15b3:1021")})
+    devices = [*map(ib, ("a", "b", "c"), (3, 4, 5)), stuck, *dark("x", "y", "z", "v", "w")]
+    assert backend(assign(devices, bus=bus)) == ["a", "b", "c"]
 
 
 def test_ethernet_data_ports() -> None:
@@ -279,31 +320,42 @@ def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     """If a device cannot be read, a device with the default route is the backend only if it had
     labels; if all can, it is the only candidate.
     """
-    devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
-    assert backend(assign(devices, previous=("b",))) == []
-    assert backend(assign(devices, previous=("a", "b"))) == ["a"]
-    assert backend(assign(devices[:1])) == ["a"]
-
-
-def test_a_label_of_a_port_is_one_of_its_device() -> None:
-    """The device `a` had labels if its port `a-1` had; a label of a device `a1` proves nothing."""
+    labels = {"b": "0000:02:00.0"}
     stuck = replace(eth("b", 2), failure="blocks", ports=())
-    assert backend(assign([front("a", 1), stuck], previous=("a-1", "b"))) == ["a"]
-    assert backend(assign([front("a", 1), stuck], previous=("a1", "a1-1", "b"))) == []
+    functions = {"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")}
+    bus = Bus({**GPUS.functions, **functions})
+    devices = [front("a", 1), stuck]
+    assert backend(assign(devices, labeled=labels, bus=bus)) == []
+    assert backend(assign(devices, labeled={"a": "0000:01:00.0", **labels}, bus=bus)) == ["a"]
+    assert backend(assign(devices[:1], bus=bus)) == ["a"]
+    assert backend(assign([front("a", 1), front("b", 2), front("c", 3, **KIND)], bus=bus)) == [
+        "a",
+        "b",
+    ]
+
+
+def test_labels_are_those_of_functions() -> None:
+    """Names change: a label of this name at another address is another device's."""
+    stuck, bus = STUCK[0], Bus()
+    devices = [eth("a", 1), *dark("b", "c"), stuck]
+    assert backend(assign(devices, labeled={"x": "0000:01:00.0"}, bus=bus)) == ["a"]
+    assert backend(assign(devices, labeled={"a-1": None}, bus=bus)) == ["a"]
 
 
 def test_flags_beat_every_rule() -> None:
     """--backend-device names the backend, whatever the devices are; the others are ignored."""
     devices = [
         ib("ib0", 1),
-        front("front0", 2),
-        ib("vf0", 3, virtual_function=True),
-        ib("hfi1_0", 4, driver="hfi1"),
+        front("front0", 2, pci_ids="8086:1592"),
+        ib("vf0", 3, virtual_function=True, pci_ids="15b3:101e"),
+        ib("hfi1_0", 4, driver="hfi1", pci_ids="8086:24f0"),
     ]
     for device in devices:
-        roles = assign(devices, [device.name])
-        assert set(backend(roles)) == {device.name}
-        assert set(reasons(roles).values()) == {"not named by --backend-device"}
+        for glob in (device.name, f"pci:{device.pci}", f"pci:{(device.pci or '')[5:]}",
+                     (device.pci_ids or "").upper()):  # fmt: skip
+            roles = assign(devices, [glob])
+            assert set(backend(roles)) == {device.name}
+            assert set(reasons(roles).values()) == {"not named by --backend-device"}
     assert set(backend(assign(devices, ["ib?", "fr*"]))) == {"ib0", "front0"}
     assert backend(assign(devices, ["IB0"])) == []
 

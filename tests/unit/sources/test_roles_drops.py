@@ -11,7 +11,7 @@ import pytest
 
 from agent.model import RdmaDevice
 from agent.sources.roles import assign
-from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+from tests.support.devices import GPUS, PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
 
 def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
@@ -67,10 +67,13 @@ def test_the_first_reason_is_given() -> None:
     assert "SW_MNG" in reasons(assign([replace(everything, virtual_function=False)]))["x0"]
 
 
-@pytest.mark.parametrize("unread", [None, False])
-def test_a_vpd_that_cannot_be_read_drops_nothing(unread: bool | None) -> None:
-    """Only a VPD with SW_MNG makes an NVSwitch management function."""
-    assert backend(assign([ib("ib0", 1, nvswitch_management=unread)])) == ["ib0"]
+def test_the_vpd_decides_only_where_the_pattern_holds() -> None:
+    """A function that looks like an NVSwitch management function is one unless its VPD says no."""
+    verdicts = {True: [], None: [], False: ["ib0"]}
+    for management, chosen in verdicts.items():
+        device = ib("ib0", 1, nvswitch_pattern=True, nvswitch_management=management)
+        assert backend(assign([device])) == chosen
+    assert backend(assign([ib("ib0", 1, nvswitch_management=None)])) == ["ib0"]
 
 
 @pytest.mark.parametrize("parent", [ib("ibp0", 1), CX8, plain(ib("ibp0", 1), has_smi=None)])
@@ -139,10 +142,60 @@ def test_no_socket_direct(devices: list[RdmaDevice]) -> None:
     assert backend(assign(devices)) == ["sd0", "sd1"]
 
 
-def test_socket_direct_on_ethernet_is_two_cables() -> None:
-    """SMI exists on InfiniBand only; on Ethernet its absence means nothing."""
-    devices = [plain(device, link_layer="Ethernet", netdev=UP) for device in (FIRST, SECOND)]
-    assert backend(assign(devices)) == ["sd0", "sd1"]
+def twin(name: str, pci: str, guid: str | None = "5" * 16, **facts: Any) -> RdmaDevice:
+    """A mlx5 function on Ethernet with this sys_image_guid."""
+    return eth(name, 1, pci=pci, sys_image_guid=guid, **facts)
+
+
+# As DGX Spark shows its two cages: each by two functions in two PCI domains.
+SPARK = [
+    twin("rocep1s0f0", "0000:01:00.0"),
+    twin("rocep1s0f1", "0000:01:00.1"),
+    twin("roceP2p1s0f0", "0002:01:00.0"),
+    twin("roceP2p1s0f1", "0002:01:00.1"),
+]
+
+
+def test_socket_direct_on_ethernet_is_one_cable_for_each_function_number() -> None:
+    """The function at the lower address counts, in whatever order they are."""
+    for devices in (SPARK, SPARK[::-1]):
+        roles = assign(devices)
+        assert sorted(backend(roles)) == ["rocep1s0f0", "rocep1s0f1"]
+        assert "Socket-Direct card of rocep1s0f0 (0000:01:00.0)" in reasons(roles)["roceP2p1s0f0"]
+
+
+NO_ETHERNET_TWINS = [
+    ("two ports of one card", SPARK[:2]),
+    ("other GUIDs", [SPARK[0], twin("b", "0002:01:00.0", "6" * 16)]),
+    ("zero GUIDs", [twin(f"a{bus}", f"000{bus}:01:00.0", None) for bus in (1, 2)]),
+    ("three are no pair", [twin(f"a{bus}", f"000{bus}:01:00.0") for bus in (1, 2, 3)]),
+    ("another driver", [twin(f"a{bus}", f"000{bus}:01:00.0", driver="irdma") for bus in (1, 2)]),
+]
+
+
+@pytest.mark.parametrize(
+    "devices", [row[1] for row in NO_ETHERNET_TWINS], ids=[row[0] for row in NO_ETHERNET_TWINS]
+)
+def test_no_socket_direct_on_ethernet(devices: list[RdmaDevice]) -> None:
+    """What only resembles a second function counts."""
+    assert len(backend(assign(devices))) == len(devices)
+
+
+def test_a_sub_function_is_dropped_beside_the_device_of_its_function() -> None:
+    """Alone, as in a container that was given one, it counts."""
+    parent, sub = eth("mlx5_0", 1), eth("mlx5_8", 1, sub_function=True)
+    roles = assign([parent, sub])
+    assert backend(roles) == ["mlx5_0"]
+    assert reasons(roles) == {"mlx5_8": "sub-function of mlx5_0, which counts"}
+    assert backend(assign([sub])) == ["mlx5_8"]
+
+
+@pytest.mark.parametrize("driver", ["mana", "erdma"])
+def test_the_virtual_nic_of_a_cloud_is_no_backend_if_it_is_routed(driver: str) -> None:
+    """Beside GPUs, too: it is the cloud's front end."""
+    routed = eth("m0", 1, port(netdev=netdev("eth0", default_route=True)), driver=driver)
+    assert backend(assign([routed], bus=GPUS)) == []
+    assert backend(assign([eth("m0", 1, driver=driver)], bus=GPUS)) == ["m0"]
 
 
 def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:

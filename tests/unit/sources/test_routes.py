@@ -299,7 +299,10 @@ def iwarp() -> Entries:
 
 def test_a_switch_management_function_makes_no_infiniband_node() -> None:
     """The front end of an HGX board on RoCE is asked for, though its NVSwitches look like HCAs."""
-    management = hca("ibp9", "0000:1b:00.0") | {f"{HOME}/0000:1b:00.0/vpd": b"SW_MNG"}
+    management: Entries = {}
+    for number in range(3):
+        pci = f"0000:1b:00.{number}"
+        management |= hca(f"sw{number}", pci) | {f"{HOME}/{pci}/vpd": b"SW_MNG"}
     assert_unknown(observe(host(Kernel(NICS, management, own("lo", "eth0")))))
 
 

@@ -1,0 +1,307 @@
+"""Rule 1: ports that are no host data ports, and devices that cannot be judged.
+
+A rule whose input is unread must not pass for one that does not apply. So a device is failed, and
+has no ports, while another one that decides about it cannot be read (`with_hidden`).
+
+Two devices of one cable: a multi-plane HCA has an SMI sub-device (subnet management interface),
+through which the subnet manager reaches the planes. A Socket-Direct card has two PCI functions for
+one port: of an InfiniBand port one function has SMI, of an Ethernet port both are alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from agent.model import RdmaDevice, RdmaPort
+from agent.sources.netdev import is_representor
+
+SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
+MLX5 = "mlx5_core"
+CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
+NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
+CONNECTX_7 = frozenset({"15b3:1021", "MT4129"})  # PCI ids; hca_type, in a copied tree
+MIN_PATTERN = 3  # functions; a data card has at most two
+
+Devices = Sequence[RdmaDevice]
+PortKey = tuple[str, int]  # name of the device, number of the port
+
+
+class DevicePort(NamedTuple):
+    """A port and its device."""
+
+    device: RdmaDevice
+    port: RdmaPort
+
+    @property
+    def key(self) -> PortKey:
+        """The key of the port."""
+        return self.device.name, self.port.number
+
+    @property
+    def carries_default_route(self) -> bool:
+        """True if the default route is on its netdev, or on a leg of its bond."""
+        netdevs = (self.port.netdev, *self.port.legs)
+        return any(netdev.default_route for netdev in netdevs if netdev)
+
+
+class Drop(NamedTuple):
+    """The rule that drops a port, and its words."""
+
+    rule: str
+    text: str
+
+
+DataPorts = Sequence[DevicePort]
+
+
+def device_ports(devices: Devices) -> DataPorts:
+    """Return all ports that were read."""
+    return [DevicePort(device, port) for device in devices for port in device.ports]
+
+
+def is_infiniband(one: DevicePort) -> bool:
+    """Return True for a port whose link layer is InfiniBand."""
+    return one.port.link_layer == "InfiniBand"
+
+
+def ethernet_data_ports(devices: Devices) -> DataPorts:
+    """Return the data ports of a node without InfiniBand ports; none of any other node."""
+    data_ports = [one for one in device_ports(devices) if drop(one, devices) is None]
+    return [] if any(map(is_infiniband, data_ports)) else data_ports
+
+
+def drop(one: DevicePort, devices: Devices) -> Drop | None:
+    """Return the first rule that drops a port; None for a data port."""
+    return next(_drops(one, devices), None)
+
+
+def _drops(one: DevicePort, devices: Devices) -> Iterator[Drop]:
+    """Yield the rules for which a port is no host data port."""
+    yield from _no_function_of_its_own(one, devices)
+    device, port = one
+    if device.node_type == "RNIC":
+        yield Drop("iwarp", "iWARP (node type RNIC)")
+    if device.driver == "hfi1":
+        yield Drop("omni-path", "Omni-Path (driver hfi1)")
+    if device.driver in CLOUD_DRIVERS and one.carries_default_route:
+        text = f"front end: a virtual NIC of the cloud (driver {device.driver})"
+        yield Drop("front-end", f"{text} with the default route")
+    if port.link_layer not in {"InfiniBand", "Ethernet"}:
+        text = f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
+        yield Drop("other-link-layer", text)
+    yield from no_data(one)
+
+
+def _no_function_of_its_own(one: DevicePort, devices: Devices) -> Iterator[Drop]:
+    """Yield the rules for which another function counts in place of this one, or none."""
+    device = one.device
+    if device.virtual_function:
+        yield Drop("virtual-function", "SR-IOV virtual function: its physical function counts")
+    if device.sub_function and (parent := _owner_of_function(device, devices)):
+        yield Drop("sub-function", f"sub-function of {parent.name}, which counts")
+    if parent := _smi_parent(device, devices):
+        yield Drop("smi", f"SMI sub-device of {parent.name}")
+    if device.nvswitch_management:
+        yield Drop("nvswitch", "NVSwitch management function (SW_MNG in its VPD)")
+    elif device.nvswitch_pattern and device.nvswitch_management is None:
+        text = "taken for an NVSwitch management function: its VPD cannot be read"
+        yield Drop("nvswitch-pattern", text)
+    if twin := _socket_direct_twin(one, devices) or _ethernet_twin(one, devices):
+        first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
+        text = f"second PCI function of the Socket-Direct card of {first}: one cable"
+        yield Drop("socket-direct", text)
+
+
+def no_data(one: DevicePort) -> Iterator[Drop]:
+    """Yield the rules for which a port of a data device carries no data of its own.
+
+    - A port of the embedded switch (switchdev mode): its traffic passes the uplink, too.
+    - A plane of a multi-plane HCA: no netdev beside siblings that have one.
+    """
+    device, port = one
+    if port.netdev and _is_representor(port):
+        name = port.netdev.phys_port_name
+        text = f"representor of a VF or SF (phys_port_name {name}): its uplink counts"
+        yield Drop("representor", text)
+    has_siblings = any(other.netdev and not _is_representor(other) for other in device.ports)
+    if port.link_layer == "Ethernet" and not port.netdev and has_siblings:
+        yield Drop("no-netdev", "no netdev, beside ports that have one: no data port")
+
+
+def _is_representor(port: RdmaPort) -> bool:
+    return port.netdev is not None and is_representor(port.netdev.phys_port_name)
+
+
+def _owner_of_function(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the RDMA device of the PCI function that a sub-function is a part of."""
+    others = (one for one in devices if one.pci and one.pci == device.pci)
+    return next((one for one in others if not one.sub_function), None)
+
+
+# Two devices of one cable
+
+
+def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
+    """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
+
+    Both have the same PCI function and port GUID; the sub-device is the one with SMI or, where
+    has_smi does not distinguish them, the one whose name begins with "smi".
+    """
+    is_same_function = device.name != parent.name and device.pci and device.pci == parent.pci
+    guids = {port.port_guid for port in device.ports} - {None}
+    if not is_same_function or guids.isdisjoint(port.port_guid for port in parent.ports):
+        return False
+    if device.name.startswith(SMI_NAME) and not parent.name.startswith(SMI_NAME):
+        return True
+    return _has_smi(device) and any(port.has_smi is False for port in parent.ports)
+
+
+def _smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the device whose SMI sub-device this one is; None if it is no SMI sub-device."""
+    return next((parent for parent in devices if is_smi_of(device, parent)), None)
+
+
+def _socket_direct_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
+    """Return the other function of an InfiniBand card, if this one is that without SMI.
+
+    Its sys_image_guid is that of a device with SMI at another PCI address, which is not the SMI
+    sub-device of a multi-plane HCA.
+    """
+    device, port = one
+    guid = device.sys_image_guid
+    if not guid or port.link_layer != "InfiniBand" or port.has_smi is not False:
+        return None
+    card = (other for other in devices if other.sys_image_guid == guid and other.pci != device.pci)
+    twins = (other for other in card if _has_smi(other) and not _smi_parent(other, devices))
+    return next(twins, None)
+
+
+def _ethernet_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
+    """Return the first function of an Ethernet card, if this one is the second.
+
+    Exactly two mlx5 physical functions have one function number and one sys_image_guid, on
+    different buses or in different domains; the one at the lower address counts.
+    """
+    device, port = one
+    if port.link_layer != "Ethernet":
+        return None
+    functions = {other.pci: other for other in devices if _may_be_ethernet_twins(device, other)}
+    if len(functions) != 1:
+        return None
+    (other,) = functions.values()
+    return other if pci_numbers(other.pci) < pci_numbers(device.pci) else None
+
+
+def _may_be_ethernet_twins(device: RdmaDevice, other: RdmaDevice) -> bool:
+    """Return True for another mlx5 function of the same number and image on another bus."""
+    guid = device.sys_image_guid
+    if not guid or other.sys_image_guid != guid or not (device.pci and other.pci):
+        return False
+    if any(
+        one.driver != MLX5 or one.virtual_function or one.sub_function for one in (device, other)
+    ):
+        return False
+    *bus, _, function = pci_numbers(device.pci)
+    *other_bus, _, other_function = pci_numbers(other.pci)
+    return bus != other_bus and function == other_function
+
+
+def _has_smi(device: RdmaDevice) -> bool:
+    return any(port.has_smi for port in device.ports)
+
+
+def pci_numbers(pci: str | None) -> list[int]:
+    """Return [domain, bus, device, function]; an unknown address is higher than any other."""
+    return [int(part, 16) for part in (pci or NO_ADDRESS).replace(".", ":").split(":")]
+
+
+# Functions that manage the NVSwitches of an HGX board
+
+
+def nvswitch_pattern(devices: Devices) -> frozenset[str]:
+    """Return the devices that look like the functions that manage NVSwitches.
+
+    On HGX B200 and B300 these are InfiniBand functions of a ConnectX-7, some of them ACTIVE: three
+    or more with one sys_image_guid, whatever their addresses. A device that cannot be read counts
+    if it is a function of the same PCI device. The VPD of such a function says what it is.
+    """
+    candidates = [one for one in devices if _may_manage(one)]
+    counts = Counter({guid: len(pcis) for guid, pcis in _functions_by_guid(candidates).items()})
+    slots = {one.sys_image_guid: _slot(one.pci) for one in candidates if one.pci}
+    for one in devices:
+        if one.failure and one.sys_image_guid:
+            counts[one.sys_image_guid] += 1
+        elif one.failure and one.pci:
+            counts.update(guid for guid, slot in slots.items() if slot == _slot(one.pci))
+    found = {guid for guid, count in counts.items() if count >= MIN_PATTERN}
+    return frozenset(one.name for one in candidates if one.sys_image_guid in found)
+
+
+def _functions_by_guid(devices: Devices) -> dict[str | None, set[str]]:
+    found: dict[str | None, set[str]] = {}
+    for one in devices:
+        found.setdefault(one.sys_image_guid, set()).add(one.pci or one.name)
+    return found
+
+
+def _may_manage(device: RdmaDevice) -> bool:
+    """Return True for a physical function of a ConnectX-7 that is, or may be, InfiniBand."""
+    layers = {port.link_layer for port in device.ports}
+    is_connectx_7 = (device.pci_ids or device.hca_type) in CONNECTX_7
+    if device.virtual_function or device.sub_function or not is_connectx_7:
+        return False
+    return bool(device.sys_image_guid) and not layers.isdisjoint({"InfiniBand", None})
+
+
+def _slot(pci: str | None) -> str:
+    return (pci or "").rpartition(".")[0]
+
+
+# Devices that cannot be judged while another is unread
+
+
+def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
+    """Return the devices; one that cannot be judged while another is unread has failed with it.
+
+    The facts of both devices of a cable decide which of them counts. Example: the parent of smi0
+    cannot be read, so nothing shows that smi0 is its SMI sub-device; it must not become a backend
+    port. One whose parent can be read is judged by it.
+    """
+    failed = [device for device in devices if device.failure]
+    return tuple(_judged(device, devices, failed) for device in devices)
+
+
+def _judged(device: RdmaDevice, devices: Devices, failed: Devices) -> RdmaDevice:
+    if device.failure or _smi_parent(device, devices):
+        return device
+    for other in failed:
+        # Of one PCI function; where that of the failed one was never read, the name decides.
+        is_named = other.pci is None and device.name.startswith(SMI_NAME)
+        is_same = other.pci is not None and device.pci == other.pci and not device.sub_function
+        is_ethernet = any(port.link_layer == "Ethernet" for port in device.ports)
+        is_second = is_ethernet and _may_be_ethernet_twins(device, other)
+        if is_named or is_same or is_second or _may_be_twins(device, other, devices):
+            failure = f"it may be a part of {other.name}, which failed"
+            return replace(device, failure=failure, ports=())
+    return device
+
+
+def _may_be_twins(device: RdmaDevice, failed: RdmaDevice, devices: Devices) -> bool:
+    """Return True if `device` may be the second function of the Socket-Direct card of `failed`.
+
+    It has no SMI of any kind. The GUID that the functions of a card share decides, where it is
+    known of the failed one.
+    """
+    if failed.sys_image_guid is not None and failed.sys_image_guid != device.sys_image_guid:
+        return False
+    if any(is_smi_of(other, device) for other in devices):
+        return False
+    return any(
+        port.link_layer == "InfiniBand"
+        and port.has_smi is False
+        and _socket_direct_twin(DevicePort(device, port), devices) is None
+        for port in device.ports
+    )

@@ -1,0 +1,232 @@
+"""The PCI functions that the roles of ports depend on: NICs, GPUs and the bridges above them.
+
+All facts are kept by the kernel in memory, so no read touches a device, and every user may read
+them. They do not change while a function is on the bus: each function is read once, and the bus
+again when its list of names changes.
+
+The place of a function is its real path, `pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0`: the
+host bridge, the bridges from the root port down, the function. A virtual machine of Hyper-V has
+the host bridge below VMBUS, Intel's VMD one below a function; only what is below it counts.
+
+Files: Documentation/ABI/testing/sysfs-bus-pci. Classes: include/linux/pci_ids.h.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.errors import Unavailable
+from agent.ids import PCI
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import Reader
+
+DEVICES = "sys/bus/pci/devices"
+NETWORK = 0x02  # PCI_BASE_CLASS_NETWORK
+INFINIBAND_CLASSES = frozenset({0x0207, 0x0C06})  # PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
+# PCI_CLASS_DISPLAY_VGA, PCI_CLASS_DISPLAY_3D, PCI_CLASS_ACCELERATOR_PROCESSING
+GPU_CLASSES = frozenset({0x0300, 0x0302, 0x1200})
+GPU_VENDORS = frozenset({"10de", "1002", "1da3"})  # NVIDIA, AMD, Habana Labs
+# The Data Direct function of a ConnectX-8: a DMA engine beside the GPU, whose NIC is elsewhere.
+DATA_DIRECT = "15b3:2100"
+MAX_BRIDGES = 32  # above one function; PCI allows 256 buses
+
+_IDS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+class Function(NamedTuple):
+    """A PCI function; None is unknown."""
+
+    address: str
+    code: int  # base class and subclass, the upper 16 bits of `class`
+    ids: str | None = None  # vendor and device, "15b3:1021"
+    subsystem: str | None = None  # subsystem_vendor and subsystem_device
+    is_virtual: bool = False  # physfn exists
+    numa_node: int | None = None  # of a GPU
+    host_bridge: str | None = None  # "pci0000:16"
+    bridges: tuple[str, ...] | None = None  # addresses, the root port first; None: no valid path
+    bridge_ids: tuple[str | None, ...] = ()  # their vendor and device
+
+    @property
+    def slot(self) -> str:
+        """The address without the function number: that of the card."""
+        return self.address.rpartition(".")[0]
+
+    @property
+    def is_gpu(self) -> bool:
+        """True for a GPU; the virtual functions of one are no GPUs of their own."""
+        vendor = (self.ids or "").partition(":")[0]
+        return self.code in GPU_CLASSES and vendor in GPU_VENDORS and not self.is_virtual
+
+    @property
+    def is_nic(self) -> bool:
+        """True for a NIC or HCA, bound to a driver or not."""
+        is_network = self.code >> 8 == NETWORK or self.code in INFINIBAND_CLASSES
+        return is_network and self.ids != DATA_DIRECT
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The NICs and GPUs on the PCI bus."""
+
+    functions: Mapping[str, Function] = field(default_factory=dict)  # by address
+    unread: frozenset[str] = frozenset()  # functions of unknown class or ids
+    failure: str | None = None  # the error, if the bus could not be listed
+
+    @property
+    def gpus(self) -> list[Function]:
+        """The GPUs, whoever drives them."""
+        return [one for one in self.functions.values() if one.is_gpu]
+
+    @property
+    def nics(self) -> list[Function]:
+        """The NICs, bound to a driver or not."""
+        return [one for one in self.functions.values() if one.is_nic]
+
+
+EMPTY = Bus()
+
+
+class BusMemory:
+    """What was read of the bus; it belongs to one Host, and to one thread."""
+
+    def __init__(self) -> None:
+        self.bus = EMPTY
+        self.names: tuple[str, ...] = ()
+        self.known: dict[str, Function | None] = {}  # None: neither NIC nor GPU
+        self.is_complete = False  # no read failed
+        self.bridges: dict[str, str | None] = {}  # vendor and device, by address
+
+
+def read_bus(reader: Reader, memory: BusMemory) -> Bus:
+    """Return the bus; what could be read before is not read again.
+
+    A listing that fails returns the bus of the last one. Without any, nothing is known.
+    """
+    before = len(reader.problems)
+    try:
+        names = reader.names(DEVICES)
+    except Unavailable as error:
+        return _unlisted(memory, str(error))
+    if names is None:
+        if len(reader.problems) > before:
+            return _unlisted(memory, f"/{DEVICES} cannot be listed")
+        memory.bus = EMPTY  # there is no PCI bus, or the tree has none of it
+        return EMPTY
+    if tuple(names) == memory.names and memory.is_complete:
+        return memory.bus
+    memory.names = tuple(names)
+    memory.known = {name: memory.known[name] for name in names if name in memory.known}
+    memory.bridges.clear()
+    found = [_learned(reader, memory, name) for name in names]
+    memory.is_complete = len(memory.known) == len(names)
+    functions = {one.address: _with_bridges(reader, memory, one) for one in found if one}
+    unread = {
+        name
+        for name, one in zip(names, found, strict=True)
+        if name not in memory.known
+        and (one is None or (one.ids is None and one.code in GPU_CLASSES))
+    }
+    memory.bus = Bus(functions, frozenset(unread))
+    return memory.bus
+
+
+def _unlisted(memory: BusMemory, failure: str) -> Bus:
+    if not memory.names:
+        memory.bus = Bus(failure=failure)
+    return memory.bus
+
+
+def _learned(reader: Reader, memory: BusMemory, name: str) -> Function | None:
+    """Return a function, which is remembered if no read of it fails."""
+    if name in memory.known:
+        return memory.known[name]
+    before = len(reader.problems)
+    function = None
+    try:
+        function = _function(reader, name)
+    except Unavailable as error:
+        reader.report(f"{DEVICES}/{name}", str(error), "ETIMEDOUT")
+    has_failed = any(problem.error for problem in reader.problems[before:])
+    if not has_failed and (function or len(reader.problems) == before):
+        memory.known[name] = function
+    return function
+
+
+def _function(reader: Reader, name: str) -> Function | None:
+    """Read a function; None for one that is neither NIC nor GPU, and for one that has gone."""
+    base = f"{DEVICES}/{name}"
+    uevent: dict[str, str] | None = None
+    code = reader.value(f"{base}/class", kernel.number)
+    if code is None:
+        uevent = reader.value(f"{base}/uevent", kernel.uevent) or {}
+        code = _hexadecimal(uevent.get("PCI_CLASS", ""))
+    if code is None:
+        return None
+    code >>= 8
+    if code >> 8 != NETWORK and code not in INFINIBAND_CLASSES | GPU_CLASSES:
+        return None
+    host_bridge, bridges = _place(reader, name)
+    return Function(
+        name,
+        code,
+        read_ids(reader, base),
+        read_ids(reader, base, subsystem=True),
+        is_virtual=reader.link(f"{base}/physfn") is not None,
+        numa_node=reader.value(f"{base}/numa_node", kernel.known) if code in GPU_CLASSES else None,
+        host_bridge=host_bridge,
+        bridges=bridges,
+    )
+
+
+def read_ids(reader: Reader, base: str, *, subsystem: bool = False) -> str | None:
+    """Read vendor and device of a function as `15b3:1021`; from `uevent` where they are missing."""
+    prefix, key = ("subsystem_", "PCI_SUBSYS_ID") if subsystem else ("", "PCI_ID")
+    vendor = reader.value(f"{base}/{prefix}vendor", kernel.number)
+    device = reader.value(f"{base}/{prefix}device", kernel.number)
+    if vendor is not None and device is not None:
+        return f"{vendor & 0xFFFF:04x}:{device & 0xFFFF:04x}"
+    text = (reader.value(f"{base}/uevent", kernel.uevent) or {}).get(key, "").lower()
+    return text if _IDS.fullmatch(text) else None
+
+
+def _hexadecimal(text: str) -> int | None:
+    return int(text, 16) if re.fullmatch(r"[0-9A-Fa-f]{1,6}", text) else None
+
+
+def _place(reader: Reader, name: str) -> tuple[str | None, tuple[str, ...] | None]:
+    """Read the host bridge of a function, and the bridges between.
+
+    A path that is cut, or that goes in a circle, is none, and is reported.
+    """
+    path = f"{DEVICES}/{name}"
+    target = reader.link(path)
+    if not target:
+        return None, None
+    parts = target.partition("devices/")[2].split("/")
+    hosts = [index for index, part in enumerate(parts) if _HOST_BRIDGE.fullmatch(part)]
+    below = parts[hosts[-1] + 1 :] if hosts else []
+    is_valid = (
+        below[-1:] == [name]
+        and len(set(below)) == len(below) <= MAX_BRIDGES
+        and all(PCI.fullmatch(part) for part in below)
+    )
+    if not is_valid:
+        reader.report(path, "its path is not that of a PCI function: no place beside a GPU")
+        return None, None
+    return parts[hosts[-1]], tuple(below[:-1])
+
+
+def _with_bridges(reader: Reader, memory: BusMemory, function: Function) -> Function:
+    """Return the function with the ids of its bridges, each of which is read once."""
+    for bridge in function.bridges or ():
+        if bridge not in memory.bridges:
+            try:
+                memory.bridges[bridge] = read_ids(reader, f"{DEVICES}/{bridge}")
+            except Unavailable:
+                memory.bridges[bridge] = None
+    ids = tuple(memory.bridges[bridge] for bridge in function.bridges or ())
+    return function._replace(bridge_ids=ids)

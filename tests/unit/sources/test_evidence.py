@@ -1,0 +1,169 @@
+"""Roles by evidence over the machine folders: hints, privileges, and what must not matter."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.labels.render import render
+from agent.labels.table import Naming
+from agent.model import Seen
+from agent.snapshot.replay import replay
+from agent.sources import left_out
+from agent.sources.observe import observe
+from agent.sources.roles import decide
+from agent.sysfs.bus import Bus
+from tests.support.machines import RIGHT
+from tests.support.nodes import PREFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.model import RdmaDevice
+    from agent.sysfs.reader import Root
+
+every_machine = pytest.mark.parametrize("machine", RIGHT, ids=lambda path: path.name)
+DECIDED = {f"{PREFIX}/flavor", f"{PREFIX}/speed.current"}
+
+# The machines whose backend is in doubt, with the ports that may belong to it. All others have no
+# hint: their storage, front end, VFs and management functions are told apart.
+IN_DOUBT = {
+    "dgx-a100": {"mlx5_4", "mlx5_10"},
+    "dgx-b200": {"mlx5_12", "mlx5_13", "mlx5_14", "mlx5_15"},
+    "dgx-b300": {"mlx5_12", "mlx5_13", "mlx5_14", "mlx5_15"},
+    "h100-ib-storage-same-model": {"mlx5_8", "mlx5_9"},
+    "h200-roce-ninth-nic": {"mlx5_8"},
+    "hgx-b300-no-vpd": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
+    "hgx-b300-roce": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
+    "lenovo-sr675-rtx6000": {"mlx5_2", "mlx5_3"},
+    "mixed-ib-storage": {"mlx5_1", "mlx5_7"},
+}
+# Of these an ACTIVE port at the backend's rate is not counted, which the metric says.
+LEFT_OUT = {
+    *(
+        "dgx-a100",
+        "dgx-b200",
+        "h100-ib-storage-same-model",
+        "h200-roce-ninth-nic",
+        "hgx-b300-no-vpd",
+    ),
+    "lenovo-sr675-rtx6000",
+}
+
+
+@every_machine
+def test_only_a_backend_in_doubt_has_a_hint(machine: Path) -> None:
+    """Nothing is lost silently, and a machine without doubt needs no word."""
+    ports = observe(replay(str(machine))).ports
+    named = {name for hint in left_out.hints(ports) for name in hint.interfaces}
+    assert named == IN_DOUBT.get(machine.name, set())
+    assert bool(left_out.left_out(ports)) == (machine.name in LEFT_OUT)
+
+
+class Unprivileged:
+    """A root in which what only root may read is EACCES."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path.endswith("/vpd"):  # drivers/pci/vpd.c: mode 0600
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return self._root.read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        return self._root.names(path)
+
+    def link(self, path: str) -> str:
+        return self._root.link(path)
+
+
+@every_machine
+def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path) -> None:
+    """Without the VPDs, umad files and packet sockets speed and flavor are equal."""
+    host = replay(str(machine))
+    labels = render(observe(host), Naming()).labels
+
+    def not_permitted(ports: Any) -> dict[str, Any]:
+        return {"ports": [], "failed": [[*port, "not-permitted", ""] for port in ports]}
+
+    bare = replace(
+        replay(str(machine)),
+        root=Unprivileged(host.root),
+        lldp_neighbors=None,
+        ask_smp=not_permitted,
+    )
+    fewer = render(observe(bare), Naming()).labels
+    assert {key: fewer.get(key) for key in DECIDED} == {key: labels.get(key) for key in DECIDED}
+    assert fewer.items() <= labels.items()
+
+
+class Shuffle:
+    """Other names of devices, other bus numbers, and another order of enumeration."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - a test
+        self._buses: dict[str, str] = {}
+        self._free = [f"{number:02x}" for number in range(1, 256)]
+        self.random.shuffle(self._free)
+
+    def address(self, pci: str) -> str:
+        """Return the address with another bus number, the same for all functions of the bus."""
+        domain, bus, rest = pci.split(":")
+        key = f"{domain}:{bus}"
+        if key not in self._buses:
+            self._buses[key] = self._free[len(self._buses)]
+        return f"{domain}:{self._buses[key]}:{rest}"
+
+    def bus(self, bus: Bus) -> Bus:
+        found = []
+        for one in bus.functions.values():
+            bridges = one.bridges and tuple(map(self.address, one.bridges))
+            found.append(one._replace(address=self.address(one.address), bridges=bridges))
+        self.random.shuffle(found)
+        return Bus({one.address: one for one in found}, bus.unread, bus.failure)
+
+    def devices(self, devices: tuple[RdmaDevice, ...]) -> tuple[dict[str, str], list[RdmaDevice]]:
+        """Return the new names by the old ones, and the devices; "smi" stays in a name."""
+        numbers = list(range(len(devices)))
+        self.random.shuffle(numbers)
+        prefix = {one.name: re.sub(r"^(smi)?.*", r"\1", one.name) or "dev" for one in devices}
+        names = {
+            one.name: f"{prefix[one.name]}{number}"
+            for one, number in zip(devices, numbers, strict=True)
+        }
+        found = [
+            replace(one, name=names[one.name], pci=one.pci and self.address(one.pci))
+            for one in devices
+        ]
+        self.random.shuffle(found)
+        return names, found
+
+
+# Of a Socket-Direct card the function at the lower address counts.
+BY_ADDRESS = {"dgx-spark"}
+
+
+@every_machine
+@pytest.mark.parametrize("seed", range(3))
+def test_names_buses_and_order_change_no_role(machine: Path, seed: int) -> None:
+    """Every boot may number buses and devices anew."""
+    host = replay(str(machine))
+    observation = observe(host)
+    if not isinstance(observation.rdma, Seen):
+        pytest.skip("no RDMA devices")
+    before = {(one.device.name, one.port.number): one.backend for one in observation.ports}
+    shuffle = Shuffle(seed)
+    names, devices = shuffle.devices(observation.rdma.value)
+    roles = decide(devices, bus=shuffle.bus(host.bus.bus)).roles
+    after = {(one.device.name, one.port.number): one.backend for one in roles}
+    if machine.name in BY_ADDRESS:
+        assert sorted(after.values()) == sorted(before.values())
+    else:
+        assert after == {(names[name], number): role for (name, number), role in before.items()}
