@@ -82,17 +82,13 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     equal = [match for match in results.values() if match.equal]
     if equal:
         return equal[0]
-    proofs = _proofs(seen)
+    # Texts that can prove a difference: of several, not a bare number (an ifIndex).
+    named = [text for text in seen.texts if not text.isdecimal()]
+    proofs = seen.texts if seen.infiniband else named or seen.texts
     is_different = any(
         match == DIFFERENT and text in proofs for (_, text), match in results.items()
     )
     return DIFFERENT if is_different else INCOMPARABLE
-
-
-def _proofs(seen: SeenPort) -> Iterable[str]:
-    """Return the texts that can prove a difference: of several, not a bare number (an ifIndex)."""
-    names = [text for text in seen.texts if not text.isdecimal()]
-    return seen.texts if seen.infiniband else names or seen.texts
 
 
 def _compare_port(expected: str, text: str, seen: SeenPort, off: Off) -> Match:
@@ -133,8 +129,10 @@ def _ethernet(expected: str, text: str, off: Off) -> Match:
     parts, seen = _parts(expected, off), _parts(text, off)
     if not parts or not seen:
         return INCOMPARABLE
-    if parts[0] == seen[0]:
-        return _same_scheme(parts, seen, _spelling(parts, seen))
+    if parts.scheme == seen.scheme:
+        by = "label" if parts.spelled[1] != seen.spelled[1] else "number"
+        by = "abbreviation" if parts.spelled[0] != seen.spelled[0] else by
+        return _same_scheme(parts, seen, by)
     return _across_schemes(parts, seen, off)
 
 
@@ -161,20 +159,8 @@ def _parts(text: str, off: Off) -> _Parts | None:
         family = _FAMILIES.get(family, family)
     separators = "".join(pieces[::2]) + ("a" if lane else "")
     like = separators if "label" in off else separators.replace(":", "/").replace("-", "/")
-    numbers = *map(int, pieces[1::2]), *_lane(lane)
-    return _Parts((family, like), numbers, (word.lower(), separators))
-
-
-def _lane(letter: str) -> tuple[int, ...]:
-    """Return the number of a lane's letter, counted from 0; none without a letter."""
-    return (ord(letter.lower()) - ord("a"),) if letter else ()
-
-
-def _spelling(one: _Parts, other: _Parts) -> str:
-    """Return the tolerance by which two spellings of one scheme are equal."""
-    if one.spelled[0] != other.spelled[0]:
-        return "abbreviation"
-    return "label" if one.spelled[1] != other.spelled[1] else "number"
+    numbers = [*map(int, pieces[1::2]), *(ord(letter.lower()) - ord("a") for letter in lane)]
+    return _Parts((family, like), tuple(numbers), (word.lower(), separators))
 
 
 def _same_scheme(one: _Parts, other: _Parts, by: str) -> Match:

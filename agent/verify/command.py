@@ -142,16 +142,12 @@ def _is_from_node(flags: Flags) -> bool:
     """Return True if the Node has the expected half; raises click.UsageError for none at all."""
     if flags["from_node"] or flags["plan"]:
         return bool(flags["from_node"])
-    if flags["replay"] or not _has_cluster(flags):
-        raise click.UsageError(NO_PLAN)
-    return True
-
-
-def _has_cluster(flags: Flags) -> bool:
-    """Return True if a kubeconfig or a Pod's account is there."""
     given = flags["kubeconfig"] or flags["context"] or os.environ.get("KUBERNETES_SERVICE_HOST")
     config = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")  # noqa: PTH111
-    return bool(given) or any(map(os.path.exists, config.split(os.pathsep)))
+    has_cluster = given or any(map(os.path.exists, config.split(os.pathsep)))
+    if flags["replay"] or not has_cluster:
+        raise click.UsageError(NO_PLAN)
+    return True
 
 
 def _read_plan(path: str, flags: Flags) -> list[Plan]:

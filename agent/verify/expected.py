@@ -124,16 +124,14 @@ def from_labels(labels: Mapping[str, str], naming: Naming, source: str) -> Expec
     for prefix in filter(None, (naming.ib_prefix, naming.prefix)):
         for key, value in labels.items():
             if key.startswith(f"{prefix}/") and value:
-                _add(found, key.removeprefix(f"{prefix}/"), value, source)
+                name = key.removeprefix(f"{prefix}/")
+                if (first := found.setdefault(name, value)) != value:
+                    text = f"{name} is {first!r} and {value!r} under two prefixes"
+                    raise Malformed(f"{source}: {text}")
     rows = _label_rows(found, source)
     return Expected(
         rows, found.get("speed.expected"), found.get("leaves.expected"), found.get("ports.expected")
     )
-
-
-def _add(found: dict[str, str], name: str, value: str, source: str) -> None:
-    if found.setdefault(name, value) != value:
-        raise Malformed(f"{source}: {name} is {found[name]!r} and {value!r} under two prefixes")
 
 
 def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
@@ -144,13 +142,12 @@ def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
         if part and name.startswith(NEIGHBOR):
             interface = name.removeprefix(NEIGHBOR).removesuffix(part)
             parts.setdefault(interface, {})[part] = value
-    return tuple(_label_row(one, parts[one], source) for one in sorted(parts, key=natural))
-
-
-def _label_row(interface: str, values: Mapping[str, str], source: str) -> Row:
-    place = Place(source, column=f"{NEIGHBOR}{interface}")
-    device, port_id, port_name = map(values.get, PARTS)
-    return Row(interface, place, device, port_id, port_name, is_label=True)
+    rows = []
+    for interface in sorted(parts, key=natural):
+        place = Place(source, column=f"{NEIGHBOR}{interface}")
+        device, port_id, port_name = map(parts[interface].get, PARTS)
+        rows.append(Row(interface, place, device, port_id, port_name, is_label=True))
+    return tuple(rows)
 
 
 def end_key(device: str, port: str) -> FarPort:
@@ -179,7 +176,14 @@ def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
     for row in rows:
         first = found.get(row.interface)
         if first and _differ(first, row):
-            raise _contradiction(first, row)
+            ends = []
+            for one in (row, first):
+                speed = f"at {encode.gbps(one.rate_gbps)}" if one.rate_gbps else None
+                ends.append(" ".join(filter(None, (one.device, one.port, speed))))
+            raise Malformed(
+                f"{row.place}: {row.text} is connected to {ends[0]}, "
+                f"but to {ends[1]} by {first.place}"
+            )
         found[row.interface] = _combined(first, row) if first else row
     return tuple(found.values())
 
@@ -199,39 +203,23 @@ def _combined(one: Row, other: Row) -> Row:
 
 
 def _differ(one: Row, other: Row) -> bool:
-    """Return True if two rows cannot be of one cable: by device, port or rate."""
-    rates = {one.rate_gbps, other.rate_gbps} - {None}
-    return len(rates) > 1 or _differ_in_device(one, other) or _differ_in_port(one, other)
+    """Return True if two rows cannot be of one cable: by device, port or rate.
 
-
-def _differ_in_device(one: Row, other: Row) -> bool:
-    """Return True for two names, or two addresses; an address and a name may be one switch."""
-    if not one.device or not other.device:
-        return False
-    addresses = [guid(text) or mac(text) for text in (one.device, other.device)]
-    if None in addresses:
-        seen = SeenDevice(other.device, (other.device,))
-        return addresses == [None, None] and not compare_device(one.device, seen).equal
-    return addresses[0] != addresses[1]
-
-
-def _differ_in_port(one: Row, other: Row) -> bool:
+    Two names differ, or two addresses; an address and a name may be one switch.
+    """
+    if len({one.rate_gbps, other.rate_gbps} - {None}) > 1:
+        return True
+    if one.device and other.device:
+        addresses = [guid(text) or mac(text) for text in (one.device, other.device)]
+        if addresses == [None, None]:
+            seen = SeenDevice(other.device, (other.device,))
+            if not compare_device(one.device, seen).equal:
+                return True
+        elif None not in addresses and addresses[0] != addresses[1]:
+            return True
     if not one.ports or not other.ports:
         return False
     return compare_port(one.ports, SeenPort(other.ports)).equal is False
-
-
-def _contradiction(one: Row, other: Row) -> Malformed:
-    """Return the error for two rows of one interface with different far ends or rates."""
-    ends = [_far_text(row) for row in (one, other)]
-    return Malformed(
-        f"{other.place}: {other.text} is connected to {ends[1]}, but to {ends[0]} by {one.place}"
-    )
-
-
-def _far_text(row: Row) -> str:
-    rate = encode.gbps(row.rate_gbps) if row.rate_gbps else None
-    return " ".join(filter(None, (row.device, row.port, rate and f"at {rate}")))
 
 
 def merged(parts: Sequence[Expected]) -> Expected:
