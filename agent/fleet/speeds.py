@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent.findings.finding import Finding
     from agent.fleet.judged import Group
-    from agent.fleet.model import FleetNode, FleetPort
+    from agent.fleet.model import FarEnd, FleetNode
 
 MIN_PORTS = 4  # of one interface in a group
 USUAL = 0.75  # the share of them that has the usual rate
@@ -29,16 +29,9 @@ class _Rated(NamedTuple):
     """A port with a far end and a known rate."""
 
     ref: PortRef
-    port: FleetPort
+    end: FarEnd
+    address: str  # of its PCI function, or else the interface
     gbps: float
-
-
-class _Slow(NamedTuple):
-    """A port below the usual rate."""
-
-    rated: _Rated
-    usual: float
-    share: tuple[int, int]  # ports with that rate, of all
 
 
 def slow(
@@ -47,18 +40,18 @@ def slow(
     """Yield a finding for each node with such ports; `explained` ones are left out."""
     by_name = {node.name: node for node in nodes}
     for group in groups:
-        members = [by_name[name] for name in group.nodes if name in by_name]
-        found = [one for one in _slow_ports(members) if one.rated.ref not in explained]
-        for node, same in grouped(found, lambda one: one.rated.ref.node).items():
-            yield _finding(node, same)
-
-
-def _slow_ports(nodes: Iterable[FleetNode]) -> Iterator[_Slow]:
-    rated = (one for node in nodes for one in _rated(node))
-    for same in grouped(rated, lambda one: one.port.pci or one.port.interface).values():
-        usual, count = Counter(one.gbps for one in same).most_common(1)[0]
-        if len(same) >= MIN_PORTS and count >= USUAL * len(same):
-            yield from (_Slow(one, usual, (count, len(same))) for one in same if one.gbps < usual)
+        rated = [one for name in group.nodes if name in by_name for one in _rated(by_name[name])]
+        found: dict[str, list[_Rated]] = {}  # slow ports by node
+        shares: dict[str, tuple[float, int, int]] = {}  # by address: usual rate, ports with it, all
+        for address, same in grouped(rated, lambda one: one.address).items():
+            usual, count = Counter(one.gbps for one in same).most_common(1)[0]
+            if len(same) >= MIN_PORTS and count >= USUAL * len(same):
+                shares[address] = usual, count, len(same)
+                for one in same:
+                    if one.gbps < usual and one.ref not in explained:
+                        found.setdefault(one.ref.node, []).append(one)
+        for ports in found.values():
+            yield _finding(ports, *shares[ports[0].address])
 
 
 def _rated(node: FleetNode) -> Iterator[_Rated]:
@@ -66,27 +59,22 @@ def _rated(node: FleetNode) -> Iterator[_Rated]:
     for port in node.ports:
         is_leg = not port.interface.rpartition("-")[2].isdecimal() and "-" in port.interface
         if port.gbps is not None and port.far_end and not port.is_lost and not is_leg:
-            yield _Rated(PortRef(node.name, port.interface), port, port.gbps)
+            ref = PortRef(node.name, port.interface)
+            yield _Rated(ref, port.far_end, port.pci or port.interface, port.gbps)
 
 
-def _finding(node: str, found: Sequence[_Slow]) -> Finding:
-    first = found[0]
-    shown = [_text(one) for one in found]
-    verb = "Activate" if not first.rated.gbps else "Reseat or replace the cable of"
-    count, all_ports = first.share
+def _finding(found: Sequence[_Rated], usual: float, count: int, total: int) -> Finding:
+    """Return the finding of a node's slow ports, by the share of the first one."""
+    first, shown = found[0], []
+    for one in found:
+        rate = encode.gbps(one.gbps) if one.gbps else "a port that is not ACTIVE"
+        shown.append(f"{one.ref.interface} to {end_text((one.end.device, one.end.port))} ({rate})")
+    verb = "Reseat or replace the cable of" if first.gbps else "Activate"
     text = (
-        f"{verb} {node} {listed(shown)}; {count:,} of {all_ports:,} such ports of the group "
-        f"run at {encode.gbps(first.usual)}."
+        f"{verb} {first.ref.node} {listed(shown)}; {count:,} of {total:,} such ports of the group "
+        f"run at {encode.gbps(usual)}."
     )
-    facts = {"rate-gbps": f"{first.rated.gbps:g}", "usual-gbps": f"{first.usual:g}"}
-    ports = [one.rated.ref for one in found]
-    end = first.rated.port.far_end
-    actual = (end.device, end.port) if end else (None, None)
+    ports = [one.ref for one in found]
+    facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
+    actual = (first.end.device, first.end.port)
     return finding("slow", ports, text, key=[*ports], facts=facts, actual=actual)
-
-
-def _text(one: _Slow) -> str:
-    end = one.rated.port.far_end
-    to = f" to {end_text((end.device, end.port))}" if end else ""
-    rate = encode.gbps(one.rated.gbps) if one.rated.gbps else "a port that is not ACTIVE"
-    return f"{one.rated.ref.interface}{to} ({rate})"
