@@ -71,45 +71,38 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
     """Return all findings in their order."""
     group_of = {node: n for n, group in enumerate(judged.groups, 1) for node in group.nodes}
     order = {node.name: place for place, node in enumerate(judged.fleet.nodes)}
-    found = [_entry(judged, group_of, *numbered) for numbered in findings]
-    return [one._replace(where=_joined(judged.fleet, order, one.where)) for one in found]
-
-
-def _entry(judged: Judged, group_of: dict[str, int], number: int, one: Finding) -> Entry:
-    nodes = nodes_of(one)
-    groups = dict.fromkeys(group_of[node] for node in nodes if node in group_of)
-    return Entry(
-        number,
-        one,
-        SEVERITIES.index(one.severity),
-        SIGNS[one.severity],
-        tuple(groups),
-        _where(one, nodes),
-        tuple(fact for fact in one.facts if fact[0] in PLACES),
-        tuple(fact for fact in one.facts if fact[0] not in PLACES),
-        tuple(
-            (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
-            for move in one.moves
-        ),
-        place_text(*one.expected) if any(one.expected) and not one.moves else None,
-        place_text(*one.actual) if any(one.actual) and not one.moves else None,
-        _confidence(one, by_pattern=judged.by_pattern),
-    )
-
-
-def _where(one: Finding, nodes: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    interfaces: dict[str, list[str]] = {node: [] for node in nodes}
-    for port in one.ports:
-        interfaces[port.node].append(port.interface)
-    return tuple((node, ", ".join(of_node)) for node, of_node in interfaces.items())
+    found = []
+    for number, one in findings:
+        interfaces: dict[str, list[str]] = {node: [] for node in nodes_of(one)}
+        for port in one.ports:
+            interfaces[port.node].append(port.interface)
+        where = [(node, ", ".join(of_node)) for node, of_node in interfaces.items()]
+        groups = dict.fromkeys(group_of[node] for node in interfaces if node in group_of)
+        entry = Entry(
+            number,
+            one,
+            SEVERITIES.index(one.severity),
+            SIGNS[one.severity],
+            tuple(groups),
+            tuple(where if len(where) <= SHOWN else _joined(judged.fleet, order, where)),
+            tuple(fact for fact in one.facts if fact[0] in PLACES),
+            tuple(fact for fact in one.facts if fact[0] not in PLACES),
+            tuple(
+                (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
+                for move in one.moves
+            ),
+            place_text(*one.expected) if any(one.expected) and not one.moves else None,
+            place_text(*one.actual) if any(one.actual) and not one.moves else None,
+            _confidence(one, by_pattern=judged.by_pattern),
+        )
+        found.append(entry)
+    return found
 
 
 def _joined(
-    fleet: Fleet, order: Mapping[str, int], where: tuple[tuple[str, str], ...]
-) -> tuple[tuple[str, str], ...]:
-    """Return the places of a finding, of many nodes as runs with the same interfaces."""
-    if len(where) <= SHOWN:
-        return where
+    fleet: Fleet, order: Mapping[str, int], where: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the places of a finding of many nodes as runs with the same interfaces."""
     numbers: dict[str, list[int]] = {}
     for node, interfaces in where:
         if node in order:
@@ -119,7 +112,7 @@ def _joined(
         for interfaces, places in numbers.items()
         for run in runs(fleet.nodes, sorted(places))
     ]
-    return (*known, *(one for one in where if one[0] not in order))
+    return [*known, *(one for one in where if one[0] not in order)]
 
 
 def _confidence(one: Finding, *, by_pattern: bool) -> str:
@@ -131,18 +124,16 @@ def _confidence(one: Finding, *, by_pattern: bool) -> str:
 def silent(fleet: Fleet, found: Iterable[Entry]) -> list[Silent]:
     """Return the nodes that are said apart."""
     nodes = {node.name: node for node in fleet.nodes}
-    return [
-        _silent(entry, number == 0, name, nodes.get(name), fleet.now)
-        for entry in found
-        if entry.finding.code in APART
-        for number, name in enumerate(nodes_of(entry.finding) or [""])
-    ]
-
-
-def _silent(entry: Entry, is_first: bool, name: str, node: FleetNode | None, now: int) -> Silent:
-    if node is None or node.time is None:
-        return Silent(entry, is_first, name, None, "unknown", node.agent if node else None)
-    return Silent(entry, is_first, name, utc(node.time), _age(now - node.time), node.agent)
+    told = []
+    for entry in found:
+        if entry.finding.code in APART:
+            for number, name in enumerate(nodes_of(entry.finding) or [""]):
+                node = nodes.get(name)
+                agent, time = (node.agent, node.time) if node else (None, None)
+                age = "unknown" if time is None else _age(fleet.now - time)
+                shown = None if time is None else utc(time)
+                told.append(Silent(entry, number == 0, name, shown, age, agent))
+    return told
 
 
 def _age(seconds: int) -> str:
@@ -190,34 +181,23 @@ def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
 
 def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
     """Return the line at the top: what was compared, what is wrong, what is silent."""
-    nodes, groups = len(judged.fleet.nodes), len(judged.groups)
-    parts = [
-        f"{many(nodes, 'node')} in {many(groups, 'group')}",
-        _compared(judged),
-        _findings(found),
-    ]
-    names = {one.node for one in silent_nodes}
-    return "; ".join([*parts, *([f"{many(len(names), 'silent node')}"] if names else [])]) + "."
-
-
-def _compared(judged: Judged) -> str:
-    if not judged.planned:
-        return "nothing to compare with: no plan and no pattern"
-    what = "the pattern has them" if judged.by_pattern else "planned"
-    return f"{judged.as_planned:,} of {many(judged.planned, 'cable')} are as {what}"
-
-
-def _findings(found: Sequence[Entry]) -> str:
-    work = [one.finding.severity for one in found if one.finding.code not in APART]
-    if not work:
-        return "no findings"
-    counts = Counter(work)
-    parts = ", ".join(
-        f"{counts[severity]} unknown" if severity == UNKNOWN else many(counts[severity], severity)
+    parts = [f"{many(len(judged.fleet.nodes), 'node')} in {many(len(judged.groups), 'group')}"]
+    if judged.planned:
+        what = "the pattern has them" if judged.by_pattern else "planned"
+        cables = many(judged.planned, "cable")
+        parts.append(f"{judged.as_planned:,} of {cables} are as {what}")
+    else:
+        parts.append("nothing to compare with: no plan and no pattern")
+    work = Counter(one.finding.severity for one in found if one.finding.code not in APART)
+    counts = ", ".join(
+        f"{work[severity]} unknown" if severity == UNKNOWN else many(work[severity], severity)
         for severity in SEVERITIES
-        if counts[severity]
+        if work[severity]
     )
-    return f"{many(len(work), 'finding')} ({parts})"
+    parts.append(f"{many(work.total(), 'finding')} ({counts})" if work else "no findings")
+    if names := {one.node for one in silent_nodes}:
+        parts.append(many(len(names), "silent node"))
+    return "; ".join(parts) + "."
 
 
 def verdict(found: Sequence[Entry]) -> str:
