@@ -7,10 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from agent.fleet.judged import Judged
-    from agent.fleet.model import FarEnd, Fleet
 
 # Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.
 COLORS, TEXTURES = 8, 3
@@ -33,15 +32,25 @@ class Leaves:
     """Finds the switches of a fleet by identity and by name."""
 
     def __init__(self, judged: Judged) -> None:
-        uses = Counter((end.switch, end.device) for end in _far_ends(judged.fleet))
+        ends = [
+            end
+            for node in judged.fleet.nodes
+            for port in node.ports
+            for end in (port.far_end, port.last_end)
+            if end
+        ]
+        uses = Counter((end.switch, end.device) for end in ends)
         names = _without_domain(_names(uses))
-        order = list(_in_order(judged, names))
-        places = {switch: FOREIGN + number for number, switch in enumerate(order)}
-        places |= _places(judged)
-        self._of = {
-            switch: Leaf(switch, names.get(switch, switch), _color(places[switch]))
-            for switch in order
-        }
+        places: dict[str, int] = {}  # in the first group: a rail has one color in every group
+        for group in judged.groups:
+            for place, switch in enumerate(group.leaves):
+                places.setdefault(switch, place)
+        self._of: dict[str, Leaf] = {}
+        for number, switch in enumerate(dict.fromkeys([*places, *names])):
+            place = places.get(switch, FOREIGN + number)
+            texture = place // COLORS % TEXTURES
+            color = f"c{place % COLORS}" + (f" t{texture}" if texture else "")
+            self._of[switch] = Leaf(switch, names.get(switch, switch), color)
         self._names: dict[str, list[str]] = {}
         self._by_name: dict[str, list[Leaf]] = {}
         for leaf in self._of.values():
@@ -71,12 +80,6 @@ class Leaves:
         return found[0].name if len(found) == 1 else name
 
 
-def _far_ends(fleet: Fleet) -> Iterator[FarEnd]:
-    for node in fleet.nodes:
-        for port in node.ports:
-            yield from (end for end in (port.far_end, port.last_end) if end)
-
-
 def _names(uses: Mapping[tuple[str, str], int]) -> dict[str, str]:
     """Return the most common name of each switch; one that another has too, with the identity."""
     rising = sorted(uses.items(), key=lambda use: use[1])
@@ -95,23 +98,3 @@ def _without_domain(names: dict[str, str]) -> dict[str, str]:
     if not DOMAIN.fullmatch(domain):
         return names
     return {switch: name.removesuffix(domain) or name for switch, name in names.items()}
-
-
-def _in_order(judged: Judged, names: Iterable[str]) -> dict[str, None]:
-    """Return every identity, those of the groups first."""
-    ours = dict.fromkeys(switch for group in judged.groups for switch in group.leaves)
-    return {**ours, **dict.fromkeys(names)}
-
-
-def _places(judged: Judged) -> dict[str, int]:
-    """Return the place of a switch in its first group: a rail has one color in every group."""
-    places: dict[str, int] = {}
-    for group in judged.groups:
-        for place, switch in enumerate(group.leaves):
-            places.setdefault(switch, place)
-    return places
-
-
-def _color(place: int) -> str:
-    color, texture = place % COLORS, place // COLORS % TEXTURES
-    return f"c{color} t{texture}" if texture else f"c{color}"
