@@ -271,7 +271,7 @@ def test_storage_nics_do_not_count_while_a_rail_fails() -> None:
     for number in (20, 21):
         storage |= hca(f"mlx5_{number}", bdf(number), "Ethernet", {1: f"store{number}"})
         storage |= netdev(f"store{number}", bdf(number), speed="100000")
-        storage[f"{base(number, 'mlx5_{}')}/hca_type"] = b"MT4125\n"
+        storage[f"{HOME}/{bdf(number)}/device"] = b"0x101d\n"
     world = World(rails(2), storage).run(60)
     assert world.api.labels[SPEED] == "800G"
     block(world, 0, "mlx5_{}")
