@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from agent.errors import Unavailable
 from agent.ids import PCI
+from agent.model import Problem
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
@@ -98,6 +99,7 @@ class BusMemory:
         self.names: tuple[str, ...] = ()
         self.known: dict[str, Function | None] = {}  # None: neither NIC nor GPU
         self.is_complete = False  # no read failed
+        self.odd: list[Problem] = []  # paths of no place, reported each time
         self.bridges: dict[str, str | None] = {}  # vendor and device, by address
 
 
@@ -117,12 +119,19 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
         memory.bus = EMPTY  # there is no PCI bus, or the tree has none of it
         return EMPTY
     if tuple(names) == memory.names and memory.is_complete:
+        reader.problems += memory.odd
         return memory.bus
     memory.names = tuple(names)
-    memory.known = {name: memory.known[name] for name in names if name in memory.known}
+    odd = {one.subject for one in memory.odd}
+    memory.known = {
+        name: memory.known[name]
+        for name in names
+        if name in memory.known and f"/{DEVICES}/{name}" not in odd
+    }
     memory.bridges.clear()
     found = [_learned(reader, memory, name) for name in names]
     memory.is_complete = len(memory.known) == len(names)
+    memory.odd = [one for one in reader.problems[before:] if not one.error]
     functions = {one.address: _with_bridges(reader, memory, one) for one in found if one}
     unread = {
         name

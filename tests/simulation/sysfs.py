@@ -48,7 +48,8 @@ def tree(node: Node) -> dict[str, Entry]:
     for index in range(node.gpus.count):
         path = f"{BUS}/0000:{0x81 + index:02x}:00.0"
         functions.append(path.rpartition("/")[2])
-        found |= {path: f"../../../devices/{functions[-1]}", f"{path}/class": b"0x030200\n"}
+        place = f"../../../devices/pci0000:80/{functions[-1]}"
+        found |= {path: place, f"{path}/class": b"0x030200\n", f"{path}/device": b"0x2330\n"}
         found |= {
             f"{path}/vendor": b"0x10de\n",
             f"{path}/driver": "../../../bus/pci/drivers/nvidia",
