@@ -192,7 +192,7 @@ def _answers(
             dropped[one.key] = Verdict(*found)
         else:
             nics.append(_nic(one, devices, bus))
-    for unread, possible_bus in _possible(devices, nics, bus):
+    for unread, possible_bus in _possible(devices, nics, bus, labeled):
         case = Case(devices, possible_bus, labeled, infiniband_unbound)
         ignored = dict(dropped)
         candidates: list[Nic] = [*nics, *unread]
@@ -228,7 +228,9 @@ def _nic(one: DevicePort, devices: Devices, bus: Bus) -> Nic:
     )
 
 
-def _possible(devices: Devices, nics: Nics, bus: Bus) -> Iterator[tuple[list[Nic], Bus]]:
+def _possible(
+    devices: Devices, nics: Nics, bus: Bus, labeled: Labeled
+) -> Iterator[tuple[list[Nic], Bus]]:
     """Yield what is unread as it may be: the candidates without ports, and the bus.
 
     - A device of known PCI ids and class is one of that kind; one that is Ethernet may be the front
@@ -236,7 +238,7 @@ def _possible(devices: Devices, nics: Nics, bus: Bus) -> Iterator[tuple[list[Nic
     - Any other device may be of each kind, or no candidate at all.
     - A function of unknown class may be a GPU.
     """
-    known, unknown = _unread(devices, nics, bus)
+    known, unknown = _unread(devices, nics, bus, labeled)
     yield known, bus
     infiniband = [nic for nic in known if nic.layer == "InfiniBand"]
     if len(infiniband) < len(known):
@@ -257,11 +259,13 @@ def _named_like(nic: Nic, device: RdmaDevice) -> Nic:
     return nic._replace(device=same, port=None, active_gbps=None)
 
 
-def _unread(devices: Devices, nics: Nics, bus: Bus) -> tuple[list[Nic], list[RdmaDevice]]:
+def _unread(
+    devices: Devices, nics: Nics, bus: Bus, labeled: Labeled
+) -> tuple[list[Nic], list[RdmaDevice]]:
     """Return the candidates that are unread: of known function, and devices of which none is known.
 
-    An InfiniBand HCA without RDMA device, as in its recovery, is one if it is of a kind that has
-    ports.
+    A function without RDMA device, as one whose driver reloads, is one if it had labels, or is an
+    InfiniBand HCA of a kind that has ports.
     """
     judged = {device.pci for device in devices if device.ports or device.excluded}
     names: dict[str, RdmaDevice] = {}
@@ -274,10 +278,12 @@ def _unread(devices: Devices, nics: Nics, bus: Bus) -> tuple[list[Nic], list[Rdm
             elif device.pci not in names:
                 unknown.append(device)
     models = {nic.device.pci_ids for nic in nics if nic.layer == "InfiniBand"}
-    others = {one.address: one for one in bus.nics if one.code in INFINIBAND_CLASSES}
-    for address, one in others.items():
-        if address not in judged and one.ids in models:
-            names.setdefault(address, RdmaDevice(f"@{address}", failure="unbound", pci=address))
+    others = {
+        one.address for one in bus.nics if one.code in INFINIBAND_CLASSES and one.ids in models
+    }
+    others |= bus.functions.keys() & set(labeled.values())
+    for address in sorted(others - judged - {device.pci for device in devices if device.failure}):
+        names[address] = RdmaDevice(f"@{address}", failure="unbound", pci=address)
     managing = {_slot(device.pci) for device in devices if device.nvswitch_pattern}
     known = []
     for address, device in names.items():

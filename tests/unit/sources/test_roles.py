@@ -417,3 +417,11 @@ def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
     is None.
     """
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted
+
+
+def test_a_front_end_does_not_replace_a_function_without_its_driver() -> None:
+    """The backend NIC had labels; its driver reloads, so it has no RDMA device for a moment."""
+    functions = {"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")}
+    bus = Bus({**GPUS.functions, **functions})
+    assert backend(assign([front("a", 1)], labeled={"b": "0000:02:00.0"}, bus=bus)) == []
+    assert backend(assign([front("a", 1)], bus=bus)) == ["a"]
