@@ -4,8 +4,8 @@ An observation reads the node once, and any part of it may fail. The memory merg
 of the observation before into `Known`, of which labels and annotation are functions: the memory has
 facts of ports, and no labels.
 
-Identity of a row: the PCI function and what the interface's name adds to that of the device (`-3`,
-`-eth2`); names move, rows do not. A row whose function has another address now, or that was lost,
+Identity of a row: the PCI function, the number of the port and the leg of a bond; names move, rows
+do not. A row whose function has another address now, or that was lost,
 is known by its port GUID, unless several functions have that; a port without PCI function (rxe) by
 its name.
 
@@ -71,6 +71,7 @@ ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 # What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
 _LABELED = re.compile(r"[A-Za-z0-9]|.{64}", re.DOTALL)
 
+Key = tuple[str | None, int | str | None, str | None]  # of a row: function, port, leg
 Where = Callable[[str], Place]  # where the PCI function of an address is
 
 
@@ -97,9 +98,10 @@ class FarEnd(NamedTuple):
 class Fact(NamedTuple):
     """One backend port, or one leg of a bonded one; None is unknown."""
 
-    interface: str  # its name in label keys
+    interface: str  # its name in label keys; "": another port has that name now
     function: str | None  # address of its PCI function; None: a software device
-    part: str = ""  # what the interface's name adds to that of the device
+    port: int | None = None  # its number; None: known by a name without it
+    leg: str | None = None  # the member netdev of a bonded port
     netdev: str | None = None
     port_guid: str | None = None
     node_guid: str | None = None
@@ -132,6 +134,8 @@ class Known(NamedTuple):
     domain_why: HoldReason | None = None  # why it is a remembered one
     # Texts of `speed`, `flavor` and `group` as published: they stay while facts are unknown.
     texts: Mapping[str, str] = MappingProxyType({})
+    texts_since: float | None = None  # unread since; None: all is known
+    domain_since: float | None = None
     next_end: float = math.inf  # when the next hold or grace ends
 
 
@@ -142,6 +146,9 @@ class Published(NamedTuple):
     lost: Iterable[Fact] = ()
     texts: Mapping[str, str] = MappingProxyType({})  # of Known
     domain: str | None = None
+    # Since when facts are unknown that the texts have, and the domain; None: from now on
+    texts_since: float | None = None
+    domain_since: float | None = None
     has_gap: bool = False  # the leaf group is not that of the rows
 
 
@@ -155,7 +162,7 @@ class Memory:
         self._is_read = False
         # The last far ends, by row, from before the first one that was another, until a move of
         # the node is decided.
-        self._doubted: dict[tuple[str | None, str], FarEnd] = {}
+        self._doubted: dict[Key, FarEnd] = {}
         # Functions that were read without backend port; None: no observation was complete.
         self._ignored: frozenset[str] | None = None
         # Devices that may be backend ports, and of which nothing is known: unread since.
@@ -169,8 +176,9 @@ class Memory:
 
     def seed(self, published: Published, now: float) -> None:
         """Start from what the Node has: each part that has no time is unread from now."""
-        self._texts, self._texts_since = dict(published.texts), now
-        self._domain, self._domain_since = published.domain, now
+        self._texts, self._domain = dict(published.texts), published.domain
+        self._texts_since = _first(published.texts_since, now)
+        self._domain_since = _first(published.domain_since, now) if published.domain else None
         self._settles_at = -math.inf if "group" in published.texts else now + SETTLE
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._facts = tuple(
@@ -216,6 +224,8 @@ class Memory:
             self._domain,
             domain_why,
             self._texts,
+            self._texts_since,
+            self._domain_since,
             self._next_end(now),
         )
 
@@ -225,9 +235,10 @@ class Memory:
         if found.value or not found.holds:
             self._domain, self._domain_since = found.value, None
             return None
-        self._domain_since = _first(self._domain_since, now)
+        if self._domain:
+            self._domain_since = _first(self._domain_since, now)
         if self._is_over(self._domain_since, now):
-            self._domain = None
+            self._domain = self._domain_since = None
         return HoldReason.NO_DOMAIN if self._domain else None
 
     def _gap(self, now: float) -> HoldReason | None:
@@ -257,17 +268,25 @@ class Memory:
             facts.append(self._read(role, row, found.get(role.interface), failure, now))
             if row is None:
                 new.append(role)
-        used = {row for row in matched.values() if row}
+        used = {
+            row: role.port.number
+            for role in observation.backend
+            if (row := matched[role.interface])
+        }
+        names = {fact.interface for fact in facts}
         lost = [row for row in self._lost if row not in used]
         for row in self._facts:
             if row in used:
                 continue
             fate = _fate(row, devices, where)
-            if isinstance(fate, HoldReason):
+            if isinstance(fate, HoldReason) and row.interface not in names:
                 facts.append(_unread(row, fate, now))
+            elif isinstance(fate, HoldReason):
+                facts.append(_unread(row, fate, now)._replace(interface=""))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
         self._lost = self._still_lost(lost, new, devices, where)
+        self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
         read = {device.pci for device in devices if device.pci and not is_unread(device)}
         self._ignored = frozenset(read - {role.device.pci for role in observation.backend})
         return facts
@@ -286,7 +305,8 @@ class Memory:
         fact = Fact(
             interface=role.interface,
             function=role.device.pci,
-            part=role.interface.removeprefix(role.device.name),
+            port=port.number,
+            leg=role.leg.name if role.leg else None,
             netdev=netdev.name if netdev else old.netdev,
             port_guid=port.port_guid or old.port_guid,
             node_guid=role.device.node_guid or old.node_guid,
@@ -334,7 +354,11 @@ class Memory:
 
     def _next_end(self, now: float) -> float:
         ends = [since + self._hold for since in self._strangers.values()]
-        ends += [since + self._hold for since in (self._texts_since, self._domain_since) if since]
+        ends += [
+            since + self._hold
+            for since in (self._texts_since, self._domain_since)
+            if since is not None
+        ]
         ends.append(self._settles_at)
         for fact in self._facts:
             since = fact.state_since, fact.far_since, fact.role_since
@@ -355,7 +379,7 @@ class Memory:
         virtual machine, and if a backend port that was not there before takes its place: one of
         the same name, else the first.
         """
-        read = {device.pci for device in devices}
+        read = {device.pci for device in devices if not is_unread(device)}
         kept = [
             row
             for row in lost
@@ -408,7 +432,8 @@ class Memory:
         }
         seen = {_key(fact): fact.far for fact in facts if fact.far and fact.far_why is None}
         compared = [seen[key].is_same(before[key]) for key in seen.keys() & before.keys()]
-        is_elsewhere = bool(compared) and not any(compared)
+        # An observation that compares nothing leaves a doubt as it is.
+        is_elsewhere = not any(compared) if compared else bool(self._doubted)
         absent = {_key(fact) for fact in facts if fact.far_why in {None, HoldReason.LINK_DOWN}}
         is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
         self._doubted = before if is_undecided else {}
@@ -443,9 +468,11 @@ def group_of(devices: Iterable[str]) -> str:
     return "_".join(sorted({*devices} - {""}, key=natural))
 
 
-def _key(fact: Fact) -> tuple[str | None, str]:
+def _key(fact: Fact) -> Key:
     """Return the key of a row: its function and part; its name without a function."""
-    return (fact.function, fact.part) if fact.function else (None, fact.interface)
+    if fact.function is None:
+        return None, fact.interface, None
+    return fact.function, fact.port, fact.leg
 
 
 def _first(since: float | None, now: float) -> float:
@@ -505,12 +532,11 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
         by_function[at].append(row)
     found: dict[str, Fact | None] = {}
     for role in roles:
-        part = role.interface.removeprefix(role.device.name)
+        leg = role.leg.name if role.leg else None
         same = by_function.get(role.device.pci, []) if role.device.pci else []
-        same = [row for row in same if row.function]
-        candidates = [row for row in same if row.part == part]
-        if len(same) == 1 and not part:
-            candidates += same
+        same = [row for row in same if row.function and row.leg == leg]
+        candidates = [row for row in same if row.port == role.port.number]
+        candidates += [row for row in same if row.port is None]
         # A software device, or a label without row
         candidates += [
             row for row in rows if row.function is None and row.interface == role.interface
@@ -549,8 +575,8 @@ def _links(observation: Observation) -> Iterable[Link]:
 
 def _names_now(
     last: FarEnd,
-    before: Mapping[tuple[str | None, str], FarEnd],
-    seen: Mapping[tuple[str | None, str], FarEnd],
+    before: Mapping[Key, FarEnd],
+    seen: Mapping[Key, FarEnd],
 ) -> set[str | None]:
     """Return the names of the ports whose far end is the one that this far end was.
 

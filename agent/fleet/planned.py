@@ -1,6 +1,6 @@
 """Compare all nodes with the plan or their expected labels; fold the findings by their causes.
 
-The findings of a node are those of agent/verify/findings.py, under the same IDs. Those of one cause
+The findings of a node are those of agent/verify/judge.py, under the same IDs. Those of one cause
 are one: cables of several nodes in a ring, a leaf that is down or renamed, a node without any link,
 a switch port that the plan gives twice, cables that lack the same fact.
 """

@@ -83,7 +83,7 @@ def _group(known: Known) -> str | None:
 
 def _neighbor_texts(facts: Iterable[Fact]) -> Iterable[tuple[str, str]]:
     for fact in facts:
-        if far := fact.far:
+        if (far := fact.far) and fact.interface:
             base = f"neighbors.current.{fact.interface}"
             yield f"{base}.device", far.device
             yield f"{base}.port-id", _port_id(far.port_id or "")

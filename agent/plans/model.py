@@ -2,7 +2,7 @@
 
 Invariants:
 - a text is that of the file, without white space at its ends; None is "not given", never "";
-- nothing here compares names: agent/verify/names.py does.
+- nothing here compares names: agent/findings/names.py does.
 """
 
 from __future__ import annotations

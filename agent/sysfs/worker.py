@@ -253,7 +253,7 @@ class DeviceReaders:
         self._awaited = set()
 
     def _has_facts(self, name: str) -> bool:
-        """Return True if the device has facts and is not blocked."""
+        """Return True if the device has facts, and is neither blocked nor without a thread."""
         started = self._devices[name].started
         is_blocked = started is not None and self._clock() - started >= DEVICE_TIMEOUT
-        return name in self._facts and not is_blocked
+        return name in self._facts and not is_blocked and name not in self.unstarted

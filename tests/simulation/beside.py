@@ -96,10 +96,7 @@ class MemoryObserver(observer.Observer):
         total = encode.gbps(sum(row.gbps or 0 for row in rows))
         if not annotation or annotation.boot_id != boot_id or total != texts.get("speed"):
             rows = [row._replace(gbps=None) for row in rows]
-        rows += [
-            Fact(name, None, _part(name), layer=layer, far=_label(label))
-            for name, label in far.items()
-        ]
+        rows += [Fact(name, None, layer=layer, far=_label(label)) for name, label in far.items()]
         gone = annotation.lost if annotation else ()
         lost = [_fact(row, layer, {})._replace(gbps=0.0, lost_since=row.since) for row in gone]
         group = group_of(row.last_far.device for row in rows if row.last_far)
@@ -120,7 +117,7 @@ def _fact(row: LabeledInterface, layer: str | None, label: Mapping[str, str]) ->
     return Fact(
         row.interface,
         row.pci,
-        _part(row.interface),
+        *_port(row.interface),
         port_guid=row.port_guid,
         node_guid=row.node_guid,
         layer=layer,
@@ -139,6 +136,8 @@ def _label(label: Mapping[str, str]) -> FarEnd:
     return FarEnd(None, label.get("device"), label.get("port-id"), label.get("port-name"))
 
 
-def _part(interface: str) -> str:
-    _, dash, part = interface.partition("-")
-    return dash + part
+def _port(interface: str) -> tuple[int | None, str | None]:
+    """Return number and leg of a port, as far as the name of the interface has them."""
+    _, *parts = interface.split("-", 2)
+    number = int(parts.pop(0)) if parts and parts[0].isdecimal() else None
+    return number, "-".join(parts) or None

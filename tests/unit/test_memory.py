@@ -297,3 +297,57 @@ def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
     assert known.next_end == 10.0 + HOLD
     known = memory.merge(broken, on_bus, 10.0 + HOLD)
     assert set(node_texts(known)) == {"leafgroup.current"}
+
+
+def test_a_port_that_is_read_has_its_name() -> None:
+    """The unread port that had this name before keeps its leaf and its rate, and no label."""
+    memory, _ = two()
+    back = role("ibp0", pci=PCI["ibp1"], guid=GUIDS["ibp1"])  # the driver of the other is off
+    known = memory.merge(observed([back], [link("ibp0", "L9")]), on_bus, 10.0)
+    found = labels(known, Naming())
+    assert found["backend.coreweave.cloud/neighbors.current.ibp0.device"] == "L9"
+    assert found["backend.coreweave.cloud/leaves.current"] == "L0_L9"
+    assert found["backend.coreweave.cloud/speed.current"] == "800G"
+
+
+def test_an_observation_that_compares_nothing_decides_no_move() -> None:
+    """The node may have been moved: two of its ports are silent, and then nothing can be read."""
+    names = ["ibp0", "ibp1", "ibp2"]
+    memory = Memory(HOLD)
+    memory.merge(observed([role(n) for n in names], [link(n, "OLD") for n in names]), on_bus, 0.0)
+    memory.published({"group": "OLD"})
+    silent = [link(name, None, "no-answer") for name in names[1:]]
+    moved = observed([role(n) for n in names], [link("ibp0", "NEW"), *silent])
+    for found in (moved, replace(moved, rdma=Failed("EIO")), moved):
+        known = memory.merge(found, on_bus, 10.0)
+        assert node_texts(known)["leafgroup.current"] == "OLD"
+    down = role("ibp2", 0.0, state="DOWN"), link("ibp2", None, "link-down")
+    links = [link("ibp0", "NEW"), link("ibp1", "NEW"), down[1]]
+    known = memory.merge(observed([role("ibp0"), role("ibp1"), down[0]], links), on_bus, 13.0)
+    assert node_texts(known)["leafgroup.current"] == "NEW"
+
+
+def test_a_lost_port_that_comes_back_unread_is_not_forgotten() -> None:
+    """It has its last leaf once it is read."""
+    memory, _ = two()
+    only = observed([role("ibp1")], [link("ibp1", "L1")])
+    memory.merge(only, gone, LONG)
+    memory.merge(observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"]), on_bus, LONG + 1)
+    both = observed(
+        [role("ibp0"), role("ibp1")], [link("ibp0", None, "no-answer"), link("ibp1", "L1")]
+    )
+    known = memory.merge(both, on_bus, LONG + 2)
+    assert node_texts(known)["leafgroup.current"] == "L0_L1"
+
+
+def test_a_port_is_known_by_its_number() -> None:
+    """A second port of its HCA becomes a backend port: the first has another name now."""
+    memory, _ = two()
+    first = role("ibp0", None)
+    second = first.port.__class__(2, IB, "ACTIVE", None, None, None, "f" * 16, None, None, None, ())
+    ports = [first._replace(interface="ibp0-1")]
+    ports.append(first._replace(interface="ibp0-2", port=second, counted_gbps=400.0))
+    links = [link("ibp0-1", None, "no-answer"), link("ibp0-2", "L5")]
+    known = memory.merge(observed(ports, links), on_bus, 100.0)
+    assert leaf(known, "ibp0-1") == "L0"
+    assert rows(known)["ibp0-1"].gbps == 400.0

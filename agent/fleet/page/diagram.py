@@ -24,7 +24,6 @@ PER_PICTURE = 8
 MAX_LEAVES = 16  # of a group that are all drawn; of more, those with a cable
 STEP, BOX, MARGIN = 104, 96, 8  # pixels
 LEAF_TOP, LEAF_BOTTOM, NODE_TOP, NODE_BOTTOM = 8, 44, 260, 300
-HEIGHT = NODE_BOTTOM + MARGIN
 OFFSET = 7  # between what is seen and what is wanted at one leaf
 BADGES = (0.2, 0.31, 0.42)  # where on a wrong cable its sign stands, in turn
 AT_WANTED = 0.9

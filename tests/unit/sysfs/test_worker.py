@@ -396,6 +396,26 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
     assert readers.unstarted == {}
 
 
+def test_old_facts_are_none_where_no_thread_is_to_be_had(rack: Rack) -> None:
+    """One device blocks in the only thread: what the others said before is not what they say."""
+    threads: list[DeviceWorker] = []
+
+    class Only(DeviceWorker):
+        def start(self) -> None:
+            if threads:
+                raise RuntimeError("can't start new thread")
+            threads.append(self)
+            super().start()
+
+    jobs = rack.devices("ibp0", "ibp1")
+    readers = rack.readers(make=Only)
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
+    readers.refresh()
+    jobs["ibp0"].gate.clear()
+    assert readers.read(jobs, SHORT) == {"ibp0": 1}
+    assert list(readers.unstarted) == ["ibp1"]
+
+
 def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:
     """Python ends although a read never does."""
     code = (
