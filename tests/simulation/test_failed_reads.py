@@ -18,7 +18,7 @@ import pytest
 from tests.simulation.failed_reads import HOLD, Agent, Case, Machine
 from tests.simulation.permitted import ROWS, is_about, permits
 from tests.simulation.untrue import Change, changed, untrue
-from tests.support.machines import RIGHT
+from tests.support.machines import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,15 +45,15 @@ SHAPES = {
     "sick-hca": "devices that have failed before",
     "socket-direct": "one cable behind two functions",
 }
-BY_NAME = {folder.name: folder for folder in RIGHT}
-every_machine = pytest.mark.parametrize("folder", RIGHT, ids=lambda path: path.name)
+BY_NAME = {folder.name: folder for folder in MACHINES}
+every_machine = pytest.mark.parametrize("folder", MACHINES, ids=lambda path: path.name)
 every_shape = pytest.mark.parametrize(
     ("folder", "alike"),
     [
-        *(pytest.param(BY_NAME[name], False, id=name) for name in SHAPES if name in BY_NAME),
+        *(pytest.param(BY_NAME[name], False, id=name) for name in SHAPES),
         *(
             pytest.param(folder, True, id=f"{folder.name} all", marks=pytest.mark.sweep)
-            for folder in RIGHT
+            for folder in MACHINES
         ),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_failed_read_publishes_nothing_untrue(folder: Path, *, alike: bool) ->
 def test_every_row_of_the_table_is_about_a_read() -> None:
     """An exception that no machine needs any more leaves the table."""
     unused = set(ROWS)
-    for machine in map(load, RIGHT):
+    for machine in map(load, MACHINES):
         cases = {(case.read.file_class, case.number): case for case in machine.cases}
         unused -= {row for row in unused for case in cases.values()
                    if is_about(row, machine.name, case)}  # fmt: skip

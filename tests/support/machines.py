@@ -15,10 +15,6 @@ MACHINES = sorted(
     path.parent for path in Path(__file__).parents[2].glob("sysfs_fixtures/*/expected.labels")
 )
 
-# Their labels are right in expected.labels, and wrong in the output.
-NOT_YET_RIGHT: frozenset[str] = frozenset()
-RIGHT = [machine for machine in MACHINES if machine.name not in NOT_YET_RIGHT]
-
 # Of the folders with a tree.txt, those that a snapshot may treat otherwise than the others: a node
 # description, an auxiliary device, the VMBus, bonds.
 _UNLIKE_OTHERS = frozenset({"azure-mana", "h20-four-bonds", "mi355x-pollara", "roce-subfunction"})

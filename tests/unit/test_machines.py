@@ -13,13 +13,12 @@ import pytest
 from agent.output.formats import FORMATS
 from agent.output.layout import WIDTH
 from agent.output.table import render
-from tests.support.machines import MACHINES, NOT_YET_RIGHT, document_of
+from tests.support.machines import MACHINES, document_of
 from tests.support.trees import parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-to_come = pytest.mark.xfail(strict=True, reason="needs the rules of roles by evidence")
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 
 
@@ -30,15 +29,7 @@ def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, package, None)
 
 
-@pytest.mark.parametrize(
-    "machine",
-    [
-        pytest.param(
-            machine, id=machine.name, marks=to_come if machine.name in NOT_YET_RIGHT else ()
-        )
-        for machine in MACHINES
-    ],
-)
+@every_machine
 def test_labels(machine: Path, update_golden: bool) -> None:
     """A machine has the labels that were worked out for it from the contract."""
     labels = FORMATS["labels"](document_of(machine))

@@ -19,7 +19,7 @@ from agent.sources import left_out
 from agent.sources.observe import observe
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus
-from tests.support.machines import RIGHT
+from tests.support.machines import MACHINES
 from tests.support.nodes import PREFIX
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.model import RdmaDevice
     from agent.sysfs.reader import Root
 
-every_machine = pytest.mark.parametrize("machine", RIGHT, ids=lambda path: path.name)
+every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 DECIDED = {f"{PREFIX}/flavor", f"{PREFIX}/speed.current"}
 
 # The machines whose backend is in doubt, with the ports that may belong to it. All others have no
