@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import string
+from itertools import zip_longest
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +74,17 @@ def is_own(source: Source) -> bool:
 
 def _separator(source: Source) -> str | None:
     """Return the separator by which the first row has the required columns; None without one."""
-    first = next((line for line in source.head.splitlines() if line.strip()), "")
     for one in SEPARATORS:
-        columns = {column(cell) for cell in next(csv.reader([first], delimiter=one))}
+        columns = {column(cell) for cell in next(csv.reader([header_line(source)], delimiter=one))}
         if columns.issuperset(REQUIRED) and columns & {"port-id", "port-name"}:
             return one
     return None
+
+
+def header_line(source: Source) -> str:
+    """Return the first line that is not blank, nor of separators alone."""
+    lines = source.head.splitlines()
+    return next((line for line in lines if line.strip(SEPARATORS + string.whitespace)), "")
 
 
 def column(cell: str) -> str:
@@ -93,9 +100,9 @@ def read_csv(source: Source) -> list[Plan]:
 
 def cables_of(source: Source) -> Iterator[Cable]:
     """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
-    titles, rows = csv_rows(source, _separator(source) or ",")
+    header, titles, rows = csv_rows(source, _separator(source) or ",")
     columns = [column(title) for title in titles]
-    _require_columns(source, columns)
+    _require_columns(header, columns)
     others = [one for one in zip(columns, titles, strict=True) if one[0] not in KNOWN]
     place = None
     for place, cells in rows:
@@ -110,33 +117,42 @@ def cables_of(source: Source) -> Iterator[Cable]:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def csv_rows(source: Source, separator: str) -> tuple[list[str], Iterator[PlacedRow]]:
-    """Return the titles of the columns, and each row that is not blank: its place, and its cells.
+def csv_rows(source: Source, separator: str) -> tuple[Place, list[str], Iterator[PlacedRow]]:
+    """Return the place of the header, the titles of its columns, and each row below it.
 
-    The cells are by `column`, those to the right of the header in MORE. Raises Malformed.
+    The cells of a row are by `column`, those to the right of the header in MORE. Blank rows are
+    left out, also above the header. Raises Malformed.
     """
+    rows = _filled(source, separator)
+    place, header = next(rows, (Place(source.file, None, 1), []))
+    titles = [cell.strip() for cell in header]
+    columns = [column(title) for title in titles]
+    return place, titles, ((place, _by_column(columns, cells)) for place, cells in rows)
+
+
+def _filled(source: Source, separator: str) -> Iterator[tuple[Place, list[str]]]:
+    """Yield each row that has text; raises Malformed at the line where the reader stopped."""
     lines = io.StringIO(source.text, newline="")
-    reader = csv.DictReader(lines, restkey=MORE, delimiter=separator, strict=True)
-    try:
-        titles = [cell.strip() for cell in reader.fieldnames or ()]
-    except csv.Error as error:
-        raise Malformed(f"{Place(source.file, None, 1)}: no CSV: {error}") from None
-    reader.fieldnames = [column(title) for title in titles]
-    return titles, _placed(reader, source)
-
-
-def _placed(reader: csv.DictReader[str], source: Source) -> Iterator[PlacedRow]:
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
         for cells in reader:
-            if any(cell.strip() for cell in cells.values() if isinstance(cell, str)):
+            if any(map(str.strip, cells)):
                 yield Place(source.file, None, reader.line_num), cells
     except csv.Error as error:
-        place = Place(source.file, None, reader.reader.line_num)
+        place = Place(source.file, None, reader.line_num)
         raise Malformed(f"{place}: no CSV: {error}") from None
 
 
-def _require_columns(source: Source, columns: list[str]) -> None:
-    place, shown = Place(source.file, None, 1), visible(", ".join(columns), MAX_SHOWN)
+def _by_column(columns: Sequence[str], cells: list[str]) -> dict[str, Any]:
+    """Return the cells of a row; None stands for those that it does not have."""
+    found: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
+    if len(cells) > len(columns):
+        found[MORE] = cells[len(columns) :]
+    return found
+
+
+def _require_columns(place: Place, columns: list[str]) -> None:
+    shown = visible(", ".join(columns), MAX_SHOWN)
     if len(columns) > MAX_COLUMNS:
         raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
     for name in REQUIRED:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agent.errors import Malformed
-from agent.plans.model import Place
-from agent.plans.own import SEPARATORS, column, csv_rows
+from agent.plans.own import SEPARATORS, column, csv_rows, header_line
 from agent.plans.source import load
 from agent.verify.interfaces import map_key
 
@@ -14,10 +13,12 @@ COLUMNS = ("port", "hca-name")
 def read_map(path: str) -> dict[str, str]:
     """Return the names in a plan, each with that of this node; raises Malformed."""
     source = load(path)
-    header = next(iter(source.head.splitlines()), "")
-    titles, rows = csv_rows(source, max(SEPARATORS, key=header.count))
-    if not {*map(column, titles)}.issuperset(COLUMNS):
-        raise Malformed(f"{Place(path, None, 1)}: the columns are not {','.join(COLUMNS)}")
+    header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
+    columns = [column(title) for title in titles]
+    if not {*columns}.issuperset(COLUMNS):
+        raise Malformed(f"{header}: the columns are not {','.join(COLUMNS)}")
+    if twice := [name for name in COLUMNS if columns.count(name) > 1]:
+        raise Malformed(f"{header}: two columns {twice[0]}")
     found: dict[str, str] = {}
     for place, cells in rows:
         port, name = ((cells[title] or "").strip() for title in COLUMNS)

@@ -189,6 +189,9 @@ def test_rates_are_those_of_sheets(text: str, gbps: float) -> None:
         (f"{HEADER}\ng,mlx5_0,leaf,1,\ng,mlx5_1", "row 3: 2 cells, and the header has 5"),
         (f"{HEADER}\ng,mlx5_0,leaf,1,\ng,mlx5_1,leaf,1/", "row 3: 4 cells"),
         (f"{HEADER}\ng,mlx5_0,leaf,1,2,\ng,mlx5_1,leaf,1,2,3", "row 3: 6 cells"),
+        (f"{HEADER}\ng,mlx5_0,leaf,1,\n,,,,,x", "row 3: 6 cells, and the header has 5"),
+        (f'{HEADER},"Label\ng,mlx5_0,leaf,1,,x\n', "row 2: no CSV"),
+        (f"\n,,\n{HEADER},device\n", "row 3: two columns device"),
     ],
 )
 def test_malformed_csv(text: str, named: str) -> None:
@@ -196,6 +199,15 @@ def test_malformed_csv(text: str, named: str) -> None:
     with pytest.raises(Malformed, match=named) as caught:
         read_csv(source(text))
     assert str(caught.value).startswith("plan.csv")
+
+
+@pytest.mark.parametrize("blank", ["\n\n", ",,,,\n", " \t\r\n, ,\r\n"])
+def test_blank_rows(blank: str) -> None:
+    """Above the header and below it; places count them."""
+    plan = source(f"{blank}{HEADER}\n{blank}gpu-1,mlx5_0,leaf,1,\n{blank}")
+    assert is_own(plan)
+    [cable] = read_csv(plan)[0].cables
+    assert str(cable.place) == f"plan.csv, row {2 * blank.count(chr(10)) + 2}"
 
 
 @given(

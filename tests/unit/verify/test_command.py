@@ -200,7 +200,10 @@ def test_hca_map(tmp_path: Path) -> None:
     assert compare(plan, "--hca-map", str(path)).returncode == 0
     path.write_text("\n".join(mapping).replace(",", ";").replace("HCA ", "hca"))
     assert compare(plan, "--hca-map", str(path)).returncode == 0
-    for bad, named in (("a,b\n", "row 1"), ("port,hca-name\nHCA 1\n", "row 2"),
+    path.write_text("\n;\n" + "\n".join(mapping).replace(",", ";"))
+    assert compare(plan, "--hca-map", str(path)).returncode == 0
+    for bad, named in (("a,b\n", "row 1"), ("port,hca-name,port\n1,a\n", "two columns port"),
+                       ("port,hca-name\nHCA 1\n", "row 2"),
                        ("port,hca-name\n1,a\n1,b\n", "row 3"), ("\ufeff", "empty file"),
                        ("port,hca-name\n" + "x" * 200_000, "no CSV")):  # fmt: skip
         path.write_text(bad)

@@ -69,6 +69,17 @@ def test_the_rows_are_those_of_verify(plan: Path, name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("lost", [MemoryError, SystemError])
+def test_out_of_memory(plan: Path, monkeypatch: pytest.MonkeyPatch, lost: type[Exception]) -> None:
+    """CPython 3.11 raises SystemError where it has lost the MemoryError of an allocation."""
+
+    def fail(*_: object) -> None:
+        raise lost("returned NULL without setting an exception")
+
+    monkeypatch.setattr("agent.verify.one_node.index_of", fail)
+    assert error(plan) == f"{plan}: more than 96 MiB of memory to read"
+
+
 def test_files_are_merged_as_verify_merges_them(plan: Path, tmp_path: Path) -> None:
     """Rows and labels; rows that contradict each other come back, with both places."""
     labels = tmp_path / "node.yaml"
