@@ -6,7 +6,10 @@ does without. A formula counts by the value that was saved with it.
 Invariants:
 - the expansion is bounded before anything is decompressed: zipfile reads no more of a member than
   its header claims;
-- a document type declaration refuses the workbook, since the standard library expands entities.
+- a document type declaration refuses the workbook, since the standard library expands entities;
+- every row of a sheet, and every cell in its first columns, is read, or refuses the workbook.
+  openpyxl's public rows leave out a row whose number does not rise, those below one that is too
+  large, and cells to the right of the last one in the file: the rows are those of its parser.
 """
 
 from __future__ import annotations
@@ -136,16 +139,51 @@ class _Rows:
         self._sheet = sheet
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        self._sheet.reset_dimensions()  # as the file states them, which may be less than there is
         row = 0
         try:
-            rows = self._sheet.iter_rows(max_row=MAX_ROW, values_only=True)
-            for row, cells in enumerate(rows, 1):
-                if cells:  # an empty tuple stands for each row that the file leaves out
-                    yield row, [_text(cell) for cell in cells[:MAX_COLUMNS]]
+            with self._sheet._get_source() as part:
+                for number, cells in _parser(part, self._sheet).parse():
+                    if cells:
+                        _check_number(number, row)
+                        texts = _texts(cells)
+                        row = number
+                        yield row, texts
         except _ERRORS as error:
             place = self._place._replace(row=row + 1)
             raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
+
+
+def _parser(part: Any, sheet: Any) -> Any:
+    from openpyxl.worksheet._reader import WorkSheetParser
+
+    book = sheet.parent
+    return WorkSheetParser(
+        part,
+        sheet._shared_strings,
+        data_only=True,
+        epoch=book.epoch,
+        date_formats=book._date_formats,
+        timedelta_formats=book._timedelta_formats,
+    )
+
+
+def _check_number(row: int, last: int) -> None:
+    if row > MAX_ROW:
+        raise ValueError(f"row {row}, and a sheet has {MAX_ROW}")
+    if row <= last:
+        raise ValueError(f"row {row} below row {last}")
+
+
+def _texts(cells: list[dict[str, Any]]) -> list[str]:
+    """Return the texts of a row by column, whatever the order of its cells."""
+    found: dict[int, str] = {}
+    for cell in cells:
+        column = cell["column"]
+        if column in found:
+            raise ValueError(f"two cells in column {column} of row {cell['row']}")
+        if column <= MAX_COLUMNS:
+            found[column] = _text(cell["value"])
+    return [found.get(column, "") for column in range(1, max(found, default=0) + 1)]
 
 
 def _text(value: Any) -> str:
