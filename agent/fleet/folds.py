@@ -1,7 +1,7 @@
 """Findings of several nodes, or of several ports of a node, that have one cause.
 
 A fold takes all findings of a code, each with its node, and returns those of the fleet, and the
-ones that stay as they are.
+ones that stay as they are. What one node says by itself keeps the ID that it has there.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ def _not_verified(
     nodes = sorted({node for node, _ in same}, key=natural)
     where = f"of {many(len(nodes), 'node')} ({listed(nodes)})"
     text = f"{many(len(ports), 'port') if ports else 'Something'} {where} {text}"
-    if len(nodes) == 1 and facts:
+    is_of_node = len(nodes) == 1 and facts
+    if is_of_node:
         text = f"{nodes[0]}: {same[0][1].text}"
-    return finding("unverifiable", ports, text, nodes=nodes, severity=key[0], key=key, facts=facts)
+    made = finding("unverifiable", ports, text, nodes=nodes, severity=key[0], key=key, facts=facts)
+    return made._replace(id=same[0][1].id) if is_of_node else made
 
 
 def _duplicate(found: Sequence[Found]) -> Folded:
@@ -84,7 +86,8 @@ def _of_plan(same: Sequence[Found]) -> Finding:
     if len(ports) < 2:  # the others are of nodes that are not compared
         users += [facts["users"].removeprefix(f"{ports[0].interface}, " if ports else "")]
     text = words.duplicate_in_plan(end[0] or "", end[1] or "", users)
-    return finding("duplicate", ports, text, key=_end(same[0]), facts=facts, expected=end)
+    made = finding("duplicate", ports, text, key=_end(same[0]), facts=facts, expected=end)
+    return made._replace(id=same[0][1].id) if len(same) == 1 else made
 
 
 def _end(one: Found) -> FarPort:

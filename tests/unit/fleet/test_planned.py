@@ -93,6 +93,21 @@ def test_a_swap_within_a_node_is_the_finding_of_verify() -> None:
     assert len(found.moves) == 2
 
 
+@pytest.mark.parametrize("code", ["unverifiable", "duplicate"])
+def test_what_one_node_says_has_its_id(code: str) -> None:
+    """Also where a fleet folds the findings of several nodes."""
+    nodes, plan = cabled(RACK, "gpu-002", "mlx5_0", far_end=far_end("leaf00", "odd")), PLAN
+    if code == "duplicate":
+        more = replace(RACK[1], ports=(*RACK[1].ports, port("gpu-002", 9, None)))
+        nodes = [RACK[0], more, *RACK[2:]]
+        twice = Cable(End("gpu-002", "mlx5_9"), End("leaf00", "swp2"), Place("plan.csv", None, 99))
+        plan = plan_of(RACK, twice)
+    expected = from_plans([plan], ["gpu-002"])
+    (alone,) = (one for one in verify(expected, seen_node(nodes[1])).findings if one.code == code)
+    (found,) = (one for one in judge(nodes, plan).findings if one.code == code)
+    assert found.id == alone.id
+
+
 def test_two_swaps_are_two_findings() -> None:
     nodes = exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0"))
     nodes = exchanged(nodes, ("gpu-003", "mlx5_1"), ("gpu-004", "mlx5_1"))
