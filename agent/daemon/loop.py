@@ -198,8 +198,11 @@ class Loop:
     def _apply(self, step: Step) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now, cycle = self.clock(), self._cycle
-        # A dry run never applies, so the Node it knows grows old: read it again at each resync.
-        reread = step.reread or (step.resync and self.reconciler.dry_run)
+        # After a failure the known Node may be another one, since a write that failed may be
+        # stored, and only an answer ends the outage: make a request though nothing is to change.
+        always = step.resync or bool(self._node and self._node.failure)
+        # A dry run never applies, so the Node it knows grows old: read it again in its place.
+        reread = step.reread or (always and self.reconciler.dry_run and not step.look)
         node = self._node.node if self._node and not reread else None
         desired = None
         if cycle and self._node_read_at is not None:
@@ -212,9 +215,7 @@ class Loop:
         if step.look and desired:
             self._request.start(partial(self.reconciler.look, node, desired))
         else:
-            self._request.start(
-                partial(self.reconciler.reconcile, node, desired, always=step.resync)
-            )
+            self._request.start(partial(self.reconciler.reconcile, node, desired, always=always))
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle.

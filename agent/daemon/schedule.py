@@ -180,7 +180,8 @@ class Schedule:
         """Record that the Node has `state`, without the keys and families in `refused`.
 
         `requests` is 0 if the Node had that state before; then the next change need not wait.
-        `heard` is false if it had so by what was known, and the API server was not asked.
+        `heard` is false if it had so by what was known, and the API server was not asked: that ends
+        no outage.
 
         Rule: an apply replaces the resync that is nearly due, and no other: agents that applied at
         the same moment would meet again each hour. So the next resync is up to `resync` after an
@@ -188,7 +189,6 @@ class Schedule:
         """
         after_outage = self._back_off.failures > 0
         self._is_applying = False
-        self._back_off.succeeded()
         self._applied = state
         # A key that was tried again and refused again (it is still listed) waits the longer time.
         waits = {
@@ -198,6 +198,7 @@ class Schedule:
         waiting = {key: until for key, until in self._refused.items() if until > now}
         self._refused = waiting | {key: now + wait for key, wait in waits.items()}
         if heard:
+            self._back_off.succeeded()
             self._look_at = now + self._look_interval()
         if not requests:
             self._apply_at = now

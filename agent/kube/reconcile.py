@@ -8,8 +8,9 @@ Invariants:
   from an earlier response: with them on the Node, each apply is preceded by a GET.
 - The same applies to an annotation with lost interfaces, which `bwagent cleanup --lost` may have
   removed since.
-- After a 429 or 5xx the Node is as known, so do not GET again: that would double the load on an
-  overloaded server. (If a PATCH was applied nevertheless, the same one is applied once more.)
+- After a 429 or 5xx do not GET again: that would double the load on an overloaded server. The Node
+  is as known, or as the PATCH that failed would have it, so the next PATCH is sent in any case
+  (`always`), though the Node as known may need none by then.
 - A reconciliation takes as long as the API server does. It runs in a thread
   (agent/daemon/background.py) and shares no state with the loop.
 """
@@ -36,6 +37,7 @@ class Result:
     failure: Failure | None = None
     codes: tuple[int | None, ...] = ()  # the HTTP status of each request; None: no response
     rewritten: tuple[str, ...] = ()  # keys whose values another writer of manager bwagent changed
+    is_read: bool = False  # the plan is for the Node as these requests read it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Reconciler:
         """Make the Node as desired, or only get it (None).
 
         `node` is the Node of the last result, or was just read (`is_current`). With `always`, a
-        request is made though nothing changed, to refresh the annotation and repair drift.
+        request is made though nothing changed, to refresh the annotation, to repair drift, and to
+        settle what a failed request did.
         """
         codes: list[int | None] = []
 
@@ -73,9 +76,9 @@ class Reconciler:
         if desired is None:
             return Result(found, codes=tuple(codes))
         todo = plan(found, desired, self.keys)
-        if self.dry_run or not (todo.is_due or always):
-            return Result(found, todo, codes=tuple(codes))
         is_current = is_current or node is None
+        if self.dry_run or not (todo.is_due or always):
+            return Result(found, todo, codes=tuple(codes), is_read=is_current)
         if not is_current and (todo.outside or desired.annotation.lost):
             return self.reconcile(None, desired, always=always)
         outcome = negotiate(todo, kube, is_current=is_current)
@@ -85,7 +88,8 @@ class Reconciler:
         is_refused = bool(decisive) and decisive[-1] in REFUSALS
         is_known = not is_refused and (failure is None or failure.kind in ("busy", "server"))
         after = outcome.node or found if is_known else None
-        return Result(after, outcome.plan, outcome, failure, tuple(codes))
+        is_read = is_current or outcome.plan is not todo  # a negotiation that reads plans anew
+        return Result(after, outcome.plan, outcome, failure, tuple(codes), is_read=is_read)
 
     def look(self, known: Node | None, desired: Desired) -> Result:
         """Read the Node from the API server's cache; if it is not as known, read it and apply.

@@ -96,17 +96,18 @@ def _effective(changes: Iterable[Change]) -> list[Change]:
 
 
 class Unknown:
-    """The changes of requests whose outcome is unknown, until the Node is read or written again."""
+    """The changes of requests whose outcome is unknown, until the Node is read or written again.
+
+    A request that fails tells nothing about those before, whatever the reason.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[str, tuple[Change, float]] = {}  # by key, with the time of the request
-        self._is_repeated = False  # they are sent again, and the Node is not read before
 
     def lost(self, result: Result, now: float) -> None:
         """Keep the changes that a request may have made; the value before is that of the first."""
         if result.plan is None or result.outcome is None:
             return
-        self._is_repeated = result.node is not None
         known = {*result.outcome.removed, *result.outcome.applied}
         for change in planned(result.plan):
             if change.key not in known:
@@ -119,10 +120,14 @@ class Unknown:
         The Node is as the plan has it. Where it was not read again, the request that repeated a
         change does not tell whether the first one had made it.
         """
+        outcome = result.outcome
+        is_accepted = outcome is not None and outcome.node is not None
+        if not (result.is_read or is_accepted):
+            return []
         now = labels_of(result.plan.on_node) if result.plan else {}
-        if self._is_repeated and result.outcome:
-            now = {key: now[key] for key in now if key not in result.outcome.removed}
-            now |= result.outcome.applied
+        if outcome and not result.is_read:
+            now = {key: now[key] for key in now if key not in outcome.removed}
+            now |= outcome.applied
         sent, self._sent = self._sent, {}
         return [one for one in sent.values() if now.get(one[0].key) == one[0].after]
 

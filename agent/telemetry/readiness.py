@@ -4,9 +4,10 @@ Rules:
 - A result decides, not an observation: a change that waits for `--min-interval` leaves the agent
   ready, so a link that flaps does not become an update of the Pod's status.
 - A key that the API server refuses makes the agent unready until it is accepted.
-- A failed request makes it unready if the Node has another state than was observed last. On a node
-  where nothing changes, an outage of the API server does so after MAX_AGE: until then the Node is
-  as it was when it was read last, three looks ago (agent/daemon/schedule.py).
+- A failed request makes it unready if the Node has another state than was observed last, or may
+  have it by this request. On a node where nothing changes, an outage of the API server does so
+  after MAX_AGE: until then the Node is as it was when it was read last, three looks ago
+  (agent/daemon/schedule.py).
 - With --require-policy it is unready before the first check of the admission policy, and while the
   last check that had a result found it not in force (agent/kube/policy.py).
 """
@@ -135,7 +136,10 @@ class Readiness:
     def sent(self, result: Result, state: Hashable) -> None:
         """Record the result of a request that carries `state`."""
         self._sent = state
-        if result.failure and result.failure.kind in NODE_GONE:
+        failure = result.failure
+        if failure and (
+            failure.kind in NODE_GONE or (failure.maybe_done and state != self._applied)
+        ):
             self._applied = None
 
     def applied(self, refusals: Iterable[Refusal]) -> None:

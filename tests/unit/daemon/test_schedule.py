@@ -536,6 +536,17 @@ def test_a_state_that_needs_no_request_postpones_no_look() -> None:
     assert pacer.step(LOOK_INTERVAL).look
 
 
+def test_a_state_that_needs_no_request_ends_no_outage() -> None:
+    """The wait after the next failure is the longer one."""
+    pacer = settled(0.0, 0.5)
+    first = pacer.apply_failed(60.0, looked=True)
+    pacer.set_desired("other")
+    pacer.apply_started(70.0)
+    pacer.apply_succeeded(70.0, "other", requests=0, heard=False)
+    pacer.apply_started(71.0)
+    assert pacer.apply_failed(81.0, looked=True) > first
+
+
 def test_agents_that_return_at_once_part() -> None:
     """10,000 agents whose API server comes back: no second has more than three times the mean, as
     those who wait for Retry-After and for their next look are spread.

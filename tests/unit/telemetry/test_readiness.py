@@ -202,6 +202,22 @@ def test_an_unreachable_api_server() -> None:
     assert world.state.readiness() == READY
 
 
+def test_a_write_that_may_be_stored_while_the_change_ends() -> None:
+    """The link is up again before the answer: the Node may say otherwise until the next one."""
+    world = World(IB).run(60)
+    failed = Answer(504, message="etcd timed out", maybe_done=True)
+    world.api.trouble = lambda request: failed if request["operation"] == "apply" else None
+    world.slow = 4.0
+    world.at(0, Event("device", ""), do=lambda: world.write(STATE, b"1: DOWN\n"))
+    world.at(1.5, Event("device", ""), do=lambda: world.write(STATE, b"4: ACTIVE\n"))
+    world.run(8)
+    ready, text = world.state.readiness()
+    assert (ready, text.startswith("not applied: outcome unknown")) == (False, True)
+    world.api.trouble = lambda _request: None
+    world.run(30)
+    assert world.state.readiness() == READY
+
+
 class SharedNode(Api):
     """An API server whose Node has the accelerator label of another manager."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from agent.events.event import Event
 from agent.kube.answers import MAX_RETRY_AFTER, Answer
 from tests.support.kernel_tree import CLASS, HOME, hca, netdev
@@ -89,7 +91,11 @@ def test_the_reason_of_a_change_that_is_applied_late() -> None:
     assert reason(world, SPEED) == "ibp1 is ACTIVE"
 
 
-def losing(world: World, *, made: bool) -> None:
+CUT = Answer(error="cut", message="EOF", server="https://k", maybe_done=True)
+TIMED_OUT = Answer(504, message="etcd timed out", server="https://k", maybe_done=True)
+
+
+def losing(world: World, *, made: bool, answer: Answer = CUT) -> None:
     """Lose the answers to writes, which are made or not."""
 
     def trouble(request: Mapping[str, Any]) -> Answer | None:
@@ -99,9 +105,75 @@ def losing(world: World, *, made: bool) -> None:
             world.api.trouble = lambda _request: None
             world.api(request)
             world.api.trouble = trouble
-        return Answer(error="cut", message="EOF", server="https://k", maybe_done=True)
+        return answer
 
     world.api.trouble = trouble
+
+
+def failing_once(world: World, answer: Answer) -> None:
+    """Answer the next write so, and no other."""
+
+    def trouble(request: Mapping[str, Any]) -> Answer | None:
+        if request["operation"] != "apply":
+            return None
+        world.api.trouble = lambda _request: None
+        return answer
+
+    world.api.trouble = trouble
+
+
+def flap(world: World) -> None:
+    """Lose ibp1's link for a moment; the write of the lower speed is stored and answered by 504."""
+    losing(world, made=True, answer=TIMED_OUT)
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.at(1.2, Event("device", ""), do=lambda: world.write(f"{PORT}/state", b"4: ACTIVE\n"))
+    world.run(5)
+    assert world.labels["speed.current"] == "400G"
+    world.api.trouble = lambda _request: None
+
+
+def test_a_write_that_was_stored_by_a_server_that_failed_is_taken_back() -> None:
+    """The link is up again before the retry: the Node as known needs no change, the Node does."""
+    world = World(IB).run(30)
+    flap(world)
+    world.run(15)
+    assert world.labels["speed.current"] == "800G"
+    assert world.state.readiness() == (True, "ok\n")
+
+
+def test_an_own_write_of_unknown_outcome_is_no_second_agent() -> None:
+    """However often the API server fails and stores."""
+    world = World(IB).run(4000)
+    for _ in range(3):
+        flap(world)
+        world.run(420)
+    assert lines(world, "second agent") == []
+    assert world.metrics.snapshot.keys_contended == 0
+
+
+def test_no_contact_is_no_recovery() -> None:
+    """While the server fails the agent is unready, and backs off, whatever the link does."""
+    world = World(IB).run(4000)
+    losing(world, made=False, answer=Answer(503, message="not ready", maybe_done=True))
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.at(1.2, Event("device", ""), do=lambda: world.write(f"{PORT}/state", b"4: ACTIVE\n"))
+    world.run(240)
+    assert lines(world, "reachable again") == []
+    assert not world.state.readiness()[0]
+    [(before, _), (last, _)] = world.api.requests[-2:]
+    assert last - before > 60
+
+
+def test_no_contact_is_no_recovery_of_a_dry_run() -> None:
+    """Its looks fail, and what it would change does."""
+    world = World(IB, dry_run=True).run(30)
+    world.api.trouble = lambda _request: Answer(503, message="not ready")
+    world.run(400)
+    assert lines(world, "node request failed")
+    change = Event("device", "")
+    world.at(0, change, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.run(400)
+    assert lines(world, "reachable again") == []
 
 
 def test_a_change_whose_answer_was_lost_is_found() -> None:
@@ -142,6 +214,42 @@ def test_a_change_of_a_failed_request_has_both_times() -> None:
     [changed] = [line for line in world.lines if f"label changed key={SPEED} " in line]
     assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed
     assert " found=2" in changed
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        Answer(error="unreachable", message="refused"),
+        Answer(429, message="slow down"),
+        Answer(200, error="garbage", message="a proxy's page"),
+        Answer(403, message="denied"),
+    ],
+)
+def test_a_repeat_that_fails_otherwise_forgets_no_change(repeated: Answer) -> None:
+    """Only an accepted request and a read tell whether the first one was made."""
+    world = World(IB).run(30)
+    lines(world)
+    losing(world, made=True, answer=TIMED_OUT)
+    set_port(world, "state", "1: DOWN", 5)
+    failing_once(world, repeated)
+    world.run(900)
+    changed = lines(world, f"label changed key={SPEED} ")
+    assert len(changed) == 1
+    assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed[0]
+
+
+def test_a_change_that_is_found_by_a_read_and_changed_again() -> None:
+    """SIGHUP has the Node read after a server error: a line for each of the two changes."""
+    world = World(IB).run(30)
+    lines(world)
+    losing(world, made=True, answer=TIMED_OUT)
+    set_port(world, "state", "1: DOWN", 5)
+    world.api.trouble = lambda _request: None
+    world.at(0, HUP, do=lambda: world.write(f"{OTHER_PORT}/rate", b"100 Gb/sec (4X EDR)\n"))
+    world.run(60)
+    found, changed = lines(world, f"label changed key={SPEED} ")
+    assert ("from=800G to=400G" in found, " sent=2" in found) == (True, True)
+    assert ("from=400G to=100G" in changed, " sent=" in changed) == (True, False)
 
 
 def test_a_change_that_was_lost_with_its_answer_is_made_later() -> None:
