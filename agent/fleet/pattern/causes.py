@@ -13,7 +13,7 @@ from agent.fleet.pattern.evidence import is_habit, is_majority
 from agent.fleet.pattern.ports import line_of, modulo, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.fleet.pattern.grouping import Count, LeafRule, Row
     from agent.fleet.pattern.ports import Line, PortRule, Seen
@@ -75,6 +75,7 @@ class Ruled(NamedTuple):
     line: Line | None
     places: tuple[int | None, ...]  # of each node, by its own cables or else the line
     ports: Seen
+    strays: Mapping[str, set[int]]  # by leaf: the ports of cables on the right leaf, on a wrong one
 
     @property
     def is_regular(self) -> bool:
@@ -87,7 +88,8 @@ class Ruled(NamedTuple):
         offset, leaf = rule.offsets[column] if rule else None, self.leaf_rule.leaves[column]
         if not rule or where is None or offset is None or not leaf:
             return None
-        return self.ports.port(leaf, where + offset, rule.modulus)
+        strays = self.strays.get(leaf, set())
+        return self.ports.port(leaf, where + offset, rule.modulus, strays)
 
 
 def ruled(
@@ -98,7 +100,7 @@ def ruled(
     The place of a node whose cables do not agree is on the line, if any of them is.
     """
     if not port_rule:
-        return Ruled(rows, leaf_rule, None, None, (None,) * len(rows), ports)
+        return Ruled(rows, leaf_rule, None, None, (None,) * len(rows), ports, {})
     own = [
         place(vote) if row.is_fresh else None
         for row, vote in zip(rows, port_rule.votes, strict=True)
@@ -115,7 +117,25 @@ def ruled(
                 places[rank] = on_line
             else:
                 places[rank] = next((where for where in found if where is not None), None)
-    return Ruled(rows, leaf_rule, port_rule, line, tuple(places), ports)
+    strays = _strays(rows, leaf_rule, port_rule, places)
+    return Ruled(rows, leaf_rule, port_rule, line, tuple(places), ports, strays)
+
+
+def _strays(
+    rows: Sequence[Row], leaf_rule: LeafRule, rule: PortRule, places: Sequence[int | None]
+) -> dict[str, set[int]]:
+    """Return the ports of each leaf on which a cable is that the rules have on another port."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for row, vote, where in zip(rows, rule.votes, places, strict=True):
+        if not row.is_fresh or where is None or {where}.issuperset(vote):
+            continue
+        seats = zip(row.leaves, row.numbers, leaf_rule.leaves, rule.offsets, strict=True)
+        for seen, number, leaf, offset in seats:
+            if not leaf or seen != leaf or number is None or offset is None:
+                continue
+            if modulo(number - where - offset, rule.modulus):
+                found[leaf].add(number)
+    return found
 
 
 def _place_in_another_order(row: Row, leaf_rule: LeafRule, port_rule: PortRule) -> int | None:

@@ -26,6 +26,7 @@ from agent.ids import SWITCH_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from agent.fleet.model import FarEnd, FleetNode
     from agent.fleet.pattern.grouping import Count, LeafRule, Leaves, Row
@@ -40,7 +41,6 @@ MIN_MIRRORED = 4  # nodes in the reverse order; two or three may have each other
 MAX_PORT_NAME = 63  # characters
 MAX_MODULI = 3  # that are tried
 ALIKE = 0.8  # of the ports of two leaves: both have them, so they are of one kind
-MAX_LIKE = 64  # leaves that are compared with one
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _LAST_NUMBER = re.compile(r"(\d{1,9})\D*$", re.ASCII)
 _SEPARATOR = str.maketrans("/:._", "----")
@@ -126,22 +126,24 @@ class Seen:
         """Keep the rows; they are read when the first port is asked for."""
         self._rows = rows
         self._ports: dict[str, set[int]] = defaultdict(set)
-        self._leaves: dict[int, list[str]] = defaultdict(list)  # by port
+        self._kinds: dict[int, list[frozenset[int]]] = defaultdict(list)  # of leaves, by port
 
-    def port(self, leaf: str, number: int, modulus: int) -> int | None:
+    def port(self, leaf: str, number: int, modulus: int, strays: AbstractSet[int]) -> int | None:
         """Return the port of a leaf with this number, modulo some; None if there may be none.
 
-        One that is not seen there may be there if a leaf with nearly the same ports has it.
+        One that is not seen there may be there if a leaf with nearly the same ports has it. The
+        strays are the leaf's ports that only wrong cables are on: they are not compared.
         """
         self._read()
         ports = self._ports[leaf]
+        usual = ports - strays
         if not modulus:
-            return number if number in ports or self._has_like(leaf, number) else None
+            return number if number in ports or self._has_like(usual, number) else None
         found = [port for port in ports if (port - number) % modulus == 0]
-        if not found and ports:
-            low, high = min(ports), max(ports)
+        if not found and usual:
+            low, high = min(usual), max(usual)
             near = {low + (number - low) % modulus, high - (high - number) % modulus}
-            found = [port for port in near if self._has_like(leaf, port)]
+            found = [port for port in near if self._has_like(usual, port)]
         return found[0] if len(found) == 1 else None
 
     def _read(self) -> None:
@@ -152,15 +154,19 @@ class Seen:
                 for leaf, number in zip(row.leaves, row.numbers, strict=True):
                     if leaf and number is not None:
                         self._ports[leaf].add(number)
-        for leaf, ports in self._ports.items():
-            for port in ports:
-                self._leaves[port].append(leaf)
+        # Most leaves of a fleet have the ports of another one: few kinds, the commonest first.
+        kinds = Counter(map(frozenset, self._ports.values()))
+        for kind, _ in kinds.most_common():
+            for port in kind:
+                self._kinds[port].append(kind)
 
-    def _has_like(self, leaf: str, number: int) -> bool:
-        """Return True if a leaf with nearly the same ports has this one."""
-        ports = self._ports[leaf]
-        others = (self._ports[one] for one in self._leaves.get(number, ())[:MAX_LIKE])
-        return any(len(ports & other) >= ALIKE * len(ports | other) for other in others)
+    def _has_like(self, ports: AbstractSet[int], number: int) -> bool:
+        """Return True if a leaf with this port has nearly these, apart from it."""
+        for kind in self._kinds.get(number, ()):
+            shared = len(ports & kind)
+            if shared and shared >= ALIKE * (len(ports) + len(kind) - 1 - shared):
+                return True
+        return False
 
 
 class PortRule(NamedTuple):

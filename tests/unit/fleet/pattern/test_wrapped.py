@@ -14,11 +14,14 @@ from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, model, score
 from tests.support.fleets import End, Fleet, Shape
+from tests.support.small_fleets import cabled, far_end, fleet, node, rack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypothesis.strategies import DrawFn
+
+    from agent.fleet.model import FleetNode
 
 
 def wrapped(modulus: int, step: int, offsets: Sequence[int], group: int = 0) -> Shape:
@@ -129,3 +132,65 @@ def test_a_port_beyond_the_last_is_not_wanted() -> None:
     """
     for offsets in ([0, 1], [1, 0], [0, 31], [3, 5]):
         assert infer(model(Fleet(wrapped(32, 1, offsets), 96))).findings == ()
+
+
+def wrong_ports(nodes: list[FleetNode], name: str, leaf: str, port: str) -> list[str]:
+    """Move the cable of the node's interface mlx5_1, return the findings: codes and moves."""
+    end = far_end(leaf, port)
+    found = infer(fleet(cabled(nodes, name, "mlx5_1", far_end=end, last_end=end))).findings
+    return [f"{one.code} {move.wanted[1]}" for one in found for move in one.moves]
+
+
+@pytest.mark.parametrize("port", ["beside", "far"])
+@pytest.mark.parametrize("rails", [4, 8])
+@pytest.mark.parametrize("size", [6, 7, 8, 9, 12])
+def test_a_wrong_port_is_found_in_a_small_group(size: int, rails: int, port: str) -> None:
+    """Its leaf lacks a port and has one too many: 5 of 7 ports are those of its neighbors."""
+    number = size + 1 if port == "beside" else 40
+    for one in range(1, size + 1):
+        found = wrong_ports(rack(size, rails), f"gpu-{one:03}", "leaf01", f"swp{number}")
+        assert found == [f"wrong-port swp{one}"]
+
+
+def test_two_wrong_ports_are_found_on_a_leaf_of_eight() -> None:
+    """6 of 8 are a majority."""
+    end = far_end("leaf01", "swp41")
+    nodes = cabled(rack(8, 4), "gpu-002", "mlx5_1", far_end=end, last_end=end)
+    found = wrong_ports(nodes, "gpu-005", "leaf01", "swp40")
+    assert found == ["wrong-port swp2", "wrong-port swp5"]
+
+
+@pytest.mark.parametrize("size", [6, 8])
+def test_a_wrong_port_is_found_in_small_groups_that_wrap(size: int) -> None:
+    """Three racks of eight rails; each rail begins a port after the last."""
+    leaves = [f"leaf{number:02}" for number in range(24)]
+    nodes = [
+        node(
+            f"gpu-{one:03}",
+            [
+                far_end(leaves[one // size * 8 + rail], f"swp{(one + rail) % size + 1}")
+                for rail in range(8)
+            ],
+        )
+        for one in range(3 * size)
+    ]
+    assert infer(fleet(nodes)).findings == ()
+    for one in range(size):
+        right = (one + 1) % size + 1
+        beyond = f"swp{5 * size + right + 1}"
+        assert wrong_ports(nodes, f"gpu-{one:03}", "leaf01", beyond) == [f"wrong-port swp{right}"]
+
+
+@pytest.mark.parametrize("sizes", [[32] * 9, [*range(24, 33)], [*range(21, 91)]])
+def test_racks_of_other_sizes_hide_no_wrong_port(sizes: list[int]) -> None:
+    """72 leaves with more ports come first; 70 that are all of different sizes."""
+    rails = 8 if len(sizes) < 10 else 2
+    others = [
+        node(
+            f"a-{number:02}-{one:02}",
+            [far_end(f"big{number:02}-{rail}", f"swp{one + 1}") for rail in range(rails)],
+        )
+        for number, size in enumerate(sizes)
+        for one in range(size)
+    ]
+    assert wrong_ports([*others, *rack(16, 8)], "gpu-005", "leaf01", "swp30") == ["wrong-port swp5"]
