@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DAY = 24 * 3600.0  # seconds
-MOST_MORE = 48 << 10  # bytes of the agent's own that the last quarter may have more than the first
+# Bytes of the agent's own that the last quarter may have more than the first half: what is loaded
+# at the first fault of its kind, as tables and caches, is there by then.
+MOST_MORE = 32 << 10
 SEEDS = {"RoCE": 6, "InfiniBand": 3}
 DEADLY = (  # faults that end the agent, or may
     process.killed,
@@ -73,7 +75,7 @@ def measured() -> Iterator[None]:
 @pytest.mark.parametrize("days", [0.3, pytest.param(3.0, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("fabric", SEEDS)
 def test_nothing_grows(fabric: str, days: float) -> None:
-    """Memory and descriptors at the later quarters of a run are those of the first one."""
+    """Memory and descriptors at the end of a run are those of its first half."""
     rng = random.Random(SEEDS[fabric])  # noqa: S311 - a simulation
     node = machine(rng)
     assert node.infiniband == (fabric == "InfiniBand")
@@ -87,7 +89,8 @@ def test_nothing_grows(fabric: str, days: float) -> None:
         report = play(world, SEEDS[fabric], rng, drawn, days * DAY)
     assert not report.violations, report.told()
     assert report.counts["kills"] == 0
-    assert marks[-1].allocated - marks[0].allocated < MOST_MORE, marks
+    first = max(mark.allocated for mark in marks[:2])
+    assert marks[-1].allocated - first < MOST_MORE, marks
     assert marks[-1].descriptors <= marks[0].descriptors, marks
 
 
