@@ -43,9 +43,11 @@ from agent.sources.pci import PCI, infiniband_controllers
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import Bus, read_bus, read_ids
 from agent.sysfs.reader import PAGE, Reader, Root
+from agent.text import visible
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
+MAX_PSID = 64  # characters; they have 13
 NO_PORTS = "not there: a device without data ports, or a copied tree that lost its links"
 # In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
 SWITCH_MANAGEMENT = b"SW_MNG"
@@ -281,7 +283,7 @@ def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> 
             "sys_image_guid", lambda: reader.decisive.value(f"{base}/sys_image_guid", kernel.guid)
         ),
         hca_type=once.get("hca_type", lambda: of_kind.text(f"{base}/hca_type")),
-        board_id=once.get("board_id", lambda: reader.decisive.text(f"{base}/board_id")),
+        board_id=once.get("board_id", lambda: _psid(reader, base)),
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=tuple(netdevs),
@@ -297,6 +299,13 @@ def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> 
     has_counters = is_known or set(layers.values()) == {"Ethernet"}
     ports = _ports(reader, device, layers, routed, has_counters=has_counters)
     return replace(device, ports=tuple(ports))
+
+
+def _psid(reader: Reader, base: str) -> str | None:
+    """Read `board_id`, the PSID of the card, which is compared with others: garbage is escaped."""
+    data = reader.decisive.data(f"{base}/board_id")
+    text = (data or b"").decode(errors="backslashreplace").strip()
+    return visible(text, MAX_PSID) or None
 
 
 def _is_virtual(reader: Reader, base: str) -> bool | None:

@@ -224,7 +224,10 @@ def test_names_in_paths_links_and_routes_go(tmp_path: Path) -> None:
 
 
 def test_the_netdevs_of_the_namespace_go_with_their_counters(tmp_path: Path) -> None:
-    """Of /proc/net/dev the names stay, as they are called elsewhere: the front end is known."""
+    """Of /proc/net/dev the names stay, as they are called elsewhere: the front end is known.
+
+    It is all that a node without GPU has, so there is no backend.
+    """
     node = OWNED | {
         f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
         "proc/net/dev": (
@@ -236,7 +239,7 @@ def test_the_netdevs_of_the_namespace_go_with_their_counters(tmp_path: Path) -> 
     found = everything(Path(other))
     assert b"987654321" not in found
     assert re.search(rb"\n    lo:\nenx02[0-9a-f]{10}:\n", found)
-    assert snapshots.report(other)["labels"]["backend.coreweave.cloud/flavor"] == "roce"
+    assert snapshots.report(other)["labels"] == {"backend.coreweave.cloud/speed.current": "0G"}
 
 
 SPELLED = [

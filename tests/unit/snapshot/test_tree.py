@@ -137,7 +137,7 @@ def test_what_the_capture_could_not_read_fails_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [f"{PORT}/state", f"{PORT}/phys_state", f"{DEVICE}/fw_ver", f"{FUNCTION}/vpd"]
+    "place", [f"{PORT}/state", f"{PORT}/phys_state", f"{DEVICE}/fw_ver", f"{FUNCTION}/numa_node"]
 )
 @pytest.mark.parametrize("target", ["absolute", "relative"])
 def test_nothing_outside_is_opened(tmp_path: Path, place: str, target: str) -> None:
