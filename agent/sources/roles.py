@@ -45,7 +45,6 @@ from agent.sysfs.bus import EMPTY, INFINIBAND_CLASSES, Bus, Function
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
-RULE_SET = 1  # raised when a rule changes what it says of some machine
 
 Devices = Sequence[RdmaDevice]
 Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
