@@ -40,7 +40,7 @@ copy() { # PATH...: copy links and files, and the names of folders, to where the
 		folder=$out/${folder#"$top"} copied=$folder/${path##*/}
 		[ -d "$folder" ] || mkdir -p "$folder"
 		if [ -L "$path" ]; then
-			cp -Pf "$path" "$copied"
+			[ -L "$copied" ] || cp -P "$path" "$copied" # over a link to a folder it would go into that
 		elif [ -d "$path" ]; then
 			if message=$({ ls "$path" >/dev/null; } 2>&1); then mkdir -p "$copied"; else note "$message" "$path"; fi
 		elif ! message=$({ cat "$path" >"$copied"; } 2>&1); then

@@ -406,7 +406,7 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
         ("", "not a JSON object"),
         (
             "import sys; print('{'); print('one\\ntwo\\033', file=sys.stderr)",
-            r"no JSON object: two\\x1b$",
+            r"not a JSON object: two\\x1b$",
         ),
         ("raise SystemExit('gone wrong')", "ended with status 1: gone wrong$"),
         ("1/0", "ended with status 1: ZeroDivisionError: division by zero$"),

@@ -118,8 +118,8 @@ def test_cables_that_change_places(rack: Rack) -> None:
     rack.leaves[1].ip("link", "set", "swp4", "down")
     found = [one for one in rack.findings() if one["severity"] == "error"]
     assert [(one["code"], one["interfaces"]) for one in found] == [
-        ("miscabled", ["mlx5_3"]),
         ("swapped", ["mlx5_0", "mlx5_1"]),
+        ("miscabled", ["mlx5_3"]),
         ("missing", ["mlx5_4"]),
     ]
     texts = {one["code"]: one["text"] for one in found}
