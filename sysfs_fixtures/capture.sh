@@ -3,6 +3,7 @@
 #
 #     sh capture.sh DIR && tar -czf DIR.tgz DIR
 #
+# It sends no packets: `bwagent capture` has the far ends of InfiniBand ports, by SMPs and the subnet administrator, too.
 # Needs a POSIX shell (BusyBox will do), and root for device/vpd. Links are copied, not followed. ROOT=/host reads /host/sys.
 set -eu
 export LC_ALL=C
@@ -77,7 +78,8 @@ for net in sys/class/net/*/; do
 	net=${net%/}
 	copy "$net" "$net"/lower_* "$net"/upper_*
 	for name in device master address operstate speed carrier_changes carrier_up_count phys_port_name bonding_slave \
-		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr; do copy "$net/$name"; done
+		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr \
+		bridge/group_fwd_mask brport/group_fwd_mask; do copy "$net/$name"; done
 done
 for pci in sys/bus/pci/devices/*; do
 	copy "$pci" "$pci/driver" "$pci/physfn" "$pci"/infiniband/*

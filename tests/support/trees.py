@@ -100,11 +100,14 @@ MODELS = {
     "root-grace": Model("10de:22b8", "10de:0000", BRIDGE),
     "root-arm": Model("10de:22ce", "10de:0000", BRIDGE),
     "root-qemu": Model("1b36:000c", "1b36:0000", BRIDGE),
+    "root-vmware": Model("15ad:07a0", "15ad:07a0", BRIDGE),
     "port-qemu": Model("104c:8232", "0000:0000", BRIDGE),
     "pex": Model("1000:c030", "1000:100b", BRIDGE),
     "pex-smc": Model("1000:c030", "15d9:1d25", BRIDGE),
     "pex4": Model("1000:c010", "1000:a096", BRIDGE),
     "pex6": Model("1000:c040", "1000:100b", BRIDGE),
+    "plx": Model("10b5:8796", "10b5:8796", BRIDGE),
+    "gcd-switch": Model("1022:14c7", "1022:14c7", BRIDGE),  # of MI250X
     "gpu-switch": Model("1002:1500", "1002:0000", BRIDGE),  # of MI300X and MI355X
     "cx8-switch": Model("15b3:197c", "15b3:197c", BRIDGE),
     # GPUs and accelerators
@@ -118,6 +121,7 @@ MODELS = {
     "gb300": Model("10de:31c2", "10de:21f1", GPU, "nvidia"),
     "gb10": Model("10de:2e12", "10de:21ec", "030000", "nvidia"),
     "rtx6000": Model("10de:2bb5", "10de:204e", GPU, "nvidia"),
+    "mi250x": Model("1002:740c", "1002:0b0c", "038000", "amdgpu"),
     "mi300x": Model("1002:74a1", "1002:74a1", "120000", "amdgpu"),
     "mi355x": Model("1002:75a3", "1002:75a3", "120000", "amdgpu"),
     "gaudi3": Model(
@@ -158,6 +162,8 @@ MODELS = {
     "virtio": Model("1af4:1041", "1af4:1100", ETHERNET, "virtio-pci"),
     "virtio-net": Model("", "", "", "virtio_net", oui="00:16:3e"),
     "erdma": Model("1ded:107f", "1ded:107f", ETHERNET, "erdma", "", "", "0.2.0", "00:16:3e"),
+    "vmxnet3": Model("15ad:07b0", "15ad:07b0", ETHERNET, "vmxnet3", oui="00:50:56"),
+    "pvrdma": Model("15ad:0820", "15ad:0820", "028000", "vmw_pvrdma", fw="1.0", oui="00:50:56"),
     "rtl8127": Model("10ec:8127", "10ec:0123", ETHERNET, "r8127", oui="4c:bb:47"),
 }
 
