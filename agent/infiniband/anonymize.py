@@ -1,8 +1,8 @@
-"""Rebuilds recorded SMP answers with replaced names, for an anonymized snapshot.
+"""Rebuilds recorded answers with replaced names, for an anonymized snapshot.
 
 Invariants:
-- a reply is rebuilt from the fields that the decoder uses (agent/infiniband/smp.py), so M_Keys,
-  LIDs and GID prefixes are left out;
+- a reply is rebuilt from the fields that the decoder uses (agent/infiniband/smp.py, sa.py), so
+  M_Keys, SM_Keys, GID prefixes and, of an SMP, LIDs are left out;
 - port numbers, port states, switch models and factory names are kept, GUIDs and names replaced;
 - a name has the same replacement in a NodeDescription, an LLDP System Name and a Port Description.
 """
@@ -10,17 +10,17 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.ids import CODE
 from agent.infiniband import node_description as nodedesc
-from agent.infiniband import smp
-from agent.infiniband.devices import Answer
+from agent.infiniband import sa, smp
+from agent.infiniband.devices import Answer, recorded_reason
 from agent.infiniband.smp import Attribute, Exchange
 
 if TYPE_CHECKING:  # a package that imports this one
-    from agent.snapshot.names import Names
+    from agent.snapshot.anonymize import Names
 
 # A NodeDescription as the vendor sets it.
 FACTORY = re.compile(
@@ -42,7 +42,11 @@ _ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
 # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
 _GUIDS = (slice(4, 12), slice(12, 20), slice(20, 28))
 _NODE_INFO = 40  # octets of NodeInfo
+_NODE_TYPE, _SWITCH = 2, 2  # octet of NodeType in NodeInfo, and its value
 _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
+
+
+Rebuild = Callable[[list[Answer], "Names"], list[Exchange]]
 
 
 class _Decoded(NamedTuple):
@@ -53,37 +57,82 @@ class _Decoded(NamedTuple):
     error: str | None
 
 
-def anonymized(answer: Answer, names: Names) -> Answer:
-    """Return the rebuilt answer of one port (agent/helper/main.py, verb smp).
+def anonymized(answer: Answer, names: Names, rebuild: Rebuild) -> Answer:
+    """Return the rebuilt answer of one port (agent/helper/main.py); `rebuild` is that of its verb.
 
     Only the error "malformed" is left of an answer that does not follow the format.
     """
     port = {"device": names.text(answer["device"]), "port": answer["port"]}
     try:
-        decoded = [_decoded(exchange) for exchange in answer["exchanges"]]
-        kind = _kind(decoded)
+        exchanges = rebuild(answer["exchanges"], names)
         return {
             **port,
-            "exchanges": [_rebuilt(one, kind, names).as_json() for one in decoded],
-            "error": _reason(answer["error"]),
+            "exchanges": [exchange.as_json() for exchange in exchanges],
+            "error": answer["error"] and recorded_reason(answer["error"]),
             "text": answer["text"] and names.text(answer["text"]),
         }
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
 
 
-def _decoded(exchange: Answer) -> _Decoded:
-    request, error = bytes.fromhex(exchange["request"]), _reason(exchange["error"])
-    smp.require_get(request)
-    if exchange["reply"] is None:
-        return _Decoded(request, None, error)
+def by_smp(exchanges: list[Answer], names: Names) -> list[Exchange]:
+    """Rebuild exchanges of the verb smp."""
+    decoded = [_decoded(exchange) for exchange in exchanges]
+    kind = _kind(decoded)
+    return [_rebuilt(one, kind, names) for one in decoded]
+
+
+def by_sa(exchanges: list[Answer], names: Names) -> list[Exchange]:
+    """Rebuild exchanges of the verb sa."""
+    return [_rebuilt_sa(exchange, names) for exchange in exchanges]
+
+
+def _rebuilt_sa(exchange: Answer, names: Names) -> Exchange:
+    found = Exchange.from_json(exchange)
+    request = found.request
+    sa.require_get_table(request)
+    if found.reply is None:
+        return found
     try:
-        data = smp.decode(bytes.fromhex(exchange["reply"]), request)
+        records = sa.decode(found.reply, request)
+        if request[_ATTRIBUTE] == sa.Attribute.NODE_RECORD:
+            records = [_node_record(record, names) for record in records]
+    except smp.PortUnavailable as refused:
+        return Exchange(request, None, refused.reason)
+    except Malformed:
+        return Exchange(request, None, "malformed")
+    return Exchange(request, sa.encode(request, records), found.error)
+
+
+def _node_record(record: bytes, names: Names) -> bytes:
+    lid, info, field = sa.node_record(record)
+    kind = "switch" if info[_NODE_TYPE] == _SWITCH else "peer"
+    description = _description(nodedesc.text(field), kind, names).encode()[: len(field)]
+    return (
+        lid.to_bytes(2, "big") + b"\0\0" + _with_guids(info, names) + description.ljust(64, b"\0")
+    )
+
+
+def _with_guids(info: bytes, names: Names) -> bytes:
+    """Return NodeInfo with replaced GUIDs, without what follows it."""
+    for octets in _GUIDS:
+        info = info[: octets.start] + names.guid(info[octets]) + info[octets.stop :]
+    return info[:_NODE_INFO]
+
+
+def _decoded(exchange: Answer) -> _Decoded:
+    found = Exchange.from_json(exchange)
+    request = found.request
+    smp.require_get(request)
+    if found.reply is None:
+        return _Decoded(request, None, found.error)
+    try:
+        data = smp.decode(found.reply, request)
         if request[_ATTRIBUTE] == Attribute.NODE_INFO:
             smp.node_info(data)
     except Malformed:
         return _Decoded(request, None, "malformed")
-    return _Decoded(request, data, error)
+    return _Decoded(request, data, found.error)
 
 
 def _kind(exchanges: list[_Decoded]) -> str:
@@ -103,9 +152,7 @@ def _rebuilt(exchange: _Decoded, kind: str, names: Names) -> Exchange:
     if data is None:
         return Exchange(request, None, error)
     if request[_ATTRIBUTE] == Attribute.NODE_INFO:
-        for octets in _GUIDS:
-            data = data[: octets.start] + names.guid(data[octets]) + data[octets.stop :]
-        data = data[:_NODE_INFO]
+        data = _with_guids(data, names)
     elif request[_ATTRIBUTE] == Attribute.NODE_DESCRIPTION:
         data = _description(nodedesc.text(data), kind, names).encode()
     else:
@@ -132,9 +179,3 @@ def _description(description: str, kind: str, names: Names) -> str:
     if HCA.fullmatch(hca):  # `host mlx5_0`
         return f"{names.peer(host, kind)} {hca}"
     return names.peer(description, kind)
-
-
-def _reason(error: str | None) -> str | None:
-    if error is not None and not CODE.fullmatch(error):
-        raise Malformed("malformed error in a recorded answer")
-    return error

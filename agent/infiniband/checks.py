@@ -23,6 +23,21 @@ UNSENT = {  # by the reason why a port was not queried, whose file seems to be i
     NeighborReason.NO_UMAD.value: (Step.DEVICE_FILE, MAKE_FILES),
 }
 
+SMPS_NEED = (
+    "SMPs need a subnet management interface (a physical function; on ConnectX-8 and -9 an SMI"
+    " device) and no M_Key at level 2"
+)
+SA_NEEDS = {  # by the reason of a port on which neither way is open: what opens the second
+    NeighborReason.NO_SM: "a subnet manager that has configured the port: `sminfo`",
+    NeighborReason.NO_LID: "a LID of the virtual port's own, or the physical function",
+    NeighborReason.SA_NO_ANSWER: "a subnet manager that answers: `saquery LR` on another host",
+    NeighborReason.SA_BUSY: "a subnet manager with less load; it is asked again",
+    NeighborReason.SA_REFUSED: "a subnet manager without SA trust (SM_Key) for these records",
+    NeighborReason.SA_NO_RECORD: "a partition that port, switch and subnet manager share",
+    NeighborReason.SA_FOREIGN: "`lid` and `sm_lid` in sysfs that are of one subnet",
+    NeighborReason.SA_AMBIGUOUS: "planes that lead to one switch",
+    NeighborReason.LIMITED_PKEY: "full membership of a partition",
+}
 
 SMI_HCAS = frozenset({"15b3:1023", "15b3:1025"})  # ConnectX-8 and -9: several planes
 MAKE_SMI = "rdma dev add smi1 type SMI parent"
@@ -101,3 +116,19 @@ def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:
     if not (failure or unsent):
         answered = sum(bool(link.neighbors) for link in links)
         yield there(f"InfiniBand backend ports with a neighbor: {answered} of {len(links)}")
+        yield from _ways(links)
+
+
+def _ways(links: tuple[Link, ...]) -> Iterator[Check]:
+    """Check which way to the neighbor is open on the ports that do not answer by SMPs."""
+    by_sa = [link.interface for link in links if link.neighbors and link.neighbors[0].via == "sa"]
+    if by_sa:
+        names = listed(by_sa, NAMES_SHOWN)
+        yield there(f"by the subnet administrator, since SMPs fail: {names}; {SMPS_NEED}")
+    for reason, need in SA_NEEDS.items():
+        if closed := [link.interface for link in links if link.missing == reason]:
+            names = listed(closed, NAMES_SHOWN)
+            yield absent(
+                f"{names}: neither by SMPs nor by the subnet administrator ({reason}), which needs"
+                f" {need}; {SMPS_NEED}"
+            )

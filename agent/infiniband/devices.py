@@ -6,7 +6,7 @@ up all ports of the process that calls it.
 Invariants:
 - One process queries all ports as long as every device answers: its start costs more than a round.
 - If that process is late or dies, each of its devices is queried in a process of its own, at most
-  MAX_PROCESSES at a time.
+  MAX_PROCESSES at a time; one at a time for the subnet administrator.
 - A device whose own process fails is suspect. It is left out of the common process and queried in
   its own until that answers, so the next round of the others is not late again.
 """
@@ -17,27 +17,48 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from agent.errors import Malformed, Unavailable
+from agent.ids import CODE
 from agent.reasons import NeighborReason
+from agent.text import visible
+
+
+class SubnetPort(NamedTuple):
+    """A port that asks the subnet administrator, and its place in the subnet (sysfs)."""
+
+    device: str
+    number: int
+    lid: int  # lid: the base LID
+    sm_lid: int  # sm_lid: the LID of the subnet manager, whose QP1 is the SA
+    sm_sl: int  # sm_sl: the service level to it
+    pkey_index: int  # of pkeys/: a partition with full membership, if there is one
+
 
 Answer = dict[str, Any]
 Address = tuple[str, int]  # device, port
-Group = tuple[Address, ...]  # the ports that one process queries
+P = TypeVar("P", bound="tuple[Any, ...]")  # an Address or a SubnetPort
+Group = tuple[P, ...]  # the ports that one process queries
 Outcome = dict[Address, Answer] | Unavailable
 
 MAX_PROCESSES = 4
+MAX_TEXT = 200  # characters of a text for operators
+# seconds after the start in which the nodes of a subnet ask its administrator, at most
+SA_SPREAD = 3600.0
+SA_PORT_LIMIT = 4.0  # seconds for all questions about one port
+LAST_UNICAST_LID = 0xBFFF  # IBTA vol. 1, 4.1.1
 
 
-class DeviceQueries:
-    """Host.ask_smp over `query`, which runs one process for a group of ports."""
+class DeviceQueries(Generic[P]):
+    """Host.ask_smp or ask_sa over `query`, which runs one process for a group of ports."""
 
-    def __init__(self, query: Callable[[Group], Answer]) -> None:
+    def __init__(self, query: Callable[[Group[P]], Answer], processes: int = MAX_PROCESSES) -> None:
         self._query = query
+        self._processes = processes
         self._suspects: set[str] = set()
 
-    def __call__(self, ports: Sequence[Address]) -> Answer:
+    def __call__(self, ports: Sequence[P]) -> Answer:
         """Query ports; return {"ports": [ENTRY, ...], "failed": [[device, port], ...]}.
 
         An ENTRY is that of the SMP helper (agent/helper/main.py). "failed" lists the ports whose
@@ -52,25 +73,26 @@ class DeviceQueries:
             del outcomes[common]
             outcomes |= self._run(_by_device(common))
         entries: dict[Address, Answer] = {}
-        failures: dict[Group, Unavailable] = {}
+        failures: dict[Group[P], Unavailable] = {}
         for group, outcome in outcomes.items():
-            devices = {device for device, _ in group}
+            devices = {port[0] for port in group}
             if isinstance(outcome, Unavailable):
                 self._suspects |= devices
                 failures[group] = outcome
-                entries |= {port: unanswered(port, str(outcome)) for port in group}
+                entries |= {port[:2]: unanswered(port[:2], str(outcome)) for port in group}
             else:
                 self._suspects -= devices
                 entries |= outcome
         if failures and len(failures) == len(outcomes):
             raise next(iter(failures.values()))
-        failed = [list(port) for group in failures for port in group]
-        return {"ports": [entries[port] for port in ports if port in entries], "failed": failed}
+        failed = [list(port[:2]) for group in failures for port in group]
+        found = [entries[port[:2]] for port in ports if port[:2] in entries]
+        return {"ports": found, "failed": failed}
 
-    def _run(self, groups: list[Group]) -> dict[Group, Outcome]:
-        """Query groups, at most MAX_PROCESSES at a time; one in the calling thread."""
+    def _run(self, groups: list[Group[P]]) -> dict[Group[P], Outcome]:
+        """Query groups, a limited number at a time; one in the calling thread."""
         waiting = deque(groups)
-        outcomes: dict[Group, Outcome] = {}
+        outcomes: dict[Group[P], Outcome] = {}
 
         def query_all() -> None:
             while True:
@@ -84,7 +106,7 @@ class DeviceQueries:
                     outcomes[group] = Unavailable(str(error))
 
         threads = []
-        for _ in range(min(MAX_PROCESSES, len(groups)) - 1):
+        for _ in range(min(self._processes, len(groups)) - 1):
             thread = Thread(target=query_all, name="smp", daemon=True)
             with suppress(RuntimeError):  # no more threads: the others take its groups
                 thread.start()
@@ -100,7 +122,7 @@ def by_port(answer: Answer) -> dict[Address, Answer]:
     try:
         return {(entry["device"], entry["port"]): dict(entry) for entry in answer["ports"]}
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"malformed answer of the SMP helper: {error!r}") from error
+        raise Malformed(f"malformed answer of the helper: {error!r}") from error
 
 
 def unanswered(port: Address, text: str | None = None) -> Answer:
@@ -115,8 +137,26 @@ def unanswered(port: Address, text: str | None = None) -> Answer:
     }
 
 
-def _by_device(ports: Iterable[Address]) -> list[Group]:
-    groups: dict[str, Group] = {}
+def recorded_reason(error: object) -> str:
+    """Return a recorded reason; raises Malformed if it is not a word, as in a foreign snapshot."""
+    if not isinstance(error, str) or not CODE.fullmatch(error):
+        raise Malformed(f"a recorded reason is malformed: {printable(error)}")
+    return error
+
+
+def printable(text: object) -> str:
+    """Return a recorded text in one line of MAX_TEXT characters."""
+    return visible(text if isinstance(text, str) else repr(text), MAX_TEXT)
+
+
+def is_unasked(answer: Answer) -> bool:
+    """Return True for the entry of a port that has not been queried."""
+    fields = answer.get("exchanges"), answer.get("error"), answer.get("text")
+    return fields == ([], NeighborReason.NO_ANSWER, None)
+
+
+def _by_device(ports: Iterable[P]) -> list[Group[P]]:
+    groups: dict[str, Group[P]] = {}
     for port in ports:
         groups[port[0]] = (*groups.get(port[0], ()), port)
     return list(groups.values())

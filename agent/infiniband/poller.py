@@ -1,35 +1,56 @@
-"""Polls the far ends of InfiniBand ports by SMPs; an observation reads the cached answers.
+"""Polls the far ends of InfiniBand ports by SMPs, or the subnet administrator (SA).
 
-A port is queried when it is new or has come up, after a link event, and once in REFRESH_INTERVAL. A
-far end that does not answer (an M_Key can silence a switch), or not with its known name, is queried
-again with exponential back-off, until an event resets it. A port that is down sends no packet, and
-its cached answer is dropped.
+An observation reads the cached answers. By SMPs a port is queried when it is new or has come up,
+after a link event, and once in REFRESH_INTERVAL. A far end that does not answer (an M_Key can
+silence a switch), or not with its known name, is queried again with exponential back-off, until an
+event resets it. A port that is down sends no packet, and its cached answer is dropped.
+
+The SA has the questions of ten thousand nodes, so it is asked about a port when that is new, has
+come up or has another LID or SM LID, at a random time within a minute (more in a subnet of more
+than 5,000 LIDs), since all nodes may see that at the same time; once a day; and after a refusal or
+a timeout with back-off up to hours. Changes that follow each other, as of a link that flaps, back
+off up to an hour. One question is under way.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
-from agent.infiniband.devices import Address, Answer, by_port, unanswered
+from agent.infiniband.devices import SA_SPREAD, Address, Answer, SubnetPort, by_port, unanswered
 from agent.infiniband.switch_names import Answered, Retry, SwitchNames
+from agent.model import Observation, Seen
 from agent.pace import doubled
 from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
-    from agent.model import Observation
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
-REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
+# Seconds until an answered port is queried again. No event tells that a switch was renamed, so this
+# bounds the age of a name; a round of queries costs 61 ms of CPU (docs/benchmarks.md).
+REFRESH_INTERVAL = 1200.0
 RETRY_INTERVAL = 10.0  # seconds, doubled with each try
 MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
 MAX_MISSING_INTERVAL = 600.0  # seconds, where libibumad or a umad device is missing
 MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
+
+SA_JITTER = 60.0  # seconds: the time in which the nodes of a cluster ask after a power-on, at least
+# opensm looks at every node of the subnet for one NodeRecord (docs/scale.md), so the time in which
+# all may ask grows with the square of their number. The highest LID that a node knows tells that.
+SA_JITTER_OF_LID = 2e-6  # seconds, by the square of the LID: 200 s in a subnet of 10,000 LIDs
+# Seconds between two questions that changes of a port cause, doubled with each up to an hour: a
+# link that flaps costs about 30 questions a day.
+SA_MIN_INTERVAL, SA_MAX_INTERVAL = 60.0, 3600.0
+SA_QUIET = 2 * SA_MAX_INTERVAL  # seconds without such a question, after which it begins again
+SA_REFRESH_INTERVAL = 24 * 3600.0  # seconds until an answered port is asked about again
+SA_RETRY_INTERVAL = 60.0  # seconds, doubled up to MAX_RETRY_INTERVAL; half of it is random
+SA_NAME_INTERVAL = 600.0  # seconds, doubled with each answer that lacks the known name
 
 
 @dataclass(slots=True)
@@ -128,15 +149,8 @@ class SmpPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        entries, failed = {}, []
-        missing = "the SMP helper's answer has no entry for this port"
-        try:
-            if isinstance(answer, Exception):
-                missing = str(answer)
-            else:
-                entries, failed = by_port(answer), answer.get("failed", [])
-        except Malformed as error:
-            missing = str(error)
+        entries, missing = _entries(answer)
+        failed = answer.get("failed", []) if isinstance(answer, dict) else []
         for address in self._queried:
             port = self._ports.get(address)
             if port is None:
@@ -154,9 +168,193 @@ class SmpPoller:
         return min((port.due for port in self._ports.values()), default=math.inf)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """The last question about a port, and how many in a row a change has caused."""
+
+    time: float = -math.inf
+    changes: int = 0
+
+    def earliest(self) -> float:
+        """Return the earliest time of a question that a change causes."""
+        wait = doubled(SA_MIN_INTERVAL, SA_MAX_INTERVAL, max(self.changes - 1, 0))
+        return self.time + wait
+
+
+@dataclass(slots=True)
+class _SaPort:
+    """The last answer about one port, and the time of the next question."""
+
+    place: SubnetPort
+    answer: Answer | None = None
+    is_new: bool = False  # it was there at the start, or came later for the first time
+    due: float | None = None  # None: at a random time from now on
+    has_changed: bool = False  # the next question is because of that
+    answered: float = -math.inf
+    tries: int = 0
+    unnamed: int = 0  # answers in a row that lack the known name
+
+
+class SaPoller:
+    """Host.ask_sa with a cache: calling it returns the last answers, of the ports that have one.
+
+    A port that has not been asked about since the start, and has not changed, has an unasked entry.
+    `ask` asks the SA and may block for seconds; `random` returns a number from 0 to 1.
+    """
+
+    source: ClassVar[str] = "ib"
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[SubnetPort]], Answer],
+        task: BackgroundTask[Answer],
+        names: SwitchNames | None = None,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self.task = task
+        self._ask, self._random = ask, random
+        self._names = names or SwitchNames()
+        self._ports: dict[Address, _SaPort] = {}
+        self._unread: dict[Address, _SaPort] = {}  # those that it could not ask for, and are up
+        self._previous: dict[Address, _SaPort] = {}  # those of the observation before
+        self._queried: tuple[Address, ...] = ()  # the poll under way
+        self._asked: dict[Address, _Asked] = {}  # of ports that are down too
+
+    def __call__(self, places: Sequence[SubnetPort]) -> Answer:
+        for place in places:
+            address = place.device, place.number
+            port = self._previous.get(address) or _SaPort(place, is_new=address not in self._asked)
+            self._ports[address] = port
+            self._asked.setdefault(address, _Asked())
+            if port.place != place:
+                port.place, port.due, port.tries, port.is_new = place, None, 0, False
+        rows = [
+            {**port.answer, "answered": port.answered} if port.answer else unanswered(address)
+            for address, port in self._ports.items()
+            if port.answer or port.is_new
+        ]
+        return {"ports": rows}
+
+    def begin_cycle(self) -> None:
+        self._previous, self._ports = self._ports | self._unread, {}
+
+    def observed(self, observation: Observation) -> None:
+        """Keep the answers about ports that are up, but whose SMPs or LIDs could not be read.
+
+        Ask again within the hour for what lacks the known name, or has another. The retries are
+        counted here: SwitchNames begins again with each event, of which a node that starts Pods has
+        hundreds a day, and an unmanaged switch never has a name.
+        """
+        links = observation.ib.value if isinstance(observation.ib, Seen) else ()
+        by_smps = {link.interface for link in links if link.neighbors}
+        up = {
+            (role.device.name, role.port.number)
+            for role in observation.ports
+            if role.port.state in ("ACTIVE", None) and role.interface not in by_smps
+        }
+        self._unread = {
+            address: port
+            for address, port in self._previous.items()
+            if address in up and address not in self._ports
+        }
+        for address, port in self._ports.items():
+            if port.answer is None or port.answer.get("error"):
+                continue
+            if not self._names.retry(Answered(address, port.answered)):
+                port.unnamed = 0
+            elif port.due is not None:
+                wait = doubled(SA_NAME_INTERVAL, SA_REFRESH_INTERVAL, max(port.unnamed - 1, 0))
+                port.due = min(port.due, port.answered + wait)
+
+    def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - jitter needs none
+        """Ask again, after SIGHUP, about the ports without a far end."""
+        if event != ("signal", "SIGHUP"):
+            return
+        for address, port in (self._ports | self._unread).items():
+            asked = self._asked[address]
+            if port.answer is None and asked.changes < 2:  # it is asked about soon
+                continue
+            if port.answer is None or port.answer.get("error"):
+                port.due, port.tries, asked.changes = None, 0, 0
+
+    def start_due(self, now: float) -> None:
+        if self.next_due() > now:
+            return
+        start = now + self._jitter() * self._random()
+        for address, port in self._ports.items():
+            if port.due is None:
+                port.due, port.has_changed = max(start, self._asked[address].earliest()), True
+        due = {
+            address: port
+            for address, port in self._ports.items()
+            if port.due is not None and port.due <= now
+        }
+        if due:
+            self._queried = tuple(due)
+            for address, port in due.items():
+                asked = self._asked[address]
+                if port.has_changed:
+                    is_quiet = now >= asked.time + SA_QUIET
+                    asked.changes, port.has_changed = 1 if is_quiet else asked.changes + 1, False
+                asked.time = now
+            places = [port.place for port in due.values()]
+            self.task.start(lambda: self._ask(places))
+
+    def _jitter(self) -> float:
+        highest = max(max(one.place.lid, one.place.sm_lid) for one in self._ports.values())
+        return min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
+
+    def collect(self, now: float) -> bool:
+        answer = self.task.take()
+        if answer is None:
+            return False
+        entries, missing = _entries(answer)
+        for address in self._queried:
+            if (port := self._ports.get(address) or self._unread.get(address)) is None:
+                continue
+            port.answer = entries.get(address) or unanswered(address, missing)
+            port.answered = now
+            if port.due is None:  # it has another LID, or SIGHUP came meanwhile
+                continue
+            if port.answer.get("error"):
+                wait = doubled(SA_RETRY_INTERVAL, MAX_RETRY_INTERVAL, port.tries)
+                port.due = now + wait * (0.5 + 0.5 * self._random())
+                if self._asked[address].changes > 1:
+                    port.due = max(port.due, self._asked[address].earliest())
+                port.tries += 1
+            else:
+                port.due = now + SA_REFRESH_INTERVAL * (0.9 + 0.1 * self._random())
+                port.tries, port.unnamed = 0, port.unnamed + 1
+        return True
+
+    def next_due(self) -> float:
+        if self.task.busy:
+            return math.inf
+        times = [-math.inf if one.due is None else one.due for one in self._ports.values()]
+        return min(times, default=math.inf)
+
+
+def _entries(answer: Answer | Exception) -> tuple[dict[Address, Answer], str]:
+    """Return the entries of a helper's answer, and why a port has none."""
+    try:
+        if isinstance(answer, Exception):
+            return {}, str(answer)
+        return by_port(answer), "the helper's answer has no entry for this port"
+    except Malformed as error:
+        return {}, str(error)
+
+
 def make(
     host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
 ) -> tuple[SmpPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
     poller = SmpPoller(host.ask_smp, task, host.switch_names)
     return poller, {"ask_smp": poller}
+
+
+def make_sa(
+    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
+) -> tuple[SaPoller, dict[str, Any]]:
+    """Return the poller of the SA, and the fields of a Host that read its cache."""
+    poller = SaPoller(host.ask_sa, task, host.switch_names)
+    return poller, {"ask_sa": poller}

@@ -1,23 +1,29 @@
-"""Query the far ends of all InfiniBand ports at once, in one thread.
+"""Query the far ends of InfiniBand ports, in one thread: by SMPs all at once, by the SA in turn.
 
-Invariant: a port that does not answer delays no other. libibumad is not thread-safe, so the ports
-share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py), deadline
-and number of tries, and a round takes as long as its slowest port. Every request and its result is
-kept as an exchange, which the caller decodes; a recording has the same exchanges. A request that
-the conversation repeats is sent when the time for the reply to the last one is over.
+Invariant: a port whose SMPs are not answered delays no other. libibumad is not thread-safe, so the
+ports share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py),
+deadline and number of tries, and a round takes as long as its slowest port. Every request and its
+result is kept as an exchange, which the caller decodes; a recording has the same exchanges. A
+request that the conversation repeats is sent when the time for the reply to the last one is over.
+Questions to the subnet administrator (SA) are not repeated: it has those of ten thousand nodes.
 """
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agent.errors import Malformed
 from agent.infiniband import smp
-from agent.infiniband.umad import TIMEOUT_SLACK, Port, PortUnavailable
+from agent.infiniband.devices import SA_PORT_LIMIT, SubnetPort
+from agent.infiniband.smp import PortUnavailable
+from agent.infiniband.umad import TIMEOUT_SLACK, Management, Port
+from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
 OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
@@ -35,6 +41,8 @@ class PortQuery:
     number: int
     timeout_ms: int
     tries: int
+    conversation: smp.Conversation[IbNeighbor]
+    end: float = math.inf  # by the monotonic clock, of the whole conversation
     request: bytes | None = None
     deadline: float = 0.0
     exchanges: list[smp.Exchange] = field(default_factory=list)
@@ -47,11 +55,10 @@ class PortQuery:
         """Open the port and send the first request."""
         try:
             self._port = open_port(self.device, self.number)
-            self._conversation = smp.conversation(self.number, FIRST_TID)
         except PortUnavailable as error:
             self._end(error.reason, error)
         else:
-            self._advance(lambda: next(self._conversation))
+            self._advance(lambda: next(self.conversation))
 
     def close(self) -> None:
         """Close the port."""
@@ -73,7 +80,7 @@ class PortQuery:
         else:
             if reply is not None:
                 self._record(reply, None)
-                self._advance(lambda: self._conversation.send(reply))
+                self._advance(lambda: self.conversation.send(reply))
 
     def expire(self, now: float) -> None:
         """End the try if its deadline has passed; `now` is of the monotonic clock."""
@@ -116,7 +123,8 @@ class PortQuery:
         if self._port is None or self.request is None:
             return
         self._tries_left -= 1
-        self.deadline = time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
+        after = time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
+        self.deadline = min(after, self.end)
         try:
             self._port.send(self.request, self.timeout_ms)
         except PortUnavailable as error:
@@ -127,7 +135,7 @@ class PortQuery:
             self._send()
         else:
             self._record(None, error.reason)
-            self._advance(lambda: self._conversation.throw(error))
+            self._advance(lambda: self.conversation.throw(error))
 
     def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
         """Record the result of a request, instead of that of its last try."""
@@ -148,7 +156,47 @@ def query_ports(
 
     Returns the ended conversations, in the order of `ports`.
     """
-    queries = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
+    queries = [
+        PortQuery(device, number, timeout_ms, tries, smp.conversation(number, FIRST_TID))
+        for device, number in ports
+    ]
+    return _run(queries, open_port)
+
+
+def query_sa(
+    open_port: Callable[..., Port],
+    ports: Iterable[SubnetPort],
+    timeout_ms: int,
+    limit: float = SA_PORT_LIMIT,
+) -> list[PortQuery]:
+    """Ask the subnet administrator for the far ends of ports, one question at a time.
+
+    A port has `limit` seconds for all its questions, so that a slow answer takes no other's time.
+    """
+    from agent.infiniband import sa  # a helper that sends SMPs does not load it
+
+    ended = []
+    for port in ports:
+        management = Management(
+            sa.CLASS,
+            sa.CLASS_VERSION,
+            rmpp=1,
+            lid=port.sm_lid,
+            qp=1,
+            qkey=sa.QKEY,
+            require=sa.require_get_table,
+            max_length=sa.MAX_LENGTH,
+            sl=port.sm_sl,
+            pkey_index=port.pkey_index,
+        )
+        steps = sa.conversation(port.lid, FIRST_TID)
+        end = time.monotonic() + limit
+        query = PortQuery(port.device, port.number, timeout_ms, 1, steps, end)
+        ended += _run([query], partial(open_port, management=management))
+    return ended
+
+
+def _run(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:
     try:
         for query in queries:
             query.start(open_port)

@@ -26,11 +26,13 @@ import struct
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import node_description as nodedesc
+from agent.infiniband.devices import recorded_reason
 from agent.model import IbNeighbor
+from agent.reasons import NeighborReason
 
 T = TypeVar("T")
 Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
@@ -46,7 +48,7 @@ _PERMISSIVE_LID = 0xFFFF
 _LAST_PORT = 254
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
-_STATUSES = {  # 13.4.7
+STATUSES = {  # of any MAD, 13.4.7
     0x0001: "busy",
     0x0002: "redirected",
     0x0004: "bad version",
@@ -90,6 +92,18 @@ _SMP = struct.Struct(">4BH2BQH2xIQ2H28x64s64s64s")
 _NODE_INFO = struct.Struct(">2x2B8s8s8s2xH4xB27x")
 
 
+class PortUnavailable(Unavailable):
+    """A port that cannot be queried, or whose far end or subnet administrator does not answer.
+
+    `reason` is NO_ANSWER, NOT_PERMITTED, NO_UMAD (library, kernel module or device node missing),
+    REFUSED (no subnet management interface), SEND_FAILED, or one of agent/infiniband/sa.py.
+    """
+
+    def __init__(self, reason: NeighborReason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One request and its reply; without a reply, `error` is the reason (`no-answer`)."""
@@ -102,6 +116,19 @@ class Exchange:
         """Return the exchange as the SMP helper writes it, with both packets in hex."""
         reply = None if self.reply is None else self.reply.hex()
         return {"request": self.request.hex(), "reply": reply, "error": self.error}
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Return the exchange that `as_json` wrote; raises Malformed for any other content."""
+        try:
+            request, reply, error = (entry[key] for key in ("request", "reply", "error"))
+            return cls(
+                bytes.fromhex(request),
+                None if reply is None else bytes.fromhex(reply),
+                None if error is None else recorded_reason(error),
+            )
+        except (KeyError, TypeError, ValueError) as fault:
+            raise Malformed(f"a recorded exchange is malformed: {fault}") from fault
 
 
 def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> bytes:
@@ -139,8 +166,8 @@ def require_get(request: bytes) -> tuple[int, int]:
     Raises Malformed for any other bytes.
     """
     smp = _unpack(request, "request")
-    _expect("request", "MgmtClass", smp.mgmt_class, _CLASS)
-    _expect("request", "Method", smp.method, _GET)
+    expect("SMP request", "MgmtClass", smp.mgmt_class, _CLASS)
+    expect("SMP request", "Method", smp.method, _GET)
     tid, local_port = transaction(request), smp.initial_path[1]
     try:
         attribute = Attribute(smp.attribute)
@@ -163,15 +190,15 @@ def decode(reply: bytes, request: bytes) -> bytes:
     Raises Malformed if the reply does not match the request or reports an error.
     """
     smp, asked = _unpack(reply, "reply"), _unpack(request, "request")
-    _expect("reply", "BaseVersion", smp.base_version, _BASE_VERSION)
-    _expect("reply", "MgmtClass", smp.mgmt_class, _CLASS)
-    _expect("reply", "ClassVersion", smp.class_version, _CLASS_VERSION)
-    _expect("reply", "Method", smp.method, _GET_RESP)
-    _expect("reply", "D bit", smp.status & _RETURNING, _RETURNING)
-    _expect("reply", "AttributeID", smp.attribute, asked.attribute)
-    _expect("reply", "TransactionID", transaction(reply), transaction(request))
+    expect("SMP reply", "BaseVersion", smp.base_version, _BASE_VERSION)
+    expect("SMP reply", "MgmtClass", smp.mgmt_class, _CLASS)
+    expect("SMP reply", "ClassVersion", smp.class_version, _CLASS_VERSION)
+    expect("SMP reply", "Method", smp.method, _GET_RESP)
+    expect("SMP reply", "D bit", smp.status & _RETURNING, _RETURNING)
+    expect("SMP reply", "AttributeID", smp.attribute, asked.attribute)
+    expect("SMP reply", "TransactionID", transaction(reply), transaction(request))
     if status := smp.status & ~_RETURNING:
-        raise Malformed(f"SMP reply: Status is {status:#06x} ({_STATUSES.get(status, 'unknown')})")
+        raise Malformed(f"SMP reply: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
     return smp.data
 
 
@@ -181,9 +208,10 @@ def _unpack(smp: bytes, kind: str) -> _Smp:
     return _Smp._make(_SMP.unpack(smp))
 
 
-def _expect(kind: str, field: str, value: int, wanted: int) -> None:
+def expect(mad: str, field: str, value: int, wanted: int) -> None:
+    """Raise Malformed unless a field of a MAD (`SMP reply`) has this value."""
     if value != wanted:
-        raise Malformed(f"SMP {kind}: {field} is {value:#x} instead of {wanted:#x}")
+        raise Malformed(f"{mad}: {field} is {value:#x} instead of {wanted:#x}")
 
 
 class NodeInfo(NamedTuple):
@@ -245,9 +273,8 @@ def _description(request: bytes) -> Conversation[str | None]:
     return None
 
 
-def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeighbor:
+def converse(steps: Conversation[T], ask: Callable[[bytes], bytes]) -> T:
     """Run a conversation; `ask` returns the reply to a request or raises Unavailable."""
-    steps = conversation(local_port, tid)
     try:
         request = next(steps)
         while True:
@@ -258,18 +285,29 @@ def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeig
             else:
                 request = steps.send(reply)
     except StopIteration as end:
-        return cast("IbNeighbor", end.value)
+        return cast("T", end.value)
 
 
 def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
-    """Return the neighbor of a recorded conversation.
+    """Return the neighbor of a recorded conversation over SMPs; raises as `replay_of`."""
+    return replay_of(exchanges, _steps)
+
+
+def _steps(first: bytes) -> Conversation[IbNeighbor]:
+    tid, local_port = require_get(first)
+    return conversation(local_port, tid)
+
+
+def replay_of(
+    exchanges: Iterable[Exchange], begin: Callable[[bytes], Conversation[IbNeighbor]]
+) -> IbNeighbor:
+    """Return the neighbor of a recorded conversation; `begin` makes it from its first request.
 
     Raises Unavailable with the recorded reason (`no-answer`), and Malformed for other content.
     """
     recorded = {exchange.request: exchange for exchange in exchanges}
     if not recorded:
         raise Unavailable("not-recorded")
-    tid, local_port = require_get(next(iter(recorded)))
 
     def ask(request: bytes) -> bytes:
         exchange = recorded.get(request)
@@ -277,4 +315,4 @@ def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
             raise Unavailable((exchange and exchange.error) or "not-recorded")
         return exchange.reply
 
-    return converse(local_port, tid, ask)
+    return converse(begin(next(iter(recorded))), ask)

@@ -1,6 +1,7 @@
-"""The InfiniBand part of a snapshot: the SMP helper's answer for each port.
+"""The InfiniBand part of a snapshot: the helpers' answers for each port.
 
 smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, verb smp)
+sa/<device>-<port>.json     those of the subnet administrator (verb sa), if it was asked
 """
 
 from __future__ import annotations
@@ -11,43 +12,57 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, Answer, by_port
+from agent.infiniband.devices import Address, Answer, SubnetPort, by_port, unanswered
+from agent.reasons import NeighborReason
 from agent.text import as_json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
-    from agent.snapshot.names import Names
+    from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
 FOLDER = "smp"
+SA_FOLDER = "sa"
+Answers = dict[Address, Answer]
 
 
 @dataclass(slots=True)
 class RecordedSmps:
     """The recorded answers by port, and the Host I/O that replays them."""
 
-    answers: dict[Address, Answer] = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
+    of_sa: Answers = field(default_factory=dict)
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        return {"ask_smp": self.ask_smp}
+        return {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa}
 
     def ask_smp(self, ports: Sequence[Address]) -> Answer:
         """Return the answers of these ports, without those that were not recorded."""
         return {"ports": [self.answers[port] for port in ports if port in self.answers]}
+
+    def ask_sa(self, ports: Sequence[SubnetPort]) -> Answer:
+        """Return the subnet administrator's answers about these ports, as `ask_smp` does.
+
+        The one about another LID than the port has is replaced by its reason.
+        """
+        found = ((port, self.of_sa.get(port[:2])) for port in ports)
+        return {"ports": [_of_lid(answer, port) for port, answer in found if answer]}
 
     def newest(self) -> None:
         """Return no time: an answer has none."""
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names."""
-        from agent.infiniband.anonymize import anonymized
+        from agent.infiniband.anonymize import Rebuild, anonymized, by_sa, by_smp
 
-        answers = {
-            (names.text(device), port): anonymized(answer, names)
-            for (device, port), answer in self.answers.items()
-        }
-        return type(self)(answers)
+        def renamed(answers: Answers, rebuild: Rebuild) -> Answers:
+            return {
+                (names.text(device), port): anonymized(answer, names, rebuild)
+                for (device, port), answer in answers.items()
+            }
+
+        return type(self)(renamed(self.answers, by_smp), renamed(self.of_sa, by_sa))
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of host.json: none."""
@@ -56,9 +71,24 @@ class RecordedSmps:
     def files(self) -> dict[str, bytes | None]:
         """Return the files of the answers."""
         return {
-            f"{FOLDER}/{device}-{port}.json": as_json(answer)
-            for (device, port), answer in self.answers.items()
+            f"{folder}/{device}-{port}.json": as_json(answer)
+            for folder, answers in ((FOLDER, self.answers), (SA_FOLDER, self.of_sa))
+            for (device, port), answer in answers.items()
         }
+
+
+def _of_lid(answer: Answer, port: SubnetPort) -> Answer:
+    from agent.infiniband import sa, smp  # a replay without answers of the SA does not load them
+
+    try:
+        _, lid = sa.require_get_table(smp.Exchange.from_json(answer["exchanges"][0]).request)
+    except (Malformed, LookupError, TypeError):
+        return answer  # its decoder reports it
+    if lid == port.lid:
+        return answer
+    name = f"{port.device} port {port.number}"
+    text = f"{name}: the record is of LID {lid}, the port has LID {port.lid}"
+    return unanswered(port[:2], text) | {"error": NeighborReason.SA_FOREIGN}
 
 
 def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
@@ -71,19 +101,29 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
             recorded.answers.update(by_port(answer))
         return answer
 
-    return recorded, {"ask_smp": ask_smp}
+    def ask_sa(ports: Sequence[SubnetPort]) -> Answer:
+        answer = host.ask_sa(ports)
+        with suppress(Malformed):
+            recorded.of_sa.update(by_port(answer))
+        return answer
+
+    return recorded, {"ask_smp": ask_smp, "ask_sa": ask_sa}
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     """Load the record; raises Malformed for a file without the answer of a port."""
-    recorded = RecordedSmps()
-    for name in files.names(FOLDER):
-        path = f"{FOLDER}/{name}"
+    return RecordedSmps(_answers(files, FOLDER), _answers(files, SA_FOLDER))
+
+
+def _answers(files: SnapshotFiles, folder: str) -> Answers:
+    answers: Answers = {}
+    for name in files.names(folder):
+        path = f"{folder}/{name}"
         answer = files.json(path) or {}
         device, port = answer.get("device"), answer.get("port")
         if not isinstance(device, str):
             raise Malformed(f"{path}: no answer of a port: 'device' is no text")
         if not isinstance(port, int):
             raise Malformed(f"{path}: no answer of a port: 'port' is no number")
-        recorded.answers[device, port] = answer
-    return recorded
+        answers[device, port] = answer
+    return answers

@@ -1,7 +1,8 @@
-"""Send and receive the SMPs of one InfiniBand port through libibumad, by ctypes.
+"""Send and receive the management datagrams of one InfiniBand port through libibumad, by ctypes.
 
-Invariant: nothing but a Get of class 0x81 leaves. `Port.send` is the only caller of umad_send(),
-and it sends no bytes that `smp.require_get` rejects.
+Invariant: nothing leaves but a Get of class 0x81 and, to the subnet administrator, a GetTable of
+class 3. `Port.send` is the only caller of umad_send(), and it sends no bytes that
+`smp.require_get` or `sa.require_get_table` rejects.
 
 libibumad is a thin layer over /dev/infiniband/umadN (Linux, Documentation/infiniband/user_mad.rst;
 rdma-core, libibumad/umad.c), and the kernel's rules show through:
@@ -13,11 +14,13 @@ rdma-core, libibumad/umad.c), and the kernel's rules show through:
   kernel drops without returning them, as when a device goes away.
 - A TransactionID that is still outstanding cannot be sent again (EINVAL), so a repetition waits for
   that timeout.
-- Registering an agent fails where there is no subnet management interface: RoCE, many VFs, planes
-  of ConnectX-8.
+- Registering an agent of class 0x81 fails where there is no subnet management interface: RoCE, many
+  VFs, planes of ConnectX-8.
+- For an agent that is registered with an RMPP version the kernel acknowledges and joins segments.
+  What it has joined stays in its queue (ENOSPC) if the buffer is too small.
 
 The library is not thread-safe, and a fault in it ends the process: it runs in a helper process
-(agent/helper/main.py).
+(agent/helper/main.py). libibmad, on top of it, prints on stderr and is not thread-safe either.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
-from agent.errors import Unavailable
 from agent.infiniband import smp
+from agent.infiniband.smp import PortUnavailable
 from agent.reasons import NeighborReason
 
 LIBRARY = "libibumad.so.3"
 TIMEOUT_SLACK = 0.1  # seconds that the kernel may be late with its own timeout
 
-_CLASS, _CLASS_VERSION, _NO_RMPP = 0x81, 1, 0
-_PERMISSIVE_LID, _QP0, _SL, _NO_QKEY = 0xFFFF, 0, 0, 0
 _NOT_PERMITTED = {errno.EACCES, errno.EPERM}
 _NOT_READY = {errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR}
 
@@ -49,22 +52,29 @@ _PROTOTYPES = {  # name: (result, arguments), infiniband/umad.h
     "umad_size": (ctypes.c_size_t, ()),
     "umad_get_mad": (_POINTER, (_POINTER,)),
     "umad_set_addr": (_INT, (_POINTER, _INT, _INT, _INT, _INT)),
+    "umad_set_pkey": (_INT, (_POINTER, _INT)),
     "umad_send": (_INT, (_INT, _INT, _POINTER, _INT, _INT, _INT)),
     "umad_recv": (_INT, (_INT, _POINTER, ctypes.POINTER(_INT), _INT)),
     "umad_status": (_INT, (_POINTER,)),
 }
 
 
-class PortUnavailable(Unavailable):
-    """A port that cannot be queried, or whose far end does not answer.
+class Management(NamedTuple):
+    """A class of management datagrams: how an agent is registered, and where it sends to."""
 
-    `reason` is NO_ANSWER, NOT_PERMITTED, NO_UMAD (library, kernel module or device node missing),
-    REFUSED (no subnet management interface) or SEND_FAILED.
-    """
+    mgmt_class: int
+    version: int
+    rmpp: int  # version of RMPP; 0: none
+    lid: int
+    qp: int
+    qkey: int
+    require: Callable[[bytes], object]  # raises Malformed for what must not be sent
+    max_length: int = smp.LENGTH  # bytes of a reply
+    sl: int = 0
+    pkey_index: int = 0
 
-    def __init__(self, reason: NeighborReason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+
+SMPS = Management(0x81, 1, 0, lid=0xFFFF, qp=0, qkey=0, require=smp.require_get)
 
 
 class Umad:
@@ -82,26 +92,28 @@ class Umad:
             raise PortUnavailable(NeighborReason.NO_UMAD, text) from error
         self.lib.umad_init()
 
-    def open(self, device: str, port: int) -> Port:
-        """Open the umad device of an RDMA device's port and register an agent of class 0x81.
+    def open(self, device: str, port: int, management: Management = SMPS) -> Port:
+        """Open the umad device of an RDMA device's port and register an agent of that class.
 
         Raises PortUnavailable.
         """
         # libibumad itself would choose for these: port 0 is "any port", no name "any device"
         if port < 1 or not device or "\0" in device:
             raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
-        return Port(self, device, port)
+        return Port(self, device, port, management)
 
 
 class Port:
     """An open umad device with a registered agent; close it after use."""
 
-    def __init__(self, umad: Umad, device: str, number: int) -> None:
+    def __init__(self, umad: Umad, device: str, number: int, management: Management) -> None:
+        self._to = management
         self.name = f"{device} port {number}"
         self._lib = umad.lib
         opened = self._lib.umad_open_port(os.fsencode(device), number)
         self._id = self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
-        registered = self._lib.umad_register(self._id, _CLASS, _CLASS_VERSION, _NO_RMPP, None)
+        mgmt_class, version, rmpp = management[:3]
+        registered = self._lib.umad_register(self._id, mgmt_class, version, rmpp, None)
         try:
             self._agent = self._check(registered, NeighborReason.REFUSED, "umad_register")
         except PortUnavailable:
@@ -119,22 +131,27 @@ class Port:
 
     def send(self, request: bytes, timeout_ms: int) -> None:
         """Send a request that the kernel drops after `timeout_ms`, without retransmissions."""
-        smp.require_get(request)
-        buffer = self._buffer()
-        self._lib.umad_set_addr(buffer, _PERMISSIVE_LID, _QP0, _SL, _NO_QKEY)
+        self._to.require(request)
+        buffer, to = self._buffer(), self._to
+        self._lib.umad_set_addr(buffer, to.lid, to.qp, to.sl, to.qkey)
+        self._lib.umad_set_pkey(buffer, to.pkey_index)
         ctypes.memmove(self._lib.umad_get_mad(buffer), request, len(request))
         sent = self._lib.umad_send(self._id, self._agent, buffer, len(request), timeout_ms, 0)
         self._check(sent, NeighborReason.SEND_FAILED, "umad_send")
 
     def receive(self, request: bytes) -> bytes | None:
         """Receive the reply to `request`; None if no MAD or that of another request is there."""
-        buffer, length = self._buffer(), ctypes.c_int(smp.LENGTH)
+        most = self._to.max_length
+        buffer, length = self._buffer(), ctypes.c_int(most)
         received = self._lib.umad_recv(self._id, buffer, ctypes.byref(length), 0)
         if received < 0 and ctypes.get_errno() in _NOT_READY:
             return None
+        if received < 0 and ctypes.get_errno() == errno.ENOSPC:
+            text = f"{self.name}: a reply of more than {most} bytes"
+            raise PortUnavailable(NeighborReason.MALFORMED, text)
         self._check(received, NeighborReason.NO_UMAD, "umad_recv")
         # libibumad's length may exceed the buffer: ibsim's includes its header.
-        octets = max(0, min(length.value, smp.LENGTH))
+        octets = max(0, min(length.value, most))
         mad = ctypes.string_at(self._lib.umad_get_mad(buffer), octets)
         if smp.transaction(mad) != smp.transaction(request):
             return None
@@ -143,7 +160,7 @@ class Port:
         return mad
 
     def _buffer(self) -> ctypes.Array[ctypes.c_char]:
-        return ctypes.create_string_buffer(self._lib.umad_size() + smp.LENGTH)
+        return ctypes.create_string_buffer(self._lib.umad_size() + self._to.max_length)
 
     def _check(self, result: int, reason: NeighborReason, function: str) -> int:
         if result >= 0:

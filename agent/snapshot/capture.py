@@ -3,23 +3,29 @@
 `Recorder` is a Root that records the results of the Root below it. Another version of the agent may
 read more of the node, so a listed folder is recorded with all its links and sub-folders; files are
 recorded only if they were read.
+
+A snapshot is written into a new folder, or as a tar archive to a stream: that of `tar -cf` of a
+folder (agent/snapshot/archive.py reads it). Nothing is written to a disk for it.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
+import io
+import tarfile
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import PurePosixPath
+from typing import IO, Any
 
 import agent
+from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation
-from agent.snapshot.recorded import RecordedIo, recording
-from agent.snapshot.replay import SCHEMA
-from agent.snapshot.tree import Entries, Tree
+from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
+from agent.snapshot.tree import Entries, Entry, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
 from agent.sysfs.bus import BusMemory
@@ -35,7 +41,8 @@ A snapshot of what bwagent read on a node with kernel {kernel}, at {time}.
 in which nothing was found or looked for.
 """
 
-
+TOP = "bwagent-capture"  # the folder in an archive
+WRITER = "a capture"
 # A replayed tree (agent/snapshot/tree.py) returns these by itself: no entry, or a broken link.
 IMPLIED = frozenset({errno.ENOENT, errno.ELOOP, errno.EXDEV})
 
@@ -132,13 +139,26 @@ def _errno_name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, "EIO")
 
 
+def recording(host: Host) -> tuple[Host, RecordedIo]:
+    """Return the host with I/O that is recorded, and the record, empty so far."""
+    recorded = {name: snapshot.record(host) for name, snapshot in SNAPSHOTS.items()}
+    io = RecordedIo({name: part for name, (part, _) in recorded.items()})
+    return replace(host, **merged(fields for _, fields in recorded.values())), io
+
+
 def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
     """Observe a host once; return everything that was read, and the observation."""
     live = Record(facts={"hostname": host.name})
     recorded_host, io = recording(host)
     recorder = Recorder(host.root, live)
     # New readers: those of the host may have facts already, and would not read them again.
-    recorded_host = replace(recorded_host, root=recorder, readers=DeviceReaders(), bus=BusMemory())
+    recorded_host = replace(
+        recorded_host,
+        root=recorder,
+        readers=DeviceReaders(),
+        subnet_readers=DeviceReaders(),
+        bus=BusMemory(),
+    )
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
     captured = live.copy()  # a blocked read may return later and still write to `live`
@@ -171,7 +191,7 @@ def entries(captured: Record) -> Entries:
     found: Entries = {**links, **captured.io.files()}
     found |= {tree.resolve(path): data for path, data in captured.files.items()}
     folders = {tree.resolve(path) for path in captured.folders}
-    used = {above for path in found.keys() | folders for above in _above(path)}
+    used = {str(above) for path in found.keys() | folders for above in PurePosixPath(path).parents}
     notes = {"errors": dict(sorted(captured.errors.items())), "empty": sorted(folders - used)}
     return {
         **found,
@@ -181,12 +201,6 @@ def entries(captured: Record) -> Entries:
         "meta.json": as_json(captured.meta),
         "README.md": README.format(**captured.meta).encode(),
     }
-
-
-def _above(path: str) -> Iterator[str]:
-    """Yield the folders above a path."""
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 class _Links(dict[str, str]):
@@ -203,3 +217,32 @@ class _Links(dict[str, str]):
 
     def names(self, path: str) -> list[str]:
         raise FileNotFoundError(path)
+
+
+def write_folder(entries: Mapping[str, Entry], folder: str) -> None:
+    """Write a new folder, as a whole or not at all. Raises Unavailable."""
+    with new_folder(folder, WRITER) as draft:
+        for path, entry in entries.items():
+            place = draft / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if entry is None:
+                place.mkdir(exist_ok=True)
+            elif isinstance(entry, str):
+                place.symlink_to(entry)
+            else:
+                place.write_bytes(entry)
+
+
+def write_tar(entries: Mapping[str, Entry], stream: IO[bytes], time: float) -> None:
+    """Write an archive; `time` is that of its members. Raises OSError."""
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+        for path, entry in sorted(entries.items()):
+            member, data = tarfile.TarInfo(f"{TOP}/{path}"), None
+            member.mtime, member.mode = int(time), 0o644
+            if entry is None:
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+            elif isinstance(entry, str):
+                member.type, member.linkname, member.mode = tarfile.SYMTYPE, entry, 0o777
+            else:
+                member.size, data = len(entry), io.BytesIO(entry)
+            archive.addfile(member, data)

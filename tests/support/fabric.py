@@ -13,26 +13,41 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.helper.process import HelperProcesses, command
+from tests.support import stand_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
     from typing import Self
 
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
+MANAGERS = ("opensm", "saquery", "cc")
+HCA = """
+import ctypes, os, shutil, sys
+umad = ctypes.CDLL("libibumad.so.3")
+umad.umad_init()
+assert umad.umad_open_port(b"ibsim0", 1) >= 0
+shutil.copytree(f"sys-{os.getpid()}/sys", sys.argv[1])
+"""
+WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # ibsim without its console would spin for ever
 TIMEOUT = 60.0  # seconds that anything here may take
 PROMPT = "sim> "
 
 _FIELD = re.compile(r"^([A-Za-z ]+):\.+(.*)$", re.MULTILINE)
+_RECORD_FIELD = re.compile(r"^\s*(\w+)\.{2,}(.*)$", re.MULTILINE)
+_CLIENT = re.compile(r"^Client (\d+): pid (\d+)", re.MULTILINE)
 _COMPLAINT = re.compile(r"^# .*|.* skipped$", re.MULTILINE)
 
 
-def missing() -> str | None:
-    """Return the reason why ibsim cannot run here, or None."""
-    absent = [program for program in PROGRAMS if not shutil.which(program)]
+def missing(*more: str) -> str | None:
+    """Return the reason why ibsim, or one of `more`, cannot run here, or None."""
+    absent = [program for program in (*PROGRAMS, *more) if not shutil.which(program)]
     return f"{', '.join(absent)} not installed (tests/apt-packages.txt)" if absent else None
 
 
@@ -44,6 +59,7 @@ class Fabric:
         self._log = folder / "ibsim.log"
         self._netlist = folder / "netlist"
         self._netlist.write_text(netlist)
+        self._no_qp0: str | None = None
         # ibsim binds abstract sockets, which all processes of the machine share.
         self._socket = f"bwagent-{os.getpid()}-{folder.name}"
 
@@ -51,7 +67,7 @@ class Fabric:
         """Start ibsim and wait until its console answers."""
         with self._log.open("w") as log:
             self._ibsim = subprocess.Popen(
-                ["ibsim", "-s", self._netlist],
+                [*WITH_US, "ibsim", "-s", self._netlist],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -71,8 +87,14 @@ class Fabric:
         if self._ibsim.stdin:
             self._ibsim.stdin.close()
 
-    def console(self, line: str) -> None:
-        """Type a line into ibsim's console: `Unlink "leaf1"[1]`, `Relink "leaf1"[1]`."""
+    def release(self) -> None:
+        """Free the places of ended clients: ibsim has ten, and a helper gives none back."""
+        for number, pid in _CLIENT.findall(self.console("Attached")):
+            if not Path(f"/proc/{pid}").exists():
+                self.console(f"X {number}")
+
+    def console(self, line: str) -> str:
+        """Type a line into ibsim's console: `Unlink "leaf1"[1]`; return what it says."""
         before = self._said()
         assert self._ibsim.stdin
         self._ibsim.stdin.write(f"{line}\n".encode())
@@ -80,6 +102,7 @@ class Fabric:
         self._await_prompts(before.count(PROMPT) + 1)
         said = self._said()[len(before) :]
         assert not _COMPLAINT.search(said), said
+        return said
 
     def run(self, host: str, *arguments: str) -> str:
         """Return the output of a program on one host of the fabric."""
@@ -94,21 +117,64 @@ class Fabric:
             timeout=TIMEOUT,
         ).stdout
 
+    def boot(self, host: str, tree: Path) -> None:
+        """Copy the sysfs of a host's port as it is now, with what a kernel has beside it.
+
+        ibsim shows it as a folder, for as long as a program there has a umad port open, and without
+        `link_layer`.
+        """
+        shutil.rmtree(tree, ignore_errors=True)
+        self.run(host, sys.executable, "-c", HCA, str(tree))
+        (tree / "class/infiniband/ibsim0/ports/1/link_layer").write_text("InfiniBand\n")
+
     def smpquery(self, host: str, *arguments: str) -> dict[str, str]:
         """Return the fields that smpquery prints, by name: an oracle that shares no code."""
         return dict(_FIELD.findall(self.run(host, "smpquery", "-D", *arguments)))
 
-    def helper(self, host: str, payload: dict[str, Any]) -> list[dict[str, Any]]:
+    def helper(self, host: str, payload: dict[str, Any], verb: str = "smp") -> list[dict[str, Any]]:
         """Return our own helper's entries for the ports of one host."""
         under = self.under(host)
         children = HelperProcesses(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
-        ports: list[dict[str, Any]] = children.call("smp", payload, TIMEOUT)["ports"]
+        ports: list[dict[str, Any]] = children.call(verb, payload, TIMEOUT)["ports"]
         return ports
 
-    def under(self, host: str) -> list[str]:
-        """Return the prefix of a command line that runs it on one host of the fabric."""
+    def saquery(self, host: str, *arguments: str) -> list[dict[str, str]]:
+        """Return the fields of the records that saquery prints: an oracle that shares no code."""
+        records = self.run(host, "saquery", *arguments).split("dump:\n")[1:]
+        return [dict(_RECORD_FIELD.findall(record)) for record in records]
+
+    def under(self, host: str, *, smps: bool = True) -> list[str]:
+        """Return the prefix of a command line that runs it on one host of the fabric.
+
+        Without `smps` its port refuses them, as one without subnet management interface does.
+        """
         place = [f"{key}={value}" for key, value in self._place(host).items()]
-        return ["env", "-C", str(self._folder), *place, "ibsim-run"]
+        prefix = ["env", "-C", str(self._folder), *place, "ibsim-run"]
+        if smps:
+            return prefix
+        if self._no_qp0 is None:
+            self._no_qp0 = stand_in.build_no_qp0(self._folder)
+        return [*prefix, "sh", "-c", f'LD_PRELOAD="{self._no_qp0} $LD_PRELOAD" exec "$@"', "sh"]
+
+    @contextmanager
+    def manager(self, host: str, *arguments: str) -> Iterator[None]:
+        """Run a subnet manager on a host, and wait until it has configured the fabric."""
+        log = self._folder / "opensm.log"
+        log.unlink(missing_ok=True)
+        command = [*WITH_US, *self.under(host), "opensm", "-d", "2", "-f", str(log), *arguments]
+        manager = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + TIMEOUT
+            while not (log.exists() and "SUBNET UP" in log.read_text(errors="replace")):
+                assert manager.poll() is None, "opensm ended"
+                assert time.monotonic() < deadline, "opensm has no subnet"
+                time.sleep(0.05)
+            yield
+        finally:
+            manager.kill()
+            manager.wait(TIMEOUT)
 
     def stop(self) -> None:
         """Stop ibsim until `restart`: queries hang, since ibsim does not survive the end of a

@@ -18,6 +18,20 @@
  *   send-fails       umad_send() fails
  *   crash, hang      umad_recv() does that
  *   blocks           umad_open_port() never returns
+ *
+ * An agent of class 3 reaches a subnet administrator, which knows one link: to port 3 of the switch, LID 1.
+ *
+ *   flood            other MADs come without end, the reply never: segments of a transfer that does not end
+ *   huge             the reply has 64 kB of records
+ *   offset           AttributeOffset is 0
+ *   sa-busy, denied  the status says so
+ *   foreign          the records are of another LID
+ *   moving           each reply is late, and no node has the LID of a link
+ *   crowd            500 links of the LID
+ *   echo             the request comes back
+ *   abort            the transfer is given up (RMPP ABORT)
+ *   lying            the length of the reply is 1 GB
+ *   m-key            it answers, the switch does not
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,22 +42,21 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { HEADER = 64, MAD = 256, PORTS = 64, AGENT = 7 };
+enum { HEADER = 64, MAD = 256, LONGEST = 4096, PORTS = 64, AGENT = 7 };
 enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11 };
 
 /* struct ib_user_mad, as far as anything here looks at it */
 struct user_mad {
 	uint32_t agent_id, status, timeout_ms, retries, length;
 	uint8_t address[HEADER - 20];
-	uint8_t mad[MAD];
+	uint8_t mad[LONGEST];
 };
 
 static struct port {
 	char device[64], fault[32];
-	int number, timer, sent, strangers;
+	int in_use, number, timer, sent, strangers, length;
 	struct user_mad pending;
 } ports[PORTS];
-static int opened;
 
 static int is(const struct port *port, const char *fault)
 {
@@ -109,6 +122,49 @@ static void answer(const struct port *port, uint8_t *mad)
 	}
 }
 
+/* The subnet administrator's answer; returns its length. */
+static int administer(const struct port *port, uint8_t *mad)
+{
+	uint8_t *data = mad + 56, switch_[MAD] = { 0 };
+	int links = mad[17] == 0x20, record = links ? 8 : 112, lid = is(port, "foreign") ? 77 : links ? data[1] : 1;
+
+	if (is(port, "echo"))
+		return MAD;
+	mad[3] = 0x92;
+	if (is(port, "abort")) {
+		memcpy(mad + 24, "\1\4\1\170", 4);
+		return MAD;
+	}
+	if (is(port, "sa-busy") || is(port, "denied")) {
+		mad[is(port, "sa-busy") ? 5 : 4] = is(port, "sa-busy") ? 1 : 7;
+		return MAD;
+	}
+	if (is(port, "moving") && !links) {
+		mad[4] = 3;
+		return MAD;
+	}
+	mad[45] = is(port, "offset") ? 0 : record / 8;
+	memset(data, 0, 200);
+	data[1] = lid;
+	if (links) {
+		memcpy(data + 2, "\1\3\0\1", 4);
+		for (int i = 1; is(port, "crowd") && i < 500; i++) {
+			memcpy(data + 8 * i, data, 8);
+			data[8 * i + 2] = i;
+		}
+		return 56 + 8 * (is(port, "crowd") ? 500 : 1);
+	} else {
+		mad[17] = NODE_INFO;
+		answer(port, switch_);
+		switch_[17] = NODE_INFO;
+		answer(port, switch_);
+		memcpy(data + 4, switch_ + 64, 40);
+		strcpy((char *)data + 44, "MF0;L90.1.3:MQM9700/U1");
+		mad[17] = 0x11;
+	}
+	return 56 + record;
+}
+
 int umad_init(void)
 {
 	return 0;
@@ -131,13 +187,26 @@ int umad_status(void *umad)
 
 int umad_set_addr(void *umad, int lid, int qp, int sl, int qkey)
 {
+	((struct user_mad *)umad)->address[0] = qp;
+	if (qp == 1)
+		return lid == 9 && sl == 2 && (uint32_t)qkey == 0x80010000 ? 0 : fail(EINVAL, -EINVAL);
 	return umad && lid == 0xffff && !qp && !sl && !qkey ? 0 : fail(EINVAL, -EINVAL);
+}
+
+int umad_set_pkey(void *umad, int index)
+{
+	return umad && index < 8 ? 0 : fail(EINVAL, -EINVAL);
 }
 
 int umad_open_port(const char *device, int number)
 {
-	struct port *port = &ports[opened];
+	struct port *port = ports;
 
+	while (port < ports + PORTS && port->in_use)
+		port++;
+	if (port == ports + PORTS)
+		return fail(EMFILE, -EMFILE);
+	memset(port, 0, sizeof *port);
 	snprintf(port->device, sizeof port->device, "%s", device);
 	port->number = number;
 	find_fault(port);
@@ -148,11 +217,13 @@ int umad_open_port(const char *device, int number)
 	if (is(port, "not-permitted"))
 		return fail(EACCES, -EIO);
 	port->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	return opened++;
+	port->in_use = 1;
+	return port - ports;
 }
 
 int umad_close_port(int id)
 {
+	ports[id].in_use = 0;
 	return close(ports[id].timer);
 }
 
@@ -163,6 +234,8 @@ int umad_get_fd(int id)
 
 int umad_register(int id, int class, int version, uint8_t rmpp, void *methods)
 {
+	if (class == 3 && version == 2 && rmpp == 1 && !methods)
+		return AGENT;
 	if (class != 0x81 || version != 1 || rmpp || methods || is(&ports[id], "refused"))
 		return fail(EPROTONOSUPPORT, -EPERM);
 	return AGENT;
@@ -170,7 +243,7 @@ int umad_register(int id, int class, int version, uint8_t rmpp, void *methods)
 
 int umad_unregister(int id, int agent)
 {
-	return id < opened && agent == AGENT ? 0 : fail(EINVAL, -1);
+	return id < PORTS && ports[id].in_use && agent == AGENT ? 0 : fail(EINVAL, -1);
 }
 
 int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int retries)
@@ -181,17 +254,21 @@ int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int ret
 
 	if (agent != AGENT || length != MAD || retries || is(port, "send-fails"))
 		return fail(EINVAL, -EIO);
-	port->pending = *(struct user_mad *)umad;
+	memcpy(&port->pending, umad, HEADER + MAD);
 	memcpy(mad + 8, "\0\0\0\7", 4);
 	log_mad(port, mad, length);
-	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO);
+	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO) ||
+	       (is(port, "m-key") && mad[1] != 3);
 	port->sent++;
 	port->strangers = is(port, "wrong-tid");
 	port->pending.status = lost ? ETIMEDOUT : 0;
-	if (!lost)
+	port->length = MAD;
+	if (!lost && mad[1] == 3)
+		port->length = administer(port, mad);
+	else if (!lost)
 		answer(port, mad);
 	if (!is(port, "deaf"))
-		ring(port, lost ? timeout_ms : 0);
+		ring(port, lost ? timeout_ms : is(port, "moving") ? timeout_ms * 3 / 4 : 0);
 	return 0;
 }
 
@@ -207,12 +284,20 @@ int umad_recv(int id, void *umad, int *length, int timeout_ms)
 		pause();
 	if (timeout_ms || read(port->timer, &rings, sizeof rings) < 0)
 		return fail(EAGAIN, -EAGAIN);
-	*length = port->pending.status ? 24 : is(port, "short") ? 100 : MAD;
+	if (is(port, "huge"))
+		return fail(ENOSPC, -ENOSPC);
+	if (is(port, "flood")) {
+		port->strangers = 1;
+		usleep(1000);
+	}
+	*length = port->pending.status ? 24 : is(port, "short") ? 100 : port->length;
 	memcpy(out, &port->pending, HEADER + *length);
 	if (port->strangers) {
 		port->strangers--;
 		out->mad[15] ^= 0xff;
 		ring(port, 0);
 	}
+	if (is(port, "lying"))
+		*length = 1 << 30;
 	return AGENT;
 }

@@ -10,6 +10,7 @@ from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Seen
 from agent.reasons import NeighborReason
 from tests.support.observations import observation
+from tests.support.sas import LEAF
 from tests.support.surroundings import around
 
 UMADS = {"sys/class/infiniband_mad": ["abi_version", "issm0", "umad0", "umad1"]}
@@ -53,6 +54,27 @@ def test_device_files(fault: str, step: Step, command: str) -> None:
     assert asked == ["/dev/infiniband/umad0", "/dev/infiniband/umad1"]
     assert (check.missing, check.command.startswith(command)) == (step, True)
     assert check.text == f"device files in /dev/infiniband: umad0, umad1: {fault}"
+
+
+def test_which_way_is_open_on_each_port() -> None:
+    """By SMPs nothing is said; else which ports, by which way, and what opens the other."""
+    by_sa = Neighbor("L90.1.3", "7", None, LEAF)
+    links = (
+        *SEEN.value,
+        Link("ibp2", None, (by_sa,)),
+        Link("ibp3", None, missing="no-sm"),
+        Link("ibp4", None, missing="no-sm"),
+    )
+    count, sa, closed = checks(around(observation(ib=Seen(links)), UMADS))
+    assert (count.text[-6:], sa.is_there, closed.is_there, closed.missing) == (
+        "2 of 5",
+        True,
+        False,
+        None,
+    )
+    assert sa.text.startswith("by the subnet administrator, since SMPs fail: ibp2; SMPs need a")
+    assert closed.text.startswith(("ibp3 and ibp4: neither", "ibp3, ibp4: neither"))
+    assert "`sminfo`" in closed.text
 
 
 def test_the_library() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import devices
-from agent.infiniband.devices import DeviceQueries, by_port
+from agent.infiniband.devices import Address, DeviceQueries, SubnetPort, by_port
 
 PORTS = [(f"mlx5_{number}", 1) for number in range(8)]
 
@@ -98,6 +98,26 @@ def test_when_all_fail_the_round_fails() -> None:
         DeviceQueries(Processes("mlx5_0"))(PORTS[:1])
 
 
+def test_the_subnet_administrator_has_one_question_at_a_time() -> None:
+    """A device that blocks costs its own ports there, too, and no other is asked beside it."""
+    ports = [SubnetPort(device, number, 3, 9, 0, 0) for device, number in PORTS]
+    running = most = 0
+
+    def query(group: tuple[SubnetPort, ...]) -> dict[str, Any]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.01)
+        running -= 1
+        if any(port.device == "mlx5_3" for port in group):
+            raise Unavailable("helper sa: no answer within 9 s")
+        return {"ports": [{"device": one.device, "port": 1, "error": None} for one in group]}
+
+    answer = DeviceQueries(query, processes=1)(ports)
+    assert errors(answer) == dict.fromkeys(dict(PORTS)) | {"mlx5_3": "no-answer"}
+    assert (answer["failed"], most) == ([["mlx5_3", 1]], 1)
+
+
 def test_a_malformed_answer_is_a_failure() -> None:
     """It is a failure of the devices that were queried."""
 
@@ -108,7 +128,7 @@ def test_a_malformed_answer_is_a_failure() -> None:
 
     answer = DeviceQueries(query)(PORTS)
     assert answer["failed"] == [["mlx5_1", 1]]
-    with pytest.raises(Malformed, match="malformed answer of the SMP helper"):
+    with pytest.raises(Malformed, match="malformed answer of the helper"):
         by_port({"ports": 5})
 
 
@@ -125,4 +145,5 @@ def test_without_threads_the_round_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_port_without_an_entry_is_left_out() -> None:
     """The source reports it as not recorded."""
-    assert DeviceQueries(lambda _group: {"ports": []})(PORTS) == {"ports": [], "failed": []}
+    query = DeviceQueries[Address](lambda _group: {"ports": []})
+    assert query(PORTS) == {"ports": [], "failed": []}

@@ -11,8 +11,8 @@ import pytest
 
 from agent.infiniband import smp
 from agent.infiniband.query import PortQuery, query_ports
-from agent.infiniband.smp import Attribute
-from agent.infiniband.umad import TIMEOUT_SLACK, PortUnavailable
+from agent.infiniband.smp import Attribute, PortUnavailable
+from agent.infiniband.umad import TIMEOUT_SLACK
 from agent.reasons import NeighborReason
 from tests.support.smps import node_info, reply
 

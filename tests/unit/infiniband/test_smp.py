@@ -139,7 +139,9 @@ def test_a_description_is_requested_three_times(
             raise Unavailable("no-answer")
         return found
 
-    assert smp.converse(1, TID, ask) == replace(LEAF, node_description=description)
+    assert smp.converse(smp.conversation(1, TID), ask) == replace(
+        LEAF, node_description=description
+    )
     assert asked == [ASK_INFO, *[ASK_DESCRIPTION] * 3]
 
 
@@ -258,7 +260,9 @@ def test_any_attribute_data_is_a_neighbor_or_malformed(info: bytes, description:
     """Good headers around arbitrary data: the text is printable, the port is a port."""
     answers = {Attribute.NODE_INFO: info, Attribute.NODE_DESCRIPTION: description}
     try:
-        found = smp.converse(1, TID, lambda asked: reply(asked, answers[Attribute(asked[17])]))
+        found = smp.converse(
+            smp.conversation(1, TID), lambda asked: reply(asked, answers[Attribute(asked[17])])
+        )
     except Malformed:
         return
     assert found.port > 0

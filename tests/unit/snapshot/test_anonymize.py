@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.capture import entries, record
+from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
-from agent.snapshot.written import write_folder
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, lay
 
@@ -66,7 +65,11 @@ def _pieces(folder: Path) -> Iterator[bytes]:
         yield str(path.relative_to(folder)).encode()
         if path.is_symlink():
             yield str(path.readlink()).encode()
-        elif path.is_file() and path.name not in {"README.md", "expected.labels"}:
+        elif path.is_file() and path.name not in {
+            "README.md",
+            "expected.labels",
+            "expected.evidence",
+        }:
             yield path.read_bytes()
 
 

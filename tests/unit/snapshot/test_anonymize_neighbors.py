@@ -22,11 +22,10 @@ from agent.lldp.reception import LldpNeighbors
 from agent.output.document import Choices
 from agent.output.document import document as document_of
 from agent.snapshot import capture
-from agent.snapshot.anonymize import anonymize
-from agent.snapshot.names import INTERFACE, Names
+from agent.snapshot.anonymize import INTERFACE, Names, anonymize
+from agent.snapshot.capture import write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support.lldp_frames import (
     CASES,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.snapshot.capture import Record
-    from agent.snapshot.recorded import RecordedIo
+    from agent.snapshot.replay import RecordedIo
 
 NOW = 1_777_888_999.0
 OWN_MAC = "b8:3f:d2:aa:00:01"

@@ -21,10 +21,9 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp import pcap
 from agent.output.document import Choices, document
-from agent.snapshot.capture import Record, Recorder, entries, record, summary
+from agent.snapshot.capture import Record, Recorder, entries, record, summary, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support import snapshots
 from tests.support.snapshots import (
@@ -241,7 +240,7 @@ INTERRUPTED = """
 import os, signal, sys
 from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
-from agent.snapshot.written import write_folder
+from agent.snapshot.capture import write_folder
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 captured, _ = record(replay(sys.argv[1]))
 class Files(dict):

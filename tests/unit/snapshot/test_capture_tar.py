@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.snapshot.archive import entries as read_archive
-from agent.snapshot.capture import entries, record
+from agent.snapshot.capture import entries, record, write_folder, write_tar
 from agent.snapshot.replay import replay
-from agent.snapshot.written import write_folder, write_tar
 from tests.support import snapshots
 from tests.support.snapshots import FIXTURES, bwagent
 

@@ -20,10 +20,9 @@ from agent.lldp.reception import LldpNeighbors
 from agent.model import Netdev
 from agent.output.document import Choices, document
 from agent.snapshot import capture
-from agent.snapshot.recorded import recording
+from agent.snapshot.capture import write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
-from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import lldp_of, loaded, recorded, smps_of
@@ -354,7 +353,7 @@ def test_recording_changes_nothing() -> None:
     frame = Frame("eth0", NOW, SPOKEN)
     live = host({}, ask_smp=answering(answer()), private_flags=lambda netdev: {netdev: True})
     live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
-    taped, io = recording(live)
+    taped, io = capture.recording(live)
     assert taped.lldp_neighbors
     reception = taped.lldp_neighbors([netdev("eth0"), netdev("eth1")], taped.clock)
     assert (reception.frames, reception.errors) == ((frame,), {"eth1": "ENODEV"})
@@ -374,7 +373,7 @@ def test_recording_changes_nothing() -> None:
 )
 def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
     """The caller gets malformed data unchanged, and reports it."""
-    taped, io = recording(host({}, ask_smp=lambda _ports: nonsense))
+    taped, io = capture.recording(host({}, ask_smp=lambda _ports: nonsense))
     assert taped.ask_smp([("mlx5_0", 1)]) == nonsense
     assert smps_of(io).answers == {}
 
@@ -385,7 +384,7 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
     def shut(_subject: object) -> Any:
         raise Unavailable("CAP_NET_RAW is missing")
 
-    taped, io = recording(host({}, lldp_neighbors=LldpNeighbors(shut), ask_smp=shut))
+    taped, io = capture.recording(host({}, lldp_neighbors=LldpNeighbors(shut), ask_smp=shut))
     assert taped.lldp_neighbors
     (problem,) = taped.lldp_neighbors([netdev("eth0")], taped.clock).problems
     assert problem.text == "CAP_NET_RAW is missing"

@@ -1,0 +1,306 @@
+"""Build and decode questions to the subnet administrator (SA): the far end of a LID's link.
+
+The second way to a neighbor, for ports that cannot send SMPs: virtual functions, HCAs without a
+subnet management interface, fabrics whose M_Key drops SMPs. It takes two questions: LinkRecord has
+the LID and the port at the other end of a link, NodeRecord the node with that LID.
+
+Invariants:
+- No request built here can change anything. `get_table` makes a SubnAdmGetTable() of one of two
+  record types for one LID, and `require_get_table` rejects any other bytes.
+- A reply is accepted only if it matches the request's TransactionID and attribute, reports success,
+  and consists of whole records about the LID in question. Anything else is Malformed, or
+  PortUnavailable with the reason; the message names the field.
+
+The layouts are those of IBTA vol. 1: 13.4.2 (MAD header), 13.6.2.1 (RMPP header), 15.2.1.1 (SA
+header), 15.2.5 (records); rdma-core has them in umad_sa.h, opensm in ib_types.h. The kernel sends
+and reassembles RMPP segments (drivers/infiniband/core/mad_rmpp.c), so a reply here is one packet of
+any length, with the RMPP header of its first segment.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+from agent.errors import Malformed
+from agent.infiniband import node_description as nodedesc
+from agent.infiniband import smp
+from agent.infiniband.devices import LAST_UNICAST_LID
+from agent.infiniband.smp import Conversation, Exchange, PortUnavailable, expect, transaction
+from agent.model import IbNeighbor
+from agent.reasons import NeighborReason
+
+CLASS, CLASS_VERSION = 0x03, 2  # UMAD_CLASS_SUBN_ADM, 15.2.1
+QKEY = 0x80010000  # of QP1, 10.2.4.4
+MAX_LENGTH = 4096  # bytes of a reply: 35 NodeRecords, where one is expected
+MAX_PLANES = 16  # links of one LID
+TRIES = 2  # rounds of both questions: a LID may move to another node between them
+_GET_TABLE, _GET_TABLE_RESP = 0x12, 0x92
+_BY_LID = 0x1  # ComponentMask: the LID of a NodeRecord, the FromLID of a LinkRecord
+_RMPP_ACTIVE, _RMPP_LAST, _RMPP_DATA = 0x01, 0x04, 1  # RMPPFlags, RMPPType
+
+_BUSY = {0x0001, 0x0100}  # 13.4.7 busy; 15.2.2 insufficient resources
+_NO_RECORDS = 0x0300
+_STATUSES = smp.STATUSES | {  # 15.2.2
+    0x0100: "insufficient resources",
+    0x0200: "invalid request",
+    0x0400: "too many records",
+    0x0500: "invalid GID",
+    0x0600: "insufficient components",
+    0x0700: "request denied",
+}
+
+
+class Attribute(enum.IntEnum):
+    """AttributeID of the records that a request may get, 15.2.5."""
+
+    NODE_RECORD = 0x0011
+    LINK_RECORD = 0x0020
+
+
+class _Sa(NamedTuple):
+    base_version: int
+    mgmt_class: int
+    class_version: int
+    method: int
+    status: int
+    tid: int
+    attribute: int
+    modifier: int
+    rmpp_version: int
+    rmpp_type: int
+    rmpp_flags: int  # the lower 3 bits; the others are RRespTime
+    rmpp_status: int
+    segment: int
+    payload_length: int
+    sm_key: int
+    offset: int  # AttributeOffset: of one record to the next, in units of 8 bytes
+    component_mask: int
+
+
+_SA = struct.Struct(">4BH2xQH2xI4BIIQH2xQ")
+_LINK_RECORD = struct.Struct(">HBBH")
+_NODE_RECORD = struct.Struct(">H2x40s64s")
+_SIZES = {Attribute.LINK_RECORD: _LINK_RECORD.size, Attribute.NODE_RECORD: _NODE_RECORD.size}
+_LOCAL_PORT = 36  # octet of LocalPortNum in NodeInfo
+
+
+class LinkRecord(NamedTuple):
+    """One end of a link, and the other."""
+
+    from_lid: int
+    from_port: int
+    to_port: int
+    to_lid: int
+
+
+def get_table(attribute: Attribute, tid: int, lid: int) -> bytes:
+    """Build the 256 bytes of a SubnAdmGetTable of the records with this LID (FromLID of a link).
+
+    Raises Malformed unless `lid` is a unicast LID.
+    """
+    if not 1 <= lid <= LAST_UNICAST_LID:
+        raise Malformed(f"SA request: {lid:#06x} is no unicast LID")
+    header = _Sa(
+        base_version=1,
+        mgmt_class=CLASS,
+        class_version=CLASS_VERSION,
+        method=_GET_TABLE,
+        status=0,
+        tid=tid & 0xFFFFFFFF,
+        attribute=Attribute(attribute),
+        modifier=0,
+        rmpp_version=0,
+        rmpp_type=0,
+        rmpp_flags=0,
+        rmpp_status=0,
+        segment=0,
+        payload_length=0,
+        sm_key=0,
+        offset=0,
+        component_mask=_BY_LID,
+    )
+    return (_SA.pack(*header) + lid.to_bytes(2, "big")).ljust(smp.LENGTH, b"\0")
+
+
+def require_get_table(request: bytes) -> tuple[int, int]:
+    """Return (TransactionID, LID) of a request that `get_table` can build; else raise Malformed."""
+    header = _header(request, "request")
+    tid, lid = transaction(request), int.from_bytes(request[_SA.size : _SA.size + 2], "big")
+    try:
+        attribute = Attribute(header.attribute)
+    except ValueError:
+        text = f"SA request: AttributeID {header.attribute:#06x} is not allowed"
+        raise Malformed(text) from None
+    if request != get_table(attribute, tid, lid):
+        raise Malformed("SA request: not a plain SubnAdmGetTable by LID")
+    return tid, lid
+
+
+def _header(mad: bytes, kind: str) -> _Sa:
+    if not _SA.size <= len(mad) <= MAX_LENGTH:
+        raise Malformed(f"SA {kind}: {len(mad)} bytes instead of {_SA.size} to {MAX_LENGTH}")
+    return _Sa._make(_SA.unpack_from(mad))
+
+
+def decode(reply: bytes, request: bytes) -> list[bytes]:
+    """Return the records of the reply to `request`; none if the SA has none.
+
+    Raises Malformed for a reply that does not match the request, PortUnavailable for a refusal.
+    """
+    header, asked = _header(reply, "reply"), _header(request, "request")
+    expect("SA reply", "BaseVersion", header.base_version, 1)
+    expect("SA reply", "MgmtClass", header.mgmt_class, CLASS)
+    expect("SA reply", "ClassVersion", header.class_version, CLASS_VERSION)
+    expect("SA reply", "Method", header.method, _GET_TABLE_RESP)
+    expect("SA reply", "AttributeID", header.attribute, asked.attribute)
+    expect("SA reply", "TransactionID", transaction(reply), transaction(request))
+    if header.status == _NO_RECORDS:
+        return []
+    if header.status:
+        reason = NeighborReason.SA_BUSY if header.status in _BUSY else NeighborReason.SA_REFUSED
+        word = _STATUSES.get(header.status, "unknown")
+        raise PortUnavailable(reason, f"SA reply: Status is {header.status:#06x} ({word})")
+    _require_whole(header, len(reply))
+    return _records(reply[_SA.size :], header.offset * 8, _SIZES[Attribute(asked.attribute)])
+
+
+def encode(request: bytes, records: Iterable[bytes]) -> bytes:
+    """Build the reply to `request` with these records, each as long as `decode` returns it."""
+    asked = _header(request, "request")
+    size = _padded(_SIZES[Attribute(asked.attribute)])
+    header = asked._replace(method=_GET_TABLE_RESP, offset=size // 8)
+    return _SA.pack(*header) + b"".join(record.ljust(size, b"\0") for record in records)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def node_record(record: bytes) -> tuple[int, bytes, bytes]:
+    """Return the LID, NodeInfo (40 bytes) and NodeDescription (64 bytes) of a NodeRecord."""
+    lid, info, description = _NODE_RECORD.unpack(record)
+    return lid, info, description
+
+
+def _require_whole(header: _Sa, length: int) -> None:
+    """Raise Malformed for a segment that ends or aborts a transfer, or is one of several."""
+    if not header.rmpp_flags & _RMPP_ACTIVE or not header.rmpp_version:
+        return  # RMPPVersion 0: without the kernel, as under ibsim, nobody makes segments
+    if header.rmpp_type != _RMPP_DATA or header.rmpp_status:
+        text = f"SA reply: RMPPType {header.rmpp_type}, RMPPStatus {header.rmpp_status}"
+        raise Malformed(f"{text}: the transfer was given up")
+    # The kernel gives a transfer of several segments as one packet, longer than a MAD.
+    if length <= smp.LENGTH and not header.rmpp_flags & _RMPP_LAST:
+        raise Malformed(f"SA reply: one segment of a transfer of {header.payload_length} bytes")
+
+
+def _records(data: bytes, offset: int, size: int) -> list[bytes]:
+    """Return the records of `size` bytes, each `offset` bytes after the other.
+
+    A MAD is as long as without padding, or filled with zeros; a record has no LID of zero. Nothing
+    stands between two records but the padding of the first to a multiple of 8 bytes.
+    """
+    if not any(data):
+        return []
+    starts = range(0, len(data) - size + 1, max(offset, 1))
+    if offset < size or any(any(data[at + _padded(size) : at + offset]) for at in starts):
+        raise Malformed(f"SA reply: AttributeOffset of {offset} bytes, a record has {size}")
+    if any(data[len(starts) * offset :]):
+        raise Malformed("SA reply: its last record is cut")
+    return [data[at : at + size] for at in starts if any(data[at : at + size])]
+
+
+def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
+    """Identify the far end of a LID's link: yield requests, return the neighbor.
+
+    Takes transaction IDs from `tid` on. Raises PortUnavailable with the reason why there is none,
+    Malformed, and the exception that was thrown in for an unanswered request.
+    """
+    tids = iter(range(tid, tid + TRIES * (MAX_PLANES + 1)))
+    missing: set[int] = set()
+    for _ in range(TRIES):
+        ends = {}
+        for link in (yield from _links(next(tids), lid)):
+            node = yield from _node(next(tids), link)
+            if node is None:
+                missing.add(link.to_lid)
+                break
+            ends[link] = node
+        else:
+            return _far_end(lid, ends)
+    text = f"no NodeRecord of LID {', '.join(map(str, sorted(missing)))}"
+    raise PortUnavailable(NeighborReason.SA_NO_RECORD, text)
+
+
+def _links(tid: int, lid: int) -> Generator[bytes, bytes, list[LinkRecord]]:
+    """Ask for the links of a LID; return each once, in the order of our ports (planes)."""
+    request = get_table(Attribute.LINK_RECORD, tid, lid)
+    records = decode((yield request), request)
+    links = sorted({LinkRecord._make(_LINK_RECORD.unpack(record)) for record in records})
+    if not links:
+        raise PortUnavailable(NeighborReason.SA_NO_RECORD, f"no LinkRecord of LID {lid}")
+    if len(links) > MAX_PLANES:
+        raise Malformed(f"SA reply: {len(links)} links of LID {lid}")
+    for link in links:
+        if link.from_lid != lid:
+            text = f"SA reply: LinkRecord of LID {link.from_lid} instead of {lid}"
+            raise PortUnavailable(NeighborReason.SA_FOREIGN, text)
+        if link.to_lid == lid or not 1 <= link.to_lid <= LAST_UNICAST_LID:
+            raise Malformed(f"SA reply: LinkRecord from LID {lid} to {link.to_lid:#06x}")
+    return links
+
+
+def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | None]:
+    """Ask for the node at the far end of a link; None if no node has that LID (any more)."""
+    request = get_table(Attribute.NODE_RECORD, tid, link.to_lid)
+    found = set()
+    for record in decode((yield request), request):
+        lid, info, description = node_record(record)
+        if lid != link.to_lid:
+            text = f"SA reply: NodeRecord of LID {lid} instead of {link.to_lid}"
+            raise PortUnavailable(NeighborReason.SA_FOREIGN, text)
+        # NodeInfo has the port that the SM's own packet arrived on; the link has ours.
+        port = bytes((link.to_port,))
+        node = smp.node_info((info[:_LOCAL_PORT] + port + info[_LOCAL_PORT + 1 :]).ljust(64, b"\0"))
+        if link.to_port > node.ports:
+            raise Malformed(f"SA reply: port {link.to_port} of a node with {node.ports}")
+        text = nodedesc.text(description)
+        ids = node.node_type, node.node_guid, node.sys_image_guid
+        found.add(IbNeighbor(*ids, link.to_port, text, "sa"))
+    if len(found) > 1:
+        raise PortUnavailable(
+            NeighborReason.SA_AMBIGUOUS, f"{len(found)} nodes have LID {link.to_lid}"
+        )
+    return found.pop() if found else None
+
+
+def _far_end(lid: int, ends: dict[LinkRecord, IbNeighbor]) -> IbNeighbor:
+    """Return the far end of the first plane, as the SMI device of a multi-plane HCA has it.
+
+    The planes of one port lead to one switch, which may have a node for each.
+    """
+    (first_link, first), *others = ends.items()
+    for link, other in others:
+        is_same = other.node_guid == first.node_guid or (
+            first.sys_image_guid is not None and other.sys_image_guid == first.sys_image_guid
+        )
+        if not is_same or link.from_port == first_link.from_port:
+            names = f"{first.node_guid} port {first.port} and {other.node_guid} port {other.port}"
+            raise PortUnavailable(NeighborReason.SA_AMBIGUOUS, f"LID {lid} leads to {names}")
+    return first
+
+
+def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
+    """Return the neighbor of a recorded conversation with the SA.
+
+    Raises Unavailable with the recorded reason, PortUnavailable, and Malformed for other content.
+    """
+    return smp.replay_of(exchanges, _steps)
+
+
+def _steps(first: bytes) -> Conversation[IbNeighbor]:
+    tid, lid = require_get_table(first)
+    return conversation(lid, tid)
