@@ -67,7 +67,7 @@ with redirect_stdout(StringIO()) as shown:
 found = int(shown.getvalue().split()[0].replace(",", ""))
 """
 SERVER = """
-from agent.fleet.cluster import read_cluster
+from agent.fleet.collect import read_cluster
 from agent.fleet.collect import Selection
 from agent.kube.api import connect
 from agent.labels.table import Naming

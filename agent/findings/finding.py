@@ -10,15 +10,14 @@ without one, and from run to run, whatever is at the far end now.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from agent.findings.names import leaf_key
 from agent.model import natural
+from agent.plans.model import End
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 ERROR, WARNING, UNKNOWN, INFO = SEVERITIES = ("error", "warning", "unknown", "info")
 NODE, FLEET = "node", "fleet"  # scopes: found on each node, or in a fleet only
@@ -108,11 +107,44 @@ Ends = tuple[str | None, str | None]  # device, port
 NO_END: Ends = (None, None)
 
 
+def end_text(end: Ends) -> str:
+    """Return `leaf07 port 12`."""
+    device, port = end
+    return " ".join(filter(None, (device or "the switch", f"port {port}" if port else None)))
+
+
 class PortRef(NamedTuple):
     """An interface of a node."""
 
     node: str
     interface: str
+
+    @property
+    def text(self) -> str:
+        """The port in words, `gpu-017 mlx5_3`."""
+        return f"{self.node} {self.interface}"
+
+
+class Spot(NamedTuple):
+    """The place of one end of a cable in the data hall, if the plan has it."""
+
+    rack: str | None = None
+    unit: str | None = None
+    label: str | None = None  # of the cable
+
+    @property
+    def text(self) -> str:
+        """The place in words, `rack A1, unit 17, cable C0042`; empty if nothing is known."""
+        parts = zip(("rack", "unit", "cable"), self, strict=True)
+        return ", ".join(f"{name} {value}" for name, value in parts if value)
+
+
+NO_SPOT = Spot()
+
+
+def spot(end: End | None, label: str | None = None) -> Spot:
+    """Return the place of a plan's end; `label` is that of the cable."""
+    return Spot(end.rack, end.unit, label) if end else Spot(label=label)
 
 
 class Move(NamedTuple):
@@ -121,6 +153,8 @@ class Move(NamedTuple):
     port: PortRef
     actual: Ends
     wanted: Ends
+    near: Spot = NO_SPOT  # of the node's end, with the label of the cable
+    far: Spot = NO_SPOT  # of the wanted end
 
 
 class Finding(NamedTuple):
@@ -268,39 +302,35 @@ def end_document(device: str | None, port: str | None) -> Json:
 
 def finding_document(one: Finding) -> Json:
     """Return the JSON object of a finding in `verify` and /verdict."""
-    return {
-        "id": one.id,
-        "code": one.code,
-        "severity": one.severity,
-        "interface": one.interface,
-        "interfaces": [*one.interfaces],
-        "expected": end_document(*one.expected),
-        "actual": end_document(*one.actual),
-        "text": one.text,
-        "facts": [{"name": name, "value": value} for name, value in one.facts],
-    }
+    return _document(one, {"interface": one.interface, "interfaces": [*one.interfaces]}, {})
 
 
 def fleet_document(one: Finding) -> Json:
     """Return the JSON object of a finding in `fleet verify`."""
+    moves = [
+        {
+            **move.port._asdict(),
+            "actual": end_document(*move.actual),
+            "wanted": end_document(*move.wanted),
+            "near": move.near._asdict(),
+            "far": move.far._asdict(),
+        }
+        for move in one.moves
+    ]
+    subject = {"nodes": [*one.nodes], "ports": [port._asdict() for port in one.ports]}
+    evidence = {"confidence": one.confidence, "majority": one.majority}
+    return _document(one, subject, {"moves": moves, **evidence})
+
+
+def _document(one: Finding, subject: Json, more: Json) -> Json:
     return {
         "id": one.id,
         "code": one.code,
         "severity": one.severity,
-        "nodes": [*one.nodes],
-        "ports": [port._asdict() for port in one.ports],
+        **subject,
         "expected": end_document(*one.expected),
         "actual": end_document(*one.actual),
         "text": one.text,
-        "moves": [
-            {
-                **move.port._asdict(),
-                "actual": end_document(*move.actual),
-                "wanted": end_document(*move.wanted),
-            }
-            for move in one.moves
-        ],
-        "confidence": one.confidence,
-        "majority": one.majority,
+        **more,
         "facts": [{"name": name, "value": value} for name, value in one.facts],
     }

@@ -13,16 +13,14 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.infiniband.node_description import switch_name
 from agent.labels import encode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Off = frozenset[str]  # tolerances that are switched off
+Off = frozenset[str]  # tolerances that are switched off
 
 EXACT = "exact"
 COMPOSED = "MF0;"  # begins the NodeDescription of a managed switch
@@ -74,7 +72,6 @@ _MAC_LENGTHS = frozenset({12, 14, 17})
 # The last label of a domain has letters only: `L90.1.3` is a short name.
 _DOMAIN = re.compile(r"(?:[a-z0-9-]+\.)*[a-z]{2,63}", re.IGNORECASE)
 _PADDING = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)
-_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")  # encoded as itself
 
 
 def guid(text: str) -> str | None:
@@ -98,8 +95,20 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
         return same_address(address, seen.guids, "guid", off)
     if address := mac(expected):
         found = same_address(address, [mac(one) or one for one in seen.macs], "mac", off)
-        return found if found.equal is not None else _names(expected, seen, off)
-    return _names(expected, seen, off)
+        if found.equal is not None:
+            return found
+    for name in seen.names:
+        by = same_name(expected, name, off)
+        if not by and "padding" not in off:
+            padded = same_name(unpadded(expected), unpadded(name), off)
+            by = "padding" if padded == EXACT else padded and f"padding+{padded}"
+        if by:
+            return matched(by)
+    # The plan has the NodeDescription, or another one with the switch's name.
+    is_other = expected.startswith(COMPOSED) and switch_name(expected) in seen.names
+    if "description" not in off and (expected == seen.description or is_other):
+        return matched("description")
+    return DIFFERENT if seen.names else INCOMPARABLE
 
 
 def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -> Match:
@@ -110,32 +119,10 @@ def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -
     return matched(tolerance) if expected in addresses else DIFFERENT
 
 
-def _names(expected: str, seen: SeenDevice, off: Off) -> Match:
-    for name in seen.names:
-        if by := same_name(expected, name, off) or _same_padded(expected, name, off):
-            return matched(by)
-    if "description" not in off and _is_description(expected, seen):
-        return matched("description")
-    return DIFFERENT if seen.names else INCOMPARABLE
-
-
-def _same_padded(one: str, other: str, off: Off) -> str | None:
-    """Return the tolerances by which two names are equal without leading zeros; None if not."""
-    by = None if "padding" in off else same_name(unpadded(one), unpadded(other), off)
-    return "padding" if by == EXACT else by and f"padding+{by}"
-
-
 @lru_cache(8192)
 def unpadded(name: str) -> str:
     """Return a name without the leading zeros of its numbers: `leaf1` of `leaf01`."""
     return _PADDING.sub("", name)
-
-
-def _is_description(expected: str, seen: SeenDevice) -> bool:
-    """Return True if the plan has the NodeDescription, or another one with the switch's name."""
-    if expected == seen.description:
-        return True
-    return expected.startswith(COMPOSED) and switch_name(expected) in seen.names
 
 
 @lru_cache(8192)
@@ -163,41 +150,31 @@ def hosts(name: str) -> Iterator[str]:
 
 def same_text(one: str, other: str, off: Off) -> str | None:
     """Return `label`, `case`, or both, if the texts are equal by these; None if not."""
-    first, second = _spellings(one), _spellings(other)
-    if first.folded == second.folded and "case" not in off:
+    first, second = one.casefold(), other.casefold()
+    if first == second and "case" not in off:
         return "case"
-    if "label" in off or (first.label == one and second.label == other):
+    if "label" in off or (label_value(one) == one and label_value(other) == other):
         return None
-    if first.label == other or second.label == one:
+    if label_value(one) == other or label_value(other) == one:
         return "label"
     if "case" in off:
         return None
-    is_equal = first.folded_label == second.folded or second.folded_label == first.folded
+    is_equal = label_value(first) == second or label_value(second) == first
     return "label+case" if is_equal else None
 
 
-class _Spellings(NamedTuple):
-    """A name in lower case, and both as label values."""
-
-    folded: str
-    label: str
-    folded_label: str
-
-
 @lru_cache(8192)
-def _spellings(text: str) -> _Spellings:
-    folded = text.casefold()
-    if _VALUE.fullmatch(text):
-        return _Spellings(folded, text, folded)
-    return _Spellings(folded, label_value(text), label_value(folded))
-
-
 def label_value(text: str) -> str:
     """Return the label value of a text."""
     return encode.value(text)
 
 
-# Keys: texts by which names are found again without comparing each with each
+# Keys: texts by which names are found again without comparing each with each. All names that may
+# be equal share
+#   device_key   also those of other domains and paddings; an address has none
+#   likeness     the same, an address its own
+#   node_key     those without a domain; `name_keys` gives a name and its short form one
+# and one leaf alone has its `leaf_key`.
 
 
 @lru_cache(8192)
@@ -225,6 +202,38 @@ def likeness(name: str) -> str:
     return device_key(plain) or leaf_key(plain)
 
 
-def node_key(name: str) -> str:
+def node_key(name: str, off: Off = frozenset()) -> str:
     """Return a text that names share which are equal without a domain."""
-    return label_value(name).casefold()
+    text = name if "label" in off else label_value(name)
+    return text if "case" in off else text.casefold()
+
+
+def name_keys(names: Iterable[str], off: Off = frozenset()) -> dict[str, str]:
+    """Return a key for each of these names; equal ones share it.
+
+    A qualified name is its short form if that is among them: of two domains, neither is the other.
+    """
+    keys = {name: node_key(name, off) for name in names}
+    if "fqdn" not in off:
+        known = {*keys.values()}
+        for name, whole in keys.items():
+            shorter = (node_key(host, off) for host in hosts(name))
+            keys[name] = next((key for key in shorter if key in known), whole)
+    return keys
+
+
+class Leaves:
+    """The names that plans have for leaves."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_key = {leaf_key(name): name for name in names}
+        self._alike: dict[str, list[str]] = {}
+        for name in self._by_key.values():
+            self._alike.setdefault(likeness(name), []).append(name)
+
+    def like(self, name: str) -> list[str]:
+        """Return the leaf of this name, else all that differ in domain and leading zeros only."""
+        if found := self._by_key.get(leaf_key(name)):
+            return [found]
+        alike = self._alike.get(likeness(name), ())
+        return [one for one in alike if same_name(unpadded(one), unpadded(name))]

@@ -9,8 +9,9 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.findings.names import (
     DIFFERENT,
@@ -24,10 +25,7 @@ from agent.findings.names import (
 )
 from agent.ids import SWITCH_PORT
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    Off = frozenset[str]  # tolerances that are switched off
+Off = frozenset[str]  # tolerances that are switched off
 
 _TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
 _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
@@ -77,7 +75,11 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     if not {*expected}.isdisjoint(texts):
         return SAME
     results = {
-        (one, text): _compare_port(one, text, seen, off) for one in expected for text in texts
+        (one, text): _infiniband(one, text, seen.twin_port, off)
+        if seen.infiniband
+        else _ethernet(one, text, off)
+        for one in expected
+        for text in texts
     }
     equal = [match for match in results.values() if match.equal]
     if equal:
@@ -91,33 +93,20 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     return DIFFERENT if is_different else INCOMPARABLE
 
 
-def _compare_port(expected: str, text: str, seen: SeenPort, off: Off) -> Match:
-    if expected == text:
-        return SAME
-    if seen.infiniband:
-        return _infiniband(expected, text, seen.twin_port, off)
-    return _ethernet(expected, text, off)
-
-
 @lru_cache(8192)
 def _infiniband(expected: str, number: str, is_twin: bool | None, off: Off) -> Match:
     """Compare a port of a plan with a LocalPortNum."""
-    found, by = _port_number(expected.casefold(), is_twin)
-    if found is None or by in off or not number.isdecimal():
+    text = expected.casefold()
+    found = _NUMBER.fullmatch(text) or (_SLOT.fullmatch(text) if is_twin is False else None)
+    cage = _CAGE.fullmatch(text) if is_twin and not found else None
+    by = "twin-port" if cage else "number"
+    if not (found or cage) or by in off or not number.isdecimal():
         return INCOMPARABLE
-    return matched(by) if found == int(number) else DIFFERENT
-
-
-def _port_number(text: str, is_twin: bool | None) -> tuple[int | None, str]:
-    """Return the LocalPortNum that a text names, and the tolerance that this takes."""
-    if found := _NUMBER.fullmatch(text):
-        return int(found[1]), "number"
-    if is_twin and (found := _CAGE.fullmatch(text)):
-        cage, port = found[1] or found[3], found[2] or found[4]
-        return 2 * (int(cage) - 1) + int(port), "twin-port"
-    if is_twin is False and (found := _SLOT.fullmatch(text)):
-        return int(found[1]), "number"
-    return None, ""
+    if cage:
+        port = 2 * int(cage[1] or cage[3]) - 2 + int(cage[2] or cage[4])
+    elif found:
+        port = int(found[1])
+    return matched(by) if port == int(number) else DIFFERENT
 
 
 @lru_cache(8192)
@@ -129,11 +118,22 @@ def _ethernet(expected: str, text: str, off: Off) -> Match:
     parts, seen = _parts(expected, off), _parts(text, off)
     if not parts or not seen:
         return INCOMPARABLE
+    numbers = parts.numbers
+    (family, separators), (seen_family, seen_separators) = parts.scheme, seen.scheme
     if parts.scheme == seen.scheme:
         by = "label" if parts.spelled[1] != seen.spelled[1] else "number"
         by = "abbreviation" if parts.spelled[0] != seen.spelled[0] else by
-        return _same_scheme(parts, seen, by)
-    return _across_schemes(parts, seen, off)
+    elif family not in {"", "port"}:
+        return INCOMPARABLE
+    elif (separators, seen_family, seen_separators) == ("/", "swp", "s") and "split" not in off:
+        by, numbers = "split", (numbers[0], numbers[1] - 1)
+    else:
+        # A bare number is the front-panel port of `swp5`, but not of SONiC's `Ethernet32`.
+        is_known = seen_family in {"swp", "port", ""} if not separators else seen_family != "swp"
+        if separators != seen_separators or not is_known or "number" in off:
+            return INCOMPARABLE
+        by = "number"
+    return matched(by) if numbers == seen.numbers else DIFFERENT
 
 
 class _Parts(NamedTuple):
@@ -161,22 +161,3 @@ def _parts(text: str, off: Off) -> _Parts | None:
     like = separators if "label" in off else separators.replace(":", "/").replace("-", "/")
     numbers = [*map(int, pieces[1::2]), *(ord(letter.lower()) - ord("a") for letter in lane)]
     return _Parts((family, like), tuple(numbers), (word.lower(), separators))
-
-
-def _same_scheme(one: _Parts, other: _Parts, by: str) -> Match:
-    return matched(by) if one.numbers == other.numbers else DIFFERENT
-
-
-def _across_schemes(expected: _Parts, seen: _Parts, off: Off) -> Match:
-    """Compare a bare number, or numbers, with a port name of the far end."""
-    (family, separators), (seen_family, seen_separators) = expected.scheme, seen.scheme
-    if family not in {"", "port"}:
-        return INCOMPARABLE
-    if (separators, seen_family, seen_separators) == ("/", "swp", "s") and "split" not in off:
-        cage, lane = expected.numbers
-        return _same_scheme(_Parts(expected.scheme, (cage, lane - 1)), seen, "split")
-    # A bare number is the front-panel port of `swp5`, but not of SONiC's `Ethernet32`.
-    is_known = seen_family in {"swp", "port", ""} if not separators else seen_family != "swp"
-    if separators != seen_separators or not is_known or "number" in off:
-        return INCOMPARABLE
-    return _same_scheme(expected, seen, "number")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from agent.findings.finding import CODES, ERROR, INFO, UNKNOWN, WARNING
+from agent.findings.baseline import Accepted
+from agent.findings.finding import CODES, ERROR, INFO, UNKNOWN, WARNING, Ends, Finding
 from agent.output import junit
 from agent.output.layout import MAX_TEXT
 from agent.text import many, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.findings.finding import Ends, Finding
 
 OK, DIFFERENCES, UNVERIFIED = "ok", "differences", "unverified"
 EXIT = {OK: 0, UNVERIFIED: 1, DIFFERENCES: 3}
@@ -44,6 +40,19 @@ def outcome(findings: Iterable[Finding], *, is_partial: bool = False) -> str:
     return UNVERIFIED if is_partial or UNKNOWN in severities else OK
 
 
+def is_nothing_compared(as_planned: int, accepted: Iterable[Accepted]) -> bool:
+    """Return True if no cable was compared, and that is accepted: no pass of anything."""
+    severities = {one.finding.severity for one in accepted}
+    return not as_planned and severities == {UNKNOWN}
+
+
+def accepted_count(accepted: Sequence[Accepted]) -> str:
+    """Return `3 accepted, 1 of them not compared`; "" for none."""
+    unknown = sum(one.finding.severity == UNKNOWN for one in accepted)
+    more = f", {unknown:,} of them not compared" if unknown else ""
+    return f"{len(accepted):,} accepted{more}" if accepted else ""
+
+
 def counted(findings: Iterable[Finding]) -> str:
     """Return the differences by their codes: `2 findings: 1 swapped, 1 slow`."""
     counts = Counter(one.code for one in findings if one.severity in {ERROR, WARNING})
@@ -59,6 +68,12 @@ def cells(one: Finding, subject: Iterable[str | None], ends: tuple[Ends, Ends]) 
     racks = " to ".join(filter(None, map(facts.get, ("rack", "far-rack"))))
     row = [*subject, *ends[0], *ends[1], one.code, one.text, racks, one.id]
     return [cell and visible(cell, MAX_TEXT) for cell in row]
+
+
+def accepted(one: Accepted, names: Iterable[str]) -> junit.Case:
+    """Return the test case of an accepted finding about these interfaces."""
+    case = failed(one.finding, names)
+    return case._replace(element=junit.SKIPPED, message=f"{one.reason}: {case.message}")
 
 
 def failed(one: Finding, names: Iterable[str], more: str = "") -> junit.Case:

@@ -1,32 +1,29 @@
-"""The Nodes of a fleet, read one by one."""
+"""The Nodes of a fleet, read one by one; those of the API server page by page, metadata only."""
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.errors import Unavailable
-from agent.fleet.far_ends import identified, with_identity
-from agent.fleet.model import Fleet, FleetNode
+from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
+from agent.kube.answers import Kube, one_line
+from agent.kube.listing import pages
+from agent.labels.table import Naming
 from agent.model import natural
 from agent.text import visible
+from agent.verify.seen import FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from agent.labels.table import Naming
-
-    Json = dict[str, Any]
-    Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
+Json = dict[str, Any]
+Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
 
 MAX_QUOTE = 64  # characters of a name in a message
-
-
-def _silent(_read: int, _total: int | None) -> None:
-    """Show no progress."""
+GLOB = frozenset("*?[")
 
 
 class Selection(NamedTuple):
@@ -34,7 +31,7 @@ class Selection(NamedTuple):
 
     naming: Naming
     names: tuple[str, ...] = ()  # of Nodes, or globs; empty: all
-    progress: Progress = _silent
+    progress: Progress | None = None
 
 
 class Collected:
@@ -56,8 +53,12 @@ class Collected:
     def add(self, document: Json, name: str, *, left: int | None = None) -> None:
         """Read the Node of this name if it is selected; `left` Nodes come after it."""
         self.total += 1
-        self._selection.progress(self.total, None if left is None else self.total + left)
-        if not self._is_selected(name):
+        if self._selection.progress:
+            self._selection.progress(self.total, None if left is None else self.total + left)
+        globs = self._selection.names
+        matching = [glob for glob in globs if fnmatchcase(name, glob)]
+        self._unmatched.difference_update(matching)
+        if globs and not matching:
             return
         if node := self._reader.read(document):
             self._nodes[name] = node
@@ -65,27 +66,36 @@ class Collected:
         else:
             self._others += 1
 
-    def _is_selected(self, name: str) -> bool:
-        globs = self._selection.names
-        matching = [glob for glob in globs if fnmatchcase(name, glob)]
-        self._unmatched.difference_update(matching)
-        return bool(matching) or not globs
-
     def fleet(self, source: str, now: float) -> Fleet:
         """Return the fleet; raises Unavailable if a name is that of no Node."""
         if self._unmatched:
             names = ", ".join(visible(one, MAX_QUOTE) for one in sorted(self._unmatched))
             raise Unavailable(f"{source}: none of {self.total} Nodes is named {names}")
-        nodes = _identified(self._nodes[name] for name in sorted(self._nodes, key=natural))
+        nodes = _identified([self._nodes[name] for name in sorted(self._nodes, key=natural)])
         return Fleet(nodes, source, int(now), self._others, tuple(self.problems))
 
 
-def _identified(found: Iterable[FleetNode]) -> tuple[FleetNode, ...]:
-    """Return the nodes, with the identity of each switch that any of them knows."""
-    nodes = tuple(found)
-    known = identified(nodes)
+def _identified(nodes: Sequence[FleetNode]) -> tuple[FleetNode, ...]:
+    """Return the nodes, each far end with the identifier that other ports know for its label.
+
+    Without it one switch would be two: by its identifier, and by its label. One label may have
+    several switches, two of one name: it is left as it is.
+    """
+    ends = defaultdict[str, dict[str, FarEnd]](dict)
+    for port in (port for node in nodes for port in node.ports):
+        if port.far_end and port.far_end.id is not None:
+            ends[port.far_end.label].setdefault(port.far_end.id, port.far_end)
+    known = {label: next(iter(some.values())) for label, some in ends.items() if len(some) == 1}
+
+    def identified(port: FleetPort) -> FleetPort:
+        end = port.far_end
+        if end is None or end.id is not None or end.label not in known:
+            return port
+        other = known[end.label]
+        return port._replace(far_end=end._replace(id=other.id, name=other.name))
+
     return tuple(
-        replace(node, ports=tuple(with_identity(port, known) for port in node.ports))
+        replace(node, ports=tuple(map(identified, node.ports)))
         if any(port.far_end and port.far_end.id is None for port in node.ports)
         else node
         for node in nodes
@@ -97,3 +107,21 @@ def name_of(document: Mapping[str, Any]) -> str | None:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return sys.intern(name) if isinstance(name, str) and name else None
+
+
+def read_cluster(kube: Kube, selector: str, selection: Selection, clock: float) -> Fleet:
+    """List the Nodes; raises Unavailable unless all of them could be listed."""
+    found, server, names = Collected(selection, clock), "", selection.names
+    # the API server selects the Node of an only name that is no glob
+    only = names[0] if len(names) == 1 and not GLOB.intersection(names[0]) else None
+    for page in pages(kube, selector, only):
+        server = one_line(page.server)
+        if page.is_first:
+            found = Collected(selection, clock)
+        for number, node in enumerate(page.nodes, 1):
+            left = None if page.left is None else page.left + len(page.nodes) - number
+            found.add(dict(node), name_of(node) or "", left=left)
+    if not found.total:
+        selected = " that --selector and --node select" if selector or names else ""
+        raise Unavailable(f"{server}: no Nodes{selected}")
+    return found.fleet(server, clock)

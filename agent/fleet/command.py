@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import closing
+from typing import Any
 
 import click
 
 from agent import inputs
 from agent.errors import Unavailable
-from agent.exits import print_line
+from agent.exits import print_line, print_text
 from agent.exits import report as complain
-from agent.fleet.read import read
-from agent.garbage import uncollected
+from agent.fleet.collect import Selection, read_cluster
+from agent.fleet.model import Fleet
+from agent.limits import uncollected
 from agent.options import is_on_command_line, require_plan
 
-if TYPE_CHECKING:
-    from agent.fleet.judged import Judged
-    from agent.fleet.model import Fleet
-    from agent.plans.model import Plan
+Flags = dict[str, Any]
 
-    Flags = dict[str, Any]
-
+WIDTH = 79  # columns of the line of progress
+INTERVAL = 0.2  # seconds between two
+OF_CLUSTER = ("selector", "kubeconfig", "context")
 HTML = "html"
 WIRING = frozenset({"csv", "dot", "graphml"})  # formats of the cables as they are seen
 
@@ -29,17 +30,40 @@ WIRING = frozenset({"csv", "dot", "graphml"})  # formats of the cables as they a
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
     require_plan(flags)
-    plans = _plans(flags)  # first: their errors need no cluster
-    numbered = _hca_map(flags)
+    from agent.verify.command import hca_map, read_plans
+
+    plans, numbered = read_plans(flags), hca_map(flags)  # first: their errors need no cluster
     fleet = _read(flags)
+    from agent.findings import baseline
     from agent.fleet import report
     from agent.fleet.judge import judge
+    from agent.verify.interfaces import require_any
     from agent.verify.judge import Options
 
+    is_selected = bool(flags["node"] or flags["selector"])
+    if not is_selected:
+        require_any(flags["hca_map"], numbered, [node.name for node in fleet.nodes])
     options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
     with uncollected():
-        judged = judge(fleet, plans, options, inputs.naming(flags))
-    _print(_rendered(judged, flags["output"]))
+        judged = judge(
+            fleet,
+            plans,
+            options,
+            inputs.naming(flags),
+            is_partial=flags["partial"],
+            is_selected=is_selected,
+        )
+    nodes = [node.name for node in fleet.nodes]
+    files = flags["baseline"], flags["write_baseline"]
+    known = baseline.settled(judged.findings, nodes, *files)
+    notes = (*judged.notes, *known.notes)
+    judged = judged._replace(findings=known.findings, accepted=known.accepted, notes=notes)
+    if flags["output"] == HTML:
+        from agent.fleet.page.render import page
+
+        print_text(page(judged))
+    else:
+        print_text(report.FORMATS[flags["output"]](judged))
     return _code(fleet, report.EXIT[report.outcome(judged)])
 
 
@@ -52,9 +76,9 @@ def export(form: str, flags: Flags) -> int:
     if form in WIRING and flags["strict"] and is_on_command_line("strict"):
         raise click.UsageError(f"--strict has no effect on {form}: wrong cables are in it")
     fleet = _read(flags)
-    from agent.fleet.exports.placement import placed
-    from agent.fleet.exports.table import FORMATS
+    from agent.fleet.exports import FORMATS
     from agent.fleet.exports.text import commented
+    from agent.fleet.exports.topology import placed
 
     moved = list[str]()
     if form not in WIRING and not flags["strict"]:
@@ -62,28 +86,45 @@ def export(form: str, flags: Flags) -> int:
     exported = FORMATS[form](fleet, inputs.naming(flags))
     for note in (*moved, *exported.notes):
         print_line(note, err=True)
-    _print(commented(moved) * bool(exported.text) + exported.text)
+    print_text(commented(moved) * bool(exported.text) + exported.text)
     code = _code(fleet, 0)
     if not exported.text:
         raise Unavailable(f"{fleet.source}: nothing to export as {form}")
     return code
 
 
-def _plans(flags: Flags) -> list[Plan]:
-    from agent.plans.reader import read_plan
-
-    return [plan for path in flags["plan"] for plan in read_plan(path, flags["plan_format"])]
-
-
-def _hca_map(flags: Flags) -> dict[str, str]:
-    from agent.verify.hca_map import read_map
-
-    return read_map(flags["hca_map"]) if flags["hca_map"] else {}
-
-
 def _read(flags: Flags) -> Fleet:
-    """Read the fleet; raises Unavailable if no Node has anything of the agent."""
-    fleet = read(flags)
+    """Read the fleet from where the flags say: a file, a folder of snapshots, or the API server.
+
+    Raises Malformed; Unavailable, also if no Node has anything of the agent; click.UsageError for
+    flags that would have no effect.
+    """
+    source = next((name for name in ("nodes", "snapshots") if flags[name]), None)
+    for name in ("snapshots", *OF_CLUSTER) if source == "nodes" else OF_CLUSTER:
+        is_own = name in {"selector", "snapshots"}  # variables give the cluster for all calls
+        if source and flags[name] and (is_own or is_on_command_line(name)):
+            raise click.UsageError(f"--{source} excludes --{name}")
+    verbs = {"nodes": "reading Nodes", "snapshots": "reading snapshots"}
+    progress = Progress(verbs.get(source or "", "listing Nodes"))
+    selection = Selection(inputs.naming(flags), flags["node"], progress)
+    try:
+        if source == "nodes":
+            from agent.fleet.node_file import read_file
+
+            fleet = read_file(flags["nodes"], selection, time.time())
+        elif source == "snapshots":
+            from agent.fleet.snapshots import read_snapshots
+
+            globs = flags["exclude_device"], flags["backend_device"]
+            fleet = read_snapshots(flags["snapshots"], selection, globs)
+        else:
+            from agent.kube.api import connect
+
+            api = connect(flags["kubeconfig"], flags["context"], waiting=progress.waiting)
+            with closing(api) as kube:
+                fleet = read_cluster(kube, flags["selector"] or "", selection, time.time())
+    finally:
+        progress.clear()
     if fleet.others and not fleet.nodes:
         prefix = flags["label_prefix"]
         text = f"none of {fleet.others} Nodes has labels of bwagent under {prefix}"
@@ -91,19 +132,41 @@ def _read(flags: Flags) -> Fleet:
     return fleet
 
 
-def _rendered(judged: Judged, output: str) -> str:
-    if output == HTML:
-        from agent.fleet.page.render import page
+class Progress:
+    """A line on stderr, if it is a terminal.
 
-        return page(judged)
-    from agent.fleet.report import FORMATS
+    `listing Nodes: 3,500 of about 10,000`, then `, 12 s for the next page` while one is awaited.
+    """
 
-    return FORMATS[output](judged)
+    def __init__(self, verb: str, interval: float = INTERVAL) -> None:
+        self._verb, self._interval = verb, interval
+        self._is_shown = sys.stderr.isatty()
+        self._due = time.monotonic() + interval
+        self._count = "0"
 
+    def __call__(self, read: int, total: int | None) -> None:
+        """Show the number of Nodes read, and in all if that is known."""
+        if self._is_shown:
+            of = "" if total is None else f" of about {total:,}"
+            self._count = f"{read:,}{of}"
+            if time.monotonic() >= self._due:
+                self._write("")
 
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    def waiting(self, seconds: float) -> None:
+        """Show for how long the next Nodes have been awaited."""
+        if self._is_shown:
+            self._write(f", {seconds:.0f} s for the next page")
+
+    def _write(self, more: str) -> None:
+        sys.stderr.write(f"\r{f'{self._verb}: {self._count}{more}':<{WIDTH}}")
+        sys.stderr.flush()
+        self._due = time.monotonic() + self._interval
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._is_shown:
+            sys.stderr.write(f"\r{'':<{WIDTH}}\r")
+            sys.stderr.flush()
 
 
 def _code(fleet: Fleet, code: int) -> int:

@@ -6,28 +6,26 @@ agent.verify.plan_index.from_plans, as far as the plan's hosts are each one Node
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
 from agent.errors import Malformed
-from agent.fleet.cables import Leaves
+from agent.findings.finding import Finding
+from agent.findings.names import Leaves
+from agent.fleet.model import Fleet, FleetNode, Gap
+from agent.labels.table import Naming
 from agent.model import natural
+from agent.plans.model import Plan
 from agent.text import listed
 from agent.verify.cables import shapes
 from agent.verify.expected import Expected, from_labels
 from agent.verify.plan_index import Hosts, PlanIndex
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.labels.table import Naming
-    from agent.plans.model import Cable, Plan
-
-    Off = frozenset[str]
+Off = frozenset[str]
 
 NONE = Expected()
 MAX_NOTES = 3  # of one kind
+MAX_NEAREST = 2  # names
 
 
 class Expectations:
@@ -38,23 +36,31 @@ class Expectations:
     ) -> None:
         self._naming = naming
         self._has_plans = bool(plans)
-        cables = [cable for plan in plans for cable in _cables(plan)]
+        for plan in plans:
+            if plan.labels:
+                text = "expected labels of one node, which a fleet reads from its Nodes"
+                raise Malformed(f"{plan.file}: {text}; give a plan with the names of hosts")
+        cables = [cable for plan in plans for cable in plan.cables]
+        self._nodes = fleet.nodes
+        self._cables = cables
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
         self._leaves = Leaves(self.index.racks)
-        _require_any(self.index.rows, plans, fleet)
+        if plans and not self.index.rows and fleet.nodes:
+            files = ", ".join(dict.fromkeys(plan.file for plan in plans))
+            hosts = sorted({cable.a.node for cable in cables})[:1]
+            example = f": it names {hosts[0]!r}" if hosts else ""
+            found = f"no row of any Node of {fleet.source}{example}"
+            raise Malformed(f"{files}: {found}, a Node is {fleet.nodes[0].name!r}")
 
     def placed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for one in findings:
-            rack = self._rack(one.leaf) if one.leaf and not one.rack else None
-            yield one._replace(facts=(*one.facts, ("far-rack", rack))) if rack else one
-
-    def _rack(self, leaf: str) -> str | None:
-        """Return the rack of a leaf; None if the plan has none, or several leaves like this."""
-        racks = {self.index.racks[name] for name in self._leaves.like(leaf)}
-        return racks.pop() if len(racks) == 1 else None
+            names = self._leaves.like(one.leaf) if one.leaf and not one.rack else []
+            racks = {self.index.racks[name] for name in names}
+            fact = [("far-rack", racks.pop())] if len(racks) == 1 else []
+            yield one._replace(facts=(*one.facts, *fact)) if fact else one
 
     def notes(self) -> Iterator[str]:
         """Yield a line for hosts of the plans that are no Node, or perhaps several."""
@@ -64,6 +70,30 @@ class Expectations:
             yield f"not compared: {len(self.hosts.ambiguous) - MAX_NOTES:,} more names of hosts"
         if missing := self._missing_hosts():
             yield f"hosts of the plan without a Node: {listed(missing)}"
+
+    def gap(self, expected: Collection[str], compared: int, *, is_selected: bool) -> Gap | None:
+        """Return what was not compared; None if nothing was left out.
+
+        `expected` are the Nodes with cables. Of Nodes that are selected, the plan has others.
+        """
+        nodes = [
+            (node.name, count)
+            for node in self._nodes
+            if node.name not in expected and (count := sum(not port.is_lost for port in node.ports))
+        ]
+        hosts = [] if is_selected else self._missing_hosts()
+        if not (nodes or hosts):
+            return None
+        missing = {*hosts}
+        rows = sum(not missing.isdisjoint((one.a.node, one.b.node)) for one in self._cables)
+        cables = compared + sum(count for _, count in nodes) + rows
+        names = tuple(name for name, _ in nodes)
+        others = hosts or [name for name in self.index.names if not self.hosts.node(name)]
+        folded = {name.casefold(): name for name in others}
+        first = names[0].casefold() if names else ""
+        alike = get_close_matches(first, folded, MAX_NEAREST) if first else []
+        nearest = tuple(sorted((folded[name] for name in alike), key=natural))
+        return Gap(names, tuple(hosts), nearest, compared, cables)
 
     def _missing_hosts(self) -> list[str]:
         """Return the names of the form of a Node's that are no Node and no far end."""
@@ -75,8 +105,14 @@ class Expectations:
         return sorted(sorted(missing), key=natural)
 
     def of(self, node: FleetNode) -> Expected:
-        """Return the expected half of a Node; raises Malformed if its labels contradict."""
-        expected = self._of_labels(node)
+        """Return the expected half of a Node; raises Malformed if its labels contradict.
+
+        Beside a plan, the labels give the speed only.
+        """
+        wanted = "/speed.expected" if self._has_plans else ".expected"
+        labels = {key: value for key, value in node.labels.items() if wanted in key}
+        source = f"Node {node.name}"
+        expected = from_labels(labels, self._naming, source) if labels else NONE
         if not self._has_plans:
             return expected
         ends = [port.far_end for port in node.ports if port.far_end]
@@ -85,28 +121,3 @@ class Expectations:
             [(end.device, name or "") for end in ends for name in (end.port_id, end.port_name)],
         )
         return planned._replace(speed=expected.speed) if planned.rows else expected
-
-    def _of_labels(self, node: FleetNode) -> Expected:
-        """Return what the labels expect; beside a plan, the speed only."""
-        wanted = "/speed.expected" if self._has_plans else ".expected"
-        labels = {key: value for key, value in node.labels.items() if wanted in key}
-        return from_labels(labels, self._naming, f"Node {node.name}") if labels else NONE
-
-
-def _cables(plan: Plan) -> tuple[Cable, ...]:
-    """Return the cables of a plan; raises Malformed for a file of the labels of one node."""
-    if plan.labels:
-        text = "expected labels of one node, which a fleet reads from its Nodes"
-        raise Malformed(f"{plan.file}: {text}; give a plan with the names of hosts")
-    return plan.cables
-
-
-def _require_any(found: Collection[str], plans: Sequence[Plan], fleet: Fleet) -> None:
-    """Raise Malformed if no plan has a row of any Node."""
-    if not plans or found or not fleet.nodes:
-        return
-    files = ", ".join(dict.fromkeys(plan.file for plan in plans))
-    hosts = sorted({cable.a.node for plan in plans for cable in plan.cables})[:1]
-    example = f": it names {hosts[0]!r}" if hosts else ""
-    first = fleet.nodes[0].name
-    raise Malformed(f"{files}: no row of any Node of {fleet.source}{example}, a Node is {first!r}")

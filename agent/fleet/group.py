@@ -15,14 +15,6 @@ EXPORTS = (
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
-def _shows_domains(command: click.Command) -> click.Command:
-    """Show the key of the NVLink domains in --help: they are levels and blocks of an export."""
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name == "accelerator_label":
-            parameter.hidden = False
-    return command
-
-
 @click.group()
 def fleet() -> None:
     """Compare the cables of all Nodes, or export the topology."""
@@ -49,7 +41,6 @@ def verify(**flags: Any) -> None:
     click.get_current_context().exit(compare(flags))
 
 
-@_shows_domains
 @short_help
 @fleet.command(
     "export",
@@ -76,3 +67,9 @@ def export(form: str, **flags: Any) -> None:
     from agent.fleet.command import export as print_export
 
     click.get_current_context().exit(print_export(form, flags))
+
+
+for parameter in export.params:
+    # The key of the NVLink domains is shown in --help: they are levels and blocks of an export.
+    if isinstance(parameter, click.Option) and parameter.name == "accelerator_label":
+        parameter.hidden = False

@@ -9,21 +9,18 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from agent.findings.finding import UNKNOWN, PortRef, finding, grouped
-from agent.findings.names import guid, mac
-from agent.fleet.cables import end_text, port_text
+from agent.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
+from agent.findings.names import guid, mac, name_keys, node_key
+from agent.fleet.model import Fleet
 from agent.model import natural
 from agent.text import listed, utc
+from agent.verify.seen import FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.model import FarEnd, Fleet, FleetNode
+Off = frozenset[str]
 
 MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice
@@ -57,28 +54,42 @@ class _Reports(NamedTuple):
         return first if one < other else second
 
 
-def findings(fleet: Fleet, silent: Collection[str]) -> list[Finding]:
-    """Return the findings; what a silent node says is no proof against a switch."""
+def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> Iterator[Finding]:
+    """Yield the findings; what a silent node says is no proof against a switch.
+
+    `off` are the tolerances of names that are switched off.
+    """
     reports = _Reports({node.name: node.time for node in fleet.nodes}, silent)
-    clones = _clones(fleet.nodes)
-    claims = [_Claim(*one) for node in fleet.nodes for one in _ends(node)]
-    fresh = [one for one in claims if one.port.node not in silent]
-    machines = grouped(
-        ((name, machine) for machine, names in enumerate(clones) for name in names),
-        lambda one: one[0],
-    )
-    twins = {name: {machine for _, machine in same} for name, same in machines.items()}
-    return [
-        *(_cloned(names, reports) for names in clones),
-        *_switches(fresh),
-        *_claimed(claims, twins, reports),
+    owner: dict[str, str] = {}
+    clones: dict[str, dict[str, None]] = {}  # of the HCA GUIDs that several Nodes have
+    for node in fleet.nodes:
+        for number in filter(None, (port.node_guid for port in node.ports)):
+            first = owner.setdefault(number, node.name)
+            if first != node.name:
+                clones.setdefault(number, {first: None})[node.name] = None
+    machines: dict[str, set[int]] = {}  # by Node: those that have several Nodes
+    same_hca = (tuple(names) for number, names in clones.items() if _address(number))
+    for machine, names in enumerate(dict.fromkeys(same_hca)):
+        stale = [name for name in names if name in silent]
+        why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
+        if 0 < len(stale) < len(names):
+            why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
+        text = f"{listed(names)} have the same HCA: {why}."
+        yield finding("cloned", [], text, nodes=names, facts={"reported": reports.text(names)})
+        for name in names:
+            machines.setdefault(name, set()).add(machine)
+    claims = [
+        _Claim(PortRef(node.name, port.interface), port.far_end)
+        for node in fleet.nodes
+        for port in node.ports
+        if port.far_end and not port.is_lost
     ]
-
-
-def _ends(node: FleetNode) -> Iterator[tuple[PortRef, FarEnd]]:
-    for port in node.ports:
-        if port.far_end and not port.is_lost:
-            yield PortRef(node.name, port.interface), port.far_end
+    yield from _switches([one for one in claims if one.port.node not in silent], off)
+    for same in _claimed_twice(claims, off):
+        if len(same) == 2:
+            first, second = (one.port.node for one in same)
+            if first == second or not machines.get(first, set()) & machines.get(second, set()):
+                yield _claim(same, reports)
 
 
 @lru_cache(MAX_CACHED)
@@ -88,72 +99,70 @@ def _address(text: str | None) -> str | None:
     return found if found and set(found) not in ({"0"}, {"f"}) else None
 
 
-# HCAs
-
-
-def _clones(nodes: Iterable[FleetNode]) -> list[tuple[str, ...]]:
-    """Return the sets of Nodes that have an HCA GUID in common."""
-    first: dict[str, str] = {}
-    owners: dict[str, dict[str, None]] = {}  # of the GUIDs that several Nodes have
-    for node in nodes:
-        for number in filter(None, (port.node_guid for port in node.ports)):
-            owner = first.setdefault(number, node.name)
-            if owner != node.name:
-                owners.setdefault(number, {owner: None})[node.name] = None
-    return list(dict.fromkeys(tuple(names) for one, names in owners.items() if _address(one)))
-
-
-def _cloned(names: Sequence[str], reports: _Reports) -> Finding:
-    """Return the finding of one machine, or one image, with several Nodes."""
-    stale = [name for name in names if name in reports.silent]
-    if stale and len(stale) < len(names):
-        why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
-    else:
-        why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
-    text = f"{listed(names)} have the same HCA: {why}."
-    facts = {"reported": reports.text(names)}
-    return finding("cloned", [], text, nodes=names, facts=facts)
-
-
 # switches
 
 
-def _switches(claims: Sequence[_Claim]) -> Iterator[Finding]:
+def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    known = _of_doubt(claims)
-    by_id = grouped(known, lambda one: _address(one.end.id) or "")
-    for same in by_id.values():
-        names = grouped(same, lambda one: (one.end.name or "").casefold())
-        if len(names) > 1:
-            yield _two_names([*names.values()])
-    by_name = grouped(known, lambda one: (one.end.name or "").casefold()).values()
-    shared = [parts for same in by_name if (parts := _of_two_switches(same))]
-    if len(shared) < MANY_NAMES:
-        yield from map(_two_ids, shared)
-    else:
-        yield _two_fabrics(shared)
-
-
-def _of_doubt(claims: Sequence[_Claim]) -> list[_Claim]:
-    """Return the claims of identifiers with several names, and of names with several of them."""
-    pairs = {(one.end.id, one.end.name) for one in claims if one.end.name}
-    known = {(_address(number), (name or "").casefold()) for number, name in pairs}
-    names = Counter(number for number, _ in known if number)
-    numbers = Counter(name for number, name in known if number)
-    return [
+    known = [one for one in claims if one.end.name and _address(one.end.id)]
+    keys = _names(known, off)
+    whole = {name: node_key(name, off) for _, name in keys}
+    of_id: dict[str, set[str]] = {}
+    of_name: dict[str, set[str]] = {}
+    for identity, name in {(_address(one.end.id) or "", one.end.name or "") for one in known}:
+        of_id.setdefault(identity, set()).add(keys[identity, name])
+        of_name.setdefault(whole[name], set()).add(identity)
+    doubtful = [
         one
-        for one in claims
-        if (number := _address(one.end.id))
-        and one.end.name
-        and (names[number] > 1 or numbers[one.end.name.casefold()] > 1)
+        for one in known
+        if len(of_id[_address(one.end.id) or ""]) > 1 or len(of_name[whole[one.end.name or ""]]) > 1
     ]
+    for identity, same in grouped(doubtful, lambda one: _address(one.end.id) or "").items():
+        parts = [*grouped(same, lambda one: keys[identity, one.end.name or ""]).values()]  # noqa: B023
+        if len(parts) > 1:
+            names = sorted({part[0].end.name or "" for part in parts}, key=natural)
+            why = "it was renamed, or two switches have one identifier"
+            if _share_a_port(parts):
+                why = "two switches have one identifier, so give each its own"
+            called = f"{parts[0][0].end.id}, which is called {' and '.join(names)}"
+            text = f"Look at the switch {called}: {why}."
+            yield _identity(parts, text, ["names", identity], names[0])
+    shared = []  # for each name of several switches: what is seen of each
+    for same in grouped(doubtful, lambda one: whole[one.end.name or ""]).values():
+        switches = grouped(same, lambda one: _address(one.end.id) or "").values()
+        parts = [part for part in switches if len(_ports(part)) > 1]  # not of a port alone
+        if len(parts) > 1 and _share_a_port(parts):
+            shared.append(parts)
+    if len(shared) >= MANY_NAMES:
+        names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
+        text = (
+            f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
+            "of several switches; two fabrics may have the same names, or the Nodes be of two "
+            "clusters."
+        )
+        yield _identity([part for parts in shared for part in parts], text, ["ids"], None)
+        return
+    for parts in shared:
+        name = parts[0][0].end.name or ""
+        ids = sorted({part[0].end.id or "" for part in parts})
+        seen = listed([part[0].port.text for part in parts])
+        text = (
+            f"Rename all but one of the switches called {name}: they are {' and '.join(ids)}, "
+            f"seen by {seen}."
+        )
+        yield _identity(parts, text, ["ids", name], name)
 
 
-def _of_two_switches(same: Sequence[_Claim]) -> list[list[_Claim]]:
-    """Return what is seen of each switch with this name; empty if it may be of one."""
-    ids = grouped(same, lambda one: _address(one.end.id) or "").values()
-    of_switches = [part for part in ids if len(_ports(part)) > 1]  # not of a port alone
-    return of_switches if len(of_switches) > 1 and _share_a_port(of_switches) else []
+def _names(claims: Iterable[_Claim], off: Off) -> dict[tuple[str, str], str]:
+    """Return the key of each name of an identifier: a short and a qualified name are one."""
+    names: dict[str, set[str]] = {}
+    for one in claims:
+        names.setdefault(_address(one.end.id) or one.end.switch, set()).add(one.end.device)
+    return {
+        (identity, name): key
+        for identity, of_switch in names.items()
+        for name, key in name_keys(of_switch, off).items()
+    }
 
 
 def _ports(part: Iterable[_Claim]) -> set[str]:
@@ -164,38 +173,6 @@ def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
     """Return True if two identifiers were seen at one port: no two parts of one chassis."""
     ports = [*map(_ports, parts)]
     return sum(map(len, ports)) > len(set().union(*ports))
-
-
-def _two_names(parts: Sequence[Sequence[_Claim]]) -> Finding:
-    names = sorted({part[0].end.name or "" for part in parts}, key=natural)
-    identity = parts[0][0].end.id or ""
-    why = (
-        "two switches have one identifier, so give each its own"
-        if _share_a_port(parts)
-        else "it was renamed, or two switches have one identifier"
-    )
-    text = f"Look at the switch {identity}, which is called {' and '.join(names)}: {why}."
-    return _identity(parts, text, ["names", _address(identity)], names[0])
-
-
-def _two_ids(parts: Sequence[Sequence[_Claim]]) -> Finding:
-    ids = sorted({part[0].end.id or "" for part in parts})
-    name = parts[0][0].end.name or ""
-    ports = [port_text(part[0].port) for part in parts]
-    text = (
-        f"Rename all but one of the switches called {name}: they are {' and '.join(ids)}, "
-        f"seen by {listed(ports)}."
-    )
-    return _identity(parts, text, ["ids", name], name)
-
-
-def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> Finding:
-    names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
-    text = (
-        f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
-        "of several switches; two fabrics may have the same names, or the Nodes be of two clusters."
-    )
-    return _identity([part for parts in shared for part in parts], text, ["ids"], None)
 
 
 def _identity(
@@ -210,21 +187,20 @@ def _identity(
 # switch ports
 
 
-def _claimed(
-    claims: Iterable[_Claim], twins: Mapping[str, set[int]], reports: _Reports
-) -> Iterator[Finding]:
-    """Yield the switch ports that two interfaces see, if the switch numbers its ports."""
-    known = (one for one in claims if one.end.port_id)
-    for switch in grouped(known, lambda one: (one.end.switch, one.end.device.casefold())).values():
+def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]:
+    """Yield the claims of each switch port with several, if the switch numbers its ports."""
+    known = [one for one in claims if one.end.port_id]
+    keys = _names(known, off)
+
+    def switch_of(one: _Claim) -> tuple[str, str]:
+        identity = _address(one.end.id) or one.end.switch
+        return identity, keys[identity, one.end.device]
+
+    for switch in grouped(known, switch_of).values():
         by_port = grouped(switch, lambda one: (one.end.port_id, one.end.port_name))
         twice = [same for same in by_port.values() if len(same) > 1]
-        if len(by_port) > 1 and len(twice) > MAX_CLAIMS * len(by_port):
-            continue
-        for same in twice:
-            first, second = same[0].port.node, same[1].port.node
-            is_one = first != second and twins.get(first, set()) & twins.get(second, set())
-            if len(same) == 2 and not is_one:
-                yield _claim(same, reports)
+        if len(by_port) == 1 or len(twice) <= MAX_CLAIMS * len(by_port):
+            yield from twice
 
 
 def _claim(same: Sequence[_Claim], reports: _Reports) -> Finding:
@@ -240,7 +216,7 @@ def _claim(same: Sequence[_Claim], reports: _Reports) -> Finding:
         why = f"the report of {older} is older, so look at its cable first"
     else:
         why = "look for a device between them and the switch, or for a label that is stale"
-    text = f"{port_text(first)} and {port_text(second)} see the same port, {end_text(end)}: {why}."
+    text = f"{first.text} and {second.text} see the same port, {end_text(end)}: {why}."
     severity = UNKNOWN if stale else None
     facts = {"stale": older, "reported": reports.text(dict.fromkeys((first.node, second.node)))}
     return finding("claimed", ports, text, severity=severity, facts=facts, actual=end)

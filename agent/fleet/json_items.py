@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TextIO
 
 from agent.errors import Malformed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PIECE = 1 << 20  # characters
 MAX_VALUE = 16 << 20  # characters of one value; etcd stores no object of more than 1.5 MB
@@ -63,7 +61,10 @@ class Items:
         line, column = self._place(self._at)
         rest, is_list = dict[str, Any](), False
         for _ in self._parts("{", "}"):
-            key = self._key()
+            if self._next() != '"':
+                raise self._fault("a name in double quotes is missing here")
+            key = str(self._value().value)
+            self._take(":")
             if key == "items" and self._next() == "[":
                 is_list = True
                 yield from self._array()
@@ -80,13 +81,6 @@ class Items:
                 self._take(",")
                 yield
         self._take(last)
-
-    def _key(self) -> str:
-        if self._next() != '"':
-            raise self._fault("a name in double quotes is missing here")
-        key = self._value().value
-        self._take(":")
-        return str(key)
 
     def _take(self, character: str) -> None:
         """Pass over this character; raises Malformed for another one."""
@@ -138,15 +132,11 @@ class Items:
         try:
             return *_decode(self._text, self._at), None
         except json.JSONDecodeError as error:
-            return None, 0, self._fault(self._reason(error), error.pos)
+            is_cut = self._may_go_on(error.pos) or error.msg.startswith("Unterminated")
+            reason = _ENDS if is_cut else error.msg[:1].lower() + error.msg[1:]
+            return None, 0, self._fault(reason, error.pos)
         except (ValueError, RecursionError) as error:  # a number of thousands of digits
             return None, 0, self._fault(f"not readable from here on: {error}")
-
-    def _reason(self, error: json.JSONDecodeError) -> str:
-        """Return the reason of a syntax error in words."""
-        if self._may_go_on(error.pos) or error.msg.startswith("Unterminated"):
-            return _ENDS
-        return error.msg[:1].lower() + error.msg[1:]
 
     def _place(self, at: int) -> tuple[int, int]:
         """Return line and column; `at` is not before that of the last call in this piece."""

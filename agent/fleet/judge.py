@@ -7,58 +7,96 @@ without any are left out and counted. A silent Node is never compared.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from agent.errors import Malformed
-from agent.findings.finding import ID_LENGTH, fleet_order
-from agent.fleet import identity, planned, silent, speeds
+from agent.findings.finding import (
+    ID_LENGTH,
+    Finding,
+    PortRef,
+    end_text,
+    finding,
+    fleet_order,
+    grouped,
+)
+from agent.fleet import identity, planned, silent
 from agent.fleet.expectation import MAX_NOTES, Expectations
-from agent.fleet.judged import Judged
+from agent.fleet.model import Fleet, FleetNode, Group, Judged
+from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
+from agent.labels import encode
 from agent.labels.table import Naming
+from agent.plans.model import Plan
 from agent.text import listed, many
-from agent.verify.judge import DEFAULTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.judged import Group
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.fleet.pattern.infer import Pattern
-    from agent.plans.model import Plan
-    from agent.verify.expected import Expected
-    from agent.verify.judge import Options
+from agent.verify.expected import Expected
+from agent.verify.judge import DEFAULTS, Options
+from agent.verify.seen import FarEnd
 
 NAMING = Naming()
+MIN_PORTS = 4  # of one interface in a group
+USUAL = 0.75  # the share of them that has the usual rate
 OF_SPEED = frozenset({"slow", "speed"})
 
 
-def judge(
+def judge(  # noqa: PLR0913 - most are choices
     fleet: Fleet,
     plans: Sequence[Plan] = (),
     options: Options = DEFAULTS,
     naming: Naming = NAMING,
     infer: Callable[[Fleet], Pattern] = of_fleet,
+    *,
+    is_partial: bool = False,
+    is_selected: bool = False,
 ) -> Judged:
-    """Judge a fleet; raises Malformed for plans that name no Node of it."""
+    """Judge a fleet; raises Malformed for plans that name no Node of it.
+
+    `is_partial`: the plan is meant for some of the Nodes; `is_selected`: the Nodes are some of it.
+    """
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
-    halves, refused = _halves(fleet, expectations)
+    halves: list[tuple[FleetNode, Expected]] = []
+    found: list[Finding] = []
+    for node in fleet.nodes:
+        try:
+            half = expectations.of(node)
+        except Malformed as error:
+            found.append(planned.contradiction(node.name, error))
+        else:
+            halves += [] if half.is_empty else [(node, half)]
     counts = {node.name: planned.cables_in(half) for node, half in halves}
     expected = {name: count for name, count in counts.items() if count}
     fresh = [one for one in halves if one[0].name not in quiet]
     compared = planned.compared(fresh, expectations, options)
-    kept = _without_ignored(fleet, options)
+    kept = fleet
+    if options.ignore:
+        nodes = []
+        for node in fleet.nodes:
+            ports = (port for port in node.ports if not options.has_ignored(names_of(port)))
+            nodes.append(replace(node, ports=tuple(ports)))
+        kept = replace(fleet, nodes=tuple(nodes))
     inferred = infer(kept)
-    found = [*refused, *compared.findings]
+    found += compared.findings
     if not expected:
         found += (one for one in inferred.findings if quiet.keys().isdisjoint(one.nodes))
-    found += _of_fleet(kept, inferred.groups, quiet, found)
+    rated = {port for one in found if one.code in OF_SPEED for port in one.ports}
+    doubled = {frozenset(one.ports) for one in found if one.code in {"duplicate", "claimed"}}
+    found += _slow([one for one in kept.nodes if one.name not in quiet], inferred.groups, rated)
+    found += (
+        one
+        for one in identity.findings(kept, quiet, options.off)
+        if one.code != "claimed" or frozenset(one.ports) not in doubled
+    )
+    found += silent.unreadable(kept.nodes)
     found += silent.findings(fleet, quiet, expected or None)
+    found = planned.habits(found, {node.name: len(node.ports) for node in fleet.nodes})
     unread = sum(count for name, count in expected.items() if name in quiet)
+    gap = None
+    if expected and not is_partial:
+        gap = expectations.gap(expected, compared.planned, is_selected=is_selected)
     return Judged(
         fleet,
         tuple(_distinct(sorted(expectations.placed(found), key=fleet_order))),
@@ -67,51 +105,9 @@ def judge(
         compared.planned + unread if expected else inferred.covered,
         compared.as_planned if expected else inferred.regular,
         not expected,
+        gap,
+        bool(plans),
     )
-
-
-def _without_ignored(fleet: Fleet, options: Options) -> Fleet:
-    """Return the fleet without the interfaces that --ignore names."""
-    if not options.ignore:
-        return fleet
-    nodes = tuple(
-        replace(
-            node,
-            ports=tuple(port for port in node.ports if not options.has_ignored(names_of(port))),
-        )
-        for node in fleet.nodes
-    )
-    return replace(fleet, nodes=nodes)
-
-
-def _halves(
-    fleet: Fleet, expectations: Expectations
-) -> tuple[list[tuple[FleetNode, Expected]], list[Finding]]:
-    """Return the Nodes of which something is expected, and those that contradict themselves."""
-    halves, refused = [], []
-    for node in fleet.nodes:
-        try:
-            half = expectations.of(node)
-        except Malformed as error:
-            refused.append(planned.contradiction(node.name, error))
-        else:
-            halves += [] if half.is_empty else [(node, half)]
-    return halves, refused
-
-
-def _of_fleet(
-    fleet: Fleet, groups: Iterable[Group], quiet: Collection[str], found: Iterable[Finding]
-) -> Iterator[Finding]:
-    """Yield what needs no plan: speeds, identities, and Nodes that could not be read."""
-    found = list(found)
-    fresh = [node for node in fleet.nodes if node.name not in quiet]
-    rated = {port for one in found if one.code in OF_SPEED for port in one.ports}
-    yield from speeds.slow(fresh, groups, rated)
-    doubled = {frozenset(one.ports) for one in found if one.code in {"duplicate", "claimed"}}
-    for one in identity.findings(fleet, quiet):
-        if one.code != "claimed" or frozenset(one.ports) not in doubled:
-            yield one
-    yield from silent.unreadable(fleet.nodes)
 
 
 def _distinct(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -138,22 +134,69 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
 ) -> Iterator[str]:
     """Yield a line for each plan, and for what was left out."""
     for plan in plans:
-        sheet = f", sheet {plan.sheet}" if plan.sheet else ""
-        yield f"{plan.file}: {plan.kind}{sheet}, {many(len(plan.cables), 'row')}"
-        yield from (
-            note if note.startswith(plan.file) else f"{plan.file}: {note}" for note in plan.notes
-        )
+        yield f"{plan.title}, {many(len(plan.cables), 'row')}"
+        yield from plan.placed_notes
     yield from expectations.notes()
     if expected and len(expected) < len(fleet.nodes):
         others = [node.name for node in fleet.nodes if node.name not in expected]
         yield f"nothing is expected of {many(len(others), 'Node')}: {listed(others)}"
-    yield from first_notes(compared.assumptions)
+    yield from compared.assumptions[:MAX_NOTES]
+    if (more := len(compared.assumptions) - MAX_NOTES) > 0:
+        yield f"and {more:,} more like this"
     if not expected:
         yield from inferred.notes
 
 
-def first_notes(notes: Sequence[str]) -> Iterator[str]:
-    """Yield the first notes of a kind, and the number of the others."""
-    yield from notes[:MAX_NOTES]
-    if len(notes) > MAX_NOTES:
-        yield f"and {len(notes) - MAX_NOTES:,} more like this"
+class _Rated(NamedTuple):
+    """A port with a far end and a known rate."""
+
+    ref: PortRef
+    end: FarEnd
+    address: str  # of its PCI function, or else the interface
+    gbps: float
+
+
+def _slow(
+    nodes: Iterable[FleetNode], groups: Iterable[Group], explained: Collection[PortRef]
+) -> Iterator[Finding]:
+    """Yield a finding for each node with ports slower than the same port of most other nodes.
+
+    A group says what is usual only if it has enough active ports of one interface, and nearly all
+    of them have one rate: two generations of NICs in a group are no difference. A leg of a bond may
+    be on standby and count nothing. Ports that are `explained` are left out.
+    """
+    by_name = {node.name: node for node in nodes}
+    for group in groups:
+        rated = [
+            _Rated(PortRef(name, one.interface), one.far_end, one.pci or one.interface, one.gbps)
+            for name in group.nodes
+            if name in by_name
+            for one in by_name[name].ports
+            if one.gbps is not None and one.far_end and not one.is_lost
+            if "-" not in one.interface or one.interface.rpartition("-")[2].isdecimal()
+        ]
+        found: dict[str, list[_Rated]] = {}  # slow ports by node
+        shares: dict[str, tuple[float, int, int]] = {}  # by address: usual rate, ports with it, all
+        for address, same in grouped(rated, lambda one: one.address).items():
+            usual, count = Counter(one.gbps for one in same).most_common(1)[0]
+            if len(same) >= MIN_PORTS and count >= USUAL * len(same):
+                shares[address] = usual, count, len(same)
+                for one in same:
+                    if one.gbps < usual and one.ref not in explained:
+                        found.setdefault(one.ref.node, []).append(one)
+        for node, ports in found.items():
+            first, shown = ports[0], []
+            usual, count, total = shares[first.address]
+            for one in ports:
+                rate = encode.gbps(one.gbps) if one.gbps else "a port that is not ACTIVE"
+                far = end_text((one.end.device, one.end.port))
+                shown.append(f"{one.ref.interface} to {far} ({rate})")
+            verb = "Reseat or replace the cable of" if first.gbps else "Activate"
+            text = (
+                f"{verb} {node} {listed(shown)}; {count:,} of {total:,} such ports of the group "
+                f"run at {encode.gbps(usual)}."
+            )
+            refs = [one.ref for one in ports]
+            facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
+            actual = (first.end.device, first.end.port)
+            yield finding("slow", refs, text, key=[*refs], facts=facts, actual=actual)

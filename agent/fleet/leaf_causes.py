@@ -6,25 +6,22 @@ of them, are leaves with other names, too: every cable is at the planned port of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from agent.findings.finding import PortRef, finding, grouped
+from agent.findings.finding import Finding, PortRef, finding, grouped
+from agent.findings.names import Leaves as Names
 from agent.findings.names import leaf_key
-from agent.fleet.cables import Leaves as Names
+from agent.fleet.model import FleetNode
 from agent.model import natural
 from agent.text import listed, many
 from agent.verify import cables, words
+from agent.verify.cables import Cable
+from agent.verify.expected import Row
+from agent.verify.seen import FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.model import FarEnd, FleetNode
-    from agent.verify.cables import Cable
-    from agent.verify.expected import Row
-
-    Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
-    Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
+Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
+Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
@@ -57,18 +54,35 @@ class Renamed(NamedTuple):
 
 def renamed(leaves: Leaves) -> Renamed:
     """Return a finding for each leaf with another name, and the names."""
-    names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
+    other = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
     planned = Names(leaf.name for leaf in leaves.values())
-    kept = {
-        key: name
-        for key, name in names.items()
-        if all(leaf_key(other) in names for other in planned.like(name))
-    }
-    return Renamed(
-        tuple(_renamed(leaves[key], name) for key, name in kept.items()),
-        {leaf_key(name): leaves[key].name for key, name in kept.items()},
-        {one.ref: leaves[key].name for key, name in kept.items() for one in leaves[key].at(name)},
-    )
+    findings: list[Finding] = []
+    names: dict[str, str] = {}
+    ports: dict[PortRef, str] = {}
+    for key, name in other.items():
+        if any(leaf_key(one) not in other for one in planned.like(name)):
+            continue  # the name of a leaf that has its own
+        leaf = leaves[key]
+        seen = [one.ref for one in leaf.at(name)]
+        count = sum(1 for one in leaf.cables if one.far_end)
+        share = "all" if len(seen) == count else f"{len(seen):,} of"
+        text = (
+            f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
+            f"{many(count, 'cable')} planned for it are at the same ports of {name}."
+        )
+        one = finding(
+            "renamed",
+            seen,
+            text,
+            key=[leaf.name],
+            facts=leaf.row.facts,
+            expected=(leaf.name, None),
+            actual=(name, None),
+        )
+        findings.append(one)
+        names[leaf_key(name)] = leaf.name
+        ports |= dict.fromkeys(seen, leaf.name)
+    return Renamed(tuple(findings), names, ports)
 
 
 def by_leaf(found: Iterable[Cable]) -> Leaves:
@@ -100,47 +114,30 @@ def _is_renamed(one: Cable) -> bool:
     return one.device.equal is False and bool(one.row.ports and one.far_port.equal)
 
 
-def _renamed(leaf: _Leaf, name: str) -> Finding:
-    known = [one for one in leaf.cables if one.far_end]
-    seen = [one.ref for one in leaf.at(name)]
-    share = "all" if len(seen) == len(known) else f"{len(seen):,} of"
-    text = (
-        f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
-        f"{many(len(known), 'cable')} planned for it are at the same ports of {name}."
-    )
-    return finding(
-        "renamed",
-        seen,
-        text,
-        key=[leaf.name],
-        facts=leaf.row.facts,
-        expected=(leaf.name, None),
-        actual=(name, None),
-    )
+def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]:
+    """Yield a finding for each leaf of the plan that lost its ports, and the ports.
 
-
-def down(leaves: Leaves) -> Iterator[Explained]:
-    """Yield a finding for each leaf of the plan that lost its ports, and the ports."""
+    Its ID is of the name that the annotations of the nodes have, as it is without a plan.
+    """
+    last = {one.port: one.end.device for node in nodes for one in _known(node)}
     for leaf in leaves.values():
         lost = [one.ref for one in leaf.cables if one.status == cables.MISSING]
-        if _is_down(lost, len(leaf.cables)):
-            known = leaf.row.facts
-            yield _down(leaf.name, words.far(leaf.row), lost, len(leaf.cables), known), lost
-
-
-def _is_down(lost: Sequence[PortRef], count: int) -> bool:
-    nodes = {port.node for port in lost}
-    return len(lost) >= MIN_PORTS and len(lost) >= NEARLY_ALL * count and len(nodes) > 1
+        seen = next((last[port] for port in lost if port in last), leaf.name)
+        yield from _down(lost, len(leaf.cables), leaf.name, leaf.row, seen)
 
 
 def _down(
-    name: str, shown: str, lost: Sequence[PortRef], count: int, facts: Mapping[str, object]
-) -> Finding:
+    lost: list[PortRef], count: int, name: str, row: Row | None, seen: str
+) -> Iterator[Explained]:
+    """Yield the finding of a leaf if it lost nearly all of its ports; `row` is one of the plan."""
     nodes = sorted({port.node for port in lost}, key=natural)
-    share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
-    text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
-    key, end = [leaf_key(name)], (name, None)
-    return finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
+    if len(lost) >= MIN_PORTS and len(lost) >= NEARLY_ALL * count and len(nodes) > 1:
+        share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
+        shown, facts = (words.far(row), row.facts) if row else (name, {})
+        text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
+        key, end = [leaf_key(seen)], (name, None)
+        one = finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
+        yield one, lost
 
 
 class _Known(NamedTuple):
@@ -157,10 +154,10 @@ def down_without_plan(nodes: Iterable[FleetNode]) -> Iterator[Explained]:
     explained: set[PortRef] = set()
     for same in grouped(known, lambda one: one.end.switch).values():
         lost = [one.port for one in same if one.is_down]
-        if _is_down(lost, len(same)):
-            name = same[0].end.device
-            explained.update(lost)
-            yield _down(name, name, lost, len(same), {}), lost
+        name = next((one.end.device for one in same if one.is_down), "")
+        for one, ports in _down(lost, len(same), name, None, name):
+            explained.update(ports)
+            yield one, ports
     yield from nodes_down(((one.port, one.is_down) for one in known), explained)
 
 

@@ -1,48 +1,24 @@
-"""The data model of a fleet: what each Node says of its backend ports and their far ends.
+"""The data model of a fleet: what each Node says of its backend ports, and how it is judged.
 
 Invariants:
 - None is unknown. A text is what the Node has, unaltered: it may be hostile, and is escaped where
   it is printed (agent/text.py `visible`).
-- `FarEnd.switch` is equal for two ports of one switch; names are for people. It is the switch's
-  own identifier where the annotation has one, else its name.
+- `FarEnd.switch` is the switch's own identifier where the annotation has one, else its name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from agent.findings.baseline import Accepted
+from agent.findings.finding import Finding
+from agent.verify.seen import FarEnd
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
-
-
-class FarEnd(NamedTuple):
-    """The switch port at the far end of a cable."""
-
-    label: str  # value of the label `neighbors.current.{if}.device`: encoded, perhaps hashed
-    port_id: str | None = None  # raw where the annotation agrees with the label, else the label
-    port_name: str | None = None  # value of the label
-    id: str | None = None  # switch node GUID (16 hex digits) or LLDP Chassis ID
-    name: str | None = None  # the name alone (`L90.1.3` of a NodeDescription), or the System Name
-
-    @property
-    def device(self) -> str:
-        """The name to show: unaltered if it is known, else the label's value."""
-        return self.name or self.label
-
-    @property
-    def switch(self) -> str:
-        """The identity of the switch."""
-        return self.id or self.label
-
-    @property
-    def port(self) -> str | None:
-        """The port to show."""
-        return self.port_name or self.port_id
 
 
 class FleetPort(NamedTuple):
@@ -58,6 +34,7 @@ class FleetPort(NamedTuple):
         None  # the last one known, of the annotation; equal to `far_end` or older
     )
     is_lost: bool = False  # left the bus
+    netdev: str | None = None  # enp26s0np0, by which plans of RoCE fabrics name a port
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +65,39 @@ class Fleet:
     now: int  # seconds since the epoch: the clock that ages are measured by
     others: int = 0  # Nodes without any label or annotation of the agent, which are left out
     problems: tuple[str, ...] = ()
+
+
+class Group(NamedTuple):
+    """The nodes that hang on one set of leaves, or share the pattern of one."""
+
+    name: str  # for people: the leaves, or their first and last
+    nodes: tuple[str, ...]  # in natural order
+    leaves: tuple[str, ...]  # identities of the switches (FarEnd.switch), in rail order
+    pattern: str | None  # in words: "rail-optimized: interface i on leaf i"; None: no pattern
+
+
+class Gap(NamedTuple):
+    """The cables that nothing was compared with: green is not whole."""
+
+    nodes: tuple[str, ...] = ()  # with backend ports of which nothing is expected
+    hosts: tuple[str, ...] = ()  # of the plan, without a Node
+    nearest: tuple[str, ...] = ()  # names of the plan that are like the first of these nodes
+    compared: int = 0  # cables
+    cables: int = 0
+
+
+class Judged(NamedTuple):
+    """The result of `fleet verify`."""
+
+    fleet: Fleet
+    findings: tuple[Finding, ...]  # in the order in which they are listed
+    groups: tuple[Group, ...]  # every node is in exactly one
+    notes: tuple[
+        str, ...
+    ] = ()  # one line each: plans, what was left out, why a group has no pattern
+    planned: int = 0  # cables that a plan names, or the pattern covers
+    as_planned: int = 0
+    by_pattern: bool = True  # False: compared with a plan or expected labels
+    gap: Gap | None = None  # None: all was compared, or --partial says that not all is meant
+    has_plan: bool = False  # compared with a plan, not with expected labels
+    accepted: tuple[Accepted, ...] = ()  # findings of --baseline

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from agent.errors import Malformed, Unavailable
-from agent.fleet.collect import Collected, name_of
+from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.json_items import Item, Items
-from agent.garbage import uncollected
+from agent.fleet.model import Fleet
 from agent.kube.answers import objects, part
 from agent.kube.facts import parse_time
+from agent.limits import uncollected
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.fleet.collect import Selection
-    from agent.fleet.model import Fleet
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 STDIN = "-"
 KINDS = frozenset({"Node", "PartialObjectMetadata"})
@@ -52,34 +48,32 @@ def read_file(path: str, selection: Selection, clock: float) -> Fleet:
 
 
 def _read(items: Items, found: Collected) -> int | None:
-    """Add the Nodes; return the newest time of a kubelet."""
+    """Add the Nodes; return the newest time of a kubelet. Raises Malformed for anything else."""
     newest, places = "", dict[str, Item]()
     for item in items:
         if item.is_list:
             _require(item, LISTS)
             continue
-        name = _name(item)
+        if not isinstance(item.value, dict):
+            raise _fault(item, "no Node, and not a JSON object")
+        if "kind" in item.value:
+            _require(item, KINDS)
+        name = name_of(item.value)
+        if name is None:
+            raise _fault(item, "no Node: it has no metadata.name")
         if first := places.get(name):
             text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first.line}"
             raise _fault(item, text)
         places[name] = item._replace(value=None)
         found.add(item.value, name)
-        newest = max(newest, _heartbeat(item.value))
+        # when the kubelet reported a condition; of whole Nodes only
+        conditions = objects(part(item.value, "status").get("conditions"))
+        times = (one.get("lastHeartbeatTime") for one in conditions)
+        texts = (time for time in times if isinstance(time, str) and _UTC.fullmatch(time))
+        newest = max(newest, *texts, "")
     with suppress(ValueError):
         return parse_time(newest)
     return None
-
-
-def _name(item: Item) -> str:
-    """Return the name of a Node; raises Malformed for anything else."""
-    if not isinstance(item.value, dict):
-        raise _fault(item, "no Node, and not a JSON object")
-    if "kind" in item.value:
-        _require(item, KINDS)
-    name = name_of(item.value)
-    if name is None:
-        raise _fault(item, "no Node: it has no metadata.name")
-    return name
 
 
 def _require(item: Item, kinds: frozenset[str]) -> None:
@@ -90,14 +84,6 @@ def _require(item: Item, kinds: frozenset[str]) -> None:
 
 def _fault(item: Item, text: str) -> Malformed:
     return Malformed(f"line {item.line}, column {item.column}: {text}")
-
-
-def _heartbeat(node: Json) -> str:
-    """Return the newest time at which the kubelet reported a condition; "" for metadata only."""
-    conditions = objects(part(node, "status").get("conditions"))
-    times = [one.get("lastHeartbeatTime") for one in conditions]
-    texts = [time for time in times if isinstance(time, str)]
-    return max(filter(_UTC.fullmatch, texts), default="")
 
 
 @contextmanager

@@ -2,46 +2,48 @@
 
 Nothing in a Node is trusted: a missing or malformed part is unknown, and a line of
 `FleetNode.problems` names it. Texts that many Nodes share are kept once.
+
+Anyone with access to a Node can edit its annotation, and a label may be newer than it. So the
+annotation's unaltered name, identifier and port of a far end are used only where encoding them
+gives the label's value; otherwise the label's text stands alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from agent.fleet.far_ends import NO_END, EndLabels, far_end, last_end
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
-from agent.kube.annotation import parse, without_future
+from agent.infiniband.node_description import switch_name
+from agent.kube.annotation import Annotation, is_cut, parse, without_future
 from agent.kube.answers import part
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import OBSERVED
+from agent.labels import encode
+from agent.labels.table import Naming
+from agent.memory import FarEnd as LastFarEnd
 from agent.model import natural
 from agent.plans.rates import rate
 from agent.text import listed, visible
+from agent.verify.seen import FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.kube.annotation import Annotation, LabeledInterface
-    from agent.labels.table import Naming
-
-    Json = dict[str, Any]
-    Texts = dict[str, str]
+Json = dict[str, Any]
+Texts = dict[str, str]
+Subject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of an interface
 
 MAX_SPEED = 1_000_000.0  # Gb/s of one node
 MAX_QUOTE = 64  # characters of a Node's text in a problem
 MAX_NAMES = 5  # in one line
+MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
+TOGETHER = {"device": "device", "port_id": "port-id"}  # labels of a neighbor
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
-
-
-class _Place(NamedTuple):
-    """The subject of a label."""
-
-    name: str  # `flavor`, or `port_id` of an interface
-    interface: str | None = None
+_value = lru_cache(MAX_CACHED)(encode.value)
+_switch_name = lru_cache(MAX_CACHED)(switch_name)
 
 
 class NodeReader:
@@ -50,7 +52,7 @@ class NodeReader:
     def __init__(self, naming: Naming, now: float) -> None:
         self._naming, self._now = naming, now
         self._annotation = f"{naming.prefix}/{OBSERVED}"
-        self._places = dict[str, tuple[str, _Place] | None]()  # of every label key seen
+        self._subjects = dict[str, tuple[str, Subject] | None]()  # of every label key seen
 
     def read(self, document: Json) -> FleetNode | None:
         """Read a Node that has a name; None if it has no label or annotation of the agent."""
@@ -58,34 +60,37 @@ class NodeReader:
         labels = _texts(metadata, "labels", problems)
         annotations = _texts(metadata, "annotations", problems)
         own = self._own(labels, problems)
-        others = [] if self._annotation in annotations else _other_prefixes(annotations)
-        if not (own or self._annotation in annotations or others or problems):
+        is_annotated = self._annotation in annotations
+        keys = [] if is_annotated else [one for one in annotations if one.endswith(f"/{OBSERVED}")]
+        others = [key.rpartition("/")[0] for key in keys if parse(annotations[key], key)[0]]
+        if not (own or is_annotated or others or problems):
             return None
         if others:
             problems.append(f"labels under {_listed(others)}, which were not read")
-        annotation = self._parsed(annotations.get(self._annotation), problems)
-        return self._node(document, labels, own, annotation, problems)
-
-    def _node(
-        self,
-        document: Json,
-        labels: Texts,
-        own: Mapping[_Place, str],
-        annotation: Annotation | None,
-        problems: list[str],
-    ) -> FleetNode:
-        metadata = part(document, "metadata")
-        flavor = _flavor(own.get(_Place("flavor")), problems)
-        boot_id = part(part(document, "status"), "nodeInfo").get("bootID")
-        uid = metadata.get("uid")
+        found, problem = parse(annotations.get(self._annotation), self._annotation)
+        if problem:
+            problems.append(f"{problem.subject}: {problem.text}")
+        annotation = without_future(found, self._now)
+        if found and annotation and found.reported != annotation.reported:
+            problems.append(f"{self._annotation}: its time is in the future, ignored")
+        flavor = own.get(("flavor", None))
+        if flavor not in {None, INFINIBAND, ROCE}:
+            problems.append(f"flavor is {_quoted(flavor)}")
+            flavor = None
+        speed = own.get(("speed.current", None))
+        gbps = rate(speed) if speed is not None else None
+        if speed is not None and (gbps is None or gbps > MAX_SPEED):
+            problems.append(f"speed.current is {_quoted(speed)}")
+            gbps = None
+        boot_id, uid = part(part(document, "status"), "nodeInfo").get("bootID"), metadata.get("uid")
         return FleetNode(
             name=metadata["name"],
             uid=uid if isinstance(uid, str) else None,
             flavor=flavor,
-            speed_gbps=_speed(own.get(_Place("speed.current")), problems),
+            speed_gbps=gbps,
             ports=_ports(own, annotation, flavor, problems),
             labels=labels,
-            leaf_group=own.get(_Place("leafgroup.current")),
+            leaf_group=own.get(("leafgroup.current", None)),
             accelerator=labels.get(self._naming.accelerator),
             time=annotation.reported.time if annotation else None,
             boot_id=annotation.reported.boot_id if annotation else None,
@@ -94,42 +99,34 @@ class NodeReader:
             problems=tuple(problems),
         )
 
-    def _own(self, labels: Texts, problems: list[str]) -> dict[_Place, str]:
+    def _own(self, labels: Texts, problems: list[str]) -> dict[Subject, str]:
         """Return the values of the agent's labels; where both prefixes have one, that of P."""
-        found: dict[str, dict[_Place, str]] = {"P": {}, "IB": {}}
+        found: dict[str, dict[Subject, str]] = {"P": {}, "IB": {}}
         for key, value in labels.items():
-            if key not in self._places:
-                self._places[key] = self._place(key)
-            if place := self._places[key]:
-                found[place[0]][place[1]] = value
+            if key not in self._subjects:
+                self._subjects[key] = self._subject(key)
+            if one := self._subjects[key]:
+                found[one[0]][one[1]] = value
         values, twins = found["P"], found["IB"]
-        differing = [place for place, value in twins.items() if values.get(place, value) != value]
+        differing = [
+            f"{name} of {interface}" if interface else name
+            for (name, interface), value in twins.items()
+            if values.get((name, interface), value) != value
+        ]
         if differing:
-            problems.append(f"{_listed(map(_shown, differing))}: other labels under both prefixes")
+            problems.append(f"{_listed(differing)}: other labels under both prefixes")
         return {**twins, **values}
 
-    def _place(self, key: str) -> tuple[str, _Place] | None:
+    def _subject(self, key: str) -> tuple[str, Subject] | None:
         """Return the family of a label key and what it is about; None for another's key."""
         prefix, _, name = key.rpartition("/")
         if not prefix or prefix not in self._naming[:2]:
             return None
         family = "P" if prefix == self._naming.prefix else "IB"
         if name in _OF_NODE:
-            return family, _Place(name)
+            return family, (name, None)
         found = _OF_NEIGHBOR.fullmatch(name)
-        if not found:
-            return None
-        return family, _Place(found[2].replace("-", "_"), intern(found[1]))
-
-    def _parsed(self, text: str | None, problems: list[str]) -> Annotation | None:
-        """Parse the annotation."""
-        found, problem = parse(text, self._annotation)
-        if problem:
-            problems.append(f"{problem.subject}: {problem.text}")
-        known = without_future(found, self._now)
-        if found and known and found.reported != known.reported:
-            problems.append(f"{self._annotation}: its time is in the future, ignored")
-        return known
+        return (family, (found[2].replace("-", "_"), intern(found[1]))) if found else None
 
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
@@ -153,40 +150,12 @@ def _listed(names: Iterable[str]) -> str:
     return listed(shown, MAX_NAMES)
 
 
-def _shown(place: _Place) -> str:
-    return f"{place.name} of {place.interface}" if place.interface else place.name
-
-
-def _other_prefixes(annotations: Texts) -> list[str]:
-    """Return the other prefixes under which an agent has its annotation."""
-    keys = [key for key in annotations if key.endswith(f"/{OBSERVED}")]
-    return [key.rpartition("/")[0] for key in keys if parse(annotations[key], key)[0]]
-
-
-def _flavor(value: str | None, problems: list[str]) -> str | None:
-    if value in (None, INFINIBAND, ROCE):
-        return value
-    problems.append(f"flavor is {_quoted(value)}")
-    return None
-
-
-def _speed(value: str | None, problems: list[str]) -> float | None:
-    """Return the Gb/s of `3200G`."""
-    if value is None:
-        return None
-    found = rate(value)
-    if found is not None and found <= MAX_SPEED:
-        return found
-    problems.append(f"speed.current is {_quoted(value)}")
-    return None
-
-
 def _quoted(value: str | None) -> str:
     return f"'{visible(value or '', MAX_QUOTE)}'"
 
 
 def _ports(
-    own: Mapping[_Place, str],
+    own: Mapping[Subject, str],
     annotation: Annotation | None,
     flavor: str | None,
     problems: list[str],
@@ -194,48 +163,73 @@ def _ports(
     """Return the interfaces that the labels or the annotation name."""
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
     lost = {one.interface: one for one in annotation.lost} if annotation else {}
-    ends = _end_labels(own)
-    half = [f"{name} ({ends[name].missing})" for name in ends if ends[name].missing]
-    if half:
+    ends: dict[str, dict[str, str]] = {}  # the labels of each interface's neighbor
+    for (kind, interface), value in own.items():
+        if interface and value:
+            ends.setdefault(interface, {})[kind] = value
+    # of those that `run` writes together, the first that is not there
+    missing = {
+        name: [label for part, label in TOGETHER.items() if part not in labels]
+        for name, labels in ends.items()
+    }
+    if half := [f"{name} ({labels[0]})" for name, labels in missing.items() if labels]:
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
-    return tuple(
-        _port(known[name], ends.get(name, NO_END), flavor, is_lost=name in gone)
-        if name in known
-        else _labeled(name, ends[name])
-        for name in sorted({*known, *ends}, key=natural)
-    )
+    ports = []
+    for name in sorted({*known, *ends}, key=natural):
+        row, labels = known.get(name), ends.get(name, {})
+        now = _far_end(labels, row.neighbor if row else None, flavor)
+        if row is None:  # the annotation does not have it
+            ports.append(FleetPort(name, far_end=now, last_end=now))
+            continue
+        last, neighbor = None, row.neighbor
+        if neighbor:  # with the label that it would have
+            title = _name(neighbor, flavor)
+            if label := _label_of(title) or _value(neighbor.id or ""):
+                last = FarEnd(label, neighbor.port_id, None, neighbor.id, title)
+        if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
+            last = now
+        port = FleetPort(
+            intern(row.interface),
+            intern(row.pci),
+            row.port_guid,
+            row.node_guid,
+            row.counted_gbps,
+            now,
+            last,
+            name in gone,
+            row.netdev,
+        )
+        ports.append(port)
+    return tuple(ports)
 
 
-def _end_labels(own: Mapping[_Place, str]) -> dict[str, EndLabels]:
-    """Return the labels of each interface's neighbor."""
-    found = dict[str, dict[str, str]]()
-    for (name, interface), value in own.items():
-        if interface and value:
-            found.setdefault(interface, {})[name] = value
-    return {interface: EndLabels(**values) for interface, values in found.items()}
+def _far_end(labels: Texts, neighbor: LastFarEnd | None, flavor: str | None) -> FarEnd | None:
+    """Return the far end that the labels name; None without a device label.
+
+    The neighbor counts if the label is that of its name or of its identifier, and its unaltered
+    port ID if it has the label's value.
+    """
+    device, port_id, port_name = map(labels.get, ("device", "port_id", "port_name"))
+    if device is None:
+        return None
+    name = _name(neighbor, flavor)
+    if neighbor is None or device not in (_label_of(name), _value(neighbor.id or "")):
+        return FarEnd(device, port_id, port_name)
+    raw = neighbor.port_id
+    if port_id and raw and port_id == (_label_of(raw) or encode.hashed(raw)):
+        port_id = raw
+    return FarEnd(device, port_id, port_name, neighbor.id, name)
 
 
-def _labeled(name: str, labels: EndLabels) -> FleetPort:
-    """Return an interface that the annotation does not have."""
-    end = far_end(labels, None, None)
-    return FleetPort(name, far_end=end, last_end=end)
+def _label_of(text: str | None) -> str:
+    """Return the label of a text; the annotation cuts a long one, and keeps its hash."""
+    return text.rpartition("~")[2] if text and is_cut(text) else _value(text or "")
 
 
-def _port(
-    row: LabeledInterface, labels: EndLabels, flavor: str | None, *, is_lost: bool
-) -> FleetPort:
-    now, last = far_end(labels, row.neighbor, flavor), last_end(row.neighbor, flavor)
-    if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
-        last = now
-    return FleetPort(
-        intern(row.interface),
-        intern(row.pci),
-        row.port_guid,
-        row.node_guid,
-        row.counted_gbps,
-        now,
-        last,
-        is_lost,
-    )
+def _name(neighbor: LastFarEnd | None, flavor: str | None) -> str | None:
+    """Return the switch's name alone: of an InfiniBand NodeDescription, or the System Name."""
+    if neighbor and neighbor.name and flavor == INFINIBAND:
+        return _switch_name(neighbor.name)
+    return neighbor.name if neighbor else None

@@ -2,41 +2,53 @@
 
 The findings of a node are those of agent/verify/judge.py, under the same IDs. Those of one cause
 are one: cables of several nodes in a ring, a leaf that is down or renamed, a node without any link,
-a switch port that the plan gives twice, cables that lack the same fact.
+a switch port that the plan gives twice, cables that lack the same fact, nodes that have the same
+cables exchanged in the same way.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from math import factorial, prod
+from typing import NamedTuple
 
 from agent.errors import Malformed
-from agent.findings.finding import Finding, PortRef, finding, grouped
+from agent.findings.finding import (
+    NO_END,
+    NOT_VERIFIED,
+    WARNING,
+    Finding,
+    PortRef,
+    finding,
+    grouped,
+)
 from agent.fleet import leaf_causes
-from agent.fleet.cables import end_text, port_text
-from agent.fleet.folds import FOLDS
+from agent.fleet.expectation import Expectations
+from agent.fleet.leaf_causes import Leaves
+from agent.fleet.model import FleetNode
+from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
 from agent.model import natural
-from agent.text import listed
+from agent.reasons import NeighborReason
+from agent.text import listed, many
 from agent.verify import cables, rates, words
-from agent.verify.judge import verify
-from agent.verify.rings import rings
+from agent.verify.cables import rings as rings_in
+from agent.verify.expected import Expected, FarPort, end_key
+from agent.verify.judge import Options, Result, verify
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.expectation import Expectations
-    from agent.fleet.folds import Found
-    from agent.fleet.leaf_causes import Leaves
-    from agent.fleet.model import FleetNode
-    from agent.verify.cables import Cable
-    from agent.verify.expected import Expected
-    from agent.verify.judge import Options, Result
-
-    Off = frozenset[str]
-    Explained = tuple[Finding, list[PortRef]]
+Off = frozenset[str]
+Found = tuple[str, Finding]  # node, its finding
+Folded = tuple[list[Finding], list[Found]]  # those of the fleet, and those that stay as they are
+Rings = tuple[tuple[str, ...], ...]  # the interfaces of each, in the order of the ring
 
 OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
+MIN_NODES = 3  # whose plan lacks the same interface
+MAX_REASONS = 20  # more that are of one node each are one finding
+OTHERS = "reasons of one node each"
+MIN_INTERFACES = 2  # of a node, all missing
+SWAPPED = "swapped"
 
 
 class Compared(NamedTuple):
@@ -64,24 +76,31 @@ def compared(
 
 
 def _compared(
-    nodes: Iterable[tuple[FleetNode, Expected]], options: Options
+    nodes: Sequence[tuple[FleetNode, Expected]], options: Options
 ) -> tuple[Compared, Leaves]:
     results: list[Result] = []
     refused: list[Finding] = []
     planned = as_planned = 0
     for node, expected in nodes:
         try:
-            result = _result(node, expected, options)
+            lost = {port.interface: port.pci for port in node.ports if port.is_lost and port.pci}
+            own = options._replace(addresses=lost) if lost else options
+            result = verify(expected, seen_node(node), own)
         except Malformed as error:
             refused.append(contradiction(node.name, error))
             planned += cables_in(expected)
         else:
             results.append(result)
             planned += result.planned if expected.rows else cables_in(expected)
-            as_planned += result.as_planned if expected.rows else _is_right(expected, result)
+            right = result.as_planned
+            if not expected.rows:  # of labels that name all leaves or ports at once
+                is_right = all(one.code == "speed" for one in result.findings)
+                right = cables_in(expected) * is_right
+            as_planned += right
     found = [cable for result in results for cable in result.cables]
     leaves = leaf_causes.by_leaf(found)
-    findings = (*refused, *_findings(results, found, leaves, options.off))
+    members = [node for node, _ in nodes]
+    findings = (*refused, *_findings(members, results, found, leaves, options.off))
     assumptions = dict.fromkeys(one.assumption for one in results if one.assumption)
     return Compared(findings, planned, as_planned, (*assumptions,)), leaves
 
@@ -91,24 +110,18 @@ def cables_in(expected: Expected) -> int:
     return len(expected.rows) or int(bool(expected.leaves or expected.ports))
 
 
-def _is_right(expected: Expected, result: Result) -> int:
-    """Return 1 if labels that name all leaves or ports at once are as expected."""
-    return cables_in(expected) and int(not any(one.code != "speed" for one in result.findings))
-
-
 def contradiction(node: str, error: Malformed) -> Finding:
     """Return the finding of a node whose rows or labels contradict each other."""
     text = f"Correct what is expected of {node}: {error}."
     return finding("unverifiable", [], text, nodes=[node], key=[node, "contradiction"])
 
 
-def _result(node: FleetNode, expected: Expected, options: Options) -> Result:
-    lost = {port.interface: port.pci for port in node.ports if port.is_lost and port.pci}
-    return verify(expected, seen_node(node), options._replace(addresses=lost) if lost else options)
-
-
 def _findings(
-    results: Sequence[Result], found: Sequence[Cable], leaves: Leaves, off: Off
+    nodes: Iterable[FleetNode],
+    results: Sequence[Result],
+    found: Sequence[cables.Cable],
+    leaves: Leaves,
+    off: Off,
 ) -> Iterator[Finding]:
     """Yield the causes of several ports, then what they do not explain."""
     in_rings = {
@@ -119,66 +132,46 @@ def _findings(
         for name in one.interfaces
     }
     explained: set[PortRef] = set()
-    for cause in (
-        leaf_causes.down(leaves),
-        _rings(found, in_rings, explained, off),
-        leaf_causes.nodes_down(_links(found), explained),
-    ):
-        for one, ports in cause:
-            yield one
-            explained.update(ports)
-    rest = [(result.node, one) for result in results for one in result.findings]
-    yield from _of_nodes(rest, {one.ref: one for one in found if one.is_wrong}, explained)
-
-
-def _links(found: Iterable[Cable]) -> Iterator[tuple[PortRef, bool]]:
-    """Yield the ports that are compared, True if nobody is at the far end."""
-    for one in found:
-        if one.status != cables.IGNORED:
-            yield one.ref, one.status == cables.MISSING
-
-
-def _rings(
-    found: Iterable[Cable], done: Collection[PortRef], explained: Collection[PortRef], off: Off
-) -> Iterator[Explained]:
-    """Yield the rings over several nodes; those of one node (`done`) are findings of its own."""
-    wrong = [
-        one for one in found if one.is_wrong and one.ref not in done and one.ref not in explained
+    for one, ports in leaf_causes.down(leaves, nodes):
+        yield one
+        explained.update(ports)
+    wrong = [one for one in found if one.is_wrong]
+    left = [one for one in wrong if one.ref not in in_rings and one.ref not in explained]
+    for ring in rings_in(left, off):  # over several nodes
+        yield finding(
+            "swapped",
+            [one.ref for one in ring],
+            words.swapped(ring),
+            nodes=sorted({one.ref.node for one in ring}, key=natural),
+            moves=tuple(one.move for one in ring),
+            expected=ring[0].expected,
+            actual=ring[0].actual,
+            facts=ring[0].row.facts,
+        )
+        explained.update(one.ref for one in ring)
+    links = [
+        (one.ref, one.status == cables.MISSING) for one in found if one.status != cables.IGNORED
     ]
-    for ring in rings(wrong, off):
-        yield _swapped(ring), [one.ref for one in ring]
-
-
-def _swapped(ring: Sequence[Cable]) -> Finding:
-    """Return the finding of a ring: what to exchange, in the order of the ring."""
-    names = [port_text(one.ref) for one in ring]
-    ends = [words.far(one.row) for one in ring]
-    if len(ring) == 2:
-        belongs = f"{names[0]} belongs to {ends[0]}, {names[1]} to {ends[1]}"
-        text = f"Exchange the far ends of {names[0]} and {names[1]}: {belongs}."
-    else:
-        moves = [
-            f"{name} from {end_text(one.actual)} to {end}"
-            for one, name, end in zip(ring, names, ends, strict=True)
-        ]
-        text = f"Move the far ends of {len(ring)} cables in a ring: {listed(moves)}."
-    return finding(
-        "swapped",
-        [one.ref for one in ring],
-        text,
-        nodes=sorted({one.ref.node for one in ring}, key=natural),
-        moves=tuple(one.move for one in ring),
-        expected=ring[0].expected,
-        actual=ring[0].actual,
-        facts=ring[0].row.facts,
-    )
+    for one, ports in leaf_causes.nodes_down(links, explained):
+        yield one
+        explained.update(ports)
+    rest = [(result.node, one) for result in results for one in result.findings]
+    yield from _of_nodes(rest, {one.ref: one for one in wrong}, explained)
 
 
 def _of_nodes(
-    found: Iterable[Found], wrong: Mapping[PortRef, Cable], explained: Collection[PortRef]
+    found: Iterable[Found], wrong: Mapping[PortRef, cables.Cable], explained: Collection[PortRef]
 ) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
-    kept = [one for one in found if not _is_explained(one[1], explained)]
+
+    def is_explained(one: Finding) -> bool:
+        if dict(one.facts).get("reason") == rates.NO_KIND:
+            return True  # a fleet compares with the other nodes (agent/fleet/judge.py)
+        if one.code in {"speed", "slow", "unexpected"} or not one.ports:
+            return False
+        return all(port in explained for port in one.ports)
+
+    kept = [one for one in found if not is_explained(one[1])]
     kinds = grouped(kept, lambda one: one[1].code)
     speeds = kinds.pop("speed", [])
     told: set[PortRef] = {*explained}
@@ -193,15 +186,173 @@ def _of_nodes(
             yield speed
 
 
-def _is_explained(one: Finding, explained: Collection[PortRef]) -> bool:
-    if dict(one.facts).get("reason") == rates.NO_KIND:
-        return True  # a fleet compares with the other nodes (agent/fleet/speeds.py)
-    if one.code in {"speed", "slow", "unexpected"} or not one.ports:
-        return False
-    return all(port in explained for port in one.ports)
-
-
-def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, Cable]) -> Finding:
+def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, cables.Cable]) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
     moves = tuple(wrong[port].move for port in one.ports if port in wrong)
     return one._replace(text=f"{node}: {one.text}", moves=moves)
+
+
+# A fold takes all findings of a code, each with its node. What one node says by itself keeps the ID
+# that it has there.
+
+
+def _unverifiable(found: Sequence[Found]) -> Folded:
+    """Return one finding for each reason and severity; if many are of one node, one of these."""
+
+    def reason_of(one: Finding) -> str:
+        facts = dict(one.facts)
+        return facts.get("reason") or facts.get(NOT_VERIFIED) or one.text
+
+    by_reason = grouped(found, lambda one: (one[1].severity, reason_of(one[1])))
+    single = {key: same for key, same in by_reason.items() if len({node for node, _ in same}) == 1}
+    if len(single) <= MAX_REASONS:
+        single = {}
+    folded = []
+    for key, same in by_reason.items():
+        if key not in single:
+            word = NeighborReason.of(key[1])
+            text = f"not verified: {word.text if word else key[1]}."
+            folded.append(_not_verified(same, text, key, {"reason": key[1]}))
+    rest = grouped(chain(*single.values()), lambda one: one[1].severity)
+    for severity, same in rest.items():
+        node, one = same[0]
+        text = f"not verified, for {OTHERS}; for example {node}: {one.text}"
+        folded.append(_not_verified(same, text, (severity, OTHERS), None))
+    return folded, []
+
+
+def _not_verified(
+    same: Sequence[Found], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
+) -> Finding:
+    """Return the finding of ports, or of nodes as such; `key` has its severity first."""
+    ports = [*dict.fromkeys(_ports(same))]
+    nodes = sorted({node for node, _ in same}, key=natural)
+    where = f"of {many(len(nodes), 'node')} ({listed(nodes)})"
+    text = f"{many(len(ports), 'port') if ports else 'Something'} {where} {text}"
+    is_of_node = len(nodes) == 1 and facts
+    if is_of_node:
+        text = f"{nodes[0]}: {same[0][1].text}"
+    made = finding("unverifiable", ports, text, nodes=nodes, severity=key[0], key=key, facts=facts)
+    return made._replace(id=same[0][1].id) if is_of_node else made
+
+
+def _duplicate(found: Sequence[Found]) -> Folded:
+    """Return one finding for each switch port that the plan gives twice."""
+
+    def end_of(one: Found) -> FarPort:
+        device, port = one[1].expected
+        return end_key(device or "", port or "")
+
+    folded = []
+    of_plan = [one for one in found if one[1].actual == NO_END]
+    for key, same in grouped(of_plan, end_of).items():
+        first, ports = same[0][1], _ports(same)
+        facts = dict(first.facts)
+        users = [port.text for port in ports]
+        if len(ports) < 2:  # the others are of nodes that are not compared
+            users += [facts["users"].removeprefix(f"{ports[0].interface}, " if ports else "")]
+        text = words.duplicate_in_plan(*first.expected, users)
+        made = finding("duplicate", ports, text, key=key, facts=facts, expected=first.expected)
+        folded.append(made._replace(id=first.id) if len(same) == 1 else made)
+    return folded, [one for one in found if one[1].actual != NO_END]
+
+
+def _unexpected(found: Sequence[Found]) -> Folded:
+    """Return one finding for each interface that the plan lacks on several nodes."""
+    folded: list[Finding] = []
+    rest: list[Found] = []
+    for name, same in grouped(found, lambda one: one[1].interface).items():
+        if len(same) < MIN_NODES:
+            rest += same
+            continue
+        nodes = sorted((node for node, _ in same), key=natural)
+        text = (
+            f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({listed(nodes)}): "
+            "add the cables to the plan, or leave them out with --ignore."
+        )
+        key = ["interface", name]
+        folded.append(finding("unexpected", _ports(same), text, nodes=nodes, key=key))
+    return folded, rest
+
+
+def _missing_interface(found: Sequence[Found]) -> Folded:
+    """Return one finding for each node that has none of several interfaces."""
+    folded: list[Finding] = []
+    rest: list[Found] = []
+    for node, same in grouped(found, lambda one: one[0]).items():
+        if len(same) < MIN_INTERFACES:
+            rest += same
+            continue
+        ports = _ports(same)
+        names = listed([port.interface for port in ports])
+        look = "look for their NICs on the PCI bus"
+        text = f"{node}: {names} of the plan are not on this node: {look}."
+        folded.append(finding("missing-interface", ports, text, key=[node, "several"]))
+    return folded, rest
+
+
+def _ports(same: Iterable[Found]) -> list[PortRef]:
+    return [PortRef(node, name) for node, one in same for name in one.interfaces]
+
+
+FOLDS: Mapping[str, Callable[[Sequence[Found]], Folded]] = {
+    "unverifiable": _unverifiable,
+    "duplicate": _duplicate,
+    "unexpected": _unexpected,
+    "missing-interface": _missing_interface,
+}
+
+
+def habits(found: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
+    """Return the findings, those of one habit as one; `ports` is the number of each node's ports.
+
+    Somebody who numbers the ports of one kind of node otherwise exchanges the same cables on each
+    of them. That is a design, or one mistake, and no accident of each node: it is a habit if four
+    nodes or more agree better than accidents would.
+    """
+    found = list(found)
+    swapped = [one for one in found if one.code == SWAPPED and len(one.nodes) == 1]
+    by_node = grouped(swapped, lambda one: one.nodes[0])
+    alike = grouped(by_node, lambda node: tuple(sorted(one.interfaces for one in by_node[node])))
+    rings_of: dict[str, Rings] = {}
+    for rings, nodes in alike.items():
+        ways = _ways(rings, max(ports.get(node, 0) for node in nodes))
+        if len(nodes) >= RIVALS and surprise(len(nodes), len(by_node), ways) >= NO_COINCIDENCE:
+            rings_of |= dict.fromkeys(nodes, rings)
+    if not rings_of:
+        return found
+    kept = [one for one in found if one.code != SWAPPED or rings_of.keys().isdisjoint(one.nodes)]
+    for rings, nodes in grouped(rings_of, rings_of.__getitem__).items():
+        same = [one for node in nodes for one in by_node[node]]
+        names = sorted(nodes, key=natural)
+        cables = ", ".join(
+            " and ".join(ring) if len(ring) == 2 else " to ".join(ring) for ring in rings
+        )
+        text = (
+            f"{many(len(names), 'node')} ({listed(names)}) have the cables of {cables} exchanged "
+            "the same way: exchange their far ends, unless it is meant."
+        )
+        weakest = min(same, key=lambda one: one.confidence if one.confidence is not None else 1)
+        habit = finding(
+            SWAPPED,
+            [port for one in same for port in one.ports],
+            text,
+            nodes=names,
+            severity=WARNING,
+            key=["habit", *(name for ring in rings for name in ring)],
+            moves=tuple(move for one in same for move in one.moves),
+            confidence=weakest.confidence,
+            majority=weakest.majority,
+            expected=same[0].expected,
+            actual=same[0].actual,
+        )
+        kept.append(habit)
+    return kept
+
+
+def _ways(rings: Rings, ports: int) -> float:
+    """Return the number of ways to exchange as many cables of a node in rings of these lengths."""
+    lengths = [len(ring) for ring in rings]
+    alike = prod(factorial(count) for count in Counter(lengths).values())
+    fixed = max(ports - sum(lengths), 0)
+    return factorial(fixed + sum(lengths)) / (factorial(fixed) * prod(lengths) * alike)

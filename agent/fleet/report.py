@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import agent
 from agent.findings import report
+from agent.findings.baseline import document as accepted_document
 from agent.findings.finding import (
     ERROR,
     INFO,
     NO_END,
     UNKNOWN,
     WARNING,
+    Ends,
+    Finding,
     fleet_document,
     place_of,
 )
 from agent.findings.report import EXIT, counted
+from agent.fleet.model import Group, Judged
 from agent.output import junit
 from agent.output.layout import joined, opening, section
 from agent.plans.own import rows_text
 from agent.text import listed, many, utc
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from agent.findings.finding import Ends, Finding
-    from agent.fleet.judged import Group, Judged
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 __all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
 
@@ -45,8 +44,9 @@ NO_NODE = "fleet"  # the host of findings without a node
 
 def outcome(judged: Judged) -> str:
     """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
-    is_partial = bool(judged.fleet.problems or not judged.planned)
-    return report.outcome(judged.findings, is_partial=is_partial)
+    is_partial = bool(judged.fleet.problems or judged.gap or not judged.planned)
+    is_blind = report.is_nothing_compared(judged.as_planned, judged.accepted)
+    return report.outcome(judged.findings, is_partial=is_partial or is_blind)
 
 
 def verdict(judged: Judged) -> str:
@@ -58,16 +58,40 @@ def verdict(judged: Judged) -> str:
     silent = {name for one in judged.findings if one.code == "silent" for name in one.nodes}
     others = sum(one.severity == UNKNOWN and one.code != "silent" for one in judged.findings)
     parts = [
+        uncompared(judged),
         counted(judged.findings),
         compared,
         f"{len(silent):,} silent" if silent else "",
         f"{others:,} unverifiable" if others else "",
+        report.accepted_count(judged.accepted),
     ]
     return f"{many(len(judged.fleet.nodes), 'node')}: {'; '.join(filter(None, parts))}"
 
 
+def uncompared(judged: Judged) -> str:
+    """Return how much was compared, and what was not; "" if all was."""
+    if not (gap := judged.gap):
+        return ""
+    why = []
+    if gap.nodes:
+        are = "is" if len(gap.nodes) == 1 else "are"
+        have = "has" if len(gap.nodes) == 1 else "have"
+        lack = f"{are} not in the plan" if judged.has_plan else f"{have} no expected labels"
+        why.append(f"{many(len(gap.nodes), 'Node')} {lack}")
+        if gap.nearest:
+            are = "names there are" if len(gap.nearest) > 1 else "name there is"
+            why.append(f"the nearest {are} {' and '.join(gap.nearest)}")
+    if gap.hosts:
+        have = "has" if len(gap.hosts) == 1 else "have"
+        why.append(f"{many(len(gap.hosts), 'host')} of the plan {have} no Node")
+    return f"{gap.compared:,} of {gap.cables:,} cables compared: {', '.join(why)}"
+
+
 def table(judged: Judged) -> str:
     """Return the report for people, 80 columns wide."""
+    notes = [*judged.fleet.problems, *judged.notes]
+    if count := judged.fleet.others:
+        notes.append(f"{many(count, 'other Node')} without labels of the agent, left out")
     return joined(
         [
             opening(verdict(judged)),
@@ -75,8 +99,9 @@ def table(judged: Judged) -> str:
             section("Silent nodes", _lines(judged, UNKNOWN, silent=True)),
             section("Not verified", _lines(judged, UNKNOWN, silent=False)),
             section("Remarks", _lines(judged, INFO, silent=False)),
+            section("Accepted", [one.text for one in judged.accepted]),
             section("Groups", _groups(judged.groups)),
-            section("Notes", [*judged.fleet.problems, *judged.notes, *_others(judged)]),
+            section("Notes", notes),
         ]
     )
 
@@ -85,28 +110,19 @@ def _work(judged: Judged) -> Iterator[list[str]]:
     """Yield a section for each leaf at which there is something to do."""
     found = [one for one in judged.findings if one.severity in {ERROR, WARNING}]
     renamed = [one for one in found if one.code == "renamed"]
-    if len(renamed) > MAX_RENAMED:
-        yield section("Names of leaves", [_names(renamed, judged)])
+    if len(renamed) > MAX_RENAMED:  # one line; JSON and CSV have them one by one
+        ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
+        are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
+        names = listed([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
+        leaves = f"{'all ' * are_all}{len(renamed):,} leaves"
+        line = f"renamed: {leaves} have other names than in the plan, correct them: {names}."
+        yield section("Names of leaves", [line])
         found = [one for one in found if one.code != "renamed"]
     for _, group in groupby(found, place_of):
         same = list(group)
-        yield section(_title(same[0]), map(_line, same))
-
-
-def _names(renamed: Sequence[Finding], judged: Judged) -> str:
-    """Return the line of leaves with other names; JSON and CSV have them one by one."""
-    ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
-    are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
-    names = listed([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
-    count = f"{'all ' * are_all}{len(renamed):,}"
-    return f"renamed: {count} leaves have other names than in the plan, correct them: {names}."
-
-
-def _title(finding: Finding) -> str:
-    leaf, rack = finding.leaf, finding.rack
-    if not leaf:
-        return NO_LEAF
-    return f"{leaf} (rack {rack})" if rack else leaf
+        leaf, rack = same[0].leaf, same[0].rack
+        title = f"{leaf} (rack {rack})" if leaf and rack else leaf or NO_LEAF
+        yield section(title, map(_line, same))
 
 
 def _lines(judged: Judged, severity: str, *, silent: bool) -> Iterator[str]:
@@ -116,19 +132,12 @@ def _lines(judged: Judged, severity: str, *, silent: bool) -> Iterator[str]:
 
 
 def _line(one: Finding) -> str:
-    return f"{one.code}: {one.text}{_reason(one)}"
-
-
-def _reason(one: Finding) -> str:
-    """Return what speaks for a finding by the pattern."""
+    """Return a finding, with what speaks for one by the pattern: never rounded up to 100 %."""
+    line = f"{one.code}: {one.text}"
     if one.confidence is None:
-        return ""
-    return f" ({_percent(one.confidence)} confident{': ' * bool(one.majority)}{one.majority or ''})"
-
-
-def _percent(share: float) -> str:
-    """Return a share, never rounded up to 100 %."""
-    return f"{int(share * 100)} %"
+        return line
+    why = f": {one.majority}" if one.majority else ""
+    return f"{line} ({int(one.confidence * 100)} % confident{why})"
 
 
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
@@ -142,11 +151,6 @@ def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
         without = sum(one.pattern is None for one in others)
         what = f"{many(len(others), 'more group')} of {many(nodes, 'node')}"
         yield f"{what}, {without:,} without a pattern"
-
-
-def _others(judged: Judged) -> list[str]:
-    count = judged.fleet.others
-    return [f"{many(count, 'other Node')} without labels of the agent, left out"] if count else []
 
 
 def document(judged: Judged) -> Json:
@@ -164,9 +168,15 @@ def document(judged: Judged) -> Json:
         "other_nodes": fleet.others,
         "planned": judged.planned,
         "as_planned": judged.as_planned,
+        "not_compared": {
+            "cables": judged.gap.cables - judged.gap.compared if judged.gap else 0,
+            "nodes": list(judged.gap.nodes if judged.gap else ()),
+            "hosts": list(judged.gap.hosts if judged.gap else ()),
+        },
         "problems": list(fleet.problems),
         "notes": list(judged.notes),
         "findings": [fleet_document(one) for one in judged.findings],
+        "accepted": [accepted_document(one) for one in judged.accepted],
         "groups": [
             {
                 "name": group.name,
@@ -214,8 +224,13 @@ def junit_text(judged: Judged) -> str:
         for name in one.nodes:
             by_node.setdefault(name, []).append(one)
     members = []
-    if others := [one for one in judged.findings if not one.nodes]:
-        members.append(junit.suite(SUITE, NO_NODE, [*map(_failed, others)]))
+    others = [_failed(one) for one in judged.findings if not one.nodes]
+    others += [
+        report.accepted(one, [one.finding.nodes[0]] if one.finding.nodes else [])
+        for one in judged.accepted
+    ]
+    if others:
+        members.append(junit.suite(SUITE, NO_NODE, others))
     if len(judged.fleet.nodes) <= MAX_SUITES:
         for node in judged.fleet.nodes:
             cases = [*_cases(node.name, by_node.get(node.name, ()))]

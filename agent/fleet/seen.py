@@ -6,20 +6,15 @@ reason is not known: a source that fails for longer than its hold removes the la
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from agent.findings.finding import PortRef
 from agent.findings.names import SeenDevice, guid, leaf_key, mac
 from agent.findings.port_names import SeenPort
-from agent.fleet.model import INFINIBAND
+from agent.fleet.model import INFINIBAND, FleetNode, FleetPort
 from agent.verify.seen import DOWN, FarEnd, Port, SeenNode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.fleet.model import FleetNode, FleetPort
 
 NO_LABEL = "the Node has no neighbor label of this port"
 ACTIVE = "ACTIVE"
@@ -28,31 +23,33 @@ MAX_CACHED = 1 << 16  # devices and ports
 
 def seen_node(node: FleetNode) -> SeenNode:
     """Return the observed half without the ports that left the bus."""
-    ports = {port.interface: _port(port, node) for port in node.ports if not port.is_lost}
-    return SeenNode(node.name, ports)
-
-
-def _port(port: FleetPort, node: FleetNode) -> Port:
-    device, number, leg = _parts(port.interface)
-    end, is_infiniband = port.far_end, node.flavor == INFINIBAND
-    state = DOWN if port.gbps == 0 else None
-    far_ends: tuple[FarEnd, ...] = ()
-    if end:
-        seen = _seen_device(end.label, end.name, end.id)
-        seen_port = _seen_port(end.port_id, end.port_name, is_infiniband)
-        far_ends = (FarEnd(end.device, end.port_id or "", end.port_name, seen, seen_port),)
-    return Port(
-        port.interface,
-        device,
-        number,
-        leg,
-        port.pci,
-        ACTIVE if end or port.gbps else state,
-        rate_gbps=port.gbps,
-        far_ends=far_ends,
-        missing=None if end else NO_LABEL,
-        link_layer="InfiniBand" if is_infiniband else None,
-    )
+    ports: dict[str, Port] = {}
+    is_infiniband = node.flavor == INFINIBAND
+    for port in node.ports:
+        if port.is_lost:
+            continue
+        device, number, leg = _parts(port.interface)
+        end, state = port.far_end, DOWN if port.gbps == 0 else None
+        far_ends: tuple[FarEnd, ...] = ()
+        if end:
+            seen = _seen_device(end.label, end.name, end.id)
+            names = tuple(dict.fromkeys(filter(None, (end.port_id, end.port_name))))
+            of_port = SeenPort(names, infiniband=is_infiniband)
+            ids = {"port_id": end.port_id or "", "seen_device": seen, "seen_port": of_port}
+            far_ends = (end._replace(**ids),)  # type: ignore[arg-type]
+        ports[port.interface] = Port(
+            port.interface,
+            device,
+            number,
+            port.netdev or leg,
+            port.pci,
+            ACTIVE if end or port.gbps else state,
+            rate_gbps=port.gbps,
+            far_ends=far_ends,
+            missing=None if end else NO_LABEL,
+            link_layer="InfiniBand" if is_infiniband else None,
+        )
+    return SeenNode(node.name, ports, speed_gbps=node.speed_gbps)
 
 
 def with_names(
@@ -71,9 +68,9 @@ def with_names(
 
 
 def names_of(port: FleetPort) -> list[str]:
-    """Return the names by which an operator may call a port: interface, device, PCI address."""
+    """Return the names of a port for an operator: interface, device, netdev, PCI address."""
     device, _, leg = _parts(port.interface)
-    return [*filter(None, (port.interface, device, leg, port.pci))]
+    return [*filter(None, (port.interface, device, port.netdev or leg, port.pci))]
 
 
 @lru_cache(MAX_CACHED)
@@ -94,8 +91,3 @@ def _seen_device(label: str, name: str | None, identity: str | None) -> SeenDevi
     is_address = bool(guid(label) or mac(label))
     names = (name,) if name else () if is_address else (label,)
     return SeenDevice(name or label, names, tuple(guids), tuple(macs))
-
-
-@lru_cache(MAX_CACHED)
-def _seen_port(port_id: str | None, name: str | None, is_infiniband: bool) -> SeenPort:
-    return SeenPort(tuple(dict.fromkeys(filter(None, (port_id, name)))), infiniband=is_infiniband)

@@ -6,18 +6,13 @@ another boot than the Node's, of the future, or not there though labels are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator
 
-from agent.findings.finding import INFO, UNKNOWN, finding, grouped
+from agent.findings.finding import INFO, UNKNOWN, Finding, finding, grouped
+from agent.fleet.model import Fleet, FleetNode
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW
 from agent.text import listed, many, utc
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from agent.findings.finding import Finding
-    from agent.fleet.model import Fleet, FleetNode
 
 OLD, OTHER_BOOT, FUTURE, NO_ANNOTATION = "old", "other-boot", "future", "no-annotation"
 TEXTS = {
@@ -52,24 +47,20 @@ def findings(
 
     It is a remark for the Nodes of which nothing is expected; None: all are compared.
     """
-    for why in TEXTS:
+    for why, meaning in TEXTS.items():
         nodes = [node for node in fleet.nodes if silent.get(node.name) == why]
         known = [node for node in nodes if expected is None or node.name in expected]
         others = [node for node in nodes if expected is not None and node.name not in expected]
         for same, severity in ((known, UNKNOWN), (others, INFO)):
-            if same:
-                yield _finding(why, same, severity)
-
-
-def _finding(why: str, nodes: list[FleetNode], severity: str) -> Finding:
-    names = [node.name for node in nodes]
-    times = [node.time for node in nodes if node.time is not None]
-    oldest = utc(min(times)) if times else None
-    where = f"{many(len(names), 'node')} ({listed(names)})"
-    text = f"Look at the agent of {where}: {TEXTS[why].format(oldest=oldest)}."
-    facts = {"cause": why, "oldest": oldest}
-    key = [why, severity]
-    return finding("silent", [], text, nodes=names, severity=severity, key=key, facts=facts)
+            if not same:
+                continue
+            names = [node.name for node in same]
+            times = [node.time for node in same if node.time is not None]
+            oldest = utc(min(times)) if times else None
+            where = f"{many(len(names), 'node')} ({listed(names)})"
+            text = f"Look at the agent of {where}: {meaning.format(oldest=oldest)}."
+            facts, key = {"cause": why, "oldest": oldest}, [why, severity]
+            yield finding("silent", [], text, nodes=names, severity=severity, key=key, facts=facts)
 
 
 def unreadable(nodes: Iterable[FleetNode]) -> Iterator[Finding]:

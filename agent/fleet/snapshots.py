@@ -10,26 +10,23 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import BwagentError, Unavailable
-from agent.fleet.collect import Collected, name_of
+from agent.fleet.collect import Collected, Selection, name_of
+from agent.fleet.model import Fleet
 from agent.kube.annotation import fitted, render
 from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import Keys
 from agent.labels.render import render as render_labels
+from agent.labels.table import Naming
 from agent.model import Failed, natural
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from agent.fleet.collect import Selection
-    from agent.fleet.model import Fleet
-    from agent.labels.table import Naming
-
-    Json = dict[str, Any]
-    Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
+Json = dict[str, Any]
+Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 MAX_QUOTE = 200  # characters of a path in a message
@@ -45,8 +42,12 @@ def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
         except BwagentError as error:
             found.problems.append(str(error))
             continue
-        now = max(now, time)
-        _add(found, node, path, len(paths) - number)
+        now, name = max(now, time), name_of(node) or ""
+        if name in found:
+            text = f"another snapshot of node {visible(name, MAX_QUOTE)}, left out"
+            found.problems.append(f"{path}: {text}")
+        else:
+            found.add(node, name, left=len(paths) - number)
     fleet = found.fleet(folder, now)
     return replace(fleet, nodes=tuple(replace(node, time=fleet.now) for node in fleet.nodes))
 
@@ -66,33 +67,19 @@ def _paths(folder: str) -> list[str]:
     return found
 
 
-def _add(found: Collected, node: Json, path: str, left: int) -> None:
-    name = name_of(node) or ""
-    if name in found:
-        text = f"another snapshot of node {visible(name, MAX_QUOTE)}, left out"
-        found.problems.append(f"{path}: {text}")
-    else:
-        found.add(node, name, left=left)
-
-
 def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
     """Return the Node that `run` would label on the machine of a snapshot, and the time of it."""
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):
         raise Unavailable(f"{path}: nothing observed: {observation.rdma.reason}")
     keys, labels = Keys(naming), render_labels(observation, naming).labels
-    annotation = render(fitted(annotate(observation, labels, keys)))
+    annotation = render(fitted(annotate(observation)))
+    name = os.path.basename(path)  # noqa: PTH119
+    for suffix in ARCHIVES:
+        name = name.removesuffix(suffix)
     metadata = {
-        "name": (observation.node or _stem(path)).lower(),
+        "name": (observation.node or name).lower(),
         "labels": labels,
         "annotations": {keys.annotation: annotation},
     }
     return {"metadata": metadata}, observation.time
-
-
-def _stem(path: str) -> str:
-    """Return the name of a snapshot's folder or archive."""
-    name = os.path.basename(path)  # noqa: PTH119
-    for suffix in ARCHIVES:
-        name = name.removesuffix(suffix)
-    return name

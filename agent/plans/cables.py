@@ -11,17 +11,14 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.plans.model import Cable, Place, Plan
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Port = tuple[str, str]  # node, interface
+Port = tuple[str, str]  # node, interface
 
 MAX_CABLES = 500_000
 MAX_NOTES = 20
@@ -35,6 +32,7 @@ _DATE = re.compile(
     rf"|\d{{1,2}}[./]\d{{1,2}}[./](?:19|20)\d\d|{_MONTH}[- ]\d\d"
     rf"|\d{{1,2}}[-. ]{{1,2}}{_MONTH}(?:[-. ](?:19|20)?\d\d)?"
 )
+UNSAVED = "a formula without a saved value: open the workbook and save it"
 ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
 
 
@@ -73,16 +71,25 @@ class Cables:
         a, b = cable.a[:2], cable.b[:2]
         if a == b:
             raise Malformed(f"{cable.place}: both ends are {quoted(f'{a[0]} {a[1]}')}")
-        first, other = self._first.setdefault(a, cable), self._first.setdefault(b, cable)
-        if first is cable and other is cable:
-            self._append(cable)
+        known = [self._first.setdefault(port, cable) for port in (a, b)]
+        known = [before for before in known if before is not cable]
+        if same := next((one for one in known if {a, b} == {one.a[:2], one.b[:2]}), None):
+            if self._mirrored:
+                return
+            text = f"{cable.place}: the cable of row {same.place.row} again"
+            if (same.rate_gbps, same.mark) != (cable.rate_gbps, cable.mark):
+                raise Malformed(f"{text}, with another rate or mark")
+            self.note(text)
             return
-        known = [before for before in (first, other) if before is not cable]
-        equal = [before for before in known if {a, b} == {before.a[:2], before.b[:2]}]
-        if equal:
-            self._repeated(equal[0], cable)
-        else:
-            self._contradicted(known[0], cable)
+        if known:  # a port with another far end
+            ends = {known[0].a[:2], known[0].b[:2]}
+            port = next(end for end in (cable.a, cable.b) if end[:2] in ends)
+            name = visible(f"{port.node} {port.interface}", MAX_TEXT)
+            row = known[0].place.row
+            self.note(f"{cable.place}: {name} has another far end than in row {row}")
+        if len(self._cables) >= MAX_CABLES:
+            raise too_many(cable)
+        self._cables.append(cable)
 
     def skip(self, reason: str, place: Place) -> None:
         """Count a row that is no cable."""
@@ -94,7 +101,12 @@ class Cables:
 
     def plan(self, kind: str, notes: Iterable[str] = ()) -> Plan:
         """Return the plan; `notes` come first."""
-        lines = [*notes, *self._bounded(), *(_skips(r, p) for r, p in self._skipped.items())]
+        lines = [*notes, *self._notes[:MAX_NOTES]]
+        if (more := len(self._notes) - MAX_NOTES) > 0:
+            lines.append(f"{more} more notes")
+        for reason, places in self._skipped.items():
+            rows = f"{len(places)} row{'s' * (len(places) > 1)} skipped"
+            lines.append(f"{rows}, {reason} (the first: {places[0]})")
         place = self._place
         return Plan(place.file, kind, place.sheet, tuple(self._cables), notes=tuple(lines))
 
@@ -104,39 +116,6 @@ class Cables:
         if not plan.cables:
             raise Malformed(f"{plan.file}: {': '.join(['no cables', *plan.notes])}")
         return plan
-
-    def _append(self, cable: Cable) -> None:
-        if len(self._cables) >= MAX_CABLES:
-            raise too_many(cable)
-        self._cables.append(cable)
-
-    def _repeated(self, first: Cable, cable: Cable) -> None:
-        if self._mirrored:
-            return
-        if (first.rate_gbps, first.mark) != (cable.rate_gbps, cable.mark):
-            raise Malformed(
-                f"{cable.place}: the cable of {_row(first)} again, with another rate or mark"
-            )
-        self.note(f"{cable.place}: the cable of {_row(first)} again")
-
-    def _contradicted(self, first: Cable, cable: Cable) -> None:
-        port = next(e for e in (cable.a, cable.b) if e[:2] in {first.a[:2], first.b[:2]})
-        name = visible(f"{port.node} {port.interface}", MAX_TEXT)
-        self.note(f"{cable.place}: {name} has another far end than in {_row(first)}")
-        self._append(cable)
-
-    def _bounded(self) -> list[str]:
-        more = len(self._notes) - MAX_NOTES
-        return [*self._notes[:MAX_NOTES], *([f"{more} more notes"] if more > 0 else [])]
-
-
-def _row(cable: Cable) -> str:
-    return f"row {cable.place.row}"
-
-
-def _skips(reason: str, places: list[Place]) -> str:
-    rows = f"{len(places)} row{'s' if len(places) > 1 else ''} skipped"
-    return f"{rows}, {reason} (the first: {places[0]})"
 
 
 def bounded(cables: Iterable[Cable]) -> Iterator[Cable]:
@@ -158,15 +137,9 @@ def too_many(cable: Cable) -> Malformed:
 # a name looks like another one and is not equal to it.
 
 
-def are_plain(names: list[str]) -> bool:
-    """Return True if none of the names has a fault but a date."""
-    joined = "".join(names)
-    return joined.isprintable() and len(joined) <= MAX_NAME and ERRORS.isdisjoint(names)
-
-
 def fault(name: str) -> str | None:
     """Return why a name cannot have been meant; None if it can."""
-    if name in ERRORS:
+    if name in ERRORS or name == UNSAVED:
         return name
     if len(name) > MAX_NAME:
         return f"more than {MAX_NAME} characters"

@@ -8,33 +8,31 @@
 
 The subset (https://graphviz.org/doc/info/lang.html): one undirected graph; nodes, assignments,
 `graph`, `node` and `edge` with attributes, subgraphs as groups, and edges of two nodes with their
-ports. Malformed are directed graphs, chains of edges, edges to a subgraph or without ports, and
-texts in HTML. Comments are `//`, `/* */` and lines that begin with `#`.
+ports. Malformed are directed graphs, chains of edges, edges to a subgraph, and
+texts in HTML. Comments are `//`, `/* */` and `#` to the end of its line, also within one, which
+Graphviz has at the beginning of a line only. An edge with an end that has no port is skipped.
 
 ptmd's parameters for LLDP become fields of the cable (`match_type`, `match_hostname`,
 `hostnametype`), so do other attributes of an edge; with `match_type=portdescr` a port's text is
 also its port name. The attribute `mark` is the mark of the cable.
+
+pydot 4.0 takes a hundred times as long for an edge, and does not know its line.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
 
 from agent.errors import Malformed
 from agent.plans.cables import Cables, mark_of, quoted
-from agent.plans.model import NO_FIELDS, Cable, End, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from agent.plans.model import Plan
-    from agent.plans.source import Source
+from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
+from agent.plans.source import Source
 
 KIND = "dot"
 MAX_PARAMETERS = 500  # characters
 MAX_DEPTH = 32  # of subgraphs
-_COMMENT = r"//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)[ \t]*#[^\n]*"
+_COMMENT = r"//[^\n]*|/\*.*?\*/|#[^\n]*"
 _START = re.compile(
     rf"(?:\s|{_COMMENT})*+(?:strict\s+)?(?:di)?graph\b[^{{]{{0,200}}\{{", re.IGNORECASE | re.DOTALL
 )
@@ -56,11 +54,7 @@ _KEYWORDS = frozenset({"graph", "node", "edge"})
 _PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
 
 
-class Node(NamedTuple):
-    """One end of an edge."""
-
-    name: str
-    port: str | None
+Node = tuple[str, str]  # one end of an edge: its name, and the port or ""
 
 
 def recognizes(source: Source) -> bool:
@@ -85,31 +79,19 @@ def _tokens(text: str, place: Place) -> Iterator[Token]:
         if kind == "simple":
             yield "simple", "\0".join(match.group("a", "p", "b", "q")), at
         elif kind == "quoted":
-            inside = found[1:-1]
-            yield "text", _ESCAPE.sub(_unescaped, inside) if "\\" in inside else inside, at
+            # a backslash joins two lines
+            yield "text", _ESCAPE.sub(lambda one: one[1].strip("\n"), found[1:-1]), at
         elif kind == "name":
             yield "text", found, at
         elif kind != "space":
             yield found, found, at
         at = end
     if at < len(text):
-        raise _no_token(text, at, place)
+        where = place._replace(row=text.count("\n", 0, at) + 1)
+        if text.startswith(('"', "/*"), at):
+            raise Malformed(f"{where}: the file ends within a text or comment: truncated")
+        raise Malformed(f"{where}: not of the subset: {quoted(text[at : at + 20])}")
     yield "", "", at
-
-
-def _no_token(text: str, at: int, place: Place) -> Malformed:
-    where = _at(text, at, place)
-    if text.startswith(('"', "/*"), at):
-        return Malformed(f"{where}: the file ends within a text or comment: truncated")
-    return Malformed(f"{where}: not of the subset: {quoted(text[at : at + 20])}")
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return "" if match[1] == "\n" else match[1]
-
-
-def _at(text: str, at: int, place: Place) -> Place:
-    return place._replace(row=text.count("\n", 0, at) + 1)
 
 
 class _Parser:
@@ -140,7 +122,22 @@ class _Parser:
         if self._next:
             raise self._error("more than one graph")
         for a, b, attributes, row in self._edges:
-            self.cables.add(self._cable(a, b, attributes, row))
+            place = self._place._replace(row=row)
+            names = [(name.strip(), port.strip()) for name, port in (a, b)]
+            if not all(map(all, names)):
+                self.cables.skip("an end without a port", place)
+                continue
+            # ptmd's parameters of an edge: its own ones, by a template perhaps
+            lldp = dict(_pairs(attributes.get("LLDP", self._graph.get("LLDP", ""))))
+            if template := lldp.pop("lldptmpl", None):
+                lldp |= dict(_pairs(self._graph.get(template, "")))
+            if kind := self._graph.get("hostnametype"):
+                lldp["hostnametype"] = kind
+            described = lldp.get("match_type") == "portdescr"
+            near, far = (End(*pair, pair[1] if described else None) for pair in names)
+            mark = mark_of(attributes.get("mark"), place)
+            fields = {k: v for k, v in attributes.items() if k not in {"mark", "LLDP"}} | lldp
+            self.cables.add(Cable(near, far, place, None, mark, fields or NO_FIELDS))
 
     def _group(self, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -153,7 +150,9 @@ class _Parser:
             elif self._next == "{":
                 self._group(depth + 1)
             elif self._next == "simple":
-                self._simple_edge()
+                row = self._line(self._ahead[2])
+                a, port, b, far = self._take("simple").split("\0")
+                self._edges.append(((a, port), (b, far), self._edge, row))
             else:
                 self._statement(depth)
         self._take("}")
@@ -170,41 +169,31 @@ class _Parser:
             self._take("=")
             self._graph[first] = self._take("text")
         elif first.lower() in _KEYWORDS and self._next == "[":
-            self._default(first.lower(), self._attributes())
+            attributes = self._attributes()
+            if first.lower() == "graph":
+                self._graph |= attributes
+            elif first.lower() == "edge":
+                self._edge = {**self._edge, **attributes}
         else:
-            self._node_or_edge(first, self._line(at))
-
-    def _default(self, keyword: str, attributes: dict[str, str]) -> None:
-        if keyword == "graph":
-            self._graph |= attributes
-        elif keyword == "edge":
-            self._edge = {**self._edge, **attributes}
-
-    def _simple_edge(self) -> None:
-        row = self._line(self._ahead[2])
-        a, port, b, far = self._take("simple").split("\0")
-        self._edges.append((Node(a, port), Node(b, far), self._edge, row))
-
-    def _node_or_edge(self, first: str, row: int) -> None:
-        a = self._node(first)
-        if self._next != "--":
-            self._attributes()
-            return
-        self._take("--")
-        b = self._node(self._take("text"))
-        if self._next in {"--", "->"}:
-            raise self._error("a chain of edges")
-        self._edges.append((a, b, {**self._edge, **self._attributes()}, row))
+            row, a = self._line(at), self._node(first)
+            if self._next != "--":
+                self._attributes()
+                return
+            self._take("--")
+            b = self._node(self._take("text"))
+            if self._next in {"--", "->"}:
+                raise self._error("a chain of edges")
+            self._edges.append((a, b, {**self._edge, **self._attributes()}, row))
 
     def _node(self, name: str) -> Node:
         if self._next != ":":
-            return Node(name, None)
+            return name, ""
         self._take(":")
         port = self._take("text")
         if self._next == ":":  # a compass point
             self._take(":")
             self._take("text")
-        return Node(name, port)
+        return name, port
 
     def _attributes(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -234,7 +223,7 @@ class _Parser:
         self._next = self._ahead[0]
 
     def _error(self, text: str) -> Malformed:
-        place = _at(self._text, self._ahead[2], self._place)
+        place = self._place._replace(row=self._text.count("\n", 0, self._ahead[2]) + 1)
         if not self._next:
             return Malformed(f"{place}: the file ends within the graph: truncated")
         return Malformed(f"{place}: {text}")
@@ -245,31 +234,7 @@ class _Parser:
         self._counted = at
         return self._row
 
-    def _cable(self, a: Node, b: Node, attributes: Mapping[str, str], row: int) -> Cable:
-        place = self._place._replace(row=row)
-        lldp = self._lldp(attributes)
-        fields = {k: v for k, v in attributes.items() if k not in {"mark", "LLDP"}} | lldp
-        mark = mark_of(attributes.get("mark"), place)
-        described = lldp.get("match_type") == "portdescr"
-        ends = [_end(node, place, described=described) for node in (a, b)]
-        return Cable(ends[0], ends[1], place, None, mark, fields or NO_FIELDS)
-
-    def _lldp(self, attributes: Mapping[str, str]) -> dict[str, str]:
-        """Return ptmd's parameters of an edge: its own parameters, by a template perhaps."""
-        own = dict(_pairs(attributes.get("LLDP", self._graph.get("LLDP", ""))))
-        if template := own.pop("lldptmpl", None):
-            own |= dict(_pairs(self._graph.get(template, "")))
-        kind = self._graph.get("hostnametype")
-        return own | ({"hostnametype": kind} if kind else {})
-
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     """Return the parameters of `match_type=ifname,match_hostname=fqdn`."""
     return _PAIR.findall(text[:MAX_PARAMETERS])
-
-
-def _end(node: Node, place: Place, *, described: bool) -> End:
-    name, port = node.name.strip(), (node.port or "").strip()
-    if not name or not port:
-        raise Malformed(f"{place}: an end without a port: {quoted(node.name)}")
-    return End(name, port, port if described else None)

@@ -3,58 +3,107 @@
     Switch 65 "S-b0cf0e0300d66c80"   # "MF0;L90.1.3:MQM9700/U1" enhanced port 0 lid 1 lmc 0
     [3] "H-b83fd20300aabb00"[1](b83fd20300aabb00)   # "node005 mlx5_0" lid 22 4xNDR
 
+    SW  1  3 0xb0cf0e0300d66c80 4x NDR - CA 22  1 0xb83fd20300aabb00 ( 'L90' - 'node005 mlx5_0' )
+
     0xb0cf0e0300d66c80 "MF0;L90.1.3:MQM9700/U1" 1 3[  ] ==( 4X 106.25 Gbps Active/ LinkUp)==> ...
 
-Read are ibnetdiscover's topology, with and without --group, and iblinkinfo with and without --line.
-Every cable between two nodes of a dump occurs at both of its ends. Ports that are down are no
-cables. Nodes are named as in labels: a switch by its description, else by its node GUID.
+Read are ibnetdiscover's topology, with and without --group, its report of ports (-p), and
+iblinkinfo, with and without --line. Every cable between two nodes of a dump occurs at both of its
+ends. Ports that are down are no cables. Nodes are named as in labels: a switch by its description,
+else by its node GUID.
+
+A dump may be a log of a terminal: lines above the first and below the last one of the dump are left
+out if they are a shell's prompt with its command, or what PuTTY and script(1) write. Any other line
+that is none of the format refuses the file, since a part of the dump may be lost with it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from agent.errors import Malformed
 from agent.infiniband.node_description import switch_name
 from agent.plans.cables import Cables, quoted
-from agent.plans.model import Cable, End, Place
-from agent.plans.ports import host_end, is_host, switch_end
+from agent.plans.model import Cable, End, Plan
 from agent.plans.rates import SIGNALING, lanes, rate
+from agent.plans.source import Source
+from agent.text import many
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.plans.model import Plan
-    from agent.plans.source import Source
+Line = tuple[int, str, re.Match[str]]  # row, name of the pattern, match
 
 # ibnetdiscover: a node, and a cable of it
 _NODE = re.compile(
-    r'(?P<type>Switch|Ca|Rt)\s+\d+\s+"[SHR]-(?P<guid>[0-9a-f]{16})"[^#]*# "(?P<text>.*)".*'
+    r'(?P<type>Switch|Ca|Rt)\s+(?P<ports>\d+)\s+"[SHR]-(?P<guid>[0-9a-f]{16})"'
+    r'[^#]*# "(?P<text>.*)".*'
 )
-_NODES = ("Switch", "Ca", "Rt")
 _PORT = re.compile(
     r"\[(?P<port>\d{1,3})\](?:\[[^]]*\])?(?:\([0-9a-f]+\))?\s*"
     r'"(?P<type>[SHR])-(?P<guid>[0-9a-f]{16})"\[(?P<far>\d{1,3})\](?:\[[^]]*\])?(?:\([0-9a-f]+\))?'
-    r'\s*#[^"]*"(?P<text>.*)"(?: lid \d+)?(?: (?P<rate>\d+x\w+))?\s*'
+    r'\s*#[^"]*"(?P<text>.*)"(?: lid -?\d+)?(?: (?P<rate>\d+x\w+))?\s*'
 )
+# ibnetdiscover -p: a port with its far end, or with its own description alone
+_REPORT = re.compile(
+    r"(?P<type>CA|SW|RT)\s+-?\d+\s+(?P<port>\d+)\s+0x(?P<guid>[0-9a-f]{16})\s+(?P<rate>\S+ +\S+)\s+"
+    r"(?:- +(?P<far_type>CA|SW|RT)\s+-?\d+\s+(?P<far>\d+)\s+0x(?P<far_guid>[0-9a-f]{16})\s+"
+    r"\( '(?P<text>.*)' - '(?P<far_text>.*)' \)|'.*')\s*"
+)
+_DISCOVERED = {"port": _PORT, "node": _NODE, "report": _REPORT}
 _IGNORED = re.compile(
-    r"(?:#|vendid=|devid=|sysimgguid=|switchguid=|caguid=|rtguid=|Chassis |Non-Chassis|$)"
+    r"#|vendid=|devid=|sysimgguid=|switchguid=|caguid=|rtguid=|Chassis |Non-Chassis|ibwarn: |\s*$"
 )
 # iblinkinfo: a node, and a cable of it: LID, port, link, LID and port of the far end
-_HEADING = re.compile(r"(?P<type>Switch|CA|RT): (?:0x(?P<guid>[0-9a-f]{16}) )?(?P<text>.*):")
+_HEADING = re.compile(r"(?P<type>Switch|CA|RT): (?:0x(?P<guid>[0-9a-f]{16}) )?(?P<text>.*):\s*")
 _LINK = re.compile(
-    r'\s*(?:0x(?P<guid>[0-9a-f]{16})\s+)?(?:"(?P<text>[^"]*)"\s+)?(?P<lid>\d+)\s+(?P<port>\d+)'
+    r'\s*(?:0x(?P<guid>[0-9a-f]{16})\s+)?(?:"(?P<text>[^"]*)"\s+)?(?P<lid>-?\d+)\s+(?P<port>\d+)'
     r"\[[^]]*\]\s*==\(\s*(?P<link>[^)]*(?:\([^)]*\)[^)]*)?)\)==>\s+(?:0x(?P<far_guid>[0-9a-f]{16})\s+)?"
-    r'(?:(?P<far_lid>\d+)\s+)?(?P<far>\d+)?\[[^]]*\]\s*"(?P<far_text>.*)"\s*\(.*'
+    r'(?:(?P<far_lid>-?\d+)\s+)?(?P<far>\d+)?\[[^]]*\]\s*"(?P<far_text>.*)"\s*\(.*'
 )
 _UP = re.compile(r"(?P<width>\d+)X\s+(?P<speed>[\d.]+) Gbps.*/\s*LinkUp")
+# Around a dump: `[root@mgmt ~]# ibnetdiscover`, PuTTY's `=~=~=~=`, `Script done on ...`
+_AROUND = re.compile(
+    r"=~=~.*|Script (?:started|done)\b.*"
+    r"|(?!\[\d+\]|0x|Switch|Ca\b|CA|SW|RT|Rt\b)\S[^\"]{0,80}[#$>%](?:\s.*)?"
+)
+
+
+_HOST = re.compile(r"(\S+)\s+(\S+)")  # the NodeDescription that rdma-ndd writes
+_switch_name = lru_cache(maxsize=4096)(switch_name)
+
+
+class Peer(NamedTuple):
+    """One end of a cable, as a dump describes it."""
+
+    is_switch: bool
+    text: str  # NodeDescription
+    guid: str  # of the node; in iblinkinfo and -p a host has that of its port
+    port: str
+
+    def end(self, several: Iterable[str]) -> End:
+        """Return the end; `several` are the descriptions of HCAs with several ports.
+
+        A switch is named by its description, else by its node GUID.
+        """
+        if self.is_switch:
+            return End(_switch_name(self.text) or self.guid, self.port)
+        return host_end(self.text, self.guid, self.port, is_one_of_several=self.text in several)
+
+
+class Link(NamedTuple):
+    """A cable, as one of its ends lists it."""
+
+    row: int
+    near: Peer
+    far: Peer
+    rate_gbps: float | None
 
 
 def is_ibnetdiscover(source: Source) -> bool:
-    """Return True for a topology of ibnetdiscover."""
-    head = source.head
-    return any(_NODE.fullmatch(line) for line in head.splitlines())
+    """Return True for a topology or a report of ibnetdiscover."""
+    lines = [line.removeprefix("\ufeff") for line in source.head.splitlines()]
+    return any(_NODE.fullmatch(line) or _REPORT.fullmatch(line) for line in lines)
 
 
 def is_iblinkinfo(source: Source) -> bool:
@@ -63,122 +112,151 @@ def is_iblinkinfo(source: Source) -> bool:
 
 
 def read_ibnetdiscover(source: Source) -> list[Plan]:
-    """Return the plan of a topology of ibnetdiscover."""
-    return _read(source, "ibnetdiscover", _discovered)
+    """Return the plan of a topology or of a report of ibnetdiscover."""
+    several, around = set[str](), list[int]()
+    lines = _lines(source, _DISCOVERED, around)
+    return _plan(source, "ibnetdiscover", _discovered(source, lines, several), several, around)
 
 
 def read_iblinkinfo(source: Source) -> list[Plan]:
     """Return the plan of the links of iblinkinfo."""
-    return _read(source, "iblinkinfo", _linked)
+    around = list[int]()
+    lines = _lines(source, {"link": _LINK, "node": _HEADING}, around)
+    return _plan(source, "iblinkinfo", _linked(source, lines), set(), around)
 
 
-def _read(source: Source, kind: str, add: Callable[[Source, Cables], None]) -> list[Plan]:
+def _plan(
+    source: Source, kind: str, found: Iterable[Link], several: set[str], around: list[int]
+) -> list[Plan]:
+    """Return the plan; `several` and `around` are known once all links are read."""
+    links = list(found)
+    peers = [peer for link in links for peer in (link.near, link.far)]
+    several |= {peer.text for peer in peers if not peer.is_switch and int(peer.port) > 1}
     cables = Cables(source.place, mirrored=True)
-    add(source, cables)
-    return [cables.whole(kind, source.notes)]
-
-
-def _discovered(source: Source, cables: Cables) -> None:
-    node: tuple[str, str, str] | None = None
-    for row, line in source.lines():
-        if port := line.startswith("[") and _PORT.fullmatch(line):
-            cables.add(_discovered_cable(node, port, Place(source.file, None, row)))
-        elif found := line.startswith(_NODES) and _NODE.fullmatch(line):
-            node = (found["type"], found["text"], found["guid"])
-        elif not _IGNORED.match(line):
-            raise _unknown(source.place._replace(row=row), line)
-
-
-def _discovered_cable(
-    node: tuple[str, str, str] | None, port: re.Match[str], place: Place
-) -> Cable:
-    if node is None:
-        raise Malformed(f"{place}: a port before the first node")
-    number, kind, guid, far, text, speed = port.groups()
-    return Cable(_end(*node, number), _end(kind, text, guid, far), place, rate(speed or ""))
-
-
-def _end(kind: str, text: str, guid: str, port: str) -> End:
-    if kind in {"Switch", "S"}:
-        return switch_end(text.strip(), guid, port)
-    return host_end(text.strip(), guid, port)
-
-
-class _Node(NamedTuple):
-    """A node of iblinkinfo's output."""
-
-    switch: bool
-    text: str  # NodeDescription
-    guid: str  # of a switch its own, else that of the port
-
-    def end(self, port: str) -> End:
-        """Return the end at one of its ports."""
-        return _end("S" if self.switch else "H", self.text, self.guid, port)
-
-
-class _Link(NamedTuple):
-    """A line of iblinkinfo's output, and the heading above it (None with --line)."""
-
-    row: int
-    heading: re.Match[str] | None
-    match: re.Match[str]
-
-
-def _linked(source: Source, cables: Cables) -> None:
-    links = list(_links(source))
-    nodes = _nodes(links)
-    for row, _, match in links:
-        up = _UP.match(match["link"])
-        if not up or not match["far"]:
-            continue
-        a = nodes[match["lid"]].end(match["port"])
-        b = _far(match, nodes).end(match["far"])
-        place = Place(source.file, None, row)
-        if not b.node:
-            cables.skip("the far end has neither name nor GUID", place)
-            continue
-        speed = SIGNALING.get(up["speed"])
-        cables.add(Cable(a, b, place, lanes(int(up["width"]), speed)))
-
-
-def _links(source: Source) -> Iterator[_Link]:
-    heading = None
-    for row, line in source.lines():
-        if match := _LINK.fullmatch(line):
-            if not heading and match["text"] is None:
-                raise Malformed(f"{source.place._replace(row=row)}: a link before the first node")
-            yield _Link(row, heading, match)
-        elif found := _HEADING.fullmatch(line):
-            heading = found
-        elif line.strip() and not line.startswith("#"):
-            raise _unknown(source.place._replace(row=row), line)
-
-
-def _nodes(links: list[_Link]) -> dict[str, _Node]:
-    """Return the nodes by LID. A switch has one for all its ports, an HCA one for each."""
-    ports: dict[str, set[str]] = {}
-    for link in links:
-        ports.setdefault(link.match["lid"], set()).add(link.match["port"])
-    nodes: dict[str, _Node] = {}
-    for _, heading, match in links:
-        lid = match["lid"]
-        if heading:
-            switch, text = heading["type"] == "Switch", heading["text"]
+    for row, near, far, gbps in links:
+        place = source.place._replace(row=row)
+        a, b = near.end(several), far.end(several)
+        if b.node:
+            cables.add(Cable(a, b, place, gbps))
         else:
-            switch, text = len(ports[lid]) > 1, match["text"]
-        number = match["guid"] or (heading and heading["guid"]) or ""
-        nodes[lid] = _Node(switch, text.strip(), number)
-    return nodes
+            cables.skip("the far end has neither name nor GUID", place)
+    what = f"{many(len(around), 'line')} around the dump left out"
+    notes = [f"{what} (the first: row {around[0]})"] if around else []
+    return [cables.whole(kind, [*source.notes, *notes])]
 
 
-def _far(match: re.Match[str], nodes: dict[str, _Node]) -> _Node:
-    """Return the node at the far end: as it is listed itself, else by its description."""
-    if node := nodes.get(match["far_lid"]):
-        return node
-    text = match["far_text"].strip()
-    switch = not is_host(text) or switch_name(text) != text
-    return _Node(switch, text, match["far_guid"] or "")
+def _lines(
+    source: Source, patterns: dict[str, re.Pattern[str]], around: list[int]
+) -> Iterator[Line]:
+    """Yield the lines of a dump, and add the rows of those around it to a list.
+
+    Raises Malformed for a line within it that is none of the format.
+    """
+    has_begun = False
+    below: tuple[int, str] | None = None  # the first line since the last one of the dump
+    for row, line in source.lines():
+        text = line.removeprefix("\ufeff")
+        matches = ((name, pattern.fullmatch(text)) for name, pattern in patterns.items())
+        name, match = next(((name, match) for name, match in matches if match), ("", None))
+        if match:
+            if below:
+                raise _unknown(source, *below)
+            has_begun = True
+            yield row, name, match
+        elif not _IGNORED.match(text):
+            if not _AROUND.fullmatch(text):
+                raise _unknown(source, row, text)
+            around.append(row)
+            below = below or ((row, text) if has_begun else None)
 
 
-def _unknown(place: Place, line: str) -> Malformed:
+def _unknown(source: Source, row: int, line: str) -> Malformed:
+    place = source.place._replace(row=row)
     return Malformed(f"{place}: not a line of this format: {quoted(line)}")
+
+
+def _discovered(source: Source, lines: Iterable[Line], several: set[str]) -> Iterator[Link]:
+    """Yield the links; add the descriptions of HCAs with several ports to a set."""
+    node: re.Match[str] | None = None
+    for row, name, found in lines:
+        if name == "node":
+            node = found
+            if found["type"] == "Ca" and int(found["ports"]) > 1:
+                several.add(found["text"].strip())
+        elif name == "port":
+            if node is None:
+                place = source.place._replace(row=row)
+                raise Malformed(f"{place}: a port before the first node")
+            near = Peer(node["type"] == "Switch", node["text"].strip(), node["guid"], found["port"])
+            far = Peer(found["type"] == "S", found["text"].strip(), found["guid"], found["far"])
+            yield Link(row, near, far, rate(found["rate"] or ""))
+        elif found["far"]:
+            near = Peer(found["type"] == "SW", found["text"].strip(), found["guid"], found["port"])
+            text = found["far_text"].strip()
+            far = Peer(found["far_type"] == "SW", text, found["far_guid"], found["far"])
+            yield Link(row, near, far, rate(found["rate"]))
+
+
+def _linked(source: Source, lines: Iterable[Line]) -> Iterator[Link]:
+    links: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
+    heading = None
+    for row, name, found in lines:
+        if name == "node":
+            heading = found
+            continue
+        if not heading and found["text"] is None:
+            place = source.place._replace(row=row)
+            raise Malformed(f"{place}: a link before the first node")
+        links.append((row, heading, found))
+    # The nodes by LID: a switch has one for all its ports, an HCA one for each.
+    ports: dict[str, set[str]] = {}
+    for _, _, found in links:
+        ports.setdefault(found["lid"], set()).add(found["port"])
+    nodes: dict[str, Peer] = {}
+    for _, heading, found in links:
+        is_switch, text = len(ports[found["lid"]]) > 1, found["text"]
+        if heading:
+            is_switch, text = heading["type"] == "Switch", heading["text"]
+        guid = found["guid"] or (heading and heading["guid"]) or ""
+        nodes[found["lid"]] = Peer(is_switch, text.strip(), guid, "")
+    for row, _, found in links:
+        up = _UP.match(found["link"])
+        if not (up and found["far"]):
+            continue
+        far = nodes.get(found["far_lid"])
+        if far is None:  # not listed itself
+            text = found["far_text"].strip()
+            is_switch = not is_host(text) or switch_name(text) != text
+            far = Peer(is_switch, text, found["far_guid"] or "", "")
+        near = nodes[found["lid"]]._replace(port=found["port"])
+        gbps = lanes(int(up["width"]), SIGNALING.get(up["speed"]))
+        yield Link(row, near, far._replace(port=found["far"]), gbps)
+
+
+# Names of InfiniBand nodes and ports, as dumps and NDT files spell them
+
+
+def described_end(description: str, port: str) -> End:
+    """Return the end `gpu-017 mlx5_0`, `Port 1` of a UFM network definition (NDT)."""
+    number = port.lower().removeprefix("port").strip()
+    if is_host(description) and switch_name(description) == description and number.isdigit():
+        return host_end(description, "", number)._replace(port_name=port)
+    return End(switch_name(description) or description, number, port)
+
+
+def host_end(description: str, guid: str, port: str, *, is_one_of_several: bool = False) -> End:
+    """Return the end at a host: `gpu-017 mlx5_0` names both, another description neither.
+
+    The name of an HCA with one port is that of its port; each of several has its number, as in
+    labels: `mlx5_0-1`.
+    """
+    match = _HOST.fullmatch(description)
+    if not match:
+        return End(guid, port)
+    is_alone = int(port) == 1 and not is_one_of_several
+    return End(match[1], match[2] if is_alone else f"{match[2]}-{port}")
+
+
+def is_host(description: str) -> bool:
+    """Return True for a description of the form `gpu-017 mlx5_0`."""
+    return _HOST.fullmatch(description) is not None

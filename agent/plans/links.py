@@ -11,15 +11,12 @@ cable: `leaf01 rail` for the attribute `rail` of the end at node leaf01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed
 from agent.plans.cables import Cables, quoted
-from agent.plans.model import NO_FIELDS, Cable, End, Place
-
-if TYPE_CHECKING:
-    from agent.plans.model import Plan
-    from agent.plans.source import Source
+from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
+from agent.plans.source import Source
 
 KIND = "links"
 HOSTS = frozenset({"host", "server"})  # values of `role`, `function`
@@ -27,69 +24,49 @@ HOSTS = frozenset({"host", "server"})  # values of `role`, `function`
 
 def recognizes(source: Source) -> bool:
     """Return True for JSON with links of two ends."""
-    return source.looks_like_json and _links(source.json) is not None
+    return source.looks_like_json and isinstance(_content(source.json).get("links"), list)
 
 
 def read(source: Source) -> list[Plan]:
     """Return the plan of a topology."""
-    links = _links(source.json)
-    if links is None:
+    content = _content(source.json)
+    links, nodes = content.get("links"), content.get("nodes")
+    if not isinstance(links, list):
         raise Malformed(f"{source.file}: no list `links`")
-    hosts = _hosts(source.json)
+    if isinstance(nodes, list):
+        named = [(node.get("name"), node) for node in nodes if isinstance(node, dict)]
+    else:
+        named = [*nodes.items()] if isinstance(nodes, dict) else []
+    hosts = {
+        name
+        for name, node in named
+        if isinstance(name, str)
+        and isinstance(node, dict)
+        and str(node.get("role") or node.get("function") or "").lower() in HOSTS
+    }
     cables = Cables(source.place)
     for number, link in enumerate(links, 1):
-        _add(cables, link, Place(source.file, None, number), hosts)
+        place = Place(source.file, None, number)
+        if not isinstance(link, list) or len(link) != 2:
+            raise Malformed(f"{place}: no pair of ends")
+        if any(isinstance(end, str) for end in link):
+            cables.skip("without a far end", place)
+            continue
+        for end in link:
+            names = [isinstance(end, dict) and end.get(key) for key in ("node", "interface")]
+            if not all(isinstance(name, str) and name.strip() for name in names):
+                raise Malformed(f"{place}: an end without node and interface")
+        a, b = (End(end["node"].strip(), end["interface"].strip()) for end in link)
+        if hosts.issuperset((a.node, b.node)):
+            raise Malformed(f"{place}: both ends are hosts: {quoted(a.node)}, {quoted(b.node)}")
+        fields = _fields(link[0], a.node) | _fields(link[1], b.node)
+        cables.add(Cable(a, b, place, None, None, fields or NO_FIELDS))
     return [cables.whole(KIND, source.notes)]
-
-
-def _add(cables: Cables, link: Any, place: Place, hosts: frozenset[str]) -> None:
-    if not isinstance(link, list) or len(link) != 2:
-        raise Malformed(f"{place}: no pair of ends")
-    if any(isinstance(end, str) for end in link):
-        cables.skip("without a far end", place)
-    else:
-        cables.add(_cable(link, place, hosts))
 
 
 def _content(document: Any) -> dict[str, Any]:
     content = document.get("content", document) if isinstance(document, dict) else None
     return content if isinstance(content, dict) else {}
-
-
-def _links(document: Any) -> list[Any] | None:
-    links = _content(document).get("links")
-    return links if isinstance(links, list) else None
-
-
-def _hosts(document: Any) -> frozenset[str]:
-    """Return the nodes whose role or function is that of a host."""
-    nodes = _content(document).get("nodes")
-    if isinstance(nodes, list):
-        named = [(node.get("name"), node) for node in nodes if isinstance(node, dict)]
-    else:
-        named = [*nodes.items()] if isinstance(nodes, dict) else []
-    return frozenset(name for name, node in named if isinstance(name, str) and _is_host(node))
-
-
-def _is_host(node: Any) -> bool:
-    """Return True for a node whose role or function is that of a host."""
-    if not isinstance(node, dict):
-        return False
-    return str(node.get("role") or node.get("function") or "").lower() in HOSTS
-
-
-def _cable(link: list[Any], place: Place, hosts: frozenset[str]) -> Cable:
-    ends = []
-    for end in link:
-        names = [end.get(key) if isinstance(end, dict) else None for key in ("node", "interface")]
-        if not all(isinstance(name, str) and name.strip() for name in names):
-            raise Malformed(f"{place}: an end without node and interface")
-        ends.append(End(*(str(name).strip() for name in names)))
-    a, b = ends
-    if a.node in hosts and b.node in hosts:
-        raise Malformed(f"{place}: both ends are hosts: {quoted(a.node)}, {quoted(b.node)}")
-    fields = _fields(link[0], a.node) | _fields(link[1], b.node)
-    return Cable(a, b, place, None, None, fields or NO_FIELDS)
 
 
 def _fields(end: dict[str, Any], node: str) -> dict[str, str]:

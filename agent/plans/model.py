@@ -7,11 +7,9 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 IGNORE, LINK_STATE_ONLY = "ignore", "link-state-only"  # marks of a cable
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
@@ -63,3 +61,13 @@ class Plan(NamedTuple):
     cables: tuple[Cable, ...]
     labels: Mapping[str, str] = NO_FIELDS  # expected labels, key to value
     notes: tuple[str, ...] = ()  # one line each: what was skipped, and why
+
+    @property
+    def title(self) -> str:
+        """The file, its kind and its sheet, for a note."""
+        return f"{self.file}: {self.kind}" + (f", sheet {self.sheet}" if self.sheet else "")
+
+    @property
+    def placed_notes(self) -> list[str]:
+        """The notes, each with the file."""
+        return [one if one.startswith(self.file) else f"{self.file}: {one}" for one in self.notes]

@@ -3,32 +3,34 @@
 Labels are a mapping in YAML or JSON, or a Node's manifest with them. The CSV has the columns
 `node,interface,device,port-id,port-name` in any order; `rate`, `mark`, `rack`, `unit`, `far-rack`
 and `far-unit` are known, all others are carried along.
+
+Invariants of labels:
+- a value is the text as it stands: YAML 1.1 reads `3_4` as 34, `1:2` as 62 and `010` as 8;
+- aliases and merge keys of YAML are not expanded;
+- a key that is given twice is returned twice.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import string
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed
-from agent.plans import label_file
 from agent.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
 from agent.plans.headers import MAX_COLUMNS
 from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
 from agent.plans.rates import rate
+from agent.plans.source import Source, load
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from agent.plans.source import Source
-
-    PlacedRow = tuple[Place, dict[str, Any]]
+PlacedRow = tuple[Place, dict[str, Any]]
 
 COLUMNS = ("node", "interface", "device", "port-id", "port-name")
 REQUIRED = ("node", "interface", "device")
@@ -45,17 +47,19 @@ _LABEL = re.compile(
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet program evaluates such a cell
 QUOTE = "'"  # before such a cell: a spreadsheet program shows what follows as text
+MAX_LABELS = 1 << 20  # bytes; Kubernetes stores no larger object
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})  # as plain scalars
 
 
 def is_labels(source: Source) -> bool:
     """Return True for text with a line of an expected label."""
-    return bool(_LABEL.search(source.text, 0, label_file.MAX_SIZE))
+    return bool(_LABEL.search(source.text, 0, MAX_LABELS))
 
 
 def read_labels(source: Source) -> list[Plan]:
     """Read expected labels; other labels, and those with an empty value, are left out."""
     found: dict[str, str] = {}
-    for key, value, place in label_file.labels_in(source):
+    for key, value, place in labels_in(source):
         if EXPECTED.fullmatch(key) and value != "":
             if value is None or fault(value):
                 raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
@@ -102,7 +106,7 @@ def cables_of(source: Source) -> Iterator[Cable]:
     """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
     header, titles, rows = csv_rows(source, _separator(source) or ",")
     columns = [column(title) for title in titles]
-    _require_columns(header, columns)
+    _require_columns(header, columns, REQUIRED)
     others = [one for one in zip(columns, titles, strict=True) if one[0] not in KNOWN]
     place = None
     for place, cells in rows:
@@ -110,9 +114,23 @@ def cables_of(source: Source) -> Iterator[Cable]:
         if None in cells.values() or any(map(str.strip, more)):  # cut, or a separator in a cell
             count = sum(cell is not None for cell in cells.values()) + len(more)
             raise Malformed(f"{place}: {count} cells, and the header has {len(columns)}")
+        stripped = {name: cell.strip() for name, cell in cells.items()}
+        _require_names(place, stripped)
         # Most texts are those of many rows, and kept once.
-        known = {name: intern(unquoted(cell.strip())) for name, cell in cells.items()}
-        yield _cable(place, known, others)
+        known = {name: intern(unquoted(cell)) for name, cell in stripped.items()}
+        racks = [known.get(name) or None for name in ("rack", "unit", "far-rack", "far-unit")]
+        port_id, port_name = known.get("port-id"), known.get("port-name")
+        near = End(known["node"], known["interface"], None, *racks[:2])
+        far = End(known["device"], port_id or port_name or "", port_name or None, *racks[2:])
+        if near[:2] == far[:2]:
+            raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
+        gbps = rate(speed, "G") if (speed := known.get("rate")) else None
+        if speed and gbps is None:
+            at = place._replace(column="rate")
+            raise Malformed(f"{at}: {speed[:64]!r} is no rate such as 400G")
+        mark = mark_of(known.get("mark"), place._replace(column="mark"))
+        fields = {title: known[name] for name, title in others if known.get(name)}
+        yield Cable(near, far, place, gbps, mark, fields or NO_FIELDS)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
 
@@ -124,38 +142,56 @@ def csv_rows(source: Source, separator: str) -> tuple[Place, list[str], Iterator
     left out, also above the header. Raises Malformed.
     """
     rows = _filled(source, separator)
-    place, header = next(rows, (Place(source.file, None, 1), []))
-    titles = [cell.strip() for cell in header]
+    header, cells = next(rows, (Place(source.file, None, 1), []))
+    titles = [cell.strip() for cell in cells]
     columns = [column(title) for title in titles]
-    return place, titles, ((place, _by_column(columns, cells)) for place, cells in rows)
+
+    def by_column() -> Iterator[PlacedRow]:
+        """Yield the rows; None stands for the cells that one does not have."""
+        for place, cells in rows:
+            found: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
+            more = cells[len(columns) :]
+            yield place, found | ({MORE: more} if more else {})
+
+    return header, titles, by_column()
+
+
+def table(
+    path: str, required: Collection[str], optional: Collection[str] = ()
+) -> Iterator[tuple[Place, dict[str, str]]]:
+    """Yield the rows of a CSV file with these columns; an empty cell is ""; raises Malformed."""
+    source = load(path)
+    header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
+    _require_columns(header, [column(title) for title in titles], required)
+    for place, cells in rows:
+        yield place, {name: (cells.get(name) or "").strip() for name in (*required, *optional)}
 
 
 def _filled(source: Source, separator: str) -> Iterator[tuple[Place, list[str]]]:
-    """Yield each row that has text; raises Malformed at the line where the reader stopped."""
+    """Yield each row that has text; raises Malformed with the first line of a broken row."""
     lines = io.StringIO(source.text, newline="")
     reader = csv.reader(lines, delimiter=separator, strict=True)
+    first = 1  # line of the row that is read next
     try:
         for cells in reader:
             if any(map(str.strip, cells)):
                 yield Place(source.file, None, reader.line_num), cells
+            first = reader.line_num + 1
     except csv.Error as error:
-        place = Place(source.file, None, reader.line_num)
-        raise Malformed(f"{place}: no CSV: {error}") from None
+        raise broken_row(Place(source.file, None, first), error) from None
 
 
-def _by_column(columns: Sequence[str], cells: list[str]) -> dict[str, Any]:
-    """Return the cells of a row; None stands for those that it does not have."""
-    found: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
-    if len(cells) > len(columns):
-        found[MORE] = cells[len(columns) :]
-    return found
+def broken_row(place: Place, error: csv.Error) -> Malformed:
+    """Return the error for a row that the reader of CSV refuses."""
+    is_open = "unexpected end of data" in str(error)
+    return Malformed(f"{place}: no CSV: {'a quotation that never ends' if is_open else error}")
 
 
-def _require_columns(place: Place, columns: list[str]) -> None:
+def _require_columns(place: Place, columns: list[str], required: Collection[str]) -> None:
     shown = visible(", ".join(columns), MAX_SHOWN)
     if len(columns) > MAX_COLUMNS:
         raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
-    for name in REQUIRED:
+    for name in required:
         if name not in columns:
             raise Malformed(f"{place}: no column {name}; there are {shown}")
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
@@ -163,53 +199,124 @@ def _require_columns(place: Place, columns: list[str]) -> None:
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
-def _cable(place: Place, cells: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> Cable:
-    """Return the cable of a row; `columns` are the names and titles of those that are not known."""
-    for name in ("node", "interface"):
-        if not cells.get(name):
-            raise Malformed(f"{place._replace(column=name)}: empty")
-    for name in COLUMNS:  # texts by which a spreadsheet program has replaced a name
+def _require_names(place: Place, cells: Mapping[str, str]) -> None:
+    """Raise Malformed without node or interface, and for what a spreadsheet program replaced.
+
+    A date or an error behind a quote is the name: `rows_text` wrote it.
+    """
+    for name in COLUMNS:
         text = cells.get(name, "")
-        replaced = text if text in ERRORS else None
-        if not replaced and name not in {"node", "device"}:
-            replaced = date_fault(text)
-        if replaced:
-            raise Malformed(f"{place._replace(column=name)}: {replaced}")
-    racks = [cells.get(name) or None for name in ("rack", "unit", "far-rack", "far-unit")]
-    port_id, port_name = cells.get("port-id"), cells.get("port-name")
-    near = End(cells["node"], cells["interface"], None, *racks[:2])
-    far = End(cells["device"], port_id or port_name or "", port_name or None, *racks[2:])
-    if near[:2] == far[:2]:
-        raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
-    gbps = rate(speed, "G") if (speed := cells.get("rate")) else None
-    if speed and gbps is None:
-        raise Malformed(f"{place._replace(column='rate')}: {speed[:64]!r} is no rate such as 400G")
-    mark = mark_of(cells.get("mark"), place._replace(column="mark"))
-    others = {title: cells[name] for name, title in columns if cells.get(name)}
-    return Cable(near, far, place, gbps, mark, others or NO_FIELDS)
+        reason = text if text in ERRORS else None
+        if name not in {"node", "device"}:
+            reason = reason or date_fault(text)
+        if name in {"node", "interface"} and not text:
+            reason = "empty"
+        if reason:
+            raise Malformed(f"{place._replace(column=name)}: {reason}")
 
 
-def rows_text(rows: Iterable[Iterable[str | None]]) -> str:
-    """Return rows as CSV; no cell is a formula to a spreadsheet program."""
+def rows_text(rows: Iterable[Iterable[str | None]], *, names: bool = False) -> str:
+    """Return rows as CSV; no cell is a formula to a spreadsheet program.
+
+    With `names`, dates and errors are those of names, and quoted as well: our reader refuses them
+    otherwise.
+    """
+
+    def escaped(cell: str) -> str:
+        text = cell.lstrip(QUOTE)
+        is_quoted = names or text != cell
+        needs_quote = text.startswith(FORMULA) or (is_quoted and _is_replaced(text))
+        return QUOTE + cell if needs_quote else cell
+
     out = io.StringIO()
     bare = csv.writer(out, lineterminator="\n")
     quoting = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     for row in rows:
-        cells = [_plain(cell or "") for cell in row]
+        cells = [escaped(cell or "") for cell in row]
         # Python 3.11 quotes no carriage return, which ends a row for its reader.
         (quoting if any("\r" in cell for cell in cells) else bare).writerow(cells)
     return out.getvalue()
 
 
-def _plain(cell: str) -> str:
-    return QUOTE + cell if _is_formula(cell) else cell
+# One quote is written before a formula, a date and an error, and before each of them that begins
+# with quotes itself; one is taken away where it is read. So no two texts are one cell.
 
 
 def unquoted(cell: str) -> str:
     """Return the text of a cell that `rows_text` wrote."""
-    return cell[1:] if cell.startswith(QUOTE) and _is_formula(cell) else cell
+    if not cell.startswith(QUOTE):
+        return cell
+    text = cell.lstrip(QUOTE)
+    return cell[1:] if text.startswith(FORMULA) or _is_replaced(text) else cell
 
 
-def _is_formula(cell: str) -> bool:
-    """Return True for a formula behind any number of quotes: each writing adds one of them."""
-    return cell.lstrip(QUOTE).startswith(FORMULA)
+def _is_replaced(text: str) -> bool:
+    """Return True for what a spreadsheet program puts in the place of a name."""
+    return text in ERRORS or date_fault(text) is not None
+
+
+# the labels in YAML or JSON
+
+
+Members = list[tuple[str, Any, int | None]]  # key, value and row of each; None: not known
+
+
+def labels_in(source: Source) -> list[tuple[str, str | None, Place]]:
+    """Return key, value and place of each label; None for a value that is no text.
+
+    Raises Malformed for a file that is too large, nested too deeply, or no YAML or JSON.
+    """
+    if len(source.data) > MAX_LABELS:
+        raise Malformed(f"{source.file}: labels of more than {MAX_LABELS >> 20} MiB")
+    try:
+        # Of the mapping, or of `metadata.labels` of a Node.
+        labels = _json_labels(source) if source.looks_like_json else _yaml_labels(source)
+    except RecursionError as error:
+        raise Malformed(f"{source.file}: nested too deeply") from error
+    place = source.place
+    return [(key, value, place._replace(row=row)) for key, value, row in labels]
+
+
+def _json_labels(source: Source) -> Members:
+    _ = source.json  # raises Malformed with the row of a defect
+    document = json.loads(source.text, object_pairs_hook=tuple, parse_int=str, parse_float=str)
+    labels = _below(
+        document,
+        lambda value: [(*pair, None) for pair in value] if isinstance(value, tuple) else [],
+    )
+    return [(key, value if isinstance(value, str) else None, row) for key, value, row in labels]
+
+
+def _yaml_labels(source: Source) -> Members:
+    import yaml
+
+    def members(node: Any) -> Members:
+        """Return the members of a node; none if it is no mapping."""
+        if getattr(node, "id", None) != "mapping":
+            return []
+        keys = ((key, value) for key, value in node.value if key.id == "scalar")
+        return [(str(key.value), value, key.start_mark.line + 1) for key, value in keys]
+
+    def text(node: Any) -> str | None:
+        """Return the text of a scalar; None for a null, and for any other node."""
+        is_null = node.id == "scalar" and node.style is None and node.value in NULLS
+        return None if node.id != "scalar" or is_null else str(node.value)
+
+    try:
+        root = yaml.compose(source.text, yaml.BaseLoader)  # nothing is constructed of it
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(source.file, None, mark.line + 1 if mark else None)
+        problem = getattr(error, "problem", None) or "malformed"
+        raise Malformed(f"{place}: no YAML: {problem}") from None
+    return [(key, text(value), row) for key, value, row in _below(root, members)]
+
+
+def _below(document: Any, members: Callable[[Any], Members]) -> Members:
+    """Return the members of the labels of a document."""
+    top = members(document)
+    for metadata in (value for key, value, _ in top if key == "metadata"):
+        if inside := members(metadata):
+            labels = (value for key, value, _ in inside if key == "labels")
+            return [label for value in labels for label in members(value)]
+    return top

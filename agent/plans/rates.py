@@ -16,32 +16,24 @@ _RATE = re.compile(
     r"(\d{1,9}(?:\.\d{1,6})?)(?: ?(m|g|t)(?:b|bit|bits|be|bps|b/|b/s|bit/s|bps/s|b/sec)?)?",
     re.ASCII | re.IGNORECASE,
 )
+MAX_RATE = 1e9  # Gb/s; what has more digits is no rate
 _SCALE = {"m": 0.001, "g": 1.0, "t": 1000.0}
 _LINK = re.compile(r"(\d{1,2})x ?([a-z]{3}(?:10)?)", re.IGNORECASE)
-# Gb/s of one lane by the name of its speed (IBTA vol. 1, 14.2.5.6), as the kernel counts it.
-LANES = {
-    "SDR": 2.5,
-    "DDR": 5.0,
-    "QDR": 10.0,
-    "FDR10": 10.0,
-    "FDR": 14.0,
-    "EDR": 25.0,
-    "HDR": 50.0,
-    "NDR": 100.0,
-    "XDR": 200.0,
-}
-# What iblinkinfo prints as the speed of a lane: the signaling rate.
-SIGNALING = {
-    "2.5": 2.5,
-    "5.0": 5.0,
-    "10.0": 10.0,
-    "10.3125": 10.0,
-    "14.0625": 14.0,
-    "25.78125": 25.0,
-    "53.125": 50.0,
-    "106.25": 100.0,
-    "212.5": 200.0,
-}
+# The name of a lane's speed (IBTA vol. 1, 14.2.5.6), the signaling rate, which iblinkinfo prints,
+# and Gb/s as the kernel counts them.
+SPEEDS = (
+    ("SDR", "2.5", 2.5),
+    ("DDR", "5.0", 5.0),
+    ("QDR", "10.0", 10.0),
+    ("FDR10", "10.3125", 10.0),
+    ("FDR", "14.0625", 14.0),
+    ("EDR", "25.78125", 25.0),
+    ("HDR", "53.125", 50.0),
+    ("NDR", "106.25", 100.0),
+    ("XDR", "212.5", 200.0),
+)
+LANES = {name: gbps for name, _, gbps in SPEEDS}
+SIGNALING = {text: gbps for _, text, gbps in SPEEDS}
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +46,8 @@ def rate(text: str, bare: str = "") -> float | None:
     text = text.strip()
     if match := _RATE.fullmatch(text):
         unit = (match[2] or bare).lower()
-        return float(match[1]) * _SCALE[unit] if unit else None
+        gbps = float(match[1]) * _SCALE[unit] if unit else MAX_RATE
+        return gbps if gbps < MAX_RATE else None
     if match := _LINK.fullmatch(text):
         return lanes(int(match[1]), LANES.get(match[2].upper()))
     return None

@@ -1,7 +1,10 @@
-"""Cabling sheets: the rows of a CSV file or of a workbook's sheet to the cables of a plan.
+"""Cabling sheets: the sheets of a workbook, or one CSV file of any of the usual separators.
 
 Kinds `point-to-point` and `netbox` (its tables): agent/plans/headers.py has the forms of
-header. The header is one of the first ten rows; what is above it is a title.
+header. The header is one of the first twenty rows; what is above it is a title.
+
+A workbook may have a sheet of nodes (`Node Name,Type,Rack,U`): rack and unit of the ends whose own
+sheet has none. A node with two places has none, and neither has a sheet with two columns of nodes.
 
 Invariants:
 - a row with three of the four names is Malformed, one with the names of one end only is a free port
@@ -11,24 +14,30 @@ Invariants:
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from warnings import catch_warnings, simplefilter
 
 from agent.errors import Malformed
-from agent.plans.cables import Cables, are_plain, date_fault, fault, mark_of
-from agent.plans.headers import MAX_HEADER_ROW, Header, header, key, letters, missing
-from agent.plans.model import NO_FIELDS, Cable, End, Place
-from agent.plans.ports import described_end
+from agent.plans import xlsx
+from agent.plans.cables import Cables, date_fault, fault, mark_of, quoted
+from agent.plans.headers import MAX_HEADER_ROW, WORDS, Header, header, key, letters, missing
+from agent.plans.ib_dump import described_end
+from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
+from agent.plans.own import broken_row
 from agent.plans.rates import rate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from agent.plans.model import Plan
+from agent.plans.source import Columns, Source
 
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
+SEPARATORS = (",", ";", "\t", "|")
+OF_NODES = ("node", "rack", "unit")  # columns of a sheet of nodes
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
+
+Location = tuple[str | None, str | None]  # rack, unit
 
 
 class Table(NamedTuple):
@@ -37,12 +46,122 @@ class Table(NamedTuple):
     place: Place  # the sheet
     rows: Iterable[tuple[int, Sequence[str]]]  # number and cells
     strict: bool  # a row longer than the header is Malformed: a separator within a cell
+    columns: Columns = NO_FIELDS  # the value of --columns
+    remarks: Sequence[str] = ()  # notes of the last reading of the rows
+
+    def stripped(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows, their cells without white space at the ends."""
+        for row, cells in self.rows:
+            yield row, [cell.strip() for cell in cells]
+
+
+def recognizes(source: Source) -> bool:
+    """Return True for a workbook, and for a CSV file with a header."""
+    return xlsx.is_workbook(source) or _separator(source) is not None
+
+
+def read(source: Source) -> list[Plan]:
+    """Return a plan for each sheet with cables; raises Malformed if there is none."""
+    with catch_warnings():
+        simplefilter("ignore")  # openpyxl warns of styles and extensions that it does not know
+        if xlsx.is_workbook(source):
+            sheets, notes = xlsx.sheets(source)
+            columns = source.columns
+            tables = [Table(one.place, one, False, columns, one.remarks) for one in sheets]  # noqa: FBT003
+        else:
+            tables, notes = [table_of(source)], list(source.notes)
+        found = [(table, plan_of(table)) for table in tables]
+    plans = [plan for _, plan in found if plan and plan.cables]
+    if not plans:
+        for table, plan in found:
+            if plan is not None:
+                reasons = "; ".join(plan.notes) or "no row below the header"
+                raise Malformed(f"{table.place}: no cables: {reasons}")
+        if found:
+            raise without_header(found[0][0])
+        raise Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
+    locations: dict[str, Location] = {}
+    for table in [table for table, plan in found if plan is None]:
+        of_sheet = _locations(table)
+        locations |= of_sheet
+        what = "gives the racks of nodes" if of_sheet else "has no header of cables: skipped"
+        notes.append(f"sheet {quoted(table.place.sheet)} {what}")
+
+    def located(end: End) -> End:
+        rack, unit = locations.get(end.node.lower(), (None, None))
+        return end if end.rack or end.unit else end._replace(rack=rack, unit=unit)
+
+    for number, plan in enumerate(plans if locations else ()):
+        cables = (one._replace(a=located(one.a), b=located(one.b)) for one in plan.cables)
+        plans[number] = plan._replace(cables=tuple(cables))
+    return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
+
+
+def _separator(source: Source) -> str | None:
+    """Return the separator by which a header is found in the first rows, None if there is none."""
+    head = io.StringIO(source.head, newline="").readlines()
+    for one in SEPARATORS:
+        rows = enumerate(csv.reader(head, delimiter=one), 1)
+        table = Table(source.place, rows, strict=True, columns=source.columns)
+        try:
+            if _find_header(table.stripped(), table):
+                return one
+        except Malformed:  # an ambiguous header
+            return one
+    return None
+
+
+def table_of(source: Source) -> Table:
+    """Return the rows; they are read by commas where no separator gives a header."""
+    rows = _Rows(source, _separator(source) or ",")
+    return Table(source.place, rows, strict=True, columns=source.columns)
+
+
+class _Rows:
+    """The rows of the file, read anew by each iteration; a broken quotation raises Malformed."""
+
+    def __init__(self, source: Source, delimiter: str) -> None:
+        self._source = source
+        self._delimiter = delimiter
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        lines = io.StringIO(self._source.text, newline="")
+        row = 0
+        try:
+            for row, cells in enumerate(
+                csv.reader(lines, delimiter=self._delimiter, strict=True), 1
+            ):
+                yield row, cells
+        except csv.Error as error:
+            place = self._source.place._replace(row=row + 1)
+            raise broken_row(place, error) from error
+
+
+def _locations(table: Table) -> dict[str, Location]:
+    """Return the places of a sheet of nodes by the name in lower case; none for any other sheet."""
+    columns: dict[str, int] = {}
+    found: dict[str, Location] = {}
+    for number, row in table.rows:
+        if columns:
+            cells = {name: row[i].strip() if i < len(row) else "" for name, i in columns.items()}
+            location = cells["rack"] or None, cells.get("unit") or None
+            node = cells["node"].lower()
+            if found.setdefault(node, location) != location:
+                found[node] = None, None
+        elif number > MAX_HEADER_ROW:
+            break
+        else:
+            keys = [key(cell) for cell in row]
+            at = {name: [i for i, k in enumerate(keys) if k in WORDS[name]] for name in OF_NODES}
+            if at["node"] and at["rack"] and max(map(len, at.values())) == 1:
+                columns = {name: indices[0] for name, indices in at.items() if indices}
+    return found
 
 
 def plan_of(table: Table) -> Plan | None:
     """Return the plan of a sheet, without cables perhaps; None for a sheet without a header."""
-    rows = _numbered(table)
-    found = _find_header(rows, table.place)
+    rows = table.stripped()
+    found = _find_header(rows, table)
     if found is None:
         return None
     columns, number = found
@@ -50,37 +169,31 @@ def plan_of(table: Table) -> Plan | None:
     for row, cells in rows:
         reader.read(row, cells)
     notes = [f"the header is row {number}"] if number > 1 else []
-    return reader.cables.plan(columns.kind, notes)
-
-
-def has_header(table: Table) -> bool:
-    """Return True if one of the first rows is a header, be it an ambiguous one."""
-    try:
-        return _find_header(_numbered(table), table.place) is not None
-    except Malformed:
-        return True
+    return reader.cables.plan(columns.kind, [*notes, *table.remarks])
 
 
 def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
-    for row, cells in _numbered(table):
+    if table.columns:
+        titles = ", ".join(table.columns.values())
+        return Malformed(
+            f"{table.place}: no row with all of {titles} in the first {MAX_HEADER_ROW} rows"
+        )
+    for row, cells in table.stripped():
         if row > MAX_HEADER_ROW:
             break
         if reason := missing(cells):
             return Malformed(f"{table.place._replace(row=row)}: {reason}")
-    return Malformed(f"{table.place}: no header such as {EXPECTED} in the first 10 rows")
+    return Malformed(
+        f"{table.place}: no header such as {EXPECTED} in the first {MAX_HEADER_ROW} rows"
+    )
 
 
-def _numbered(table: Table) -> Iterator[tuple[int, list[str]]]:
-    for row, cells in table.rows:
-        yield row, [cell.strip() for cell in cells]
-
-
-def _find_header(rows: Iterator[tuple[int, list[str]]], place: Place) -> tuple[Header, int] | None:
+def _find_header(rows: Iterator[tuple[int, list[str]]], table: Table) -> tuple[Header, int] | None:
     for row, cells in rows:
         if row > MAX_HEADER_ROW:
             return None
-        if found := header(cells, place._replace(row=row)):
+        if found := header(cells, table.place._replace(row=row), table.columns):
             return found, row
     return None
 
@@ -100,7 +213,7 @@ class _Reader:
         keys = [key(name) for name in columns.names]
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
-        self._title = columns.column(0, "node").lower()
+        self._title = columns.names[self._ports[0]].lower()
         self._described = set(keys) >= _NETWORK_DEFINITION
         # `BandWidth` of SONiC's links.csv is in Mb/s.
         self._bare_unit = "M" if columns.rate >= 0 and keys[columns.rate] == "bandwidth" else ""
@@ -109,10 +222,18 @@ class _Reader:
         """Add the cable of a row, if it is one."""
         if not any(cells):
             return
-        cells = self._padded(cells, row)
+        if self._strict and any(cells[self._width :]):
+            place = self._at(row, letters(self._width))
+            raise Malformed(f"{place}: more cells than the header: a separator in a cell")
+        cells = cells + [""] * (self._width - len(cells))
         names = [cells[column] for column in self._ports]
         if not all(names):
-            self._incomplete(row, names)
+            if any(names[:2]) and any(names[2:]):
+                place = self._at(row, self._columns.names[self._ports[names.index("")]])
+                raise Malformed(
+                    f"{place}: empty (a merged cell has its value in its first row only)"
+                )
+            self.cables.skip("without a far end" if any(names) else "not a cable", self._at(row))
         elif names[0].lower() == self._title:
             keys = [key(re.sub(r" \(\d+\)$", "", name)) for name in self._columns.names]
             if [key(cell) for cell in cells[: self._width]] != keys:
@@ -120,29 +241,16 @@ class _Reader:
         elif reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
         else:
-            self._check(row, names)
+            faults = [*enumerate(map(fault, names))]
+            faults += [(index, date_fault(names[index])) for index in (1, 3)]
+            for index, reason in faults:  # names that nobody typed
+                if reason:
+                    name = self._columns.names[self._ports[index]]
+                    raise Malformed(f"{self._at(row, name)}: {reason}")
             self.cables.add(self._cable(row, cells))
-
-    def _padded(self, cells: list[str], row: int) -> list[str]:
-        width = self._width
-        if self._strict and any(cells[width:]):
-            place = self._at(row, f"{letters(width)}")
-            raise Malformed(f"{place}: more cells than the header: a separator in a cell")
-        return cells + [""] * (width - len(cells)) if len(cells) < width else cells
 
     def _at(self, row: int, column: str | None = None) -> Place:
         return self._place._replace(row=row, column=column)
-
-    def _incomplete(self, row: int, names: list[str]) -> None:
-        """Skip a row without a far end; raise Malformed if a part of an end is missing."""
-        if not any(names):
-            self.cables.skip("not a cable", self._at(row))
-        elif not any(names[:2]) or not any(names[2:]):
-            self.cables.skip("without a far end", self._at(row))
-        else:
-            side, port = divmod(names.index(""), 2)
-            place = self._at(row, self._columns.column(side, ("node", "interface")[port]))
-            raise Malformed(f"{place}: empty (a merged cell has its value in its first row only)")
 
     def _no_interface(self, cells: list[str]) -> str | None:
         """Return the reason why a NetBox cable is none between interfaces."""
@@ -155,19 +263,6 @@ class _Reader:
         if any("," in cells[column] for column in self._ports):
             return "with several ends on a side"
         return None
-
-    def _check(self, row: int, names: list[str]) -> None:
-        """Raise Malformed for names that nobody typed."""
-        checked = () if are_plain(names) else enumerate(names)
-        faults = [(index, fault(name)) for index, name in checked]
-        faults += [(index, date_fault(names[index])) for index in (1, 3)]
-        for index, reason in faults:
-            if reason:
-                raise Malformed(f"{self._at(row, self._name(index))}: {reason}")
-
-    def _name(self, index: int) -> str:
-        side, port = divmod(index, 2)
-        return self._columns.column(side, ("node", "interface")[port])
 
     def _cable(self, row: int, cells: list[str]) -> Cable:
         columns, names = self._columns, self._columns.names
@@ -184,21 +279,11 @@ class _Reader:
         types = [side["type"] for side in columns.ends]
         if min(types) >= 0 and {cells[column].lower() for column in types} == {"host"}:
             raise Malformed(f"{self._at(row, names[types[1]])}: both ends are hosts")
-        a, b = (_end(cells, side) for side in columns.ends)
-        if self._described:
-            a, b = _described(a), _described(b)
-        return Cable(a, b, place, rate_gbps, mark, fields or NO_FIELDS)
-
-
-def _end(cells: list[str], columns: Mapping[str, int]) -> End:
-    node, interface, port_name, rack, unit, _ = columns.values()
-    others = (
-        (cells[column] or None) if column >= 0 else None for column in (port_name, rack, unit)
-    )
-    return End(cells[node], cells[interface], *others)
-
-
-def _described(end: End) -> End:
-    """Return an end that is given by a NodeDescription and `Port 26`."""
-    plain = described_end(end.node, end.interface)
-    return plain._replace(rack=end.rack, unit=end.unit)
+        ends = []
+        for node, interface, *others, _ in (side.values() for side in columns.ends):
+            known = ((cells[column] or None) if column >= 0 else None for column in others)
+            end = End(cells[node], cells[interface], *known)
+            if self._described:  # by a NodeDescription and `Port 26`
+                end = described_end(*end[:2])._replace(rack=end.rack, unit=end.unit)
+            ends.append(end)
+        return Cable(ends[0], ends[1], place, rate_gbps, mark, fields or NO_FIELDS)

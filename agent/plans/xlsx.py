@@ -1,13 +1,15 @@
 """XLSX workbooks (ECMA-376) through openpyxl, in its read-only mode: their sheets.
 
 openpyxl is an optional extra (`bwagent[plan]`): only a plan in a workbook needs it, and the image
-does without. A formula counts by the value that was saved with it.
+does without. A formula counts by the value that was saved with it; one without is named where it
+stands for a name. Hidden rows are read, and rows of which every cell is struck through are left
+out, each with a note.
 
 Invariants:
 - the expansion is bounded before anything is decompressed: zipfile reads no more of a member than
   its header claims;
 - a document type declaration refuses the workbook, since the standard library expands entities;
-- every row of a sheet, and every cell in its first columns, is read, or refuses the workbook.
+- every row of a sheet, and every cell with a text, is read, or refuses the workbook.
   openpyxl's public rows leave out a row whose number does not rise, those below one that is too
   large, and cells to the right of the last one in the file: the rows are those of its parser.
 """
@@ -17,26 +19,25 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from datetime import datetime, time
+from typing import Any
 from xml.parsers import expat
 
 from agent.errors import Malformed, Unavailable
-from agent.plans.cables import quoted
-from agent.plans.sheets import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.plans.model import Place
-    from agent.plans.source import Source
+from agent.plans.cables import UNSAVED, quoted
+from agent.plans.headers import MAX_COLUMNS
+from agent.plans.model import Place
+from agent.plans.source import Source
 
 ZIP = b"PK\x03\x04"
 OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
 MAX_EXPANDED = 256 << 20  # bytes of all members
 MAX_MEMBERS = 2_000
 STYLES, MAX_STYLES = "xl/styles.xml", 8 << 20  # bytes; openpyxl makes an object of each style
-MAX_COLUMNS, MAX_ROW = 128, 1_048_576  # of a sheet; the last row is Excel's own limit
+MAX_ROW = 1_048_576  # Excel's own limit
 CONTENT_TYPES = "[Content_Types].xml"  # which part is the workbook
+_TRUE = frozenset({"1", "true"})  # xsd:boolean
 _PROLOG = 64 << 10  # bytes in which the first element of a part begins
 # What openpyxl, zipfile and ElementTree raise for bytes that are no workbook.
 _ERRORS = (
@@ -54,7 +55,7 @@ def is_workbook(source: Source) -> bool:
     return source.data.startswith((ZIP, OLE))
 
 
-def tables(source: Source) -> tuple[list[Table], list[str]]:
+def sheets(source: Source) -> tuple[list[Rows], list[str]]:
     """Return the visible sheets, and a note for each hidden one.
 
     Raises Malformed for what is no workbook, Unavailable without openpyxl.
@@ -63,13 +64,20 @@ def tables(source: Source) -> tuple[list[Table], list[str]]:
         raise Malformed(f"{source.file}: an .xls or encrypted workbook: save it as .xlsx or CSV")
     try:
         _check(source)
-        book = _open(source.data)
+        from openpyxl import load_workbook
+
+        data = io.BytesIO(source.data)
+        book = load_workbook(data, read_only=True, data_only=True, keep_links=False)
+    except ImportError:
+        raise Unavailable(
+            "a plan in an XLSX workbook needs openpyxl: pip install 'bwagent[plan]' (or CSV)"
+        ) from None
     except _ERRORS as error:
         raise Malformed(f"{source.file}: no XLSX workbook: {_reason(error)}") from error
     shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
     hidden = [sheet for sheet in book.worksheets if sheet.sheet_state != "visible"]
     notes = [f"sheet {quoted(sheet.title)} is hidden: skipped" for sheet in hidden]
-    return [_table(source, sheet) for sheet in shown], notes
+    return [Rows(source.place._replace(sheet=sheet.title), sheet) for sheet in shown], notes
 
 
 def _check(source: Source) -> None:
@@ -116,48 +124,64 @@ def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
         raise Malformed(f"{file}: {quoted(name)} has no element in its first 64 KiB")
 
 
-def _open(data: bytes) -> Any:
-    try:
-        from openpyxl import load_workbook
-    except ImportError:
-        raise Unavailable(
-            "a plan in an XLSX workbook needs openpyxl: pip install 'bwagent[plan]' (or CSV)"
-        ) from None
-    return load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
-
-
-def _table(source: Source, sheet: Any) -> Table:
-    place = source.place._replace(sheet=sheet.title)
-    return Table(place, _Rows(place, sheet), strict=False)
-
-
-class _Rows:
+class Rows:
     """The rows of a sheet, read anew by each iteration."""
 
     def __init__(self, place: Place, sheet: Any) -> None:
-        self._place = place
+        self.place = place
         self._sheet = sheet
+        self.remarks: list[str] = []  # of the last whole reading
+        fonts = sheet.parent._fonts
+        self._struck = {
+            number
+            for number, style in enumerate(sheet.parent._cell_styles)
+            if fonts[style.fontId].strike
+        }
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         row = 0
+        hidden: list[int] = []
+        struck: list[int] = []
+        in_part: list[int] = []  # with some cells that are struck through
         try:
             with self._sheet._get_source() as part:
-                for number, cells in _parser(part, self._sheet).parse():
-                    if cells:
-                        _check_number(number, row)
-                        texts = _texts(cells)
-                        row = number
-                        yield row, texts
+                parser = _parser(part, self._sheet)
+                for number, cells in parser.parse():
+                    if not cells:
+                        continue
+                    if number > MAX_ROW:
+                        raise ValueError(f"row {number}, and a sheet has {MAX_ROW}")
+                    if number <= row:
+                        raise ValueError(f"row {number} below row {row}")
+                    texts = _texts(cells)
+                    row = number
+                    styles = {int(cell["style_id"]) for cell in cells if cell["value"] is not None}
+                    if styles and styles <= self._struck:
+                        struck.append(row)
+                        continue
+                    in_part += [row] if styles & self._struck else []
+                    is_hidden = parser.row_dimensions.pop(str(row), {}).get("hidden") in _TRUE
+                    hidden += [row] if is_hidden and any(texts) else []
+                    yield row, texts
         except _ERRORS as error:
-            place = self._place._replace(row=row + 1)
+            place = self.place._replace(row=row + 1)
             raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
+        self.remarks[:] = [
+            f"{len(rows)} row{'s' * (len(rows) > 1)} {what} (the first: row {rows[0]})"
+            for rows, what in (
+                (hidden, "hidden, and read"),
+                (struck, "struck through, and left out"),
+                (in_part, "struck through in part, and read"),
+            )
+            if rows
+        ]
 
 
 def _parser(part: Any, sheet: Any) -> Any:
-    from openpyxl.worksheet._reader import WorkSheetParser
+    from openpyxl.worksheet._reader import FORMULA_TAG, VALUE_TAG, WorkSheetParser
 
     book = sheet.parent
-    return WorkSheetParser(
+    parser = WorkSheetParser(
         part,
         sheet._shared_strings,
         data_only=True,
@@ -165,13 +189,18 @@ def _parser(part: Any, sheet: Any) -> Any:
         date_formats=book._date_formats,
         timedelta_formats=book._timedelta_formats,
     )
+    parse_cell = parser.parse_cell
 
+    def with_formula(element: Any) -> Any:
+        """Tell a formula that was never computed from an empty cell."""
+        cell = parse_cell(element)
+        is_formula = element.find(FORMULA_TAG) is not None
+        if is_formula and not element.findtext(VALUE_TAG) and element.get("t") != "str":
+            cell["value"] = UNSAVED  # the saved value of an empty text has its type
+        return cell
 
-def _check_number(row: int, last: int) -> None:
-    if row > MAX_ROW:
-        raise ValueError(f"row {row}, and a sheet has {MAX_ROW}")
-    if row <= last:
-        raise ValueError(f"row {row} below row {last}")
+    parser.parse_cell = with_formula  # type: ignore[method-assign]
+    return parser
 
 
 def _texts(cells: list[dict[str, Any]]) -> list[str]:
@@ -181,17 +210,23 @@ def _texts(cells: list[dict[str, Any]]) -> list[str]:
         column = cell["column"]
         if column in found:
             raise ValueError(f"two cells in column {column} of row {cell['row']}")
+        if (text := _text(cell["value"])) and column > MAX_COLUMNS:
+            raise ValueError(f"a text in column {column}; {MAX_COLUMNS} columns are read")
         if column <= MAX_COLUMNS:
-            found[column] = _text(cell["value"])
+            found[column] = text
     return [found.get(column, "") for column in range(1, max(found, default=0) + 1)]
 
 
 def _text(value: Any) -> str:
-    """Return a cell as it is shown: `5` of the number 5.0, `2026-01-02 00:00:00` of a date."""
+    """Return a cell as it is shown: `5` of the number 5.0, `2026-01-02` of a date, `TRUE`."""
     if isinstance(value, str):
         return value
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, datetime) and value.time() == time():
+        return str(value.date())
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

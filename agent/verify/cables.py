@@ -6,9 +6,12 @@ not suffice: a difference of names, of numbering, or in the plan itself is no wr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-from agent.findings.finding import NO_END, Move, PortRef
+from agent.findings.finding import NO_END, Ends, Move, PortRef, grouped, spot
 from agent.findings.names import (
     EXACT,
     INCOMPARABLE,
@@ -17,21 +20,18 @@ from agent.findings.names import (
     compare_device,
     device_key,
     label_value,
+    likeness,
     same_name,
 )
 from agent.findings.port_names import compare_port
+from agent.model import natural
 from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
+from agent.verify.expected import Row
 from agent.verify.interfaces import shape
+from agent.verify.seen import FarEnd, Port, SeenNode
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from agent.findings.finding import Ends
-    from agent.verify.expected import Row
-    from agent.verify.seen import FarEnd, Port, SeenNode
-
-    Off = frozenset[str]
+Off = frozenset[str]
 
 AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
 MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
@@ -40,6 +40,10 @@ GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReas
 OTHER_NAMES = "the plan and the fabric name switches differently"
 CAGES = "the plan may number the cages of the switch, not its ports (give 3/1 or 5 for cage 3)"
 NUMBERING = "numbering unknown, give --hca-map"
+FEW = 64  # cables of a leaf, all of which are compared; of more, those with the port's number
+MAX_CANDIDATES = 256  # planned ends that one far end is compared with
+_LAST_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
+T = TypeVar("T")
 
 
 class Cable(NamedTuple):
@@ -71,7 +75,8 @@ class Cable(NamedTuple):
     @property
     def move(self) -> Move:
         """From the far end that it has to the planned one."""
-        return Move(self.ref, self.actual, self.expected)
+        near, far = spot(self.row.near, self.row.label), spot(self.row.far)
+        return Move(self.ref, self.actual, self.expected, near, far)
 
     @property
     def is_wrong(self) -> bool:
@@ -203,35 +208,102 @@ def _without_cages(results: list[Cable]) -> list[Cable]:
 
 def _is_cage(one: Cable) -> bool:
     """Return True if the planned number is that of the cage of the port that is seen."""
-    end = one.far_end
-    if not (end and end.seen_port.twin_port and end.port_id.isdecimal()):
-        return False
-    return (int(end.port_id) + 1) // 2 == int(one.row.port or "")
+    number = one.far_end.port_id or "" if one.far_end and one.far_end.seen_port.twin_port else ""
+    return number.isdecimal() and (int(number) + 1) // 2 == int(one.row.port or "")
 
 
 def _without_ambiguous(results: list[Cable], off: Off) -> list[Cable]:
     """Withdraw an equality by tolerance that holds for two rows of different far ends."""
-    by_key: dict[str | None, list[Cable]] = {}
-    for one in results if any(map(_is_tolerant, results)) else ():
-        by_key.setdefault(device_key(one.row.device or ""), []).append(one)
-    return [_refused(one, by_key, off) if _is_tolerant(one) else one for one in results]
+    tolerant = {
+        one.ref
+        for one in results
+        if one.status == AS_PLANNED
+        and one.far_end
+        and not one.device.by == one.far_port.by == EXACT
+    }
+    by_key = grouped(results if tolerant else (), lambda one: device_key(one.row.device or ""))
 
-
-def _is_tolerant(one: Cable) -> bool:
-    if one.status != AS_PLANNED or not one.far_end:
-        return False
-    return not one.device.by == one.far_port.by == EXACT
-
-
-def _refused(one: Cable, by_key: dict[str | None, list[Cable]], off: Off) -> Cable:
-    """Return a cable, withdrawn if its far end is as another row has it, too."""
-    if not one.far_end:
-        return one
-    names = (one.far_end.device, *one.far_end.seen_device.names)
-    for other in (row for key in {None, *map(device_key, names)} for row in by_key.get(key, ())):
-        if other.row.far_end != one.row.far_end:
-            match = compared(one, other.row, one.far_end, off)
-            if match.status == AS_PLANNED:
+    def checked(one: Cable) -> Cable:
+        if not one.far_end or one.ref not in tolerant:
+            return one
+        keys = {None, *map(device_key, (one.far_end.device, *one.far_end.seen_device.names))}
+        for other in (row for key in keys for row in by_key.get(key, ())):
+            if other.row.far_end != one.row.far_end and one.leads_to(other.row, off):
                 places = f"{one.row.place} and {other.row.place}"
                 return one.unverifiable(f"{places} both name its port")
-    return one
+        return one
+
+    return [checked(one) for one in results]
+
+
+# cables that changed places: each is where the plan has the next one
+
+
+def cycles(follows: Mapping[T, T | None]) -> list[list[T]]:
+    """Return the members that follow each other round, each cycle once."""
+    found: list[list[T]] = []
+    done: set[T] = set()
+    for start in follows:
+        path: dict[T, None] = {}
+        one: T | None = start
+        while one is not None and one not in done:
+            done.add(one)
+            path[one] = None
+            one = follows.get(one)
+        if one is not None and one in path:
+            members = [*path]
+            found.append(members[members.index(one) :])
+    return found
+
+
+def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
+    """Return the rings among wrong cables of any node, each from its first port on.
+
+    In a ring each cable is at the planned far end of the next one, and of no other.
+    """
+    # by the planned device, and by the last number of the planned port, too
+    by_device = grouped(wrong, lambda one: likeness(one.row.device or ""))
+    ends = (
+        ((device, number), one)
+        for device, same in by_device.items()
+        for one in same
+        for number in {_number(name) for name in one.row.ports or ("",)}
+    )
+    by_end = grouped(ends, lambda one: one[0])
+
+    def candidates(end: FarEnd | None) -> Iterator[Cable]:
+        """Yield the cables whose planned end may be this one; likely ones first."""
+        if not end:
+            return
+        seen = end.seen_device
+        names = (end.device, *seen.names, *seen.guids, *seen.macs, seen.description or "")
+        numbers = sorted({_number(text) for text in (end.port_id, end.port_name) if text})
+        for device in dict.fromkeys(map(likeness, names)):
+            same = by_device.get(device, ())
+            # A cage or a split port has another number in the plan than on the switch.
+            if len(same) <= FEW or end.seen_port.twin_port:
+                yield from same
+            else:
+                for number in (*numbers, ""):
+                    yield from (one for _, one in by_end.get((device, number), ()))
+
+    follows: dict[PortRef, PortRef | None] = {}
+    for one in wrong:
+        found = {
+            other.ref
+            for other in islice(candidates(one.far_end), MAX_CANDIDATES)
+            if other is not one and one.leads_to(other.row, off)
+        }
+        follows[one.ref] = found.pop() if len(found) == 1 else None
+    by_port = {one.ref: one for one in wrong}
+    found_rings = []
+    for members in cycles(follows):
+        start = members.index(min(members, key=lambda port: tuple(map(natural, port))))
+        found_rings.append([by_port[port] for port in (*members[start:], *members[:start])])
+    return found_rings
+
+
+def _number(text: str) -> str:
+    """Return the last number of a port's name."""
+    found = _LAST_NUMBER.search(text)
+    return found[1].lstrip("0") if found else text.casefold()

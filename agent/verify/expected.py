@@ -10,24 +10,23 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.findings.names import SeenDevice, compare_device, guid, mac
 from agent.findings.port_names import SeenPort, compare_port
 from agent.labels import encode
+from agent.labels.table import Naming
 from agent.model import natural
 from agent.plans.model import NO_FIELDS, End, Place
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from agent.labels.table import Naming
-
-    Off = frozenset[str]
+Off = frozenset[str]
 
 MAX_CABLES = 64  # of one text, each of which is compared with all others
 NEIGHBOR, PARTS = "neighbors.expected.", (".device", ".port-id", ".port-name")
+LABEL = re.compile(r"^(cable[ _-]*)?(label|id)$|^cable$", re.IGNORECASE)  # a column of the plan
 
 
 class Row(NamedTuple):
@@ -55,6 +54,11 @@ class Row(NamedTuple):
     def ports(self) -> tuple[str, ...]:
         """All names of the port."""
         return tuple(filter(None, (self.port_id, self.port_name)))
+
+    @property
+    def label(self) -> str | None:
+        """The label of the cable, if the plan has a column of that name."""
+        return next((text for name, text in self.fields.items() if LABEL.search(name)), None)
 
     @property
     def facts(self) -> dict[str, object]:
@@ -128,16 +132,8 @@ def from_labels(labels: Mapping[str, str], naming: Naming, source: str) -> Expec
                 if (first := found.setdefault(name, value)) != value:
                     text = f"{name} is {first!r} and {value!r} under two prefixes"
                     raise Malformed(f"{source}: {text}")
-    rows = _label_rows(found, source)
-    return Expected(
-        rows, found.get("speed.expected"), found.get("leaves.expected"), found.get("ports.expected")
-    )
-
-
-def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
-    """Return a row for each interface of `neighbors.expected.{if}.{part}`."""
-    parts: dict[str, dict[str, str]] = {}
-    for name, value in labels.items():
+    parts: dict[str, dict[str, str]] = {}  # of each interface
+    for name, value in found.items():
         part = next((one for one in PARTS if name.endswith(one)), None)
         if part and name.startswith(NEIGHBOR):
             interface = name.removeprefix(NEIGHBOR).removesuffix(part)
@@ -147,7 +143,8 @@ def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
         place = Place(source, column=f"{NEIGHBOR}{interface}")
         device, port_id, port_name = map(parts[interface].get, PARTS)
         rows.append(Row(interface, place, device, port_id, port_name, is_label=True))
-    return tuple(rows)
+    speed, leaves, ports = (found.get(f"{name}.expected") for name in ("speed", "leaves", "ports"))
+    return Expected(tuple(rows), speed, leaves, ports)
 
 
 def end_key(device: str, port: str) -> FarPort:
@@ -190,16 +187,9 @@ def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 def _combined(one: Row, other: Row) -> Row:
     """Return a row with the parts of both: labels may have the device, a plan port and rate."""
-    return one._replace(
-        device=one.device or other.device,
-        port_id=one.port_id or other.port_id,
-        port_name=one.port_name or other.port_name,
-        near=one.near or other.near,
-        far=one.far or other.far,
-        rate_gbps=one.rate_gbps or other.rate_gbps,
-        mark=one.mark or other.mark,
-        fields={**other.fields, **one.fields},
-    )
+    names = ("device", "port_id", "port_name", "near", "far", "rate_gbps", "mark")
+    known = {name: getattr(one, name) or getattr(other, name) for name in names}
+    return one._replace(**known, fields={**other.fields, **one.fields})
 
 
 def _differ(one: Row, other: Row) -> bool:

@@ -1,26 +1,38 @@
 """The interface of this node that a plan names: by name, netdev, PCI address or number.
 
-A number (`HCA 1`, `rail5`, `3`) is looked up in --hca-map; without that file it counts the backend
-devices in PCI order. That order is an assumption, which is printed, and is made only where the plan
-numbers as many devices as the node has.
+A number (`HCA 1`, `rail5`, `GPU0 NIC`, `3`) is looked up in --hca-map, by its text and then as the
+bare number; without that file it counts the backend devices in PCI order. `OSFP2/1` is the third: a
+cage of two ports counts both. That order is an assumption, which is printed, and is made only where
+the plan numbers as many devices as the node has.
+
+The file of --hca-map: which interface of the node a plan's HCA number, or rail, is.
+
+    node,port,hca-name
+    gpu-h100-*,1,mlx5_0
+    gpu-h100-*,2,mlx5_3
+    ,OSFP1/1,mlx5_7
+
+A row with a glob in `node` is for the nodes whose name matches, fully qualified or short; a row
+without one, or a file without the column, for all. Of several rows for a node the first with a glob
+counts, then that without.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.errors import Malformed
 from agent.ids import pci_address
+from agent.plans.own import table
 from agent.sources.roles import is_of_device
+from agent.verify.expected import Row
+from agent.verify.seen import SeenNode
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from agent.verify.expected import Row
-    from agent.verify.seen import Port, SeenNode
-
-    Identity = tuple[str, str, int, str | None, str | None]  # interface, device, its port, ...
+Identity = tuple[str, str, int, str | None, str | None]  # interface, device, its port, ...
 
 # Why a row has no interface here.
 NOT_BACKEND = "not a backend port"
@@ -29,12 +41,15 @@ UNREAD = "its device could not be read"
 ABSENT = "not on this node"
 UNKNOWN = "names no interface of this node (--hca-map may say which)"
 NUMBERING = "numbering unknown, give --hca-map"
+UNMAPPED = "not in --hca-map"
 SEVERAL = "names several ports of this node, give the port or its netdev"
 NO_RDMA = "a network device here without an RDMA device"
 NOT_BACKEND_NOW = "expected by its labels, but no backend port now"
 PERHAPS_UNREAD = "perhaps a device that is excluded or could not be read"
 
 _NUMBER = re.compile(r"((?:hca|rail|nic)[ _#.-]*)?(\d{1,2})(?: ?/ ?(?:p|port)? ?1)?", re.IGNORECASE)
+_GPU = re.compile(r"gpu[ _#.-]*(\d{1,2})[ _.-]*(?:nic|hca|rail|port)", re.IGNORECASE)
+_CAGE = re.compile(r"osfp[ _#.-]*(\d{1,2})(?:[ /.:-]+p?|p)([12])", re.IGNORECASE)
 _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
 
 
@@ -64,10 +79,17 @@ def resolve(
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
     names = _names(tuple(port[:5] for port in node.ports.values()))
-    named = {row.text: _named(row.text, names, lookup) for row in rows}
+    named: dict[str, tuple[str, ...]] = {}
+    for text in dict.fromkeys(row.text for row in rows):
+        forms = _forms(mapped(text, lookup) or text)
+        named[text] = next((names[form] for form in forms if form in names), ())
     others = [] if lookup.hca_map else [text for text, found in named.items() if not found]
     numbered, assumption = _numbered(others, rows, node, of_plan)
     one = {text: found[0] for text, found in named.items() if len(found) == 1} | numbered
+    for text, several in named.items():
+        left = [name for name in several if name not in one.values()]
+        if len(left) == 1 < len(several) and node.ports[left[0]].number == 1:
+            one[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
     found = tuple(row.at(one[row.text]) for row in rows if row.text in one)
     without = tuple(
         (row, SEVERAL if named[row.text] else _reason(row, node, lookup, found))
@@ -85,9 +107,11 @@ def _numbered(
     The plan begins with 0 or 1, and must number as many devices as the node has.
     """
     own = {number for row in rows if (number := _number(row.text)) is not None}
-    if not (texts and own) or node.unread:
+    addresses = [port.pci for port in node.ports.values() if port.pci]
+    if not (texts and own) or node.unread or len({*addresses}) < len(node.ports):
         return {}, None
-    order, every = _in_pci_order(node.ports.values()), own.union(numbers(of_plan))
+    ports = sorted(node.ports.values(), key=lambda port: port.pci or "")
+    order, every = [port.interface for port in ports], own.union(numbers(of_plan))
     base = 0 if 0 in every else 1
     counts = {max(own) - base + 1, max(every) - base + 1}
     if not order or len(order) not in counts or max(own) - base >= len(order):
@@ -95,7 +119,7 @@ def _numbered(
     found = {text: order[number - base] for text in texts if (number := _number(text)) is not None}
     assumption = (
         f"HCA numbers of the plan count the backend devices in PCI order: "
-        f"{base} is {order[0]} (--hca-map says otherwise)"
+        f"{base} is {order[0]} (if not, give --hca-map a row for such a node)"
     )
     return found, assumption if found else None
 
@@ -113,15 +137,13 @@ def _names(ports: tuple[Identity, ...]) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _named(text: str, names: Mapping[str, tuple[str, ...]], lookup: Lookup) -> tuple[str, ...]:
-    """Return the interfaces that a text names by itself, or by --hca-map."""
-    mapped = lookup.hca_map.get(map_key(text), text) if lookup.hca_map else text
-    return next((names[form] for form in _forms(mapped) if form in names), ())
-
-
-def map_key(text: str) -> str:
-    """Return a text of the plan as --hca-map looks it up: without case and white space."""
-    return "".join(text.casefold().split())
+def mapped(text: str, lookup: Lookup) -> str | None:
+    """Return what --hca-map has for a text of the plan, or for its number; None without either."""
+    if not lookup.hca_map:
+        return None
+    found = _NUMBER.fullmatch(text.strip())
+    number = lookup.hca_map.get(str(int(found[2]))) if found else None
+    return lookup.hca_map.get(map_key(text), number)
 
 
 @lru_cache(8192)
@@ -139,57 +161,101 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "#", text.lower())
 
 
-def _is_lent(port: Port) -> bool:
-    """Return True if the netdev is in another network namespace, so its name is not known."""
-    return port.link_layer == "Ethernet" and port.netdev is None
-
-
 def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) -> str:
     """Return the reason why a row has no interface, one of those above."""
-    mapped = lookup.hca_map.get(map_key(row.text))
-    text = mapped or row.text
+    known = mapped(row.text, lookup)
+    text = known or row.text
     device = text.partition("/")[0]
     if {*_forms(text), text, device} & node.others:
         return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
     for reason, devices in ((EXCLUDED, node.excluded), (UNREAD, node.unread)):
         if any(is_of_device(device, one) for one in devices):
             return reason
-    is_complete = not (node.unread or node.excluded or any(map(_is_lent, node.ports.values())))
+    # in another network namespace, so its name is not known
+    is_lent = any(one.link_layer == "Ethernet" and not one.netdev for one in node.ports.values())
+    is_complete = not (node.unread or node.excluded or is_lent)
     if pci := pci_address(text.strip()):
         is_gone = lookup.on_bus and pci not in lookup.on_bus
         return ABSENT if is_gone or is_complete else PERHAPS_UNREAD
-    if mapped or row.is_label:
+    if known or row.is_label:
         return ABSENT
-    if _NUMBER.fullmatch(text):
-        return NUMBERING
-    return _of_name(text, lookup, found, is_complete=is_complete)
-
-
-def _of_name(text: str, lookup: Lookup, found: Collection[Row], *, is_complete: bool) -> str:
-    """Return the reason of any other name: missing if others of its form are there."""
-    if all(shape(one.text) != shape(text) for one in found):
-        return UNKNOWN
-    if text in lookup.netdevs:
-        return NO_RDMA
-    return ABSENT if is_complete else UNKNOWN
+    if _number(text) is not None:
+        return UNMAPPED if lookup.hca_map else NUMBERING
+    # any other name is missing if others of its form are there
+    is_like = any(shape(one.text) == shape(text) for one in found)
+    other = ABSENT if is_like and is_complete else UNKNOWN
+    return NO_RDMA if is_like and text in lookup.netdevs else other
 
 
 @lru_cache(8192)
 def _number(text: str) -> int | None:
-    found = _NUMBER.fullmatch(text.strip())
-    return int(found[2]) if found else None
+    """Return the number that a text is; None for any other name."""
+    text = text.strip()
+    if found := _NUMBER.fullmatch(text):
+        return int(found[2])
+    if found := _GPU.fullmatch(text):
+        return int(found[1])
+    found = _CAGE.fullmatch(text)
+    return 2 * int(found[1]) - 2 + int(found[2]) if found else None
 
 
 def numbers(texts: Iterable[str]) -> dict[int, str]:
     """Return the numbers that name HCAs, not perhaps ports of a switch, each with a text."""
-    matches = ((_NUMBER.fullmatch(text.strip()), text) for text in texts)
-    return {int(found[2]): text for found, text in matches if found and found[1]}
+    found = ((_number(text), text) for text in texts if text.strip()[:1].isalpha())
+    return {number: text for number, text in found if number is not None}
 
 
-def _in_pci_order(ports: Iterable[Port]) -> list[str]:
-    """Return the interfaces by PCI address; none if an address is not known or has several."""
-    ports = list(ports)
-    addresses = [port.pci or "" for port in ports]
-    if "" in addresses or len({*addresses}) < len(ports):
-        return []
-    return [port.interface for port in sorted(ports, key=lambda port: port.pci or "")]
+# the file of --hca-map
+
+
+COLUMNS = ("port", "hca-name")  # of the file of --hca-map
+
+
+class Entry(NamedTuple):
+    """One row."""
+
+    node: str  # a glob in lower case; "" is every node
+    port: str  # as `map_key` returns it
+    name: str  # the interface, netdev or PCI address
+
+
+HcaMap = tuple[Entry, ...]
+
+
+def map_key(text: str) -> str:
+    """Return a text of the plan as it is looked up: without case, white space and leading zeros."""
+    key = "".join(text.casefold().split())
+    return str(int(key)) if key.isascii() and key.isdigit() and len(key) < 10 else key
+
+
+def read_map(path: str) -> HcaMap:
+    """Return the rows; raises Malformed."""
+    found: dict[tuple[str, str], str] = {}
+    for place, cells in table(path, COLUMNS, ["node"]):
+        port, name, node = cells.values()
+        if not port or not name:
+            raise Malformed(f"{place}: an empty cell")
+        key = node.lower(), map_key(port)
+        if found.setdefault(key, name) != name:
+            raise Malformed(f"{place}: {port} is {name}, but {found[key]} above")
+    if not found:
+        raise Malformed(f"{path}: no row below the header")
+    return tuple(Entry(*key, name) for key, name in found.items())
+
+
+def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:
+    """Raise Malformed if no node has a row: its numbers would be assumed in spite of the map."""
+    if entries and not any(names_of(entries, node) for node in nodes):
+        raise Malformed(
+            f"{path}: no glob of the column node fits a Node, such as {entries[0].node!r}"
+        )
+
+
+def names_of(entries: HcaMap, node: str) -> dict[str, str]:
+    """Return the interfaces of a node by the texts of the plan."""
+    names = (node.lower(), node.lower().partition(".")[0])
+    found: dict[str, str] = {}
+    for entry in sorted(entries, key=lambda entry: not entry.node):  # stable: in the file's order
+        if not entry.node or any(fnmatchcase(name, entry.node) for name in names):
+            found.setdefault(entry.port, entry.name)
+    return found

@@ -6,28 +6,25 @@ in the plan is none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.findings.baseline import Accepted
 from agent.findings.finding import INFO, NO_END, Draft, Finding, grouped, order
 from agent.ids import pci_address
 from agent.model import natural
 from agent.plans.model import IGNORE
+from agent.sources.pci import PciePath
 from agent.text import listed
-from agent.verify import cables, interfaces, of_cables, older_labels, pcie, rates, words
-from agent.verify.expected import one_each
+from agent.verify import cables, interfaces, of_cables, pcie, rates, words
+from agent.verify.cables import Cable
+from agent.verify.expected import Expected, Row, one_each
+from agent.verify.interfaces import HcaMap, Resolved, names_of
 from agent.verify.plan_index import unsafe
+from agent.verify.seen import SeenNode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from agent.sources.pci import PciePath
-    from agent.verify.cables import Cable
-    from agent.verify.expected import Expected, Row
-    from agent.verify.interfaces import Resolved
-    from agent.verify.seen import SeenNode
-
-    Without = tuple[tuple[Row, str], ...]  # rows without an interface, and why
+Without = tuple[tuple[Row, str], ...]  # rows without an interface, and why
 
 NO_NAMES: Mapping[str, str] = {}
 OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing-interface"})
@@ -35,7 +32,10 @@ OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing
 LOW = frozenset({interfaces.NOT_BACKEND, interfaces.EXCLUDED})
 # Why a row may be that of a port that no other row names.
 VAGUE = frozenset(
-    {interfaces.UNKNOWN, interfaces.NUMBERING, interfaces.SEVERAL, interfaces.PERHAPS_UNREAD}
+    {
+        *(interfaces.UNKNOWN, interfaces.NUMBERING, interfaces.UNMAPPED, interfaces.SEVERAL),
+        interfaces.PERHAPS_UNREAD,
+    }
 )
 
 
@@ -44,7 +44,7 @@ class Options(NamedTuple):
 
     off: frozenset[str] = frozenset()  # tolerances of names that are switched off
     ignore: tuple[str, ...] = ()  # globs of interfaces, netdevs, PCI addresses
-    hca_map: Mapping[str, str] = NO_NAMES  # interface of the plan to interface, netdev or address
+    hca_map: HcaMap = ()  # interfaces of the plan, each with its interface, netdev or address
     addresses: Mapping[str, str] = NO_NAMES  # former interface to PCI address, from the Node
     on_bus: frozenset[str] = frozenset()  # PCI functions; empty: not read
     netdevs: frozenset[str] = frozenset()  # all of the node; empty: not read
@@ -65,6 +65,7 @@ class Result(NamedTuple):
     cables: tuple[Cable, ...]
     unresolved: Without = ()
     assumption: str | None = None
+    accepted: tuple[Accepted, ...] = ()  # findings of --baseline
 
     @property
     def planned(self) -> int:
@@ -86,7 +87,7 @@ def verify(
 ) -> Result:
     """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
-    mapped = {interfaces.map_key(text): name for text, name in options.hca_map.items()}
+    mapped = names_of(options.hca_map, node.name)
     lookup = interfaces.Lookup(mapped, options.on_bus, options.netdevs)
     resolved = interfaces.resolve(expected.rows, node, lookup, expected.interfaces)
     kept, resolved = _without_ignored(node, resolved, options)
@@ -102,7 +103,7 @@ def verify(
         *(pcie.findings(kept.ports.values(), paths, draft) if paths is not None else ()),
     ]
     if not any(one.code in OF_CABLES for one in found):
-        found += older_labels.findings(expected, node, kept.ports, draft)
+        found += of_cables.of_older_labels(expected, node, kept.ports, draft)
     found.sort(key=order)
     return Result(node.name, tuple(found), tuple(compared), without, resolved.assumption)
 
@@ -156,7 +157,7 @@ def _missing_interfaces(
     for row, reason in without:
         if reason != interfaces.ABSENT:
             continue
-        name = lookup.hca_map.get(interfaces.map_key(row.text), row.text)
+        name = interfaces.mapped(row.text, lookup) or row.text
         pci = addresses.get(name) or pci_address(name.strip())
         on_bus = pci in lookup.on_bus if pci and lookup.on_bus else None
         if on_bus:

@@ -15,21 +15,17 @@ from __future__ import annotations
 import os
 import resource
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO
 
 from agent.errors import Malformed
 from agent.plans import own
 from agent.plans.source import Source
-from agent.verify.expected import dump, from_labels, merged
+from agent.verify.expected import Expected, FarPort, dump, from_labels, merged
 from agent.verify.plan_index import index_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from agent.verify.expected import Expected, FarPort
-
-    Json = dict[str, Any]
-    Part = Callable[[str, Iterable[FarPort], Iterable[FarPort]], Expected]
+Json = dict[str, Any]
+Part = Callable[[str, Iterable[FarPort], Iterable[FarPort]], Expected]
 
 MAX_SIZE = 1 << 20  # bytes of a file; a ConfigMap holds as many
 # Bytes of the helper's data (RLIMIT_DATA), below the memory limit of the container. About 4 MiB
@@ -63,7 +59,7 @@ def _whole(payload: Json) -> Expected:
     """Return the rows of all files, and the owners of the ports that any of them has."""
     node = payload["names"][0]
     ends = [(device, port) for device, port in payload["ends"]]
-    parts = [_part(_source(path), payload) for path in payload["files"]]
+    parts = [_part(path, payload) for path in payload["files"]]
     planned = merged([of_node(node, ends, ()) for of_node in parts]).far_ports
     expected = merged([of_node(node, ends, planned) for of_node in parts])
     if len(expected.rows) > MAX_ROWS:
@@ -72,8 +68,18 @@ def _whole(payload: Json) -> Expected:
     return expected
 
 
-def _part(source: Source, payload: Json) -> Part:
-    """Return what gives the expected half in one file; its notes name the file."""
+def _part(path: str, payload: Json) -> Part:
+    """Return what gives the expected half in one file; its notes name the file.
+
+    Raises Malformed if it is no file, too large, or changes meanwhile.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO without a writer blocks.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            source = Source(path, content(path, file))
+    except OSError as error:
+        raise Malformed(f"{path}: {error.strerror or error}") from error
     if own.is_own(source):
         index = index_of(own.cables_of(source), payload["names"])
         notes = _notes(source)
@@ -92,17 +98,6 @@ def _part(source: Source, payload: Json) -> Part:
 
 def _notes(source: Source) -> tuple[str, ...]:
     return tuple(f"{source.file}: {note}" for note in source.notes)
-
-
-def _source(path: str) -> Source:
-    """Read a file; raises Malformed if it is none, too large, or changes meanwhile."""
-    try:
-        # O_NONBLOCK: opening a FIFO without a writer blocks.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            return Source(path, content(path, file))
-    except OSError as error:
-        raise Malformed(f"{path}: {error.strerror or error}") from error
 
 
 def content(path: str, file: BinaryIO) -> bytes:

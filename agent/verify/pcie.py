@@ -8,17 +8,13 @@ report alike (PCI Express Base Specification, 7.5.3.8).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from agent.findings.finding import INFO, grouped
+from agent.findings.finding import INFO, Draft, Finding, grouped
+from agent.sources.pci import PcieFunction, PciePath
 from agent.text import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from agent.findings.finding import Draft, Finding
-    from agent.sources.pci import PcieFunction, PciePath
-    from agent.verify.seen import Port
+from agent.verify.seen import Port
 
 VIRTUAL = frozenset({0x1B36, 0x1AF4})  # vendors of virtual bridges: Red Hat (QEMU), virtio
 GUEST = "its root port is virtual: this is a guest"
@@ -33,6 +29,19 @@ class Link(NamedTuple):
     upper: PcieFunction
     lower: PcieFunction
 
+    @property
+    def best(self) -> tuple[float, int]:
+        """The speed and width that both ends permit."""
+        speeds = (self.upper.max_speed, self.lower.max_speed)
+        widths = (self.upper.max_width, self.lower.max_width)
+        return min(filter(None, speeds)), min(filter(None, widths))
+
+    @property
+    def is_slow(self) -> bool:
+        """True if it does not run so."""
+        speed, width = self.best
+        return (self.lower.speed or 0) < speed or (self.lower.width or 0) < width
+
 
 def findings(
     ports: Iterable[Port], paths: Mapping[str, PciePath], draft: Draft
@@ -42,12 +51,22 @@ def findings(
     A software device has none.
     """
     read = {port.interface: _links(paths.get(port.pci, ())) for port in ports if port.pci}
-    slow = [(link, name) for name, (links, _) in read.items() for link in links if _is_slow(link)]
+    slow = [(link, name) for name, (links, _) in read.items() for link in links if link.is_slow]
     for same in grouped(slow, lambda one: (one[0].upper.address, one[0].lower.address)).values():
-        yield _finding(same[0][0], [name for _, name in same], draft)
+        names, (upper, lower) = [name for _, name in same], same[0][0]
+        speed, width = same[0][0].best
+        now, best = f"{lower.speed} GT/s x{lower.width}", f"{speed} GT/s x{width}"
+        text = (
+            f"Reseat the card, riser or cable at {lower.address}, above {', '.join(names)}: "
+            f"its PCIe link to {upper.address} runs at {now} instead of {best}."
+        )
+        facts = {"upper": upper.address, "lower": lower.address, "current": now, "possible": best}
+        yield draft("pcie", names, text, facts=facts, key=[upper.address, lower.address])
     for reason, names in grouped(read, lambda name: read[name][1]).items():
         if reason:
-            yield _unknown(reason, names, draft)
+            text = f"PCIe path of {listed(names)} not verified: {reason}."
+            facts, key = {"reason": reason}, ["pcie", reason]
+            yield draft("unverifiable", names, text, facts=facts, key=key, severity=INFO)
 
 
 def _links(path: PciePath) -> tuple[list[Link], str | None]:
@@ -57,47 +76,9 @@ def _links(path: PciePath) -> tuple[list[Link], str | None]:
     if any(function.vendor in VIRTUAL for function in path):
         return [], GUEST
     links = [Link(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
-    known = list(filter(_is_complete, links))
-    if len(path) % 2 or not all(map(_is_one_link, known)):
+    known = [link for link in links if all(None not in function[2:] for function in link)]
+    # Both ends of one link report the same speed and width.
+    ends = [{(one.speed, one.width) for one in link} for link in known]
+    if len(path) % 2 or any(len(reported) > 1 for reported in ends):
         return [], ODD
     return known, None if known and known == links else NOT_READ
-
-
-def _is_complete(link: Link) -> bool:
-    return all(None not in function[2:] for function in link)
-
-
-def _is_one_link(link: Link) -> bool:
-    """Return True if both ends report the same speed and width."""
-    upper, lower = link
-    return (upper.speed, upper.width) == (lower.speed, lower.width)
-
-
-def _best(link: Link) -> tuple[float, int]:
-    """Return the speed and width that both ends permit."""
-    upper, lower = link
-    speeds, widths = (upper.max_speed, lower.max_speed), (upper.max_width, lower.max_width)
-    return min(filter(None, speeds)), min(filter(None, widths))
-
-
-def _is_slow(link: Link) -> bool:
-    speed, width = _best(link)
-    return (link.lower.speed or 0) < speed or (link.lower.width or 0) < width
-
-
-def _finding(link: Link, names: list[str], draft: Draft) -> Finding:
-    speed, width = _best(link)
-    upper, lower = link
-    now, best = f"{lower.speed} GT/s x{lower.width}", f"{speed} GT/s x{width}"
-    text = (
-        f"Reseat the card, riser or cable at {lower.address}, above {', '.join(names)}: "
-        f"its PCIe link to {upper.address} runs at {now} instead of {best}."
-    )
-    facts = {"upper": upper.address, "lower": lower.address, "current": now, "possible": best}
-    return draft("pcie", names, text, facts=facts, key=[upper.address, lower.address])
-
-
-def _unknown(reason: str, names: list[str], draft: Draft) -> Finding:
-    text = f"PCIe path of {listed(names)} not verified: {reason}."
-    found = draft("unverifiable", names, text, facts={"reason": reason}, key=["pcie", reason])
-    return found._replace(severity=INFO)

@@ -12,24 +12,18 @@ of 1 MiB is tens of megabytes.
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 
 from agent.errors import Malformed
 from agent.findings.finding import grouped
 from agent.findings.names import device_key, hosts, node_key, same_name, unpadded
-from agent.plans.model import IGNORE
+from agent.plans.model import IGNORE, Cable, End, Place, Plan
 from agent.verify.cables import shapes
-from agent.verify.expected import Expected, Row, distinct, end_key
+from agent.verify.expected import Expected, FarPort, Row, distinct, end_key
 from agent.verify.interfaces import numbers
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from agent.plans.model import Cable, End, Place, Plan
-    from agent.verify.expected import FarPort
-
-    Off = frozenset[str]
+Off = frozenset[str]
 
 
 class PlanIndex:
@@ -55,6 +49,7 @@ class PlanIndex:
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
                 self.names[near.node] = None
                 self._interfaces[near.interface] = None
+        self._numbers = tuple(numbers(self._interfaces).values())
 
     @cached_property
     def off(self) -> Off:
@@ -91,22 +86,16 @@ class PlanIndex:
                     break
 
     @cached_property
-    def _numbers(self) -> tuple[str, ...]:
-        return tuple(numbers(self._interfaces).values())
-
-    @cached_property
-    def _forms(self) -> tuple[Mapping[str, str], Mapping[str | None, str]]:
+    def _alike(self) -> Mapping[tuple[bool, str | None], str]:
         """The names by their forms, and by their keys: one stands for all that are like it."""
-        by_shape = {shape: name for name in self.names for shape in shapes([name])}
-        return by_shape, {device_key(name): name for name in self.names}
+        by_shape = {(True, shape): name for name in self.names for shape in shapes([name])}
+        return by_shape | {(False, device_key(name)): name for name in self.names}
 
     def _names_like(self, device: str) -> frozenset[str]:
         """Return a name for each form of a seen one, and one that may be equal to it."""
         if device not in self._like:
-            by_shape, by_key = self._forms
-            found = {by_shape[shape] for shape in shapes([device]) & by_shape.keys()}
-            key = device_key(device)
-            self._like[device] = frozenset(found | ({by_key[key]} if key in by_key else set()))
+            keys = [*((True, shape) for shape in shapes([device])), (False, device_key(device))]
+            self._like[device] = frozenset(self._alike[key] for key in keys if key in self._alike)
         return self._like[device]
 
 
@@ -135,43 +124,33 @@ def row_of(cable: Cable, near: End, far: End) -> Row:
 
 def index_of(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset()) -> PlanIndex:
     """Return the index of one node, which a plan names by its host name, FQDN or Node name."""
-    here = _OneNode(names, off)
-    return PlanIndex(here.checked(cables), here.__getitem__)
+
+    @cache
+    def node_of(host: str) -> str | None:
+        return names[0] if any(same_name(host, name, off) for name in names) else None
+
+    def checked() -> Iterator[Cable]:
+        """Yield the cables; raises Malformed if two hosts of the plan may be this node."""
+        used: dict[str, Place] = {}
+        for cable in cables:
+            here = [end.node for end in (cable.a, cable.b) if node_of(end.node)]
+            if len(here) == 2:
+                raise Malformed(f"{cable.place}: both ends are this node, {here[0]}")
+            for name in here:
+                other = next((one for one in used if not same_name(name, one)), None)
+                if other:
+                    first = f"{other} of {used[other]}"
+                    raise Malformed(f"{cable.place}: {name} may be this node, and so may {first}")
+                used.setdefault(name, cable.place)
+            yield cable
+
+    return PlanIndex(checked(), node_of)
 
 
 def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset()) -> Expected:
     """Return the rows of the node with these names, and the ports of all others."""
     cables = (cable for plan in plans for cable in plan.cables)
     return index_of(cables, names, off).of(names[0])
-
-
-class _OneNode(dict[str, str | None]):
-    """The node for each of its names in a plan, None for other names; each is compared once."""
-
-    def __init__(self, names: Sequence[str], off: Off) -> None:
-        super().__init__()
-        self._names, self._off = names, off
-        self._used: dict[str, Place] = {}
-
-    def __missing__(self, host: str) -> str | None:
-        is_here = any(same_name(host, name, self._off) for name in self._names)
-        self[host] = self._names[0] if is_here else None
-        return self[host]
-
-    def checked(self, cables: Iterable[Cable]) -> Iterator[Cable]:
-        """Yield the cables; raises Malformed if two hosts of the plan may be this node."""
-        for cable in cables:
-            here = [end.node for end in (cable.a, cable.b) if self[end.node]]
-            if len(here) == 2:
-                raise Malformed(f"{cable.place}: both ends are this node, {here[0]}")
-            for name in here:
-                for other, first in self._used.items():
-                    if not same_name(name, other):
-                        raise Malformed(
-                            f"{cable.place}: {name} may be this node, and so may {other} of {first}"
-                        )
-                self._used.setdefault(name, cable.place)
-            yield cable
 
 
 class Hosts:
@@ -189,17 +168,14 @@ class Hosts:
         same: Callable[[str, str, Off], str | None] = same_name,
     ) -> None:
         by_name = grouped(nodes, node_key)
-        by_short: dict[str, list[str]] = {}
-        for node in nodes:
-            for short in hosts(node):
-                by_short.setdefault(node_key(short), []).append(node)
+        shorts = ((node_key(short), node) for node in nodes for short in hosts(node))
+        by_short = grouped(shorts, lambda one: one[0])
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
         self._found: dict[str, str] = {}
         for host in names:
-            key = node_key(host)
-            candidates = {*by_name.get(key, ()), *by_short.get(key, ())}
-            for short in hosts(host):
-                candidates.update(by_name.get(node_key(short), ()))
+            keys = [node_key(name) for name in (host, *hosts(host))]
+            candidates = {node for key in keys for node in by_name.get(key, ())}
+            candidates.update(node for _, node in by_short.get(keys[0], ()))
             if host in candidates:
                 self._found[host] = host
                 continue
@@ -208,23 +184,14 @@ class Hosts:
                 self._found[host] = found[0]
             elif found:
                 self.ambiguous[host] = found
-        self._refuse_doubled(lambda one, other: bool(same(one, other, off)))
+        for node, rivals in grouped(self._found, self._found.__getitem__).items():
+            longest = max(rivals, key=len)
+            are_one = len(rivals) == 1 or all(same(longest, other, off) for other in rivals)
+            if not are_one:  # no spellings of one host
+                for host in {*rivals} - {node}:
+                    del self._found[host]
+                self.ambiguous |= {} if node in rivals else {node: rivals}
 
     def node(self, host: str) -> str | None:
         """Return the Node that a host is; None for a switch, or a host without a Node."""
         return self._found.get(host)
-
-    def _refuse_doubled(self, are_same: Callable[[str, str], bool]) -> None:
-        """Drop the hosts that may all be one Node, but for the one with its very name.
-
-        Spellings that are equal to each other are one host.
-        """
-        for node, names in grouped(self._found, self._found.__getitem__).items():
-            longest = max(names, key=len)
-            if len(names) == 1 or all(are_same(longest, other) for other in names):
-                continue
-            for host in names:
-                if host != node:
-                    del self._found[host]
-            if node not in names:
-                self.ambiguous[node] = names

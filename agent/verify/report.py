@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import agent
+from agent.findings import report
+from agent.findings.baseline import document as accepted_document
 from agent.findings.finding import ERROR, INFO, UNKNOWN, WARNING, end_document, finding_document
 from agent.findings.report import (
     COLUMNS,
@@ -13,29 +16,31 @@ from agent.findings.report import (
     EXIT,
     OK,
     UNVERIFIED,
+    accepted,
     cells,
     counted,
     failed,
-    outcome,
 )
 from agent.output import junit
 from agent.output.layout import WIDTH, columns, joined, opening, section
 from agent.plans.own import rows_text
 from agent.text import visible
 from agent.verify import cables
+from agent.verify.judge import Result
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from agent.verify.judge import Result
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 __all__ = ["EXIT", "FORMATS", "NPD_EXIT", "NPD_WIDTH", "UNVERIFIED", "npd_line", "outcome"]
 SCHEMA = 1
 NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
 NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
 TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
+
+
+def outcome(result: Result) -> str:
+    """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
+    is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
+    return report.outcome(result.findings, is_partial=is_blind)
 
 
 def verdict(result: Result) -> str:
@@ -46,6 +51,7 @@ def verdict(result: Result) -> str:
         counted(result.findings),
         planned if result.planned else "no cables in the plan",
         f"{unknown} unverifiable" if unknown else "",
+        report.accepted_count(result.accepted),
     ]
     return f"{result.node}: {'; '.join(filter(None, parts))}"
 
@@ -57,7 +63,7 @@ def document(result: Result, notes: Sequence[str] = ()) -> Json:
         "agent": agent.__version__,
         "node": result.node,
         "verdict": verdict(result),
-        "outcome": outcome(result.findings),
+        "outcome": outcome(result),
         "planned": result.planned,
         "as_planned": result.as_planned,
         "notes": list(notes),
@@ -76,15 +82,14 @@ def document(result: Result, notes: Sequence[str] = ()) -> Json:
             for one in result.cables
         ],
         "findings": [finding_document(one) for one in result.findings],
+        "accepted": [accepted_document(one) for one in result.accepted],
     }
 
 
-def _json(result: Result, notes: Sequence[str]) -> str:
-    return json.dumps(document(result, notes), indent=2) + "\n"
-
-
-def _table(result: Result, notes: Sequence[str]) -> str:
-    in_ring = {port for one in result.findings if one.code == "swapped" for port in one.ports}
+def table(result: Result, notes: Sequence[str]) -> str:
+    """Return the report for people."""
+    every = (*result.findings, *(one.finding for one in result.accepted))
+    in_ring = {port for one in every if one.code == "swapped" for port in one.ports}
     rows = [
         [
             one.ref.interface,
@@ -107,12 +112,14 @@ def _table(result: Result, notes: Sequence[str]) -> str:
                 )
                 for title, kept in by_severity.items()
             ),
+            section("Accepted", [one.text for one in result.accepted]),
             section("Plan", [*notes, *filter(None, [result.assumption])]),
         ]
     )
 
 
-def _csv(result: Result, _notes: Sequence[str]) -> str:
+def csv_text(result: Result, _notes: Sequence[str]) -> str:
+    """Return a row for each finding."""
     rows = [
         cells(one, [" ".join(one.interfaces)], (one.expected, one.actual))
         for one in result.findings
@@ -120,11 +127,12 @@ def _csv(result: Result, _notes: Sequence[str]) -> str:
     return rows_text([COLUMNS, *rows])
 
 
-def _junit(result: Result, _notes: Sequence[str]) -> str:
+def junit_text(result: Result, _notes: Sequence[str]) -> str:
     """Return a test suite: a case for each cable as planned, and for each finding."""
     right = [one for one in result.cables if one.status == cables.AS_PLANNED]
     cases = [junit.Case(f"{one.ref.interface} cable") for one in right]
     cases += [failed(one, one.interfaces) for one in result.findings]
+    cases += [accepted(one, one.finding.interfaces) for one in result.accepted]
     return junit.document(junit.suite("bwagent verify", result.node, cases))
 
 
@@ -134,8 +142,8 @@ def npd_line(result: Result) -> str:
 
 
 FORMATS: Mapping[str, Callable[[Result, Sequence[str]], str]] = {
-    "table": _table,
-    "json": _json,
-    "junit": _junit,
-    "csv": _csv,
+    "table": table,
+    "json": lambda result, notes: json.dumps(document(result, notes), indent=2) + "\n",
+    "junit": junit_text,
+    "csv": csv_text,
 }

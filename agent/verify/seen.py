@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort, twin_port
-from agent.labels.values import failed_devices, links
-from agent.model import LldpNeighbor, Seen
-
-if TYPE_CHECKING:
-    from agent.model import Neighbor, Observation
+from agent.memory import known_of
+from agent.model import LldpNeighbor, Neighbor, Observation, Seen
+from agent.sources.roles import is_unread
 
 MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Table 8-2
 DOWN = "DOWN"
 
 
 class FarEnd(NamedTuple):
-    """One neighbor of a port: its label texts, and its description of itself."""
+    """The switch port at the far end of a cable, as a node observes it, or as its labels have it.
 
-    device: str
-    port_id: str
-    port_name: str | None
-    seen_device: SeenDevice
-    seen_port: SeenPort
+    `switch` is equal for two ports of one switch; names are for people.
+    """
+
+    label: str  # of a Node the value of its label: encoded, perhaps hashed; else the label's text
+    port_id: str | None = None  # raw, but for that of a label that the annotation does not explain
+    port_name: str | None = None
+    id: str | None = None  # of a Node: switch node GUID (16 hex digits) or LLDP Chassis ID
+    name: str | None = None  # the name alone (`L90.1.3` of a NodeDescription), or the System Name
+    seen_device: SeenDevice = SeenDevice("")  # its description of itself, to be compared
+    seen_port: SeenPort = SeenPort(())
 
     @property
-    def port(self) -> str:
+    def device(self) -> str:
+        """The name to show: unaltered if it is known, else that of the label."""
+        return self.name or self.label
+
+    @property
+    def switch(self) -> str:
+        """The identity of the switch."""
+        return self.id or self.label
+
+    @property
+    def port(self) -> str | None:
         """The port's name, else its ID."""
         return self.port_name or self.port_id
 
@@ -62,13 +75,14 @@ class SeenNode(NamedTuple):
     others: frozenset[str] = frozenset()  # names of devices and netdevs that are no backend
     unread: frozenset[str] = frozenset()  # RDMA devices that could not be read, or have no driver
     excluded: frozenset[str] = frozenset()  # RDMA devices that --exclude-device names
+    speed_gbps: float | None = None  # the sum in the label of a Node; None: not known
 
 
 def seen_node(observation: Observation, name: str) -> SeenNode:
     """Return the observed half of an observation."""
     from agent.output.document import is_suspect
 
-    by_interface = {link.interface: link for link in links(observation)}
+    by_interface = {link.interface: link for link in observation.links}
     ports: dict[str, Port] = {}
     for role in observation.backend:
         link = by_interface.get(role.interface)
@@ -98,11 +112,13 @@ def seen_node(observation: Observation, name: str) -> SeenNode:
             others |= {role.interface, role.device.name, role.device.pci}
             others |= {netdev.name} if netdev else set()
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+    unread = [device.name for device in devices if is_unread(device)]
+    unread += [fact.interface for fact in known_of(observation).unbound]
     return SeenNode(
         name,
         ports,
         frozenset(filter(None, others)),
-        frozenset([*failed_devices(observation), *observation.unbound]),
+        frozenset(unread),
         frozenset(device.name for device in devices if device.excluded),
     )
 
@@ -124,4 +140,5 @@ def far_end(neighbor: Neighbor) -> FarEnd:
         device = SeenDevice(neighbor.device, names, guids, description=description)
         is_twin = twin_port(facts.node_description)
         port = SeenPort((str(facts.port),), infiniband=True, twin_port=is_twin)
-    return FarEnd(neighbor.device, neighbor.port_id, neighbor.port_name, device, port)
+    ids = neighbor.port_id, neighbor.port_name
+    return FarEnd(neighbor.device, *ids, seen_device=device, seen_port=port)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from agent.findings.finding import end_text, spot
 from agent.ids import HASH
+from agent.plans.model import End
 from agent.reasons import NeighborReason
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from agent.plans.model import End
-    from agent.verify.cables import Cable
-    from agent.verify.expected import Row
-    from agent.verify.seen import Port
+from agent.text import listed
+from agent.verify.cables import Cable
+from agent.verify.expected import Row
+from agent.verify.seen import Port
 
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
 LINK = {
@@ -33,7 +31,7 @@ def far(row: Row) -> str:
     """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
     is_hash = row.is_label and row.device and HASH.fullmatch(row.device)
     name = f"the switch whose name has the hash {row.device}" if is_hash else row.device
-    return _end(name, row.port, row.far)
+    return end_text((name or None, row.port)) + _place(row.far)
 
 
 def near(row: Row) -> str:
@@ -50,22 +48,14 @@ def _name(row: Row) -> str:
 def present(port: Port, one: Cable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
     if one and one.far_end:  # a switch of the plan has its place
-        return _end(*one.actual, one.row.far if one.device.equal else None)
+        return end_text(one.actual) + _place(one.row.far if one.device.equal else None)
     if port.far_ends:
-        return _end(port.far_ends[0].device, port.far_ends[0].port, None)
+        return end_text((port.far_ends[0].device, port.far_ends[0].port))
     return far(one.row) if one else "the switch"
 
 
-def _end(device: str | None, port: str | None, end: End | None) -> str:
-    parts = [device or "the switch", f"port {port}" if port else None]
-    return " ".join(filter(None, parts)) + _place(end)
-
-
-def _place(end: End | None) -> str:
-    if not end:
-        return ""
-    parts = [f"rack {end.rack}" if end.rack else "", f"unit {end.unit}" if end.unit else ""]
-    text = ", ".join(filter(None, parts))
+def _place(end: End | None, label: str | None = None) -> str:
+    text = spot(end, label).text
     return f" ({text})" if text else ""
 
 
@@ -77,19 +67,32 @@ def wrong(one: Cable, owner: str | None) -> str:
     else:
         start = what = f"port {port}"
         to = far(one.row._replace(device=one.row.device or device))
-    text = f"Move the cable of {near(one.row)} from {start} to {to}"
+    text = f"Move the far end of {near(one.row)} from {start} to {to}"
     return f"{text}; the plan gives {what} to {owner}." if owner else f"{text}."
 
 
 def swapped(ring: Sequence[Cable]) -> str:
-    """Two cables, or a ring of several, that changed places: each is where the next belongs."""
-    names = [_name(one.row) for one in ring]
-    here = f"at this node{_place(ring[0].row.near)}"
-    ends = ", ".join(f"{one.ref.interface} belongs to {far(one.row)}" for one in ring)
+    """Two cables, or a ring of several, that changed places: each is where the next belongs.
+
+    Those of one node are named by their interfaces.
+    """
+    ends = [far(one.row) for one in ring]
+    if len({one.ref.node for one in ring}) > 1:
+        names, where = [f"{one.ref.node} {one.ref.interface}" for one in ring], ""
+        places = [_place(one.row.near, one.row.label) for one in ring]
+        near_ends = [name + place for name, place in zip(names, places, strict=True)]
+    else:
+        names, where = [_name(one.row) for one in ring], f" of this node{_place(ring[0].row.near)}"
+        near_ends = names
     if len(ring) == 2:
-        return f"Exchange the cables of {names[0]} and {names[1]} {here}: {ends}."
-    moves = [f"from {old} to {new}" for old, new in zip(names, names[1:] + names[:1], strict=True)]
-    return f"Move the cables {here} {', '.join(moves)}: {ends}."
+        (one, other), (first, second) = names, ends
+        ports = f"{' and '.join(near_ends)}{where}"
+        return f"Exchange the far ends of {ports}: {one} belongs to {first}, {other} to {second}."
+    moves = [
+        f"{name} from {end_text(one.actual)} to {end}"
+        for one, name, end in zip(ring, near_ends, ends, strict=True)
+    ]
+    return f"Move the far ends of {len(ring)} cables{where} in a ring: {listed(moves)}."
 
 
 def missing(one: Cable) -> str:

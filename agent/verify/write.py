@@ -1,20 +1,40 @@
-"""Write what is seen as a plan: the golden picture of a good day."""
+"""Write plans: what a node sees, the golden picture of a good day, and parts of a site's plan.
+
+`verify --write-plan csv` or `labels` prints the one. `--split DIR` writes the other, of any kind,
+as files of our own CSV that a ConfigMap holds.
+
+Invariants of parts:
+- All rows of one node are in one file, also where they spell its name differently.
+- The files of a plan do not depend on the order of its rows.
+- Nothing is overwritten: the folder is new, and complete when it appears.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+from agent.errors import Malformed
+from agent.findings.names import same_name
+from agent.folder import new_folder
 from agent.labels import encode
-from agent.plans.own import COLUMNS, rows_text
+from agent.labels.table import Naming
+from agent.model import natural
+from agent.plans.model import Cable, Plan
+from agent.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
+from agent.verify.one_node import MAX_SIZE
+from agent.verify.seen import SeenNode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.labels.table import Naming
-    from agent.verify.seen import SeenNode
+Cells = dict[str, str]  # of one row, by column
 
 FORMATS = ("csv", "labels")
+PLACES = ("rate", "mark", "rack", "unit", "far-rack", "far-unit")
+MAX_SHOWN = 5  # names in a note
+
+
+# what a node sees
 
 
 def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
@@ -24,33 +44,120 @@ def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
         for port in node.ports.values()
         if not port.far_ends
     ]
-    return (_csv(node) if kind == "csv" else _labels(node, naming)), notes
-
-
-def _csv(node: SeenNode) -> str:
-    ends = [(port.interface, port.far_ends[0]) for port in node.ports.values() if port.far_ends]
-    rows = [(node.name, name, end.device, end.port_id, end.port_name) for name, end in ends]
-    return rows_text([COLUMNS, *rows]) if rows else ""
-
-
-def _labels(node: SeenNode, naming: Naming) -> str:
-    lines = (f"{key}: {json.dumps(value)}\n" for key, value in _expected(node, naming))
-    return "".join(lines)
-
-
-def _expected(node: SeenNode, naming: Naming) -> Iterator[tuple[str, str]]:
-    """Yield the expected labels of the ports, and of their speed if every rate is known."""
+    if kind == "csv":
+        ends = [(one.interface, one.far_ends[0]) for one in node.ports.values() if one.far_ends]
+        rows = [(node.name, name, end.device, end.port_id, end.port_name) for name, end in ends]
+        return rows_text([COLUMNS, *rows], names=True) if rows else "", notes
+    labels: dict[str, str] = {}
     for port in node.ports.values():
         for end in port.far_ends[:1]:
-            texts = {
-                "device": end.device,
-                "port-id": end.port_id,
-                "port-name": end.port_name or "",
-            }
-            for part, text in texts.items():
+            texts = zip(COLUMNS[2:], (end.device, end.port_id, end.port_name), strict=True)
+            for part, text in texts:
                 key = f"{naming.prefix}/neighbors.expected.{port.interface}.{part}"
-                if (value := encode.value(text)) and not encode.key_fault(key):
-                    yield key, value
+                if (value := encode.value(text or "")) and not encode.key_fault(key):
+                    labels[key] = value
     rates = [port.rate_gbps for port in node.ports.values()]
     if rates and None not in rates:
-        yield f"{naming.prefix}/speed.expected", encode.gbps(sum(filter(None, rates)))
+        labels[f"{naming.prefix}/speed.expected"] = encode.gbps(sum(filter(None, rates)))
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in labels.items()), notes
+
+
+# parts of a plan
+
+
+class Part(NamedTuple):
+    """One file."""
+
+    name: str
+    text: str
+    nodes: int
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.text.encode())
+
+
+def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[Part], list[str]]:
+    """Return files of at most `limit` bytes, and a note for each thing that they cannot express."""
+    cables: list[Cable] = []
+    for plan in plans:
+        if plan.labels:
+            raise Malformed(f"{plan.file}: labels are of one node: there is nothing to split")
+        cables += plan.cables
+    names = {name for cable in cables for name, text in cable.fields.items() if text.strip()}
+    columns = Counter(map(column, names))
+    titles: list[str] = []
+    unknown: list[str] = []  # columns that our CSV cannot have
+    for name in sorted(names, key=str.strip):
+        is_own = column(name) in KNOWN or columns[column(name)] > 1
+        title = name.strip()
+        is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
+        (unknown if is_own or not is_plain else titles).append(name)
+    # A cable that several files have counts once, as it is written once.
+    links = {frozenset((cable.a[:2], cable.b[:2])) for cable in cables}
+    counts = Counter(_key(node) for link in links for node, _ in link)
+    rows: list[Cells] = []
+    named = 0
+    for cable in cables:
+        ports = [end for end in (cable.a, cable.b) if end.interface]
+        # the node's end: a node has fewer cables than its switch
+        near = min(ports or [cable.a], key=lambda end: counts[_key(end.node)])
+        far = cable.b if near is cable.a else cable.a
+        named += bool(near.port_name)
+        gbps = cable.rate_gbps
+        rate = "" if gbps is None else f"{gbps:.6f}".rstrip("0").rstrip(".") + "G"
+        ends = (near.node, near.interface, far.node, far.interface, far.port_name)
+        cells = (*ends, rate, cable.mark, near.rack, near.unit, far.rack, far.unit)
+        row = dict(zip((*COLUMNS, *PLACES), (cell or "" for cell in cells), strict=True))
+        row |= {title: cable.fields.get(title, "") for title in titles}
+        rows.append({name: text.strip() for name, text in row.items()})  # as a reader does
+    known = [name for name in PLACES if any(row[name] for row in rows)]
+    notes = []
+    if unknown:
+        shown = ", ".join(unknown[:MAX_SHOWN]) + (", ..." if len(unknown) > MAX_SHOWN else "")
+        notes.append(f"left out, columns that our CSV cannot have: {shown}")
+    if named:
+        notes.append(f"left out, second names of {named} ports of nodes")
+    return _packed(rows, [*COLUMNS, *known, *titles], limit), notes
+
+
+def _key(name: str) -> str:
+    """Return a text that is the same for all spellings of a node's name."""
+    host = name.partition(".")[0]
+    return (host if host and same_name(name, host) else name).casefold()
+
+
+def _packed(rows: Iterable[Cells], columns: Sequence[str], limit: int) -> list[Part]:
+    """Fill files with the rows of whole nodes, in natural order; repeated ones once."""
+    nodes: dict[str, list[tuple[Any, str]]] = {}
+    for text, row in {rows_text([map(row.get, columns)], names=True): row for row in rows}.items():
+        nodes.setdefault(_key(row["node"]), []).append((natural(row["interface"]), text))
+    header = rows_text([[name.strip() for name in columns]])
+    most = limit - len(header.encode())
+    files: list[list[list[str]]] = []
+    room = 0
+    for node in sorted(nodes, key=natural):
+        lines = [text for _, text in sorted(nodes[node])]
+        size = sum(len(line.encode()) for line in lines)
+        if size > most:
+            raise Malformed(f"{node}: its rows are more than {limit} bytes")
+        if size > room:
+            files.append([])
+            room = most
+        files[-1].append(lines)
+        room -= size
+    parts = []
+    for number, nodes_of_file in enumerate(files, 1):
+        lines = [line for of_node in nodes_of_file for line in of_node]
+        text = "".join([header, *lines])
+        parts.append(Part(f"plan-{number:03}.csv", text, len(nodes_of_file), len(lines)))
+    return parts
+
+
+def write(parts: Iterable[Part], folder: str) -> None:
+    """Write the files into a new folder; raises Unavailable."""
+    with new_folder(folder, "--split") as draft:
+        for part in parts:
+            (draft / part.name).write_text(part.text, newline="")

@@ -8,11 +8,14 @@ from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import Expected
+from agent.verify.interfaces import Entry, map_key
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from agent.verify.interfaces import HcaMap
 
 NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port
@@ -21,7 +24,8 @@ Ends = tuple[str, str]  # device, port
 def lldp(device: str, port: str) -> FarEnd:
     """The far end of an Ethernet port."""
     mac = "00:1c:73:aa:bb:cc"
-    return FarEnd(device, port, port, SeenDevice(device, (device,), macs=(mac,)), SeenPort((port,)))
+    seen = SeenDevice(device, (device,), macs=(mac,))
+    return FarEnd(device, port, port, seen_device=seen, seen_port=SeenPort((port,)))
 
 
 def smp(
@@ -34,9 +38,8 @@ def smp(
 ) -> FarEnd:
     """The far end of an InfiniBand port."""
     seen = SeenDevice(device, (device,) if named else (), (guid,))
-    return FarEnd(
-        device, str(port), None, seen, SeenPort((str(port),), infiniband=True, twin_port=twin)
-    )
+    of_port = SeenPort((str(port),), infiniband=True, twin_port=twin)
+    return FarEnd(device, str(port), seen_device=seen, seen_port=of_port)
 
 
 def port(interface: str, far_end: FarEnd | None, number: int = 0, **facts: Any) -> Port:
@@ -91,3 +94,8 @@ def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any
     near = End(facts.pop("node", NODE), interface, None, *facts.pop("near", (None, None)))
     far = End(device, port, None, *facts.pop("far", (None, None)))
     return Cable(near, far, Place("plan.csv", None, row), **facts)
+
+
+def hca_map(names: dict[str, str]) -> HcaMap:
+    """Return the rows of --hca-map for every node."""
+    return tuple(Entry("", map_key(text), name) for text, name in names.items())

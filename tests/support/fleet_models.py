@@ -7,8 +7,9 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.model import FarEnd, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model
+from agent.fleet.model import FleetNode, FleetPort
+from agent.verify.seen import FarEnd
 from tests.support import fleets
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def score(fleet: Fleet, findings: tuple[Finding, ...]) -> Score:
         if len(owners) == 1 and owners != {-1}:
             right += 1
             named |= {(port.node, port.interface) for port in one.ports}
-            moved |= {(port.node, port.interface): wanted for port, _, wanted in one.moves}
+            moved |= {(port.node, port.interface): wanted for port, _, wanted, *_ in one.moves}
     total = Counter(owner.values())
     found = {
         number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.kube.annotation import Annotation, LabeledInterface, render
 from agent.labels.table import Naming
-from agent.model import LastNeighbor
+from agent.memory import FarEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ def annotation(number: int, **changes: Any) -> str:
             port_guid=f"a088c203{number:06x}{rail:02x}",
             node_guid=f"a088c203{number:06x}{rail:02x}",
             counted_gbps=400.0,
-            neighbor=LastNeighbor(
+            neighbor=FarEnd(
                 guid(number, rail),
                 f"MF0;{leaf(number, rail)}:MQM9700/U1",
                 str(number % UNIT + 1),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from agent.findings.finding import Move, PortRef, finding
-from agent.fleet.judged import Group, Judged
-from agent.fleet.model import INFINIBAND, FarEnd, Fleet, FleetNode, FleetPort
+from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
+from agent.verify.seen import FarEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

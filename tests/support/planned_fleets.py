@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.fleet import judge as module
-from agent.fleet.judged import Group
+from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.plans.model import Cable, End, Place, Plan
 from tests.support.small_fleets import cabled, far_end, fleet
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agent.findings.finding import Finding
-    from agent.fleet.judged import Judged
-    from agent.fleet.model import Fleet, FleetNode
+    from agent.fleet.model import Fleet, FleetNode, Judged
 
 FILE = "plan.csv"
+CHOICES = ("options", "naming", "is_partial", "is_selected")
 
 
 def no_pattern(members: Fleet) -> Pattern:
@@ -77,7 +77,7 @@ def judge(
     nodes: Sequence[FleetNode], *plans: Plan, pattern: Pattern | None = None, **more: Any
 ) -> Judged:
     """Judge nodes by plans, without a pattern unless one is given."""
-    choices = {key: more.pop(key) for key in ("options", "naming") if key in more}
+    choices = {key: more.pop(key) for key in CHOICES if key in more}
     infer = (lambda _: pattern) if pattern else no_pattern
     return module.judge(fleet(nodes, **more), plans, infer=infer, **choices)
 

@@ -206,26 +206,11 @@ def _attributes(one: Cable) -> str:
     return f" [{inside}]" if inside else ""
 
 
-def topo(cables: Sequence[Cable], *, both: bool = True) -> str:
-    """Return a topology of ibdm; interfaces are numbers (a switch's) or `mlx5_0` (a host's).
-
-    With `both`, a cable stands in the sections of both its ends.
-    """
-    sections: dict[str, list[str]] = {}
-    for one in cables:
-        for near, far in [(one.a, one.b), (one.b, one.a)][: 2 if both else 1]:
-            lane = f"-4x-{(one.rate_gbps or 0) / 4:g}G" if one.rate_gbps else ""
-            line = f"   {_panel(near)} {lane}-> T {far.node} {_panel(far)}\n"
-            sections.setdefault(near.node, []).append(line)
-    return "".join(f"T {node}\n{''.join(lines)}\n" for node, lines in sections.items())
-
-
-def _panel(end: End) -> str:
-    return f"P{end.interface}" if end.interface.isdigit() else f"{end.interface}/P1"
-
-
 def ibnetdiscover(cables: Sequence[Cable]) -> str:
-    """Return the topology that ibnetdiscover prints; interfaces as for `topo`."""
+    """Return the topology that ibnetdiscover prints.
+
+    Interfaces are numbers (a switch's) or `mlx5_0` (a host's).
+    """
     sections: dict[tuple[str, str, str], list[str]] = {}
     for one in cables:
         for near, far in ((one.a, one.b), (one.b, one.a)):
@@ -235,9 +220,9 @@ def ibnetdiscover(cables: Sequence[Cable]) -> str:
     head = "#\n# Topology file: generated on Sun Nov 22 10:09:25 2026\n#\n"
     return head + "".join(
         f"\nvendid=0x2c9\ndevid=0xd2f2\n{word}guid=0x{guid}\n"
-        f'{word.title()}\t65 "{kind}-{guid}"\t\t# "{text}" lid 1 lmc 0\n{"".join(lines)}'
+        f'{word.title()}\t{count} "{kind}-{guid}"\t\t# "{text}" lid 1 lmc 0\n{"".join(lines)}'
         for (kind, guid, text), lines in sections.items()
-        for word in ["switch" if kind == "S" else "ca"]
+        for word, count in [("switch", 65) if kind == "S" else ("ca", 1)]
     )
 
 

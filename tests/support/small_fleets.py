@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.fleet.judged import Group, Judged
-from agent.fleet.model import ROCE, FarEnd, Fleet, FleetNode, FleetPort
+from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
 from agent.model import natural
+from agent.verify.seen import FarEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

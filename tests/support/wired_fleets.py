@@ -6,9 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.model import INFINIBAND, FarEnd, Fleet, FleetNode, FleetPort
+from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
 from agent.labels.table import Naming
 from agent.model import natural
+from agent.verify.seen import FarEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,1 +1,29 @@
-"""The topology of a fleet in the formats of schedulers, and its wiring in those of other tools."""
+"""The formats of `fleet export`, by name.
+
+A format is a pure function of a fleet and of the prefixes and keys that the operator chose. It
+returns an `Exported`: `text` goes to standard output, `notes` to standard error, one line each. An
+empty text says that no Node can be exported; the notes say why. Equal fleets give equal texts,
+without times and versions, in natural order, so that `diff` shows what changed in the data hall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.fleet.exports import levels, slurm, volcano, wiring
+from agent.fleet.exports.text import Exported
+from agent.fleet.model import Fleet
+from agent.labels.table import Naming
+
+FORMATS: dict[str, Callable[[Fleet, Naming], Exported]] = {
+    "csv": wiring.csv_rows,
+    "dot": wiring.graph,
+    "graphml": wiring.graphml,
+    "kai": levels.kai,
+    "kueue": levels.kueue,
+    "slinky": slurm.manifests,
+    "slurm": slurm.tree_conf,
+    "slurm-block": slurm.block_conf,
+    "slurm-yaml": slurm.topology_yaml,
+    "volcano": volcano.hypernodes,
+}

@@ -7,27 +7,22 @@ are not part of the topology: Kueue places nothing there that asks for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from agent.fleet.exports.text import Exported, Quoted, commented, listed, yaml_text
-from agent.fleet.exports.topology import CROSSING, INNER, OUTER, labeled, topology
-from agent.fleet.model import INFINIBAND, ROCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.fleet.exports.topology import Topology
-    from agent.fleet.model import Fleet
-    from agent.labels.table import Naming
+from agent.fleet.exports.topology import CROSSING, INNER, OUTER, Topology, labeled, topology
+from agent.fleet.model import INFINIBAND, ROCE, Fleet
+from agent.labels.table import Naming
 
 NAME = "bwagent"
 FLAVORS = (INFINIBAND, ROCE)
 HOST = "kubernetes.io/hostname"
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
 def kueue(fleet: Fleet, naming: Naming) -> Exported:
-    """Return a Topology and a ResourceFlavor for each kind of fabric (kueue.x-k8s.io/v1beta1)."""
+    """Return a Topology and a ResourceFlavor for each kind of fabric (kueue.x-k8s.io/v1beta2)."""
     found = topology(fleet, naming)
     keys, notes = _levels(found, naming)
     key = f"{naming.prefix}/flavor"

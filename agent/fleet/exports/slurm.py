@@ -13,20 +13,16 @@ ends an entry and `#` begins a comment: no name here has either (topology.py).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
-from agent.fleet.exports.topology import is_value, topology
+from agent.fleet.exports.topology import Path, Topology, is_value, topology
+from agent.fleet.model import Fleet, FleetNode
+from agent.labels.table import Naming
 from agent.model import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from agent.fleet.exports.topology import LeafGroup, Path, Topology
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.labels.table import Naming
 
 MAX_NAME = 64  # HOST_NAME_MAX, for switches
 MAX_DOUBLINGS = 15  # levels of blocks above the base
@@ -90,7 +86,7 @@ def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
     tree = _tree(found, names)
     notes = (*found.notes, *odd, *tree.notes)
     head = commented([f"topology.conf, topology/tree: leaf groups by {found.key}", *notes])
-    lines = "".join(f"{_entry(one)}\n" for one in tree.switches)
+    lines = "".join(line + "\n" for line in map(_entry, tree.switches))
     root = [JOINS.format("this line lets"), _entry(tree.root)] if tree.root else []
     return Exported(head + lines + commented(root), notes)
 
@@ -200,15 +196,25 @@ def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:
 
 def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
     """Return the tree of switches; `hosts` are the names of nodes in Slurm by Node name."""
-    lines = [_line(one) for one in found.groups]  # each group, and the places above it
+    lines: list[list[Place]] = []  # each leaf group, and the places above it, innermost first
+    for one in found.groups:
+        known = [at for at, value in enumerate(one.path) if value]
+        above = [(one.path[: at + 1], None) for at in reversed(known)]
+        lines.append([(one.path, one.value), *above])
     times = Counter(one.value for one in found.groups)
-    wanted = {(path, value): _joined(path, value, times) for line in lines for path, value in line}
+    wanted = {
+        (path, value): value
+        if value and times[value] == 1
+        else ".".join(filter(None, (*path, value)))
+        for line in lines
+        for path, value in line
+    }
     names = text.unique(wanted, MAX_NAME)
     children: dict[Place, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
     for line in lines:
         for below, place in pairwise(line):
             children[place][names[below]] = None
-    above = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
+    joining = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
     leaves = [
         Switch(names[line[0]], tuple(hosts[node.name] for node in one.nodes))
         for one, line in zip(found.groups, lines, strict=True)
@@ -216,7 +222,7 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
     tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
     why = "the site's labels have them apart" if found.levels else "no label has a level above"
     return Tree(
-        (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in above)),
+        (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in joining)),
         tops,
         {
             node.name: names[line[0]]
@@ -227,18 +233,6 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
         if len(tops) > 1
         else (),
     )
-
-
-def _line(one: LeafGroup) -> list[Place]:
-    """Return a leaf group and the places above it, innermost first."""
-    known = [at for at, value in enumerate(one.path) if value]
-    return [(one.path, one.value), *((one.path[: at + 1], None) for at in reversed(known))]
-
-
-def _joined(path: Path, value: str | None, times: Mapping[str, int]) -> str:
-    if value and times[value] == 1:
-        return value
-    return ".".join(filter(None, (*path, value)))
 
 
 def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], list[str]]:
@@ -256,7 +250,12 @@ def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], lis
         switch_of = _tree(found, hosts).switch_of
         parts = [(switch_of[one.nodes[0].name], one.nodes) for one in found.groups]
     blocks = [Block(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
-    return blocks, [*notes, *_uneven(blocks)]
+    sizes = Counter(len(one.nodes) for one in blocks)
+    usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
+    if usual != smallest:  # the smallest block decides the base block size
+        small = listed([one.name for one in blocks if len(one.nodes) == smallest], "block")
+        notes.append(f"the base block size is {smallest}, where {usual} is usual: {small}")
+    return blocks, notes
 
 
 def block_sizes(blocks: Sequence[Block]) -> list[int]:
@@ -264,12 +263,3 @@ def block_sizes(blocks: Sequence[Block]) -> list[int]:
     smallest = min(len(one.nodes) for one in blocks)
     doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)
     return [smallest << level for level in range(doublings)]
-
-
-def _uneven(blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield a note if one block is smaller than most are: it decides the base block size."""
-    sizes = Counter(len(one.nodes) for one in blocks)
-    usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
-    if usual != smallest:
-        small = listed([one.name for one in blocks if len(one.nodes) == smallest], "block")
-        yield f"the base block size is {smallest}, where {usual} is usual: {small}"

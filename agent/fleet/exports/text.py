@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
 
 from agent.labels.encode import fnv1a_64
 from agent.model import natural
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 Thing = TypeVar("Thing", bound="Hashable")
 BACKSLASH = "\\"
@@ -73,15 +72,9 @@ def _ranges(numbers: Sequence[str]) -> list[str]:
         widths[len(digits) if len(digits) in padded else 0].append(int(digits))
     found = []
     for width, values in sorted(widths.items()):
-        runs: list[list[int]] = []
-        for value in values:
-            if runs and value == runs[-1][-1] + 1:
-                runs[-1].append(value)
-            else:
-                runs.append([value])
-        for run in runs:
-            first, last = f"{run[0]:0{width}}", f"{run[-1]:0{width}}"
-            found.append(first if len(run) == 1 else f"{first}-{last}")
+        for _, run in groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
+            texts = [f"{value:0{width}}" for _, value in run]
+            found.append("-".join(dict.fromkeys((texts[0], texts[-1]))))
     return found
 
 

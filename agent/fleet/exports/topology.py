@@ -5,27 +5,32 @@ Invariants:
   label values. What is not valid is left out with a note, so no format has to quote it.
 - A node is in one leaf group at most, and in one domain at most.
 - Everything is in natural order, so equal fleets give equal exports.
+
+A leaf group is made of all leaves of a node, so that one wrong cable makes a group of its own: a
+switch with one node in Slurm, a HyperNode in Volcano, and NVLink domains that cross leaf groups.
+A scheduler loses more by such a group than by a node with one rail on another leaf, so `placed`
+puts a node with wrong cables into the group in which it is once they are right.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from agent.findings.finding import grouped
 from agent.fleet.exports.text import listed
+from agent.fleet.model import Fleet, FleetNode
+from agent.fleet.pattern.infer import infer
 from agent.labels import encode
+from agent.labels.table import Naming
 from agent.model import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.labels.table import Naming
 
 LEAF_GROUP = "leafgroup.current"  # below P
 SITE_LEVELS = ("fabric", "superpod")  # the site's own labels below P or IB, outermost first
 INNER, OUTER, CROSSING = "inner", "outer", "crossing"
+MOVES = frozenset({"swapped", "shifted", "miscabled"})  # codes of cables on another leaf
 
 Path = tuple[str | None, ...]  # a value for each of Topology.levels; None is unknown
 
@@ -55,6 +60,31 @@ class Topology(NamedTuple):
         return tuple(sorted(found, key=lambda node: natural(node.name)))
 
 
+def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
+    """Return the fleet with misplaced nodes in the group of most of their neighbors, and the notes.
+
+    They are the nodes of findings by the pattern; without a pattern none is moved.
+    """
+    pattern = infer(fleet)
+    wrong = {port.node for one in pattern.findings if one.code in MOVES for port in one.ports}
+    nodes = {node.name: node for node in fleet.nodes}
+    moved: dict[str, list[str]] = {}
+    for group in pattern.groups:
+        values = Counter(nodes[name].leaf_group for name in group.nodes if name not in wrong)
+        value, count = values.most_common(1)[0] if values else (None, 0)
+        if group.pattern is None or value is None or 2 * count <= len(group.nodes):
+            continue
+        for name in group.nodes:
+            if name in wrong and nodes[name].leaf_group not in {None, value}:
+                nodes[name] = replace(nodes[name], leaf_group=value)
+                moved.setdefault(value, []).append(name)
+    notes = [
+        f"in leaf group {value}, though wrong cables give another label: {listed(names)}"
+        for value, names in moved.items()
+    ]
+    return replace(fleet, nodes=tuple(nodes[node.name] for node in fleet.nodes)), notes
+
+
 def topology(fleet: Fleet, naming: Naming) -> Topology:
     """Return the topology of the nodes that have a leaf group."""
     key = f"{naming.prefix}/{LEAF_GROUP}"
@@ -63,8 +93,16 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     nodes = _usable(ordered, key, notes)
     levels = tuple(_levels(nodes, naming, notes))
     groups = _groups(nodes, levels)
-    domains = _domains(nodes, notes)
-    notes += _splits(groups, levels)
+    if odd := [one.name for one in nodes if one.accelerator and not is_value(one.accelerator)]:
+        notes.append(f"the accelerator is not a label value: {listed(odd)}")
+    known = [node for node in nodes if is_value(node.accelerator)]
+    found = grouped(known, lambda node: node.accelerator or "")
+    domains = {value: tuple(found[value]) for value in sorted(found, key=natural)}
+    for value, same in grouped(groups, lambda one: one.value).items():
+        if len(same) > 1:  # the site has its nodes in several places
+            where = ", ".join("/".join(part or "?" for part in one.path) for one in same)
+            keys = " and ".join(levels)
+            notes.append(f"leaf group {value} is {len(same)} groups, by {keys}: {where}")
     return Topology(key, levels, groups, domains, _relation(groups, domains), tuple(notes))
 
 
@@ -120,7 +158,8 @@ def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGrou
     """Return the leaf groups; a node without a level's label is where its leaf group is."""
     found: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
     for value, members in grouped(nodes, lambda node: node.leaf_group or "").items():
-        own = [[_own(node, key) for key in levels] for node in members]
+        values_of = [[node.labels.get(key) for key in levels] for node in members]
+        own = [[one if is_value(one) else None for one in some] for some in values_of]
         known = [{*column} - {None} for column in zip(*own, strict=True)]
         agreed = [values.pop() if len(values) == 1 else None for values in known]
         for node, path in zip(members, own, strict=True):
@@ -135,20 +174,6 @@ def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGrou
     )
 
 
-def _own(node: FleetNode, key: str) -> str | None:
-    value = node.labels.get(key)
-    return value if is_value(value) else None
-
-
-def _domains(nodes: Sequence[FleetNode], notes: list[str]) -> Mapping[str, tuple[FleetNode, ...]]:
-    odd = [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]
-    if odd:
-        notes.append(f"the accelerator is not a label value: {listed(odd)}")
-    known = [node for node in nodes if is_value(node.accelerator)]
-    found = grouped(known, lambda node: node.accelerator or "")
-    return {value: tuple(found[value]) for value in sorted(found, key=natural)}
-
-
 def _relation(
     groups: Sequence[LeafGroup], domains: Mapping[str, tuple[FleetNode, ...]]
 ) -> str | None:
@@ -161,15 +186,3 @@ def _relation(
     domain_of = {node.name: value for value, found in domains.items() for node in found}
     ones = [{domain_of.get(node.name) for node in one.nodes} - {None} for one in groups]
     return OUTER if all(len(values) <= 1 for values in ones) else CROSSING
-
-
-def _splits(groups: Sequence[LeafGroup], levels: Sequence[str]) -> Iterator[str]:
-    """Yield a note for each leaf group whose nodes the site has in several places."""
-    places: dict[str, list[Path]] = defaultdict(list)
-    for one in groups:
-        places[one.value].append(one.path)
-    for value, paths in places.items():
-        if len(paths) > 1:
-            where = ", ".join("/".join(part or "?" for part in path) for path in paths)
-            keys = " and ".join(levels)
-            yield f"leaf group {value} is {len(paths)} groups, by {keys}: {where}"

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agent.fleet.exports.text import Exported, Quoted, commented, unique, yaml_text
-from agent.fleet.exports.topology import INNER, topology
+from agent.fleet.exports.topology import INNER, Topology, topology
+from agent.fleet.model import Fleet, FleetNode
+from agent.labels.table import Naming
 from agent.model import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from agent.fleet.exports.topology import Topology
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.labels.table import Naming
 
 MAX_NAME = 63
 _OTHERS = re.compile(r"[^a-z0-9]+")
@@ -48,12 +44,35 @@ def hypernodes(fleet: Fleet, naming: Naming) -> Exported:
     if found.relation not in {None, INNER}:
         notes += (f"{naming.accelerator} is no tier: domains cross leaf groups",)
     built = [*_groups(found, naming.accelerator), *_above(found)]
-    names = unique({one.place: _wanted(one.place) for one in built}, MAX_NAME, _shaped)
+    names = unique(
+        {one.place: _wanted(one.place) for one in built},
+        MAX_NAME,
+        lambda name: _OTHERS.sub("-", name.lower()).strip("-"),
+    )
     tiers = [naming.accelerator] if found.relation == INNER else []
     tiers += [found.key, *reversed(found.levels)]
     of_tiers = [f"tier {tier}: {key}" for tier, key in enumerate(tiers, 1)]
     head = commented(["Volcano HyperNodes", *of_tiers, *notes])
-    return Exported(head + yaml_text(_manifest(one, names) for one in built), notes)
+    documents: list[dict[str, Any]] = []
+    for one in built:
+        exact = [("Node", name) for name in one.nodes]
+        exact += [("HyperNode", names[place]) for place in one.children]
+        members: list[dict[str, Any]] = [
+            {"type": kind, "selector": {"exactMatch": {"name": Quoted(name)}}}
+            for kind, name in exact
+        ]
+        if one.labels:
+            labels = {Quoted(key): Quoted(value) for key, value in one.labels.items()}
+            members = [{"type": "Node", "selector": {"labelMatch": {"matchLabels": labels}}}]
+        documents.append(
+            {
+                "apiVersion": "topology.volcano.sh/v1alpha1",
+                "kind": "HyperNode",
+                "metadata": {"name": Quoted(names[one.place])},
+                "spec": {"tier": one.tier, "members": members},
+            }
+        )
+    return Exported(head + yaml_text(documents), notes)
 
 
 def _groups(found: Topology, accelerator: str) -> Iterator[HyperNode]:
@@ -122,24 +141,3 @@ def _above(found: Topology) -> Iterator[HyperNode]:
 
 def _wanted(place: Place) -> str:
     return "-".join(filter(None, place[1:]))
-
-
-def _shaped(name: str) -> str:
-    return _OTHERS.sub("-", name.lower()).strip("-")
-
-
-def _manifest(one: HyperNode, names: Mapping[Place, str]) -> dict[str, Any]:
-    exact = [("Node", name) for name in one.nodes]
-    exact += [("HyperNode", names[place]) for place in one.children]
-    members: list[dict[str, Any]] = [
-        {"type": kind, "selector": {"exactMatch": {"name": Quoted(name)}}} for kind, name in exact
-    ]
-    if one.labels:
-        labels = {Quoted(key): Quoted(value) for key, value in one.labels.items()}
-        members = [{"type": "Node", "selector": {"labelMatch": {"matchLabels": labels}}}]
-    return {
-        "apiVersion": "topology.volcano.sh/v1alpha1",
-        "kind": "HyperNode",
-        "metadata": {"name": Quoted(names[one.place])},
-        "spec": {"tier": one.tier, "members": members},
-    }

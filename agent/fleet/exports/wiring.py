@@ -10,20 +10,18 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 from xml.sax.saxutils import XMLGenerator
 
 from agent.fleet.exports.text import Exported, commented, listed
+from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.labels import encode
+from agent.labels.table import Naming
 from agent.model import natural
 from agent.plans.own import COLUMNS, rows_text
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
-    from agent.labels.table import Naming
+from agent.verify.seen import FarEnd
 
 MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
@@ -64,16 +62,13 @@ def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
     found = _wiring(fleet)
     if not found.links:
         return Exported("", found.notes)
-    return Exported(rows_text(_rows(found.links)), found.notes)
-
-
-def _rows(links: Iterable[Link]) -> Iterator[Iterable[str]]:
-    yield TITLES
-    for link in links:
+    rows: list[Iterable[str]] = [TITLES]
+    for link in found.links:
         node, port, end = link
         cells = [node.name, port.interface, end.device, end.port_id, end.port_name, link.rate]
         cells += [port.pci, end.id, node.leaf_group, node.accelerator]
-        yield [visible(cell or "", MAX_CELL) for cell in cells]
+        rows.append([visible(cell or "", MAX_CELL) for cell in cells])
+    return Exported(rows_text(rows, names=True), found.notes)
 
 
 def graph(fleet: Fleet, _naming: Naming) -> Exported:
@@ -166,7 +161,10 @@ def _element(
 
 
 def _wiring(fleet: Fleet) -> Wiring:
-    """Return the wiring, and a note on the ports without a neighbor."""
+    """Return the wiring, and a note on the ports without a neighbor.
+
+    Of two switches that bear one name each is named with its identity.
+    """
     links: list[Link] = []
     silent: list[str] = []
     for node in fleet.nodes:
@@ -178,11 +176,6 @@ def _wiring(fleet: Fleet) -> Wiring:
     bare = [node.name for node in fleet.nodes if not node.ports]
     notes = [f"without a neighbor: {listed(silent, 'port')}"] if silent else []
     notes += [f"without a port: {listed(bare)}"] if bare else []
-    return Wiring(tuple(links), _names(links), tuple(notes))
-
-
-def _names(links: Iterable[Link]) -> dict[str, str]:
-    """Return the name of each switch; with its identity where two bear one name."""
     found: dict[str, set[str]] = {}
     for link in links:
         found.setdefault(link.end.switch, set()).add(link.end.device)
@@ -191,7 +184,8 @@ def _names(links: Iterable[Link]) -> dict[str, str]:
     named = {
         switch: name if times[name] == 1 else f"{name} {switch}" for switch, name in first.items()
     }
-    return dict(sorted(named.items(), key=lambda item: natural(item[1])))
+    names = dict(sorted(named.items(), key=lambda item: natural(item[1])))
+    return Wiring(tuple(links), names, tuple(notes))
 
 
 def plain(text: str) -> str:

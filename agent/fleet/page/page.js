@@ -67,6 +67,14 @@
   addEventListener("hashchange", reveal);
   reveal();
 
+  // The boxes on paper are those of the list.
+  addEventListener("beforeprint", () => {
+    all(".box").forEach((box) => {
+      const done = document.getElementById(box.dataset.done);
+      box.classList.toggle("ticked", Boolean(done && done.checked));
+    });
+  });
+
   // Ticks survive a reload of this very page; the next one starts without.
   const key = `bwagent ${document.body.dataset.key}`;
   const boxes = all("input[type=checkbox]");

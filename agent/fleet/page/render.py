@@ -18,23 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent import __version__
 from agent.errors import Unavailable
+from agent.fleet.model import Group, Judged
 from agent.fleet.page import worklist
-from agent.fleet.page.diagram import pictures
-from agent.fleet.page.leaves import Leaves
-from agent.fleet.page.marks import APART, SIGNS, Marks
-from agent.fleet.page.matrix import matrix
+from agent.fleet.page.groups import Matrix, Picture, matrix, pictures
+from agent.fleet.page.lookup import APART, SIGNS, Leaves, Marks
+from agent.fleet.page.worklist import Entry
 from agent.text import utc, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from jinja2 import Template
     from markupsafe import Markup
-
-    from agent.fleet.judged import Group, Judged
-    from agent.fleet.page.diagram import Picture
-    from agent.fleet.page.matrix import Matrix
-    from agent.fleet.page.worklist import Entry
 
 FOLDER = files(__package__)  # of a package in a zip archive, too
 MAX_TEXT = 2000  # characters of one text on the page
@@ -58,7 +51,19 @@ def page(judged: Judged) -> str:
     style, script = markup(_text("page.css")), markup(_text("page.js"))
     marks, leaves = Marks(judged.findings), Leaves(judged)
     found = worklist.entries(judged, marks.findings)
-    silent = worklist.silent(judged.fleet, found)
+    silent, others = worklist.silent(judged.fleet, found), judged.fleet.others
+    nodes, groups = {node.name: node for node in judged.fleet.nodes}, []
+    for number, group in enumerate(judged.groups, 1):
+        of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
+        view = GroupView(
+            number,
+            group,
+            of_group,
+            pictures(group, of_group, leaves, marks),
+            [one for one in found if number in one.groups],
+            len(of_group.rails) > WIDE,
+        )
+        groups.append(view)
     return template.render(
         judged=judged,
         fleet=judged.fleet,
@@ -66,16 +71,25 @@ def page(judged: Judged) -> str:
         time=utc(judged.fleet.now),
         style=style,
         script=script,
-        policy=_policy(style, script),
+        policy=(  # nothing is loaded, nothing else is run
+            f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
         summary=worklist.summary(judged, found, silent),
-        verdict=worklist.verdict(found),
+        verdict=worklist.verdict(judged, found),
         work=[one for one in found if one.finding.code not in APART],
+        stops=worklist.stops(judged, marks.findings),
         silent=silent,
-        groups=list(_groups(judged, found, marks, leaves)),
+        groups=groups,
         shown=leaves.shown,
         node_speeds=worklist.node_speeds(judged.fleet),
         port_speeds=worklist.port_speeds(judged.fleet),
-        notes=_notes(judged),
+        notes=[
+            *judged.notes,
+            *judged.fleet.problems,
+            *([f"{others:,} Nodes without labels of the agent are left out"] if others else []),
+            *(f"{node.name}: {text}" for node in judged.fleet.nodes for text in node.problems),
+        ],
     )
 
 
@@ -83,15 +97,8 @@ def _text(name: str) -> str:
     return (FOLDER / name).read_text("utf-8").strip()
 
 
-def _policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: nothing is loaded, nothing else is run."""
-    return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
 def _hash(text: str) -> str:
+    """Return the source of a Content-Security-Policy that permits this text alone."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
@@ -106,47 +113,15 @@ def _template() -> tuple[Template, type[Markup]]:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_text),
         autoescape=True,
-        finalize=_printable,
+        # a text of the data without control characters; markup has been through here
+        finalize=lambda value: (
+            visible(value, MAX_TEXT)
+            if isinstance(value, str) and not hasattr(value, "__html__")
+            else value
+        ),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.globals |= {"sign": SIGNS, "rate": worklist.rate_text}
     return environment.get_template("page.html.jinja"), Markup
-
-
-def _printable(value: object) -> object:
-    """Return a text of the data without control characters; markup has been through here."""
-    if not isinstance(value, str) or hasattr(value, "__html__"):
-        return value
-    return visible(value, MAX_TEXT)
-
-
-def _groups(
-    judged: Judged, found: Sequence[Entry], marks: Marks, leaves: Leaves
-) -> Iterator[GroupView]:
-    nodes = {node.name: node for node in judged.fleet.nodes}
-    having: dict[int, list[Entry]] = {}
-    for one in found:
-        for number in one.groups:
-            having.setdefault(number, []).append(one)
-    for number, group in enumerate(judged.groups, 1):
-        of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
-        yield GroupView(
-            number,
-            group,
-            of_group,
-            pictures(group, of_group, leaves, marks),
-            having.get(number, []),
-            len(of_group.rails) > WIDE,
-        )
-
-
-def _notes(judged: Judged) -> list[str]:
-    others = judged.fleet.others
-    return [
-        *judged.notes,
-        *judged.fleet.problems,
-        *([f"{others:,} Nodes without labels of the agent are left out"] if others else []),
-        *(f"{node.name}: {text}" for node in judged.fleet.nodes for text in node.problems),
-    ]

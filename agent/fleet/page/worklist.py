@@ -1,29 +1,41 @@
-"""The findings as a list of work, the silent nodes, the speeds and the summary of the page."""
+"""The findings as a list of work, on screen and on paper; the silent nodes, speeds and summary.
+
+On paper a row has a cable with its place, the far end that it has and the one that it belongs to,
+under a heading for each leaf of the walk. Names are without the domain that all have, so that a row
+is a line of A4.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from agent.findings.finding import UNKNOWN
-from agent.fleet.page.marks import APART, SEVERITIES, SIGNS, nodes_of
-from agent.fleet.page.matrix import place_text
+from agent.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
+from agent.findings.report import UNVERIFIED, accepted_count
+from agent.fleet.model import Fleet, FleetNode, Judged
+from agent.fleet.page.groups import place_text
+from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Numbered, common_domain, nodes_of
+from agent.fleet.report import outcome, uncompared
 from agent.labels.encode import gbps
 from agent.text import many, utc
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Cut = Callable[[str], str]
 
-    from agent.findings.finding import Finding
-    from agent.fleet.judged import Judged
-    from agent.fleet.model import Fleet, FleetNode
-    from agent.fleet.page.marks import Numbered
-
-PLACES = ("rack", "unit", "far-rack", "far-unit")  # facts that say where to go
+# The facts that say where to go, as the page names them.
+PLACES = {
+    "rack": "rack",
+    "unit": "unit",
+    "far-rack": "rack of the switch",
+    "far-unit": "unit of the switch",
+}
 # Codes of what is so with a plan and without; no estimate.
 FACTS = ("leaf-down", "renamed", "switch-identity", "claimed", "cloned", "silent", "unreadable")
 SHOWN = 6  # nodes of a finding; more are joined to runs, and folded
+NO_LEAF = "At no leaf"
+PULLED = "missing"  # the code of a cable without a far end
 
 
 class Entry(NamedTuple):
@@ -78,6 +90,10 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
             interfaces[port.node].append(port.interface)
         where = [(node, ", ".join(of_node)) for node, of_node in interfaces.items()]
         groups = dict.fromkeys(group_of[node] for node in interfaces if node in group_of)
+        confidence = "fact" if judged.by_pattern or one.code in FACTS else "plan"
+        if one.confidence is not None:
+            most = 99.9 if one.confidence < 1 else 100
+            confidence = f"{min(100 * one.confidence, most):.3g} %"
         entry = Entry(
             number,
             one,
@@ -85,7 +101,7 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
             SIGNS[one.severity],
             tuple(groups),
             tuple(where if len(where) <= SHOWN else _joined(judged.fleet, order, where)),
-            tuple(fact for fact in one.facts if fact[0] in PLACES),
+            tuple((PLACES[name], value) for name, value in one.facts if name in PLACES),
             tuple(fact for fact in one.facts if fact[0] not in PLACES),
             tuple(
                 (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
@@ -93,7 +109,7 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
             ),
             place_text(*one.expected) if any(one.expected) and not one.moves else None,
             place_text(*one.actual) if any(one.actual) and not one.moves else None,
-            _confidence(one, by_pattern=judged.by_pattern),
+            confidence,
         )
         found.append(entry)
     return found
@@ -113,12 +129,6 @@ def _joined(
         for run in runs(fleet.nodes, sorted(places))
     ]
     return [*known, *(one for one in where if one[0] not in order)]
-
-
-def _confidence(one: Finding, *, by_pattern: bool) -> str:
-    if one.confidence is not None:
-        return f"{min(100 * one.confidence, 99.9 if one.confidence < 1 else 100):.3g} %"
-    return "fact" if by_pattern or one.code in FACTS else "plan"
 
 
 def silent(fleet: Fleet, found: Iterable[Entry]) -> list[Silent]:
@@ -182,6 +192,8 @@ def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
 def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
     """Return the line at the top: what was compared, what is wrong, what is silent."""
     parts = [f"{many(len(judged.fleet.nodes), 'node')} in {many(len(judged.groups), 'group')}"]
+    if judged.gap:
+        parts.append(uncompared(judged))
     if judged.planned:
         what = "the pattern has them" if judged.by_pattern else "planned"
         cables = many(judged.planned, "cable")
@@ -197,12 +209,83 @@ def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silen
     parts.append(f"{many(work.total(), 'finding')} ({counts})" if work else "no findings")
     if names := {one.node for one in silent_nodes}:
         parts.append(many(len(names), "silent node"))
+    parts += filter(None, [accepted_count(judged.accepted)])
     return "; ".join(parts) + "."
 
 
-def verdict(found: Sequence[Entry]) -> str:
-    """Return the class of the summary: the worst severity, or `good`."""
+def verdict(judged: Judged, found: Sequence[Entry]) -> str:
+    """Return the class of the summary: the worst severity, or `good` if all was compared."""
     severities = [one.finding.severity for one in found]
+    if outcome(judged) == UNVERIFIED:
+        severities.append(UNKNOWN)
     if not severities:
         return "good"
     return min(severities, key=SEVERITIES.index)
+
+
+# on paper
+
+
+class Line(NamedTuple):
+    """A cable to tick, or a sentence where a finding is not of cables."""
+
+    number: int
+    code: str
+    cable: str = ""
+    place: str = ""
+    seen: str = ""
+    wanted: str = ""
+    wanted_place: str = ""
+    text: str = ""
+
+
+class Stop(NamedTuple):
+    """A leaf of the walk."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
+    """Return the leaves in the order of the findings, with what there is to do at each."""
+    # without the domain of all nodes, and that of all switches
+    nodes = judged.fleet.nodes
+    ends = [port.far_end.device for node in nodes for port in node.ports if port.far_end]
+    domains = {common_domain(node.name for node in nodes), common_domain(ends)} - {""}
+    names = "|".join(map(re.escape, sorted(domains, key=len, reverse=True)))
+    domain = re.compile(rf"(?<=\w)(?:{names})(?![\w-]|\.\w)" if names else r"(?!)")
+
+    def cut(text: str) -> str:
+        return domain.sub("", text)
+
+    work = [one for one in findings if one.finding.code not in APART]
+    found = []
+    for _, group in groupby(work, lambda one: place_of(one.finding)):
+        same = list(group)
+        first = same[0].finding
+        title = [f"Rack {first.rack}"] if first.rack else []
+        lines = tuple(line for one in same for line in _lines(*one, cut))
+        found.append(Stop(cut(", ".join([*title, first.leaf or NO_LEAF])), lines))
+    return found
+
+
+def _lines(number: int, one: Finding, cut: Cut) -> Iterator[Line]:
+    """Yield a line for each cable; one for all of a finding that has none, or no far ends."""
+    moves = one.moves
+    if not moves and one.code == PULLED and len(one.ports) == 1:
+        facts = dict(one.facts)
+        near = Spot(facts.get("rack"), facts.get("unit"), facts.get("label"))
+        far = Spot(one.rack, facts.get("far-unit"))
+        moves = (Move(one.ports[0], one.actual, one.expected, near, far),)
+    if not moves:
+        yield Line(number, one.code, text=cut(one.text))
+    for move in moves:
+        yield Line(
+            number,
+            one.code,
+            cut(" ".join(move.port)),
+            move.near.text,
+            cut(place_text(*move.actual)) if any(move.actual) else "no link",
+            cut(place_text(*move.wanted)) if any(move.wanted) else "out",
+            move.far.text,
+        )

@@ -7,20 +7,21 @@ places are one mistake.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
+from typing import NamedTuple
 
+from agent.findings.finding import grouped
 from agent.fleet.pattern.evidence import is_habit, is_majority
-from agent.fleet.pattern.ports import line_of, modulo, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from agent.fleet.pattern.grouping import Count, LeafRule, Row
-    from agent.fleet.pattern.ports import Line, PortRule, Seen
+from agent.fleet.pattern.grouping import Count, LeafRule, Row
+from agent.fleet.pattern.ports import Line, PortRule, Seen, line_of, modulo, place
+from agent.verify.cables import cycles
 
 MISSING, LEAF, PORT = "missing", "leaf", "port"  # what is odd about a cable
 SWAPPED, SHIFTED, ALONE = "swapped", "shifted", "alone"  # causes
 MIN_SHIFTED = 3  # cables; two that changed places are swapped
+MIN_ALIKE = 3  # other cables of a node on ports of one number: this rail begins there, too
 MAX_LOST = 1 / 2  # of a node's cables: with more it is a spare, or on its way out
 MAX_NEVER = 1 / 4  # of a node's cables, or one, that were never there: with more it is a new node
 
@@ -47,6 +48,13 @@ class Odd(NamedTuple):
     def interface(self) -> str:
         """The name of the interface on its node."""
         return self.row.ports[self.column].interface
+
+    @property
+    def offset(self) -> int | None:
+        """The number of ports from the wanted one to the present one."""
+        if not self.actual or self.actual.number is None or self.wanted.number is None:
+            return None
+        return self.actual.number - self.wanted.number
 
     @property
     def was_there(self) -> bool:
@@ -244,12 +252,87 @@ def causes(groups: Sequence[Ruled], odds: Sequence[Odd]) -> Iterator[Cause]:
     alone = [odd for odd in odds if odd.key not in done]
     taken = _taken(groups, odds)
     actual = {odd.actual for odd in alone if odd.actual}
+    wrong_ports = [odd for odd in alone if odd.wrong == PORT]
+    by_design = _by_design(groups, odds, wrong_ports)
     for odd in alone:
         is_taken = odd.wanted in taken
-        if odd.wrong == PORT and (is_taken or odd.by_line or odd.wanted in actual):
-            continue  # no place to go, or a row of cables that avoids a port
+        if odd.wrong == PORT and (is_taken or odd.wanted in actual):
+            continue  # no place to go
+        if odd.key in by_design:
+            continue
         wanted = Seat(odd.wanted.leaf, None) if is_taken else odd.wanted
         yield Cause(ALONE, (odd._replace(wanted=wanted),))
+
+
+def _by_design(
+    groups: Sequence[Ruled], odds: Iterable[Odd], alone: Iterable[Odd]
+) -> set[tuple[str, int]]:
+    """Return the cables on wrong ports that a fabric without faults may have there, by their keys.
+
+    A row of cables: several of an interface are as far from their ports as each other.
+
+    A rail that wraps round at a number of its own. It is none if all other cables of the node,
+    three at least, have the wanted number.
+    """
+    of_node = {row.node.name: number for number, group in enumerate(groups) for row in group.rows}
+
+    def rail(odd: Odd) -> tuple[int, int]:
+        return of_node[odd.row.node.name], odd.column
+
+    wrong = grouped(odds, rail)
+    found: set[tuple[str, int]] = set()
+    for (number, column), same in grouped(alone, rail).items():
+        offsets = Counter(odd.offset for odd in same)
+        names = {odd.row.node.name for odd in wrong[number, column]}
+        for odd in same:
+            others = [port for one, port in enumerate(odd.row.numbers) if one != column]
+            is_alike = len(others) >= MIN_ALIKE and {*others} == {odd.wanted.number}
+            if offsets[odd.offset] > 1 or (
+                not is_alike and _may_wrap(groups[number], column, names - {odd.row.node.name})
+            ):
+                found.add(odd.key)
+    return found
+
+
+def _may_wrap(group: Ruled, column: int, wrong: AbstractSet[str]) -> bool:
+    """Return True if the ports of a rail, but for wrong ones, may be a progression modulo a number.
+
+    From node to node the port then grows by one of two numbers that are farther apart than the
+    first and the last port. The nodes are in the order of their names, or of their places, which
+    begins at any of them if they wrap.
+    """
+    modulus = group.port_rule.modulus if group.port_rule else 0
+    seats = [
+        (place, port)
+        for row, place in zip(group.rows, group.places, strict=True)
+        if place is not None
+        and row.is_fresh
+        and row.leaves[column] == group.leaf_rule.leaves[column]
+        and row.node.name not in wrong
+        and (port := row.numbers[column]) is not None
+    ]
+    ports = [port for _, port in seats]
+    grown = _growth(seats, modulus)
+    beginnings: list[int | None] = [None]
+    if 2 * grown.total() < len(seats):
+        seats.sort()
+        grown = _growth([*seats, *(seats[:1] if modulus else [])], modulus)
+        beginnings += grown if modulus else []
+    for beginning in beginnings:
+        steps = [step for step, count in grown.items() if step != beginning or count > 1]
+        if len(steps) < 2 or (
+            len(steps) == 2 and abs(steps[0] - steps[1]) > max(ports) - min(ports)
+        ):
+            return True
+    return False
+
+
+def _growth(seats: Sequence[tuple[int, int]], modulus: int) -> Counter[int]:
+    """Count the numbers by which the port grows with a place that grows by the usual number."""
+    steps: dict[int, Counter[int]] = defaultdict(Counter)
+    for (before, port), (after, next_port) in pairwise(seats):
+        steps[modulo(after - before, modulus)][next_port - port] += 1
+    return max(steps.values(), key=Counter.total, default=Counter())
 
 
 def _is_shifted(odds: Sequence[Odd]) -> bool:
@@ -269,45 +352,28 @@ def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:
 
     Wanted places are exact to the port there.
     """
-    following = _Following(odds)
-    rings, seen = [], set()
+    # the cables by their wanted places; those without a wanted port by node and leaf, and by leaves
+    exact = grouped(odds, lambda odd: odd.wanted)
+    of_leaves = [(odd, odd.actual.leaf) for odd in odds if odd.wanted.number is None and odd.actual]
+    of_node = grouped(of_leaves, lambda one: (one[0].row.node.name, one[0].wanted.leaf))
+    of_leaf = grouped(of_leaves, lambda one: (one[0].wanted.leaf, one[1]))
+    after: dict[tuple[str, int], tuple[str, int] | None] = {}
     for odd in odds:
-        chain: list[Odd] = []
-        one: Odd | None = odd
-        while one and one.key not in seen:
-            seen.add(one.key)
-            chain.append(one)
-            one = following[one]
-        if one and one in chain:
-            ring = chain[chain.index(one) :]
-            places = {owner.key: odd.actual for odd in ring if (owner := following[odd])}
-            rings.append([odd._replace(wanted=places[odd.key] or odd.wanted) for odd in ring])
-    return rings
-
-
-class _Following:
-    """The odd cable that should be where another one is."""
-
-    def __init__(self, odds: Iterable[Odd]) -> None:
-        self._exact: dict[Seat, list[Odd]] = defaultdict(list)
-        self._of_node: dict[tuple[str, str], list[Odd]] = defaultdict(list)
-        self._of_leaf: dict[tuple[str, str | None], list[Odd]] = defaultdict(list)
-        for odd in odds:
-            self._exact[odd.wanted].append(odd)
-            if odd.wanted.number is None and odd.actual:
-                self._of_node[odd.row.node.name, odd.wanted.leaf].append(odd)
-                self._of_leaf[odd.wanted.leaf, odd.actual.leaf].append(odd)
-
-    def __getitem__(self, odd: Odd) -> Odd | None:
-        """Return the only one; None if there is none, or several are possible."""
         if not odd.actual:
-            return None
-        leaf = odd.actual.leaf
-        found = self._exact.get(odd.actual) if odd.actual.number is not None else None
-        found = found or self._of_node.get((odd.row.node.name, leaf))
-        if not found and len(self._of_leaf.get((odd.wanted.leaf, leaf), ())) == 1:
-            found = self._of_leaf.get((leaf, odd.wanted.leaf))
-        return found[0] if found and len(found) == 1 else None
+            continue
+        leaf, wanted = odd.actual.leaf, odd.wanted.leaf
+        found = exact.get(odd.actual, []) if odd.actual.number is not None else []
+        found = found or [one for one, _ in of_node.get((odd.row.node.name, leaf), ())]
+        if not found and len(of_leaf.get((wanted, leaf), ())) == 1:
+            found = [one for one, _ in of_leaf.get((leaf, wanted), ())]
+        after[odd.key] = found[0].key if len(found) == 1 else None  # the only one that may
+    of_key = {odd.key: odd for odd in odds}
+    rings = []
+    for keys in cycles(after):
+        ring = [of_key[key] for key in keys]
+        places = dict(zip([*keys[1:], keys[0]], [odd.actual for odd in ring], strict=True))
+        rings.append([odd._replace(wanted=places[odd.key] or odd.wanted) for odd in ring])
+    return rings
 
 
 def _taken(groups: Iterable[Ruled], odds: Sequence[Odd]) -> set[Seat]:

@@ -18,11 +18,13 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from itertools import accumulate
 from math import factorial, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet import silent
+from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.pattern.evidence import (
     AMONG_OTHERS,
     NO_COINCIDENCE,
@@ -31,18 +33,16 @@ from agent.fleet.pattern.evidence import (
     is_majority,
     surprise,
 )
+from agent.verify.seen import FarEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
     from agent.fleet.pattern.ports import PortNumbers
 
-    Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
-    Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns
-    Leaves = tuple[str | None, ...]
-    Count = tuple[int, int]  # m of n nodes agree
-    Place = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
+Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
+Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns
+Leaves = tuple[str | None, ...]
+Count = tuple[int, int]  # m of n nodes agree
+Place = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
 
 PAIR = 2
 MAX_CENTERS = 8  # groups that are compared for one leaf: more than that are no groups
@@ -70,10 +70,19 @@ class LeafRule(NamedTuple):
 
 def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
     """Return the nodes of each generation, in the order in which their first ones are listed."""
-    names = _switch_names(fleet.nodes)
+    # The identifier that goes with each label; None if two switches have it.
+    names: dict[str, str | None] = {}
+    ends_of = (current(port) for node in fleet.nodes for port in node.ports)
+    for label, number in {(end.label, end.id) for end in ends_of if end}:
+        if number:
+            names[label] = None if label in names else number
     found: dict[Kind, list[Row]] = defaultdict(list)
     for node in fleet.nodes:
-        columns, ports = _in_order(node.ports)
+        # the ports of the node in the order of its columns
+        places = [port.pci or port.interface for port in node.ports]
+        columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
+        seats = sorted(zip(columns, node.ports, strict=True), key=lambda one: one[0])
+        ports = tuple(port for _, port in seats)
         ends = [current(port) for port in ports]
         row = Row(
             node,
@@ -83,36 +92,13 @@ def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
             silent.cause(node, fleet.now) is None,
             all(port.far_end for port in ports),
         )
-        found[node.flavor, columns].append(row)
+        found[node.flavor, tuple(column for column, _ in seats)].append(row)
     return [*found.values()]
 
 
 def current(port: FleetPort) -> FarEnd | None:
     """Return the far end that a port has now, or had last."""
     return None if port.is_lost else port.far_end or port.last_end
-
-
-def _switch_names(nodes: Iterable[FleetNode]) -> dict[str, str | None]:
-    """Return the identifier that goes with each label; None if two switches have it."""
-    pairs = {(end.label, end.id) for node in nodes for port in node.ports if (end := current(port))}
-    found: dict[str, str | None] = {}
-    for label, number in pairs:
-        if number:
-            found[label] = None if label in found else number
-    return found
-
-
-def _in_order(ports: tuple[FleetPort, ...]) -> tuple[tuple[Column, ...], tuple[FleetPort, ...]]:
-    """Return the columns of a node in order, and the port in each."""
-    places = [port.pci or port.interface for port in ports]
-    if len({*places}) == len(places):
-        columns: list[Column] = [(place, 0) for place in places]
-    else:
-        columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
-    if all(one < other for one, other in pairwise(columns)):
-        return tuple(columns), ports
-    order = sorted(range(len(ports)), key=columns.__getitem__)
-    return tuple(sorted(columns)), tuple([ports[index] for index in order])
 
 
 def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]]:
@@ -123,48 +109,33 @@ def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]
     """
     fresh = Counter(row.leaves for row in rows if row.is_fresh)
     fresh.update({row.leaves: 0 for row in rows})
-    centers = _Centers()
-    places = {
-        leaves: centers.place(leaves, is_habit=count >= habit)
-        for leaves, count in fresh.most_common()
-    }
+    centers: list[Counter[str]] = []  # of each group, the leaves of its commonest wiring
+    of_leaf: dict[str, list[int]] = defaultdict(list)  # groups
+    places: dict[Leaves, Place] = {}
+    for leaves, count in fresh.most_common():
+        known = Counter(leaf for leaf in leaves if leaf)
+        near = dict.fromkeys(number for leaf in known for number in of_leaf[leaf])
+        shares = {number: (centers[number] & known).total() for number in near}
+        most = max(shares.values(), default=0)
+        nearest = tuple(number for number, share in shares.items() if share == most)
+        if not known:
+            places[leaves] = ()
+        elif 2 * most > known.total():  # more than half of the cables
+            places[leaves] = nearest[0]
+        elif nearest and 2 * most == known.total() and count < habit:  # half each
+            places[leaves] = nearest
+        else:
+            places[leaves] = len(centers)
+            for leaf in known:
+                if len(of_leaf[leaf]) < MAX_CENTERS:
+                    of_leaf[leaf].append(len(centers))
+            centers.append(known)
     undecided = [places[row.leaves] for row in rows]
     found: dict[Place, list[Row]] = defaultdict(list)
     for row, number in zip(rows, _by_exchange(undecided, _by_neighbors(undecided)), strict=True):
         found[number].append(row)
     unseen = found.pop((), [])
     return list(found.values()), unseen
-
-
-class _Centers:
-    """Assigns wirings to groups, each by the leaves of its commonest wiring."""
-
-    def __init__(self) -> None:
-        self._leaves: list[Counter[str]] = []  # of each group
-        self._of_leaf: dict[str, list[int]] = defaultdict(list)
-
-    def place(self, leaves: Leaves, *, is_habit: bool) -> Place:
-        """Return the group that shares more than half of the cables, a new one if none does half.
-
-        Several groups share half each: all of them, but for a habit, which is a group of its own.
-        """
-        known = Counter(leaf for leaf in leaves if leaf)
-        if not known:
-            return ()
-        near = dict.fromkeys(number for leaf in known for number in self._of_leaf.get(leaf, ()))
-        shares = {number: (self._leaves[number] & known).total() for number in near}
-        most = max(shares.values(), default=0)
-        nearest = tuple(number for number, share in shares.items() if share == most)
-        if 2 * most > known.total():
-            return nearest[0]
-        if nearest and 2 * most == known.total() and not is_habit:
-            return nearest
-        self._leaves.append(known)
-        number = len(self._leaves) - 1
-        for leaf in known:
-            if len(self._of_leaf[leaf]) < MAX_CENTERS:
-                self._of_leaf[leaf].append(number)
-        return number
 
 
 def _by_neighbors(places: Sequence[Place]) -> list[Place]:
@@ -232,7 +203,14 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     bits = 0.0
     if 2 * rule.count(None) < columns and not _has_rival(wirings, rule):
         followers = sum(count for wiring, count in wirings.items() if _follows(wiring, rule))
-        bits = surprise(followers, wirings.total(), _alternatives(rule, all_leaves))
+        # In how many ways at least a node of this group might be wired: its cables in any order,
+        # and one of them on another leaf of the fleet; not of two cables, which would not be half
+        # in the group.
+        ruled = Counter(leaf for leaf in rule if leaf)
+        cables = ruled.total()
+        ways = factorial(cables) // prod(map(factorial, ruled.values()))
+        ways += cables * (all_leaves - 1) if cables > PAIR else 0
+        bits = surprise(followers, wirings.total(), ways)
     return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE)
 
 
@@ -254,15 +232,3 @@ def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
         if wiring != leaves and is_crew(count, total) and 2 * followed < known:
             return True
     return False
-
-
-def _alternatives(leaves: Leaves, all_leaves: int) -> int:
-    """Return in how many ways at least a node of this group might be wired.
-
-    Its cables in any order, and one of them on another leaf of the fleet; not of two cables, which
-    would not be half in the group.
-    """
-    ruled = Counter(leaf for leaf in leaves if leaf)
-    cables = ruled.total()
-    orders = factorial(cables) // prod(map(factorial, ruled.values()))
-    return orders + (cables * (all_leaves - 1) if cables > PAIR else 0)

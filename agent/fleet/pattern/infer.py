@@ -12,10 +12,13 @@ So each rule must be that of a majority and no coincidence, or it is none (evide
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from agent.findings.finding import RANK
+from agent.findings.finding import RANK, Finding
 from agent.fleet import leaf_causes, silent
+from agent.fleet.leaf_causes import Explained
+from agent.fleet.model import Fleet, Group
 from agent.fleet.pattern.causes import (
     Odd,
     Ruled,
@@ -25,19 +28,10 @@ from agent.fleet.pattern.causes import (
     without_spares,
 )
 from agent.fleet.pattern.evidence import RIVALS, is_majority
-from agent.fleet.pattern.grouping import grouped, leaf_rules, tables
+from agent.fleet.pattern.grouping import Row, grouped, leaf_rules, tables
 from agent.fleet.pattern.ports import PortNumbers, Seen, along, mirrored, moduli, port_rule
 from agent.fleet.pattern.words import Ports, groups_of, of_cause, of_mirrored
 from agent.model import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.judged import Group
-    from agent.fleet.leaf_causes import Explained
-    from agent.fleet.model import Fleet
-    from agent.fleet.pattern.grouping import Row
 
 
 class Pattern(NamedTuple):
@@ -61,31 +55,35 @@ def infer(fleet: Fleet) -> Pattern:
         found, nothing = grouped(rows, RIVALS)
         rules = [*zip(found, leaf_rules(found), strict=True)]
         wraps = moduli(rules)
-        groups += _with_lines(
-            [ruled(some, rule, port_rule(some, rule, wraps), seen) for some, rule in rules]
-        )
+        of_kind = [
+            ruled(some, rule, port_rule(some, rule, [*moduli([(some, rule)]), *wraps]), seen)
+            for some, rule in rules
+        ]
+        # Groups without a line have that of the others, if most of those have the same one.
+        shapes = Counter(group.line.shape for group in of_kind if group.line)
+        (shape, count), *_ = shapes.most_common(1) or [(None, 0)]
+        for group in of_kind:
+            is_like = shape and group.port_rule and not group.line
+            if shape and is_like and is_majority(count, shapes.total()):
+                groups.append(group._replace(line=along(shape, group.places)))
+            else:
+                groups.append(group)
         unseen += nothing
     ports = Ports(groups, numbers)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = [*leaf_causes.down_without_plan(fresh)]
     findings, odd, never = _findings(groups, ports, lost)
-    covered = sum(map(_covered, groups)) + never
+    covered = never + sum(
+        1
+        for group in groups
+        if group.is_regular
+        for row in group.rows
+        if row.is_fresh
+        for leaf, rule in zip(row.leaves, group.leaf_rule.leaves, strict=True)
+        if leaf and rule
+    )
     listed, notes = groups_of(groups, unseen, ports)
     return Pattern(findings, listed, notes, covered, covered - odd - never)
-
-
-def _with_lines(groups: list[Ruled]) -> list[Ruled]:
-    """Give groups without a line that of the other groups, if most of those have the same one."""
-    shapes = Counter(group.line.shape for group in groups if group.line)
-    (shape, count), *_ = shapes.most_common(1) or [(None, 0)]
-    if not shape or not is_majority(count, shapes.total()):
-        return groups
-    return [
-        group._replace(line=along(shape, group.places))
-        if group.port_rule and not group.line
-        else group
-        for group in groups
-    ]
 
 
 def _findings(
@@ -115,25 +113,13 @@ def _findings(
         has_no_name = one.code == "wrong-port" and not one.expected[1]
         if not (is_told or has_no_name):
             found.append(one)
-    found.sort(key=_listing)
+    found.sort(
+        key=lambda one: (
+            RANK[one.code],
+            *(natural(part) for port in one.ports[:1] for part in port),
+            one.id,
+        )
+    )
     odd = sum(1 for some in odds for one in some if one.row.leaves[one.column])
     never = sum(1 for one in left if not one.row.leaves[one.column])
     return tuple(found), odd + sum(len(one.ports) for one in turned), never
-
-
-def _listing(one: Finding) -> tuple[object, ...]:
-    names = [natural(part) for port in one.ports[:1] for part in port]
-    return RANK[one.code], *names, one.id
-
-
-def _covered(group: Ruled) -> int:
-    """Return the number of cables that the rules of a group are about."""
-    if not group.is_regular:
-        return 0
-    return sum(
-        1
-        for row in group.rows
-        if row.is_fresh
-        for leaf, rule in zip(row.leaves, group.leaf_rule.leaves, strict=True)
-        if leaf and rule
-    )

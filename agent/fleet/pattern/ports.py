@@ -16,25 +16,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from math import comb
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import RIVALS, is_coincidence, is_habit, is_majority
-from agent.fleet.pattern.grouping import current
+from agent.fleet.pattern.grouping import Count, LeafRule, Leaves, Row, current
 from agent.ids import SWITCH_PORT
+from agent.verify.seen import FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from agent.fleet.model import FarEnd, FleetNode
-    from agent.fleet.pattern.grouping import Count, LeafRule, Leaves, Row
-
-    Names = tuple[str | None, str | None]  # port ID, port name
-    Parsed = tuple[str, tuple[int, ...]]  # template, numbers
-    Offsets = tuple[int | None, ...]
-    Seats = Sequence[int | None]  # the port of each column on the right leaf
+Names = tuple[str | None, str | None]  # port ID, port name
+Parsed = tuple[str, tuple[int, ...]]  # template, numbers
+Offsets = tuple[int | None, ...]
+Seats = Sequence[int | None]  # the port of each column on the right leaf
 
 MAX_CABLES = 8  # of a node that are evidence: more need no more than these
 MIN_MIRRORED = 4  # nodes in the reverse order; two or three may have each other's names
@@ -134,7 +131,17 @@ class Seen:
         One that is not seen there may be there if a leaf with nearly the same ports has it. The
         strays are the leaf's ports that only wrong cables are on: they are not compared.
         """
-        self._read()
+        if not self._ports:
+            for row in self._rows:
+                seats = zip(row.leaves, row.numbers, strict=True) if row.is_fresh else ()
+                for seen, port in seats:
+                    if seen and port is not None:
+                        self._ports[seen].add(port)
+            # Most leaves of a fleet have the ports of another one: few kinds, the commonest first.
+            kinds = Counter(map(frozenset, self._ports.values()))
+            for kind, _ in kinds.most_common():
+                for port in kind:
+                    self._kinds[port].append(kind)
         ports = self._ports[leaf]
         usual = ports - strays
         if not modulus:
@@ -145,20 +152,6 @@ class Seen:
             near = {low + (number - low) % modulus, high - (high - number) % modulus}
             found = [port for port in near if self._has_like(usual, port)]
         return found[0] if len(found) == 1 else None
-
-    def _read(self) -> None:
-        if self._ports:
-            return
-        for row in self._rows:
-            if row.is_fresh:
-                for leaf, number in zip(row.leaves, row.numbers, strict=True):
-                    if leaf and number is not None:
-                        self._ports[leaf].add(number)
-        # Most leaves of a fleet have the ports of another one: few kinds, the commonest first.
-        kinds = Counter(map(frozenset, self._ports.values()))
-        for kind, _ in kinds.most_common():
-            for port in kind:
-                self._kinds[port].append(kind)
 
     def _has_like(self, ports: AbstractSet[int], number: int) -> bool:
         """Return True if a leaf with this port has nearly these, apart from it."""
@@ -198,18 +191,16 @@ def port_rule(rows: Sequence[Row], rule: LeafRule, wraps: Sequence[int] = ()) ->
         return None
     seats = [_seats(row, rule.leaves) for row in rows]
     known = [one for one, row in zip(seats, rows, strict=True) if row.is_fresh]
-    modulus = next((number for number in wraps if number >= _span(known, rule.leaves)), 0)
+    span = _span(known, rule.leaves) if wraps else 0
+    tried = [0, *dict.fromkeys(number for number in wraps if number >= span)]
+    votes_of = {number: _votes(known, _offsets(known, number), number) for number in tried}
+    agreed = {  # the cables that agree with most of their node's
+        number: sum(max(Counter(one).values(), default=0) for one in votes)
+        for number, votes in votes_of.items()
+    }
+    modulus = max(tried, key=agreed.__getitem__)
     offsets = _offsets(known, modulus)
-    votes = [
-        tuple(
-            [
-                modulo(seat - offset, modulus)
-                for seat, offset in zip(one, offsets, strict=True)
-                if seat is not None and offset is not None
-            ]
-        )
-        for one in seats
-    ]
+    votes = _votes(seats, offsets, modulus)
     fresh = [
         (one, vote)
         for one, vote, row in zip(seats, votes, rows, strict=True)
@@ -218,7 +209,7 @@ def port_rule(rows: Sequence[Row], rule: LeafRule, wraps: Sequence[int] = ()) ->
     placed = [(one, where) for one, vote in fresh if (where := place(vote)) is not None]
     ports = len({vote[0] for _, vote in fresh})
     ways = _alternatives(len(offsets) - offsets.count(None), ports)
-    if is_coincidence(len(placed), len(fresh), ways):
+    if is_coincidence(len(placed), len(fresh), ways) or not is_majority(len(placed), len(fresh)):
         return None
     judged: list[int | None] = []
     counts: list[Count] = []
@@ -233,7 +224,21 @@ def port_rule(rows: Sequence[Row], rule: LeafRule, wraps: Sequence[int] = ()) ->
         is_ruled = is_majority(follow, total) and not is_habit(rivals, total)
         judged.append(offset if is_ruled else None)
         counts.append((follow, total))
-    return PortRule(tuple(judged), tuple(counts), tuple(votes), modulus)
+    return PortRule(tuple(judged), tuple(counts), votes, modulus)
+
+
+def _votes(seats: Iterable[Seats], offsets: Offsets, modulus: int) -> tuple[tuple[int, ...], ...]:
+    """Return the place of each node by each of its cables."""
+    return tuple(
+        tuple(
+            [
+                modulo(seat - offset, modulus)
+                for seat, offset in zip(one, offsets, strict=True)
+                if seat is not None and offset is not None
+            ]
+        )
+        for one in seats
+    )
 
 
 def modulo(number: int, modulus: int) -> int:
@@ -292,7 +297,8 @@ def _offsets(seats: Sequence[Seats], modulus: int) -> Offsets:
             best = tuple(found)
         if 2 * best.count(None) < len(best):
             break
-    return best if len(best) - best.count(None) > 1 else (None,) * len(columns)
+    known = len(best) - best.count(None)
+    return best if known > 1 and 2 * known >= len(best) else (None,) * len(columns)
 
 
 def _distances(column: Seats, other: Seats, modulus: int = 0) -> Counter[int]:
@@ -372,7 +378,10 @@ def mirrored(line: Line, places: Sequence[int | None]) -> list[range]:
         last = inverse.get(place, rank) if place is not None else rank
         run = range(rank, last + 1)
         is_new = not runs or rank >= runs[-1].stop
-        if len(run) >= MIN_MIRRORED and is_new and _is_mirrored(run, line, places):
+        if len(run) < MIN_MIRRORED or not is_new:
+            continue
+        pairs = zip(run, reversed(run), strict=True)
+        if all(places[one] == line.places[other] for one, other in pairs):
             runs.append(run)
     turned = {rank for run in runs for rank in run}
     even = [
@@ -381,8 +390,3 @@ def mirrored(line: Line, places: Sequence[int | None]) -> list[range]:
         if place is not None
     ]
     return runs if is_majority(sum(even), len(even)) else []
-
-
-def _is_mirrored(run: range, line: Line, places: Sequence[int | None]) -> bool:
-    pairs = zip(run, reversed(run), strict=True)
-    return all(places[one] == line.places[other] for one, other in pairs)

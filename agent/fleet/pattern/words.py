@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from agent.findings.finding import NO_END, Move, PortRef, finding
-from agent.fleet.judged import Group
-from agent.fleet.pattern.causes import LEAF, MISSING, SHIFTED, SWAPPED, Seat
+from agent.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
+from agent.fleet.model import Group
+from agent.fleet.pattern.causes import LEAF, MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled, Seat
 from agent.fleet.pattern.evidence import RIVALS, confidence
-from agent.fleet.pattern.grouping import current
+from agent.fleet.pattern.grouping import Row, current
+from agent.fleet.pattern.ports import PortNumbers
 from agent.model import natural
 from agent.text import listed, many
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from agent.findings.finding import Ends, Finding
-    from agent.fleet.model import FarEnd
-    from agent.fleet.pattern.causes import Cause, Odd, Ruled
-    from agent.fleet.pattern.grouping import Row
-    from agent.fleet.pattern.ports import PortNumbers
+from agent.verify.seen import FarEnd
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}
 NO_NEIGHBORS = "no neighbors"
@@ -48,19 +41,29 @@ class Ports:
 
     def _end(self, leaf: str) -> FarEnd:
         """Return a port of a leaf."""
-        self._ends = self._ends or {
-            leaf: end
-            for group in self._groups
-            for row in group.rows
-            for leaf, port in zip(row.leaves, row.ports, strict=True)
-            if leaf and (end := current(port))
-        }
+        if not self._ends:
+            seen = [
+                (leaf, end)
+                for group in self._groups
+                for row in group.rows
+                for leaf, port in zip(row.leaves, row.ports, strict=True)
+                if leaf and (end := current(port))
+            ]
+            # One that is named as most ports of its leaf goes before any other.
+            self._ends = dict(seen) | dict(one for one in seen if self._numbers[one[1]] is not None)
         return self._ends[leaf]
 
 
 def of_cause(cause: Cause, ports: Ports) -> Finding:
     """Return the finding of one mistake."""
-    moves = tuple(_move(odd, ports) for odd in cause.odds)
+    moves = []
+    for odd in cause.odds:
+        port, wanted = odd.row.ports[odd.column], ports.names(odd.wanted)
+        last, end = port.last_end, port.far_end
+        if odd.wrong == MISSING and odd.was_there and last and not wanted[1]:
+            wanted = (wanted[0], last.port)
+        actual = (end.device, end.port) if end else NO_END
+        moves.append(Move(PortRef(odd.row.node.name, odd.interface), actual, wanted))
     first = cause.odds[0]
     code = cause.kind if cause.kind in (SWAPPED, SHIFTED) else ALONE.get(first.wrong, "wrong-port")
     weakest = min(cause.odds, key=lambda odd: confidence(*odd.majority))
@@ -68,22 +71,12 @@ def of_cause(cause: Cause, ports: Ports) -> Finding:
         code,
         [move.port for move in moves],
         _sentence(code, moves),
-        moves=moves,
+        moves=tuple(moves),
         confidence=round(confidence(*weakest.majority), 3),
         majority=_majority(weakest, ports),
         expected=moves[0].wanted,
         actual=moves[0].actual,
     )
-
-
-def _move(odd: Odd, ports: Ports) -> Move:
-    port = odd.row.ports[odd.column]
-    wanted = ports.names(odd.wanted)
-    last = port.last_end
-    if odd.wrong == MISSING and odd.was_there and last and not wanted[1]:
-        wanted = (wanted[0], last.port)
-    actual = (port.far_end.device, port.far_end.port) if port.far_end else NO_END
-    return Move(PortRef(odd.row.node.name, odd.interface), actual, wanted)
 
 
 def _sentence(code: str, moves: Sequence[Move]) -> str:
@@ -123,7 +116,18 @@ def _majority(odd: Odd, ports: Ports) -> str:
 
 def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
     """Return the finding of nodes in the reverse order of their line."""
-    moves = tuple(_mirror_moves(group, run, ports))
+    moves = []
+    on_line_group = group._replace(places=group.line.places) if group.line else group
+    for rank in run:
+        row = group.rows[rank]
+        for column, port in enumerate(row.ports):
+            leaf, wanted = group.leaf_rule.leaves[column], on_line_group.number(rank, column)
+            if not leaf or row.leaves[column] != leaf or not port.far_end:
+                continue
+            if wanted not in {None, row.numbers[column]}:
+                actual = (port.far_end.device, port.far_end.port)
+                names = ports.names(Seat(leaf, wanted))
+                moves.append(Move(PortRef(row.node.name, port.interface), actual, names))
     first, last = (group.rows[rank].node.name for rank in (run[0], run[-1]))
     on_line, all_nodes = group.line.agreed if group.line else (0, 0)
     return finding(
@@ -131,26 +135,12 @@ def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
         [move.port for move in moves],
         f"The cables of the {len(run)} nodes from {first} to {last} are in the reverse order:"
         " exchange those of the first and the last, the second and the last but one, and so on.",
-        moves=moves,
+        moves=tuple(moves),
         confidence=round(confidence(on_line, all_nodes), 3),
         majority=f"{on_line} of {all_nodes} nodes have neighboring ports in the order of names",
         expected=moves[0].wanted,
         actual=moves[0].actual,
     )
-
-
-def _mirror_moves(group: Ruled, run: range, ports: Ports) -> Iterator[Move]:
-    on_line = group._replace(places=group.line.places) if group.line else group
-    for rank in run:
-        row = group.rows[rank]
-        for column, port in enumerate(row.ports):
-            leaf, wanted = group.leaf_rule.leaves[column], on_line.number(rank, column)
-            if wanted is None or not leaf or row.leaves[column] != leaf:
-                continue
-            if port.far_end and wanted != row.numbers[column]:
-                actual = (port.far_end.device, port.far_end.port)
-                names = ports.names(Seat(leaf, wanted))
-                yield Move(PortRef(row.node.name, port.interface), actual, names)
 
 
 def groups_of(
@@ -162,7 +152,17 @@ def groups_of(
     """
     large = [group for group in found if _is_large(group)]
     small = [row for group in found if not _is_large(group) for row in group.rows]
-    groups = sorted((_group(one, ports) for one in large), key=lambda one: natural(one.nodes[0]))
+    groups = []
+    for group in large:
+        ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
+        seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
+        leaves = tuple(dict.fromkeys(seen))
+        names = sorted({ports.name(leaf) for leaf in leaves}, key=natural)
+        title = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
+        members = tuple(row.node.name for row in group.rows)
+        pattern = _pattern(group) if group.is_regular else None
+        groups.append(Group(title, members, leaves, pattern))
+    groups.sort(key=lambda one: natural(one.nodes[0]))
     for name, rows in ((SMALL, small), (NO_NEIGHBORS, unseen)):
         if rows:
             nodes = sorted((row.node.name for row in rows), key=natural)
@@ -172,16 +172,6 @@ def groups_of(
 
 def _is_large(group: Ruled) -> bool:
     return group.is_regular or len(group.rows) > RIVALS
-
-
-def _group(group: Ruled, ports: Ports) -> Group:
-    ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
-    seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
-    leaves = tuple(dict.fromkeys(seen))
-    names = sorted({ports.name(leaf) for leaf in leaves}, key=natural)
-    name = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
-    nodes = tuple(row.node.name for row in group.rows)
-    return Group(name, nodes, leaves, _pattern(group) if group.is_regular else None)
 
 
 def _pattern(group: Ruled) -> str:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the decoder of Kueue's API types, and fetch its CRDs, from the Go module that go.mod pins; quick when it is there
-# already. It prints the folder that the tests look into. It wants Go 1.25 or newer, and neither root nor a C compiler.
+# already. It prints the folder that the tests look into. It wants Go 1.26 or newer, and neither root nor a C compiler.
 set -eu
 cd "$(dirname "$0")"
 . ../go.sh

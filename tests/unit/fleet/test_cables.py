@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.findings.finding import place_of
-from agent.findings.names import leaf_key
-from agent.fleet.cables import Leaves
+from agent.findings.names import Leaves, leaf_key
 from tests.support.planned_fleets import (
     cables,
     codes,

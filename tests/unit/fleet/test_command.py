@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pty
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -11,9 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import cli
-from agent.fleet.command import export, verify
+from agent.fleet.command import Progress, export, verify
 from agent.fleet.group import fleet as group
-from agent.fleet.read import Progress
 from tests.support.fleet_nodes import guid, leaf, listed, node, whole
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
@@ -187,3 +187,29 @@ def test_a_map_of_the_plans_names(tmp_path: Path) -> None:
     assert (alone.returncode, b"--hca-map" in alone.stdout) == (1, True)
     mapped = bwagent(*command, "--hca-map", str(names), input=FLEET.encode())
     assert b"32 of 32 cables as planned" in mapped.stdout
+
+
+def test_a_plan_that_names_netdevs_is_compared(tmp_path: Path) -> None:
+    """The annotation that the agent writes for a RoCE node has them."""
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes/h200").symlink_to(FIXTURES / "h200-roce")
+    written = bwagent("verify", "--replay", str(FIXTURES / "h200-roce"), "--write-plan", "csv")
+    rows = re.sub(rb",rocep(\d+)s0,", rb",enp\1s0np0,", written.stdout)
+    plan = tmp_path / "plan.csv"
+    plan.write_bytes(rows)
+    done = bwagent("fleet", "verify", "--snapshots", str(tmp_path / "nodes"), "--plan", str(plan))
+    assert rows.count(b",enp") == 8
+    assert done.stdout.startswith(b"1 node: no findings; 8 of 8 cables as planned")
+    assert done.returncode == 0
+
+
+def test_a_map_for_no_node(tmp_path: Path) -> None:
+    """Its numbers would be assumed in spite of it; a part of the Nodes may have no row."""
+    plan, path = tmp_path / "plan.csv", tmp_path / "map.csv"
+    plan.write_text(f"node,interface,device,port-id\ngpu-00000,HCA 0,{leaf(0, 0)},1\n")
+    path.write_text("node,port,hca-name\nb200-*,0,ibp1\n")
+    words = ("fleet", "verify", "--nodes", "-", "--plan", str(plan), "--hca-map", str(path))
+    line = complaint(bwagent(*words, input=FLEET.encode()), 1)
+    assert f"{path}: no glob of the column node fits a Node, such as 'b200-*'" in line
+    done = bwagent(*words, "--node", "gpu-00000", input=FLEET.encode())
+    assert b"fits a Node" not in done.stderr

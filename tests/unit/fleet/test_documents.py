@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.findings.finding import CODES
-from agent.fleet.judged import Group
+from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from tests.support.documents import between
@@ -20,14 +20,14 @@ DOCUMENT = "docs/fleet.md"
 
 
 def test_the_table_of_codes(repository: Path) -> None:
-    """Every code with its severity, its meaning, and what to do."""
-    begin = "| code | severity | is | to do |\n|---|---|---|---|\n"
+    """Every code with its severity, its meaning, when it is found, and what to do."""
+    begin = "| code | severity | is | found if | to do |\n|---|---|---|---|---|\n"
     table = between(repository / DOCUMENT, begin, "\n\n", "", update=False)
-    rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
     assert [row[:3] for row in rows] == [
         [f"`{code}`", one.severity, one.meaning] for code, one in CODES.items()
     ]
-    assert all(len(row) == 4 for row in rows)
+    assert all(len(row) == 5 and row[4] for row in rows)
 
 
 def test_the_example(repository: Path, update_golden: bool) -> None:

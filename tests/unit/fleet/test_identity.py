@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.fleet.identity import findings
-from agent.fleet.model import INFINIBAND, FarEnd
+from agent.fleet.model import INFINIBAND
+from agent.verify.seen import FarEnd
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ GUIDS = "fc6a1c0300aabb00", "fc6a1c0300aabb40"
 
 
 def found(nodes: list[FleetNode], *silent: str) -> list[Finding]:
-    return findings(fleet(nodes), silent)
+    return [*findings(fleet(nodes), silent)]
 
 
 def seen(*ends: tuple[str, str, str | None]) -> list[FleetNode]:
@@ -108,6 +109,24 @@ def test_a_silent_node_accuses_no_switch() -> None:
 
 def test_names_that_differ_in_case_are_one() -> None:
     assert found(seen(("leaf01", "swp1", ONE), ("LEAF01", "swp2", ONE))) == []
+
+
+def test_a_short_and_a_qualified_name_are_one() -> None:
+    """One chassis, as agents before and after a change of its System Name saw it."""
+    nodes = seen(("leaf01", "swp1", ONE), ("leaf01.dc.example.com", "swp2", ONE))
+    assert found(nodes) == []
+    (one,) = findings(fleet(nodes), (), frozenset({"fqdn"}))
+    assert one.code == "switch-identity"
+    domains = ("leaf01.a.example.com", "swp1", ONE), ("leaf01.b.example.com", "swp2", ONE)
+    assert [one.code for one in found(seen(*domains))] == ["switch-identity"]
+
+
+def test_a_port_is_claimed_under_a_short_and_a_qualified_name() -> None:
+    """It is one switch port."""
+    nodes = seen(
+        ("leaf01", "swp1", ONE), ("leaf01.dc.example.com", "swp1", ONE), ("leaf01", "swp2", ONE)
+    )
+    assert [one.code for one in found(nodes)] == ["claimed"]
 
 
 def test_a_switch_port_that_two_nodes_see() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.findings.finding import PortRef, finding
 from agent.fleet.judge import judge as of_fleet
-from agent.fleet.judged import Group
-from agent.fleet.model import FarEnd, FleetNode, FleetPort
+from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
 from agent.plans.model import Cable, End, Place
 from agent.verify.judge import Options
+from agent.verify.seen import FarEnd
 from tests.support.planned_fleets import codes, exchanged, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
@@ -81,6 +81,20 @@ def test_a_leaf_is_down_by_one_rule(ports: int, lost: int, expected: bool) -> No
     ]
     assert down[0] == down[1]
     assert len(down[0]) == expected
+
+
+@pytest.mark.parametrize("spelling", ["leaf0", "LEAF00", "leaf00.dc.example.com"])
+def test_a_leaf_that_is_down_has_one_id(spelling: str) -> None:
+    """However the plan spells it: that of the name by which it was seen last."""
+    nodes = rack(4)
+    plan = plan_of(nodes)
+    rows = [
+        one._replace(b=one.b._replace(node=spelling)) if one.b.node == "leaf00" else one
+        for one in plan.cables
+    ]
+    members = fleet(pulled(nodes, *((one.name, "mlx5_0") for one in nodes)))
+    ids = {only(of_fleet(members, plans)).id for plans in ([plan._replace(cables=tuple(rows))], [])}
+    assert len(ids) == 1
 
 
 def test_a_node_that_lost_all_its_links() -> None:

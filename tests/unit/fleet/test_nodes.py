@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.model import FarEnd, FleetNode
+from agent.fleet.model import FleetNode
 from agent.fleet.nodes import NodeReader
-from agent.kube.annotation import LabeledInterface, parse
+from agent.kube.annotation import LabeledInterface, cut, parse
 from agent.labels import encode
 from agent.labels.table import Naming
-from agent.model import LastNeighbor
+from agent.memory import FarEnd as LastEnd
+from agent.verify.seen import FarEnd
 from tests.support.fleet_nodes import (
     BOOT,
     IB,
@@ -48,7 +49,7 @@ def port(found: FleetNode, name: str = "ibp3") -> FleetPort:
     return next(port for port in found.ports if port.interface == name)
 
 
-def observed(neighbor: LastNeighbor, **facts: Any) -> str:
+def observed(neighbor: LastEnd, **facts: Any) -> str:
     """Return an annotation with one interface."""
     return annotation(
         7, interfaces=(LabeledInterface("eth0", "0000:18:00.0", **facts, neighbor=neighbor),)
@@ -125,9 +126,7 @@ def test_a_newer_label_stands_alone() -> None:
 def test_a_guid_is_the_label_of_a_switch_without_a_name() -> None:
     """Its identifier is known, and its factory text is no name."""
     factory = "Quantum Mellanox Technologies"
-    rows = (
-        LabeledInterface("ibp3", "0000:1b:00.0", neighbor=LastNeighbor(guid(7, 3), factory, "8")),
-    )
+    rows = (LabeledInterface("ibp3", "0000:1b:00.0", neighbor=LastEnd(guid(7, 3), factory, "8")),)
     end = port(read(node(7, {DEVICE: guid(7, 3)}, annotation(7, interfaces=rows)))).far_end
     assert end == FarEnd(guid(7, 3), "8", None, guid(7, 3), None)
 
@@ -135,15 +134,15 @@ def test_a_guid_is_the_label_of_a_switch_without_a_name() -> None:
 @pytest.mark.parametrize("name", ["leaf 01/rack <b>7</b>", "x" * 80, "leaf\x1b[2J\n01", "交换机-7"])
 def test_unaltered_texts_are_those_whose_encoding_is_the_label(name: str) -> None:
     """Hashed, shortened and hostile names, and the port's."""
-    text = observed(LastNeighbor("00:1c:73:aa:bb:cc", name, "Ethernet1/1"))
+    text = observed(LastEnd("00:1c:73:aa:bb:cc", name, "Ethernet1/1"))
     end = roce(encode.value(name), "Ethernet1-1", text)
-    assert end == FarEnd(encode.value(name), "Ethernet1/1", None, "00:1c:73:aa:bb:cc", name)
+    assert end == FarEnd(encode.value(name), "Ethernet1/1", None, "00:1c:73:aa:bb:cc", cut(name))
     assert roce(encode.value(name), "Ethernet1-2", text) == end._replace(port_id="Ethernet1-2")
 
 
 def test_a_name_without_any_valid_character_is_labeled_by_its_chassis_id() -> None:
     """The name is known nevertheless; so is a port whose label is a hash."""
-    text = observed(LastNeighbor("00:1c:73:aa:bb:cc", "机", "口"))
+    text = observed(LastEnd("00:1c:73:aa:bb:cc", "机", "口"))
     end = roce("00-1c-73-aa-bb-cc", encode.hashed("口"), text)
     assert end == FarEnd("00-1c-73-aa-bb-cc", "口", None, "00:1c:73:aa:bb:cc", "机")
 
@@ -194,10 +193,10 @@ PROBLEMS = {
     ),
     "an annotation that is no text": (_with("annotations", {OBSERVED: {}}), OBSERVED),
     "an annotation that is no JSON": (node(7, observed="{"), "malformed annotation"),
-    "an annotation of another schema": (node(7, observed='{"schema":2}'), "schema 2"),
+    "an annotation of another schema": (node(7, observed='{"schema":3}'), "schema 3"),
     "a number that is a text": (
         node(7, observed=annotation(7).replace("400.0", '"400"')),
-        "malformed facts, ignored: counted_gbps of ibp0",
+        "malformed facts, ignored: gbps of ibp0",
     ),
     "a time to come": (node(7, observed=annotation(7, time=TIME + 9999)), "in the future"),
 }
@@ -259,12 +258,12 @@ def test_no_type_is_an_exception(value: object, more: object, status: object, ke
     read(wrong)
 
 
-@given(st.sampled_from(["time", "boot_id", "agent", "interfaces", "lost", "verdict"]), json_values)
+@given(st.sampled_from(["time", "boot_id", "agent", "ports", "switches", "verdict"]), json_values)
 def test_no_annotation_is_an_exception(name: str, value: object) -> None:
     """Nor whatever stands in the annotation."""
     document = json.loads(annotation(7))
     document[name] = value
-    for text in (json.dumps(document), json.dumps({**document, "interfaces": [value]})):
+    for text in (json.dumps(document), json.dumps({**document, "ports": [value]})):
         read(node(7, observed=text))
 
 

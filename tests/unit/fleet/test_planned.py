@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
-from agent.findings.finding import Move, PortRef
+from agent.findings.finding import Move, PortRef, Spot
 from agent.fleet.expectation import Expectations
-from agent.fleet.report import FORMATS, outcome, verdict
+from agent.fleet.model import FleetPort
+from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.labels.table import Naming
 from agent.plans.model import Cable, End, Place, Plan
@@ -59,16 +60,23 @@ def test_as_planned() -> None:
 def test_a_swap_between_two_nodes_is_one_finding() -> None:
     """With the moves of both cables; its ID is the same from run to run."""
     ports = ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3")
-    found = only(judge(exchanged(RACK, *ports), PLAN))
+    labeled = [
+        cable._replace(fields={"Cable Label": "C1"})
+        if (cable.a.node, cable.a.interface) == ports[0]
+        else cable
+        for cable in PLAN.cables
+    ]
+    found = only(judge(exchanged(RACK, *ports), PLAN._replace(cables=tuple(labeled))))
     assert (found.code, found.nodes) == ("swapped", ("gpu-002", "gpu-003"))
     assert found.text == (
-        "Exchange the far ends of gpu-002 mlx5_3 and gpu-003 mlx5_3: gpu-002 mlx5_3 belongs to "
-        "leaf03 port swp2 (rack B3, unit 40), gpu-003 mlx5_3 to leaf03 port swp3 "
-        "(rack B3, unit 40)."
+        "Exchange the far ends of gpu-002 mlx5_3 (rack A1, unit 9, cable C1) and gpu-003 mlx5_3 "
+        "(rack A1, unit 13): gpu-002 mlx5_3 belongs to leaf03 port swp2 (rack B3, unit 40), "
+        "gpu-003 mlx5_3 to leaf03 port swp3 (rack B3, unit 40)."
     )
+    one, other, far = Spot("A1", "9", "C1"), Spot("A1", "13"), Spot("B3", "40")
     assert found.moves == (
-        Move(PortRef(*ports[0]), ("leaf03", "swp3"), ("leaf03", "swp2")),
-        Move(PortRef(*ports[1]), ("leaf03", "swp2"), ("leaf03", "swp3")),
+        Move(PortRef(*ports[0]), ("leaf03", "swp3"), ("leaf03", "swp2"), one, far),
+        Move(PortRef(*ports[1]), ("leaf03", "swp2"), ("leaf03", "swp3"), other, far),
     )
     again = only(judge(exchanged(rack(), *reversed(ports)), plan_of(rack())))
     assert again.id == found.id
@@ -79,7 +87,7 @@ def test_a_ring_over_three_nodes_is_one_finding() -> None:
     found = only(judge(exchanged(RACK, *ports), PLAN))
     assert (found.code, len(found.moves)) == ("swapped", 3)
     assert found.text.startswith(
-        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 from leaf01 port swp2 to leaf00"
+        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 (rack A1, unit 2) from leaf01 "
     )
 
 
@@ -128,6 +136,20 @@ def test_names_of_other_spelling() -> None:
     assert outcome(judge(RACK, plan)) == "ok"
     nodes = exchanged(RACK, ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3"))
     assert codes(judge(nodes, plan)) == ["swapped"]
+
+
+def test_a_plan_of_a_roce_fabric_names_netdevs() -> None:
+    """`enp26s0np0`, which the annotation has beside the RDMA device."""
+    names = {f"mlx5_{rail}": f"enp{26 + rail}s0np0" for rail in range(4)}
+    nodes = [
+        replace(one, ports=tuple(two._replace(netdev=names[two.interface]) for two in one.ports))
+        for one in RACK
+    ]
+    rows = [one._replace(a=one.a._replace(interface=names[one.a.interface])) for one in PLAN.cables]
+    result = judge(nodes, PLAN._replace(cables=tuple(rows)))
+    assert (codes(result), result.planned, result.as_planned) == ([], 16, 16)
+    ignored = judge(nodes, PLAN, options=Options(ignore=("enp26s0np0",)))
+    assert ignored.as_planned == 12
 
 
 def test_one_wrong_cable() -> None:
@@ -258,7 +280,7 @@ def test_a_silent_node_is_not_compared() -> None:
 
 def test_a_silent_node_without_expectation_is_a_remark() -> None:
     nodes = [*RACK[:3], replace(RACK[3], time=1)]
-    result = judge(nodes, plan_of(RACK[:3]))
+    result = judge(nodes, plan_of(RACK[:3]), is_partial=True)
     assert (codes(result), outcome(result)) == (["silent"], "ok")
 
 
@@ -276,6 +298,48 @@ def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
     )
 
 
+def test_a_plan_of_a_few_nodes_is_not_green() -> None:
+    """What was not compared stands in the first line, with the names that may be meant."""
+    few = plan_of([*RACK[:1], replace(rack(5)[4], name="gpu-02")])
+    result = judge(RACK, few)
+    assert (codes(result), outcome(result)) == ([], "unverified")
+    assert verdict(result) == (
+        "4 nodes: 4 of 20 cables compared: 3 Nodes are not in the plan, the nearest name there "
+        "is gpu-02, 1 host of the plan has no Node; no findings; 4 of 4 cables as planned"
+    )
+    assert document(result)["not_compared"] == {
+        "cables": 16,
+        "nodes": ["gpu-002", "gpu-003", "gpu-004"],
+        "hosts": ["gpu-02"],
+    }
+    meant = judge(RACK, few, is_partial=True)
+    assert (outcome(meant), verdict(meant)) == (
+        "ok",
+        "4 nodes: no findings; 4 of 4 cables as planned",
+    )
+
+
+def test_a_plan_may_have_more_than_the_selected_nodes() -> None:
+    """--node and --selector leave its other rows out, and no Node without one."""
+    assert outcome(judge(RACK[:2], PLAN)) == "unverified"
+    assert outcome(judge(RACK[:2], PLAN, is_selected=True)) == "ok"
+    assert outcome(judge(RACK, plan_of(RACK[:2]), is_selected=True)) == "unverified"
+
+
+def test_nodes_without_backend_ports_need_no_row() -> None:
+    """They have no cable."""
+    assert outcome(judge([*RACK, node("cpu-1", [])], PLAN)) == "ok"
+
+
+def test_nodes_without_expected_labels_are_in_the_first_line() -> None:
+    """Others have some."""
+    result = judge([*map(labeled, RACK[:3]), RACK[3]])
+    assert verdict(result).startswith(
+        "4 nodes: 12 of 16 cables compared: 1 Node has no expected labels; no findings"
+    )
+    assert outcome(result) == "unverified"
+
+
 def test_the_very_name_decides_between_several_hosts() -> None:
     """Without it, two that are not each other are none."""
     odd = [
@@ -283,7 +347,8 @@ def test_the_very_name_decides_between_several_hosts() -> None:
         for one in cables(rack(1))
         for domain in ("a", "b")
     ]
-    assert outcome(judge(RACK, plan_of(RACK, *odd))) == "ok"
+    whole = judge(RACK, plan_of(RACK, *odd), is_partial=True)
+    assert (outcome(whole), whole.as_planned) == ("ok", 16)
     notes = judge(RACK, plan_of(RACK[1:], *odd)).notes
     assert "not compared: gpu-001 may be gpu-001.a.example or gpu-001.b.example" in notes
 
@@ -325,6 +390,19 @@ def test_an_expected_speed_alone_leaves_the_cables_to_the_pattern() -> None:
     assert judge(nodes).by_pattern
     slow = cabled(nodes, "gpu-002", "mlx5_1", gbps=200.0)
     assert codes(judge(slow)) == ["speed"]
+
+
+def test_a_speed_whose_parts_are_not_known_is_that_of_the_label() -> None:
+    """soft-RoCE has no PCI address, so the annotation may lack its row: 10G of 10G is no 0G."""
+    label = {f"{P}/speed.expected": "10G"}
+    rxe = [FleetPort("rxe0", far_end=far_end("leaf00", "swp1")), FleetPort("rxe1")]
+    for current, found in ((10.0, []), (5.0, ["speed"])):
+        one = node("gpu-001", [], ports=tuple(rxe), speed_gbps=current, labels=label)
+        result = judge([one])
+        assert codes(result) == found
+        assert not found or "the node has 5G of 10G." in result.findings[0].text
+    unknown = node("gpu-001", [], ports=tuple(rxe), labels=label)
+    assert codes(judge([unknown])) == ["unverifiable"]
 
 
 def test_a_plan_takes_the_place_of_labels() -> None:

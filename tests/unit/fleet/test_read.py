@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Malformed, Unavailable
-from agent.fleet.cluster import read_cluster
-from agent.fleet.collect import Selection
+from agent.fleet.collect import Selection, read_cluster
 from agent.fleet.node_file import read_file
 from agent.fleet.snapshots import read_snapshots
 from agent.kube.answers import Answer

@@ -36,6 +36,28 @@ def test_the_subset(text: str) -> None:
     assert read(text) == plans.meaning(EDGES)
 
 
+def test_indented_comments() -> None:
+    """`#` begins a comment behind white space, too, as generators of topologies write it."""
+    text = """graph G {
+        # leaf01
+        leaf01:swp1 -- gpu-1:eth0  # first
+        \t# "x":"y" -- "z"
+        "leaf01":"swp2" -- "gpu-2":"eth0"
+        #}
+    }"""
+    assert read(text) == plans.meaning(EDGES)
+
+
+def test_an_edge_without_a_port() -> None:
+    """It is no cable; the others are."""
+    text = (
+        "graph G {\nleaf01:swp1 -- gpu-1:eth0\nleaf01 -- leaf02:swp9\nleaf01:swp2 -- gpu-2:eth0\n}"
+    )
+    (plan,) = read_source(Source("t.dot", text.encode()))
+    assert plans.of([plan]) == plans.meaning(EDGES)
+    assert plan.notes == ("1 row skipped, an end without a port (the first: t.dot, row 3)",)
+
+
 @pytest.mark.parametrize(
     ("attributes", "fields"),
     [

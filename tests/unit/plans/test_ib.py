@@ -1,4 +1,4 @@
-"""Topologies of ibdm and dumps of infiniband-diags: names of nodes and ports, and their defects."""
+"""Dumps of infiniband-diags: names of nodes and ports, and their defects."""
 
 from __future__ import annotations
 
@@ -85,8 +85,6 @@ def test_an_unnamed_far_end_is_skipped() -> None:
             "d, row 1: a link before the first node",
         ),
         ("iblinkinfo", SWITCH + "?\n", "d, row 2: not a line of this format: '?'"),
-        ("topo", "P1 -> T sw P2\n", "d, row 1: a cable before the first system"),
-        ("topo", "T sw\n", "d: no cables"),
     ],
 )
 def test_defects(kind: str, text: str, message: str) -> None:
@@ -96,21 +94,88 @@ def test_defects(kind: str, text: str, message: str) -> None:
     assert str(raised.value).startswith(message)
 
 
+SW, CA_1 = "0x7cfe9003009ce5b0", "0x7cfe9003003b4bde"
+REPORT = (
+    f"SW  1719 10 {SW} 4x EDR - CA   134  1 {CA_1} ( 'leaf - 1' - 'g-1 mlx5_0' )\n"
+    f"CA   134  1 {CA_1} 4x EDR - SW    -1 10 {SW} ( 'g-1 mlx5_0' - 'leaf - 1' )\n"
+    f"SW  1719 11 {SW} 4x SDR                                    'leaf - 1'\n"
+)
+
+
+def test_a_report_of_ports() -> None:
+    """`ibnetdiscover -p` has both descriptions in a line; ports without a link are no cables."""
+    (plan,) = read_source(Source("d", REPORT.encode()))
+    assert plan.kind == "ibnetdiscover"
+    [one] = plan.cables
+    assert (one.a[:2], one.b[:2], one.rate_gbps) == (("leaf - 1", "10"), ("g-1", "mlx5_0"), 100.0)
+
+
 @pytest.mark.parametrize(
-    ("line", "expected", "rate"),
+    "dump",
     [
-        ("P2 -4x-50G-> HCA_1 gpu mlx5_0/P1", ["sw 2", "gpu mlx5_0"], 200.0),
-        ("P2 -4x-14G-> HCA_1 gpu mlx5_0/P2", ["sw 2", "gpu mlx5_0-2"], 56.0),
-        ("P1/2 -2x-NDR-> HCA_1 gpu U1/P1", ["sw 1/2", "gpu U1"], 200.0),
-        ("P2 -> MT23108 H-1 P1  # a note", ["sw 2", "H-1 1"], None),
-        ("L1/P1 -4x-> SW other X7", ["sw L1", "other X7"], None),
+        HEAD.format("leaf") + PORT.format(1, "g mlx5_0"),
+        SWITCH + LINK.format(1, 3, "106.25", 22, 1, "g mlx5_0"),
+        REPORT.replace("leaf - 1", "leaf").replace("g-1", "g").replace(" 10 ", "  3 "),
     ],
 )
-def test_topologies(line: str, expected: list[str], rate: float | None) -> None:
-    """Ports of switches are numbers, those of hosts are HCAs; both keep the file's text."""
-    text = f"# generated\nMQM8700 sw CFG: leaf3=R\n  {line}\n"
-    (plan,) = read_source(Source("m.topo", text.encode()))
-    one = plan.cables[0]
-    assert [f"{end.node} {end.interface}" for end in (one.a, one.b)] == expected
-    assert one.rate_gbps == rate
-    assert plan.kind == "topo"
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ("\ufeff", ""),
+        ("[root@mgmt01 ~]# iblinkinfo --line\n\n", "[root@mgmt01 ~]# exit\n"),
+        ("=~=~=~= PuTTY log 2026.11.22 10:00:00 =~=~=~=\nadmin@ufm:~$ sudo ibnetdiscover\n", ""),
+        (
+            "Script started on 2026-11-22\n\ufeff",
+            "sw-ib [standalone: master] # \nScript done on 1\n",
+        ),
+        ("ibwarn: [6931] sim_connect: attached\n", ""),
+    ],
+)
+def test_a_log_of_a_terminal(above: str, below: str, dump: str) -> None:
+    """A byte order mark, prompts and what a terminal writes around a dump are no part of it."""
+    assert ends(above + dump + below) == ["leaf 3", "g mlx5_0"]
+    (plan,) = read_source(Source("d", (above + dump + below).encode()))
+    assert bool(plan.notes) == (
+        "\n" in above.removeprefix("ibwarn: [6931] sim_connect: attached\n")
+    )
+
+
+@pytest.mark.parametrize("below", [PORT[:30], PORT[:-30], "[3]", "Switch\t65 #"])
+def test_a_dump_that_breaks_off(below: str) -> None:
+    """A cut line at the end is not taken for a prompt."""
+    text = HEAD.format("leaf") + PORT.format(1, "g mlx5_0") + below
+    with pytest.raises(Malformed, match=r"^d, row 3: not a line of this format"):
+        read_source(Source("d", text.encode()))
+
+
+def test_a_prompt_within_a_dump() -> None:
+    """What stands between may have replaced a part of the dump."""
+    text = HEAD.format("leaf") + "root@mgmt:~# x\n" + PORT.format(1, "g mlx5_0")
+    with pytest.raises(Malformed, match=r"^d, row 2: not a line of this format: 'root@mgmt:~# x'"):
+        read_source(Source("d", text.encode()))
+
+
+def test_negative_lids() -> None:
+    """A port without a LID may be printed with -1."""
+    text = HEAD.format("leaf") + PORT.format(1, "g mlx5_0").replace("lid 22", "lid -1")
+    assert ends(text) == ["leaf 3", "g mlx5_0"]
+    assert ends(SWITCH + LINK.format(1, 3, "106.25", -1, 1, "g mlx5_0")) == ["leaf 3", "g mlx5_0"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD.format("leaf")
+        + PORT.format(1, "g mlx5_0")
+        + 'Ca\t2 "H-b83fd20300aabb00"\t\t# "g mlx5_0"\n',
+        HEAD.format("leaf")
+        + PORT.format(1, "g mlx5_0")
+        + PORT.replace("[3]", "[4]").format(2, "g mlx5_0"),
+        SWITCH
+        + LINK.format(1, 3, "50.0", 22, 1, "g mlx5_0")
+        + LINK.format(1, 4, "50.0", 23, 2, "g mlx5_0"),
+    ],
+)
+def test_an_hca_with_two_ports(text: str) -> None:
+    """Its first port has its number, as in labels: the bare name would be that of both."""
+    assert ends(text) == ["leaf 3", "g mlx5_0-1"]

@@ -82,3 +82,66 @@ def test_a_long_line() -> None:
     assert len(text) > 1 << 17
     assert "\n" not in text
     assert plans.of(read_source(Source("nb.json", text.encode()))) == plans.meaning(cables)
+
+
+@pytest.mark.parametrize("paged", [True, False])
+@pytest.mark.parametrize("typed", ["__typename", "class_type", ""])
+def test_graphql(typed: str, paged: bool) -> None:
+    """Ends are the objects themselves; one of another type is empty, or has its type.
+
+    From NetBox 4.5 on, API version 2 has the list in `results`.
+    """
+    kind = {typed: "InterfaceType"} if typed else {}
+    power = {typed: "PowerPortType", "device": {"name": "gpu"}} if typed else {}
+    nic = {**kind, "name": "eth0", "device": {"name": "gpu"}}
+    leaf = {**kind, "name": "1/1", "device": {"name": "leaf"}}
+    cable = {"id": "7", "status": "connected", "a_terminations": [nic], "b_terminations": [leaf]}
+    other = {"a_terminations": [power], "b_terminations": [power]}
+    found: Any = [cable, other]
+    found = {"results": found, "total_count": 2} if paged else found
+    text = json.dumps({"data": {"cable_list": found}})
+    (plan,) = read_source(Source("nb.json", text.encode()))
+    assert plans.of([plan]) == plans.meaning(
+        [plans.cable("gpu eth0", "leaf 1/1", fields={"id": "7", "status": "connected"})]
+    )
+    assert plan.notes == ("1 row skipped, not between interfaces (the first: nb.json, row 2)",)
+
+
+def test_a_page_of_graphql() -> None:
+    """A list that has more is refused, as one of REST is."""
+    answer = {"data": {"cable_list": {"results": [entry(end(), LEAF)], "total_count": 9}}}
+    with pytest.raises(Malformed, match=r"^n: one page of several \(1 of 9 cables\)"):
+        read_source(Source("n", json.dumps(answer).encode()))
+
+
+def test_an_error_of_graphql() -> None:
+    """It is the message, though the answer has no list."""
+    answer = {"data": None, "errors": [{"message": "Cannot query field 'x'"}]}
+    with pytest.raises(Malformed, match=r"^n: GraphQL answered with an error: .Cannot query field"):
+        read_source(Source("n", json.dumps(answer).encode()))
+
+
+@pytest.mark.parametrize("answer", ["rest", "before 3.3", "graphql"])
+def test_connected_interfaces(answer: str) -> None:
+    """Each cable is in the answer twice; what is connected to a circuit is no cable."""
+
+    def interface(node: str, name: str, *far: tuple[str, str], kind: str = "interface") -> Any:
+        ends = [{"name": port, "device": {"name": device}} for device, port in far]
+        own = {"name": name, "device": {"name": node}}
+        if answer == "before 3.3":
+            found = ends[0] if ends else None
+            return own | {"connected_endpoint": found, "connected_endpoint_type": f"dcim.{kind}"}
+        known = {"connected_endpoints_type": f"dcim.{kind}"} if answer == "rest" else {}
+        return own | {"connected_endpoints": ends or None} | known
+
+    entries = [
+        interface("gpu", "eth0", ("leaf", "1/1")),
+        interface("leaf", "1/1", ("gpu", "eth0")),
+        interface("gpu", "eth1"),
+    ]
+    if answer != "graphql":
+        entries.append(interface("gpu", "eth2", ("x", "y"), kind="circuit"))
+    key = {"data": {"interface_list": entries}} if answer == "graphql" else {"results": entries}
+    (plan,) = read_source(Source("nb.json", json.dumps(key).encode()))
+    assert plans.of([plan]) == plans.meaning([plans.cable("gpu eth0", "leaf 1/1")])
+    assert len(plan.notes) == (1 if answer == "graphql" else 2)

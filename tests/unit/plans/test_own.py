@@ -25,6 +25,7 @@ from agent.plans.own import (
     rows_text,
     unquoted,
 )
+from agent.plans.reader import read_source
 from agent.plans.source import Source
 from agent.verify.expected import Expected
 from agent.verify.plan_index import from_plans
@@ -190,7 +191,8 @@ def test_rates_are_those_of_sheets(text: str, gbps: float) -> None:
         (f"{HEADER}\ng,mlx5_0,leaf,1,\ng,mlx5_1,leaf,1/", "row 3: 4 cells"),
         (f"{HEADER}\ng,mlx5_0,leaf,1,2,\ng,mlx5_1,leaf,1,2,3", "row 3: 6 cells"),
         (f"{HEADER}\ng,mlx5_0,leaf,1,\n,,,,,x", "row 3: 6 cells, and the header has 5"),
-        (f'{HEADER},"Label\ng,mlx5_0,leaf,1,,x\n', "row 2: no CSV"),
+        (f'{HEADER},"Label\ng,mlx5_0,leaf,1,,x\n', "row 1: no CSV: a quotation that never ends"),
+        (f'{HEADER}\ng,a,leaf,1,\ng,"b,leaf,2,\n{"g,c,leaf,3," * 9}', "row 3: no CSV: a quotation"),
         (f"\n,,\n{HEADER},device\n", "row 3: two columns device"),
     ],
 )
@@ -240,12 +242,34 @@ def test_rows_and_columns_may_have_any_order(
     )
 )
 @example(["'="])
+@example(["'2-Jan", "2-Jan", "''#N/A", "'#N/A", "#N/A"])
 @example(["\r", "'\r", "a\rb"])
 def test_any_text_reads_back(cells: list[str]) -> None:
     """A cell is the text that was written, and begins with no character of a formula."""
     [row] = csv.reader(io.StringIO(rows_text([cells]), newline=""), strict=True)
     assert [unquoted(cell) for cell in row] == cells
+    [row] = csv.reader(io.StringIO(rows_text([cells], names=True), newline=""), strict=True)
+    assert [unquoted(cell) for cell in row] == cells
     assert not [cell for cell in row if cell.startswith(FORMULA)]
+
+
+@pytest.mark.parametrize("text", [*sorted(ERRORS), "2-Jan", "2026-01-02", "'2-Jan", "''#N/A"])
+def test_a_name_that_looks_replaced_is_quoted(text: str) -> None:
+    """A switch port may be named as a date is written; the quote says that it is no date."""
+    table = rows_text([COLUMNS, ["gpu-1", text, text, text, text]], names=True)
+    [row] = rows(table).rows
+    assert (row.text, row.device, row.port_id, row.port_name) == (text,) * 4
+
+
+def test_an_open_quotation_is_named_alike_by_every_reader() -> None:
+    """The row where it begins, whether the header is still that of our own CSV or not."""
+    for header in (f"{HEADER}", f'"{HEADER}', HEADER.replace("device", '"device')):
+        for kind in (None, "own"):
+            text = f'{header}\ng,"mlx5_0,leaf,1,\n' if header == HEADER else f"{header}\n"
+            with pytest.raises(Malformed) as caught:
+                read_source(source(text), kind)
+            row = 2 if header == HEADER else 1
+            assert str(caught.value) == f"plan.csv, row {row}: no CSV: a quotation that never ends"
 
 
 def test_cells_of_0_2_0_read_as_they_did() -> None:

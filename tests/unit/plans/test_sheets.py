@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from agent.errors import Malformed
-from agent.plans.reader import read_source
+from agent.options import PLAN_COLUMNS
+from agent.plans.headers import NAMED
+from agent.plans.reader import KINDS, read_source
 from agent.plans.source import Source
 from tests.support import plans
+from tests.support.snapshots import bwagent
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LINKS = plans.rows([plans.cable("gpu-017 eth0", "leaf-5 1")], "bare")
 
@@ -24,12 +32,146 @@ def test_titles_and_repeated_headers() -> None:
     assert read(text) == plans.meaning([plans.cable("a 1", "b 2"), plans.cable("c 3", "b 4")])
 
 
-def test_a_header_below_the_tenth_row_is_none() -> None:
-    """The header is one of the first ten rows."""
+def test_a_header_below_the_twentieth_row_is_none() -> None:
+    """The header is one of the first twenty rows: a title, a legend and a list of changes fit."""
     text = "A-Node,A-Port,Z-Node,Z-Port\na,1,b,2\n"
-    assert read("title\n" * 9 + text) == plans.meaning([plans.cable("a 1", "b 2")])
-    with pytest.raises(Malformed, match=r"^p: no header such as"):
-        read("title\n" * 10 + text)
+    assert read("title\n" * 19 + text) == plans.meaning([plans.cable("a 1", "b 2")])
+    with pytest.raises(Malformed, match=r"^p: no header such as .* in the first 20 rows"):
+        read("title\n" * 20 + text)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Source,Source Port,Destination,Destination Port",
+        "Source,Port,Destination,Port",
+        "Source,Interface,Destination,Interface",
+        "Source Host,Source Interface Name,Destination Switch,Destination Port Number",
+        "Source Server,Source NIC,Destination Leaf,Destination Port",
+        "Node,Port,Peer Node,Peer Port",
+        "Hostname,Interface,Neighbor,Neighbor Interface",
+        "Local Device,Local Port,Remote Device,Remote Port ID",
+        "A-End,A-End Port,B-End,B-End Port",
+        "A-End Device,A-End Interface,Z-End Device,Z-End Interface",
+        "Side A,Side A Port,Side B,Side B Port",
+        "Side A Device,Side A Interface,Side B Device,Side B Interface",
+        "Device (Side A),Port (Side A),Device (Side B),Port (Side B)",
+        "Device 1,Port 1,Device 2,Port 2",
+        "Host,HCA,Switch,Switch Port",
+        "Host,Port,Switch,Switch Port",
+        "Server,NIC,Leaf,Port",
+        "Server Name,NIC Port,ToR,Port",
+        "Endpoint A,Endpoint A Port,Endpoint B,Endpoint B Port",
+        '"A-Node\nName","A-\r\nPort","Z-Node\nName","Z-Port\n(swp)"',
+    ],
+)
+def test_headers_of_sites(header: str) -> None:
+    """Each has a node and a port for both ends; a column beside them is carried."""
+    text = f"{header},Remark\na,1,b,2,x\n"
+    if "(swp)" in header:
+        text = text.replace("\n(swp)", "")
+    assert read(text) == plans.meaning([plans.cable("a 1", "b 2", fields={"Remark": "x"})])
+
+
+@pytest.mark.parametrize(
+    ("header", "carried"),
+    [
+        ("A-Node,A-Port,Z-Node,Z-Port,Source", "Source"),
+        ("A-Node,A-Port,Z-Node,Z-Port,A-Port ID", "A-Port ID"),
+        ("Host,HCA,Switch,Port,Leaf", "Leaf"),
+    ],
+)
+def test_a_stricter_header_comes_first(header: str, carried: str) -> None:
+    """A looser name is that of an end only where the header lacks it."""
+    assert read(f"{header}\na,1,b,2,x\n") == plans.meaning(
+        [plans.cable("a 1", "b 2", fields={carried: "x"})]
+    )
+
+
+def test_a_title_above_is_no_yaml() -> None:
+    """The row that is nearest to a header is named, whatever stands above it."""
+    with pytest.raises(Malformed, match=r"^p, row 2: no column for the port of the second end; --"):
+        read("Hall: 3\nA-Node,A-Port,Z-Node\n")
+
+
+COLUMNS = {"node": "Server", "interface": "NIC", "device": "Leaf", "port-id": "Port"}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_any_table_by_its_columns(separator: str) -> None:
+    """--columns names them; its header may be ambiguous, or of another language."""
+    names = {"node": "Rechner", "interface": "Karte", "device": "Leaf\nName", "port-id": "Port (2)"}
+    more = {"rate": "Tempo", "mark": "Vermerk", "far-rack": "Schrank", "port-name": "Text"}
+    text = (
+        'Halle 3\nRechner;Karte;Port;"Leaf\nName";Port;Tempo;Vermerk;Schrank;Text;Node\n'
+        "gpu-1;mlx5_0;x;leaf01;swp1;400G;ignore;R4;to gpu-1;y\n"
+    ).replace(";", separator)
+    (plan,) = read_source(Source("p", text.encode(), names | more))
+    [one] = plan.cables
+    assert (one.a[:2], one.b) == (("gpu-1", "mlx5_0"), ("leaf01", "swp1", "to gpu-1", "R4", None))
+    assert (one.rate_gbps, one.mark, dict(one.fields)) == (
+        400,
+        "ignore",
+        {"Port": "x", "Node": "y"},
+    )
+
+
+def test_columns_of_a_workbook() -> None:
+    """Sheets without the titles are named, as sheets without a header are."""
+    table = [["Server", "NIC", "Leaf", "Port"], ["gpu-1", "mlx5_0", "leaf01", "1"]]
+    book = plans.workbook({"L": table, "Old": plans.rows([plans.cable("a 1", "b 2")], "bare")})
+    (plan,) = read_source(Source("p", book, COLUMNS))
+    assert (plan.sheet, len(plan.cables)) == ("L", 1)
+    assert plan.notes == ("sheet 'Old' has no header of cables: skipped",)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "Server,NIC,Leaf\n",
+            None,
+            "p: no row with all of Server, NIC, Leaf, Port in the first 20",
+        ),
+        ("Server,NIC,Leaf,Port,port\na,1,b,2,3\n", None, "p, row 1: two columns 'Port'"),
+        ("graph {}", "dot", "p: --columns is for tables, not for the kind dot"),
+    ],
+)
+def test_columns_that_are_not_there(text: str, kind: str | None, message: str) -> None:
+    """The titles that are looked for are named."""
+    with pytest.raises(Malformed) as raised:
+        read_source(Source("p", text.encode(), COLUMNS), kind)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: dgx\ntopology:\n  nodes:\n    l1:\n  links:\n    - endpoints: [a:b, c:d]\n",
+         "looks like YAML of containerlab: not read; nearest: dot"),
+        ("MQM8700 sw-01\n   P2 -4x-50G-> HCA_1 gpu-017 mlx5_0/P1\n",
+         "looks like a topology file of ibdm or UFM: not read; nearest: ibnetdiscover"),
+        ("SwitchName=s0 Nodes=n[0-3]\n", "looks like topology.conf of Slurm, which has no ports"),
+        ("START_NODES\nNodeDesc,NumPorts\n", "looks like ibdiagnet2.db_csv of ibdiagnet"),
+        ("{ CA Ports:01 SystemGUID:0002c903 {gpu HCA-1} LID:0005 PN:01 } { SW Ports:24 }\n",
+         "looks like a .lst file of ibdiagnet: not read; nearest: iblinkinfo"),
+        ('Ca\t: 0x0002c903 ports 1 "gpu-1 mlx5_0"\n', "looks like a list of nodes (ibhosts,"),
+        ("Local Intf  Neighbor\nEth1  leaf\n", "looks like LLDP of a switch: not read"),
+        ("<?xml version='1.0'?><graphml/>", "looks like XML or HTML: not read"),
+        ("name: t\ntopology:\n  kinds:\n    x:\n", "looks like YAML of containerlab: not read"),
+        ("kind: ConfigMap\ndata:\n", "looks like YAML: not read; nearest: labels"),
+        ("---\n# a\n- name: x\n  state: y\n", "looks like YAML: not read; nearest: labels"),
+        ('{"vertices": [], "edges": []}', "JSON with the keys vertices, edges: neither cables of"),
+        ("[1]", "JSON: neither cables of NetBox nor links"),
+        ("hello\n", "no header such as A-Node Name, A-Port, Z-Node Name, Z-Port in the first 20"),
+    ],
+)  # fmt: skip
+def test_a_file_of_no_kind(text: str, message: str) -> None:
+    """What it looks like, and which kinds there are."""
+    with pytest.raises(Malformed) as raised:
+        read_source(Source("p", text.encode()))
+    assert str(raised.value).startswith(f"p: {message}")
+    assert str(raised.value).endswith(" (kinds: " + ", ".join(KINDS) + ")")
 
 
 def test_rows_that_are_no_cables() -> None:
@@ -117,3 +259,26 @@ def test_a_network_definition_without_an_hca() -> None:
         ("sw-1", "2", "Port 2"),
         ("gpu 5 x", "1", "1"),
     ]
+
+
+def test_the_columns_of_the_flag_are_those_of_headers() -> None:
+    """--columns takes every column of an end, and the two of none."""
+    assert {*PLAN_COLUMNS} == {*NAMED, "rate", "mark"}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("node=A", "interface=TITLE is missing"),
+        ("node=A,interface=B,device=C,port-id=D,node=E", "node is given twice"),
+        ("node=A,leaf=B", "'leaf=B' is no COLUMN=TITLE of node, interface, device"),
+        ("node=", "'node=' is no COLUMN=TITLE of "),
+    ],
+)
+def test_columns_that_are_none(value: str, message: str, tmp_path: Path) -> None:
+    """A wrong value is an error of usage."""
+    plan = tmp_path / "plan.csv"
+    plan.write_text("x")
+    done = bwagent("verify", "--plan", str(plan), "--columns", value)
+    assert done.returncode == 2
+    assert message in done.stderr.decode()

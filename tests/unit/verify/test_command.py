@@ -205,6 +205,7 @@ def test_hca_map(tmp_path: Path) -> None:
     for bad, named in (("a,b\n", "row 1"), ("port,hca-name,port\n1,a\n", "two columns port"),
                        ("port,hca-name\nHCA 1\n", "row 2"),
                        ("port,hca-name\n1,a\n1,b\n", "row 3"), ("\ufeff", "empty file"),
+                       ("port,hca-name\n", "no row below the header"),
                        ("port,hca-name\n" + "x" * 200_000, "no CSV")):  # fmt: skip
         path.write_text(bad)
         assert named in complaint(compare(plan, "--hca-map", str(path)))
@@ -269,9 +270,15 @@ def test_the_line_for_npd_has_no_other_form(tmp_path: Path) -> None:
     assert (line.returncode, b"--npd excludes --output" in line.stdout) == (2, True)
 
 
-@pytest.mark.parametrize("words", [("--from-node",), ("--ignore", "x"), ("--npd",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[("--from-node",), ("--ignore", "x"), ("--npd",)],
+        *[("--replay", str(H200)), ("--node-name", "gpu-1"), ("--no-wait",)],
+    ],
+)
 def test_parts_of_a_plan_are_not_compared(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """--split with a flag of the comparison would ignore it."""
+    """--split with a flag of the comparison, or of this node, would ignore it."""
     plan = str(written_plan(tmp_path))
     parts = ("--plan", plan, "--write-plan", "csv", "--split", str(tmp_path / "parts"))
     done = bwagent("verify", *parts, *words)

@@ -15,7 +15,7 @@ from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import Options, verify
 from agent.verify.plan_index import from_plans
-from tests.support.cabling import NODE, cable, changed, lldp, node, plan, port, rails, smp
+from tests.support.cabling import NODE, cable, changed, hca_map, lldp, node, plan, port, rails, smp
 
 if TYPE_CHECKING:
     import random
@@ -66,8 +66,8 @@ def test_two_swapped_cables_are_one_sentence() -> None:
     )
     [found] = verify(expected, node(reversed(ends))).findings
     assert found.text == (
-        "Exchange the cables of mlx5_0 and mlx5_1 at this node (rack A1, unit 20): "
-        "mlx5_0 belongs to leaf00 port swp5 (rack B3, unit 40), mlx5_1 belongs to leaf01 "
+        "Exchange the far ends of mlx5_0 and mlx5_1 of this node (rack A1, unit 20): "
+        "mlx5_0 belongs to leaf00 port swp5 (rack B3, unit 40), mlx5_1 to leaf01 "
         "port swp5 (rack B3, unit 41)."
     )
 
@@ -89,8 +89,8 @@ def test_another_device_and_another_port() -> None:
     result = verify(plan(rails()), node(seen))
     assert codes(result) == [("miscabled", ("mlx5_0",)), ("wrong-port", ("mlx5_1",))]
     assert [one.text for one in result.findings] == [
-        "Move the cable of mlx5_0 from leaf09 port swp5 to leaf00 port swp5.",
-        "Move the cable of mlx5_1 from port swp6 to leaf01 port swp5.",
+        "Move the far end of mlx5_0 from leaf09 port swp5 to leaf00 port swp5.",
+        "Move the far end of mlx5_1 from port swp6 to leaf01 port swp5.",
     ]
     assert result.as_planned == 6
 
@@ -311,7 +311,7 @@ def test_numbers_that_do_not_fit_are_one_finding() -> None:
     [found] = verify(plan(rows), node(rails())).findings
     assert (found.code, "numbering unknown, give --hca-map" in found.text) == ("unverifiable", True)
     mapped = {f"HCA {number}": f"mlx5_{(number + 2) % 8}" for number in range(8)}
-    assert verify(plan(rows), node(rails()), Options(hca_map=mapped)).as_planned == 8
+    assert verify(plan(rows), node(rails()), Options(hca_map=hca_map(mapped))).as_planned == 8
 
 
 def test_numbers_of_an_incomplete_node_are_not_counted() -> None:
@@ -432,7 +432,7 @@ def test_two_plans_may_name_an_interface_differently() -> None:
 def test_a_mapped_number_is_not_counted_in_pci_order() -> None:
     """The file says mlx5_9, which is not there; the first device in PCI order is another."""
     result = verify(
-        plan({"HCA 0": rails()[0]}), node(rails()), Options(hca_map={"HCA 0": "mlx5_9"})
+        plan({"HCA 0": rails()[0]}), node(rails()), Options(hca_map=hca_map({"HCA 0": "mlx5_9"}))
     )
     assert ("missing-interface", ("HCA 0",)) in codes(result)
 
@@ -510,13 +510,14 @@ def test_switches_that_differ_in_leading_zeros_only() -> None:
 
 
 def test_a_ring_of_three_says_each_move() -> None:
-    """From which interface to which, at this node."""
+    """From which far end to which."""
     ends = rails(3)
     [found] = verify(plan(ends), node([ends[1], ends[2], ends[0]])).findings
     assert found.text == (
-        "Move the cables at this node from mlx5_0 to mlx5_1, from mlx5_1 to mlx5_2, from mlx5_2 to "
-        "mlx5_0: mlx5_0 belongs to leaf00 port swp5, mlx5_1 belongs to leaf01 port swp5, mlx5_2 "
-        "belongs to leaf02 port swp5."
+        "Move the far ends of 3 cables of this node in a ring: "
+        "mlx5_0 from leaf01 port swp5 to leaf00 port swp5, "
+        "mlx5_1 from leaf02 port swp5 to leaf01 port swp5, "
+        "mlx5_2 from leaf00 port swp5 to leaf02 port swp5."
     )
 
 
@@ -623,7 +624,7 @@ def test_a_label_with_the_port_only() -> None:
     """The sentence has the switch that is seen."""
     half = labels({"neighbors.expected.mlx5_0.port-name": "swp6"})
     [found] = verify(half, node(rails(1))).findings
-    assert found.text == "Move the cable of mlx5_0 from port swp5 to leaf00 port swp6."
+    assert found.text == "Move the far end of mlx5_0 from port swp5 to leaf00 port swp6."
 
 
 def test_a_hash_is_no_name_to_look_for() -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from agent.errors import Malformed
 from agent.findings.report import UNVERIFIED, outcome
 from agent.labels.table import Naming
 from agent.verify.expected import from_labels
+from agent.verify.interfaces import names_of, read_map
 from agent.verify.judge import Options, verify
 from agent.verify.seen import SeenNode
-from tests.support.cabling import NODE, cable, node, plan, rails
+from tests.support.cabling import NODE, cable, hca_map, node, plan, rails
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 P = "backend.coreweave.cloud"
 ON_BUS = frozenset(f"0000:{0x10 + number:02x}:00.0" for number in range(8))
@@ -33,6 +40,17 @@ def test_a_name_of_several_ports_is_not_missing(text: str) -> None:
     [found] = verify(plan(rows), two_ports(), Options(on_bus=ON_BUS)).findings
     assert (found.code, found.severity) == ("unverifiable", "unknown")
     assert "names several ports of this node" in found.text
+
+
+@pytest.mark.parametrize("second", ["mlx5_0-2", "mlx5_0/2", "mlx5_0 port 2"])
+def test_a_bare_name_is_port_1_beside_port_2(second: str) -> None:
+    """UFM's network definition has `mlx5_0` and `mlx5_0-2`; two bare rows would be one too many."""
+    rows = {"mlx5_0": rails()[0], second: rails()[1], "mlx5_2": rails()[2]}
+    result = verify(plan(rows), two_ports())
+    assert (result.findings, result.as_planned) == ((), 3)
+    only_first = {"mlx5_0": rails()[0], "mlx5_0-1": rails()[0], "mlx5_2": rails()[2]}
+    texts = [one.text for one in verify(plan(only_first), two_ports()).findings]
+    assert any("names several ports" in text for text in texts)
 
 
 @pytest.mark.parametrize("text", ["0000:1F:00.0", "1f:00.0", "0000:1f:00.0", "00000000:1F:00.0"])
@@ -122,7 +140,7 @@ def test_numbers_do_not_count_more_devices_than_the_plan_has(base: int) -> None:
 def test_a_mapped_name_may_be_of_a_device_that_is_not_read(mapped: str, reason: str) -> None:
     """--hca-map names it, so it is looked for as if the plan did."""
     seen = node(rails(7), unread=frozenset({"mlx5_7"}), others=frozenset({"mlx5_9"}))
-    options = Options(hca_map={"HCA 7": mapped}, on_bus=ON_BUS)
+    options = Options(hca_map=hca_map({"HCA 7": mapped}), on_bus=ON_BUS)
     found = verify(plan({"HCA 7": rails()[7]}), seen, options).findings
     [text] = [one.text for one in found if one.code == "unverifiable"]
     assert reason in text
@@ -134,3 +152,52 @@ def test_an_address_on_a_bus_that_was_not_read() -> None:
     seen = node(rails(7), unread=frozenset({"mlx5_7"}))
     found = verify(plan({"0000:17:00.0": rails()[7]}), seen).findings
     assert [one.code for one in found] == ["unverifiable"]
+
+
+CAGES = [f"OSFP{cage}/{port}" for cage in range(1, 5) for port in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"GPU{number} NIC" for number in range(8)],
+        [f"gpu-{number + 1}-HCA" for number in range(8)],
+        [f"NIC 0{number}" for number in range(8)],
+        [f"HCA-{number + 1}" for number in range(8)],
+        CAGES,
+        [text.replace("/", " P").replace("OSFP", "osfp ") for text in CAGES],
+    ],
+)
+def test_numbers_as_sites_write_them(texts: list[str]) -> None:
+    """They count the backend devices in PCI order, which is said."""
+    rows = dict(zip(texts, rails(), strict=True))
+    result = verify(plan(rows), node(rails()))
+    assert (result.findings, result.as_planned) == ((), 8)
+    assert "count the backend devices in PCI order" in (result.assumption or "")
+
+
+@pytest.mark.parametrize("form", ["HCA {}", "{}", "nic-{}", "rail0{}"])
+def test_numbers_of_the_map_are_those_of_any_spelling(form: str) -> None:
+    """The map has `1`, the plan `HCA 1`; one that it lacks is not counted in PCI order."""
+    rows = {form.format(number): rails()[(number + 2) % 8] for number in range(8)}
+    names = {str(number): f"mlx5_{(number + 2) % 8}" for number in range(8)}
+    result = verify(plan(rows), node(rails()), Options(hca_map=hca_map(names)))
+    assert (result.findings, result.as_planned, result.assumption) == ((), 8, None)
+    del names["5"]
+    result = verify(plan(rows), node(rails()), Options(hca_map=hca_map(names)))
+    [text] = [one.text for one in result.findings if one.code == "unverifiable"]
+    assert "not in --hca-map" in text
+    assert "give --hca-map" not in text
+
+
+def test_a_map_for_several_machine_types(tmp_path: Path) -> None:
+    """Rows with a glob are for the nodes of that name, and go before those for all."""
+    path = tmp_path / "map.csv"
+    path.write_text("port,hca-name,node\n1,x,\n1,a,gpu-h1*\n2,y,\n1,b,GPU-B2*\n1,c,gpu-b*\n")
+    entries = read_map(str(path))
+    assert names_of(entries, "gpu-h100-1.site.example") == {"1": "a", "2": "y"}
+    assert names_of(entries, "gpu-b200-1") == {"1": "b", "2": "y"}
+    assert names_of(entries, "login-1") == {"1": "x", "2": "y"}
+    path.write_text("port,hca-name,node\n1,a,g*\n01,b,G*\n")
+    with pytest.raises(Malformed, match=r"row 3: 01 is b, but a above"):
+        read_map(str(path))

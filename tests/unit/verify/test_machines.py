@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
-from agent.findings.finding import ERROR
+from agent.findings.finding import ERROR, UNKNOWN
 from agent.findings.report import OK, outcome
+from agent.labels.table import Naming
 from agent.plans.model import Plan
+from agent.plans.own import read_csv, read_labels
+from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
+from agent.verify.expected import from_labels
 from agent.verify.judge import Options, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import seen_node
+from agent.verify.write import FORMATS, written
 from tests.support.cabling import cable
 from tests.support.machines import MACHINES
 
@@ -76,7 +81,7 @@ class Machine:
         self.node = seen_node(observation, observation.node or "n")
         self.options = Options(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
-        self.ends = [(one.far_ends[0].device, one.far_ends[0].port) for one in self.ports]
+        self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
 
     def results(self, ends: Iterable[Ends]) -> Iterator[Result]:
         """Yield the results of the plans with these far ends, in all spellings."""
@@ -121,3 +126,14 @@ def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
     for ends in wrong:
         for result in machine.results(ends):
             assert outcome(result.findings) != OK
+
+
+def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
+    """In both forms; a rate that the plan does not have, and nobody knows, is no difference."""
+    naming = Naming()
+    csv, labels = (written(machine.node, naming, kind)[0] for kind in FORMATS)
+    by_rows = from_plans(read_csv(Source("plan.csv", csv.encode())), [machine.node.name])
+    [plan] = read_labels(Source("plan.yaml", labels.encode()))
+    for expected in (by_rows, from_labels(plan.labels, naming, plan.file)):
+        result = verify(expected, machine.node, machine.options)
+        assert [one.text for one in result.findings if one.severity in {ERROR, UNKNOWN}] == []

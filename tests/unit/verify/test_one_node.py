@@ -134,7 +134,7 @@ def test_latin_1_is_read_with_a_note(tmp_path: Path) -> None:
         (b'{"a": "' + b"x" * 200_000 + b'"}', "convert it"),
         (b"PK\x03\x04" + bytes(100), "neither text nor"),
         (b"\x1f\x8b\x08", "compressed"),
-        (b"\x00\xff" * 9, "neither text nor"),
+        (b"\x00\xff\x00\x00" * 9, "neither text nor"),
         (
             (HEADER + "".join(f"gpu-17,i{n},l,{n},,\n" for n in range(MAX_ROWS + 1))).encode(),
             f"row {MAX_ROWS + 2}: more than {MAX_ROWS} rows for gpu-17",

@@ -60,6 +60,14 @@ def test_an_unknown_speed_hides_no_slow_port() -> None:
         assert codes(found) == [("slow", ("mlx5_3",)), ("unverifiable", ("mlx5_1",))]
 
 
+def test_an_unknown_speed_that_the_plan_does_not_have_is_a_remark() -> None:
+    """Nothing that was expected could not be compared; with a planned rate, that could not."""
+    seen = changed(node(rails()), "mlx5_1", rate_gbps=10.0, is_suspect=True)
+    for expected, severity in ((plan(rails()), "info"), (rated(400.0), "unknown")):
+        [found] = verify(expected, seen).findings
+        assert (found.code, found.severity) == ("unverifiable", severity)
+
+
 @pytest.mark.parametrize("suspects", [1, 8])
 def test_a_sum_of_unknown_speeds_is_not_verified(suspects: int) -> None:
     """An old kernel does not make a node slow; a port that is down does."""

@@ -80,7 +80,7 @@ def test_the_plan_is_one(recipe: Path, monitor: dict[str, Any]) -> None:
     [
         ((f"{NODE},ibp0,", f"{NODE},ibp99,"), "True"),
         ((NODE, "gpu-117"), "Unknown"),
-        (("device", "switch"), "Unknown"),
+        (("device", "color"), "Unknown"),
     ],
 )
 def test_other_plans(

@@ -15,7 +15,7 @@ from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.own import read_csv
 from agent.plans.source import Source
 from agent.verify.plan_index import from_plans
-from agent.verify.split import Part, split, write
+from agent.verify.write import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
@@ -70,6 +70,28 @@ def test_what_was_written_reads_back_equal(cables: list[Cable]) -> None:
     found = [one for part in parts for one in of(read(part))]
     wanted = meaning(cables)
     assert sorted(found) == [one for at, one in enumerate(wanted) if one not in wanted[:at]]
+
+
+ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+ANY = ANY | st.sampled_from(["2026-01-02", "'2-Jan", "2-Jan", "#N/A", "'=", "=", " a", "1:02:00"])
+ANY_END = st.builds(End, *[ANY.map(str.strip).filter(bool)] * 2, *[st.none() | ANY] * 3)
+ANY_CABLE = st.builds(
+    lambda a, b, rate, mark, fields: Cable(a, b, NOWHERE, rate, mark, fields),
+    ANY_END,
+    ANY_END,
+    st.none() | st.integers(0, 10**15 - 1).map(lambda count: count / 1e6),
+    MARK,
+    st.dictionaries(ANY, ANY | st.just(""), max_size=3),
+).filter(lambda one: one.a[:2] != one.b[:2])
+
+
+@given(st.lists(ANY_CABLE, min_size=1, max_size=9), st.sampled_from([2000, 1 << 20]))
+def test_parts_split_to_themselves(cables: list[Cable], limit: int) -> None:
+    """What was written is read, and written again it is the same, whatever the texts."""
+    parts, _ = split(plans(cables), limit)
+    again, notes = split([plan for part in parts for plan in read(part)], limit)
+    assert again == parts
+    assert notes == []
 
 
 @pytest.mark.parametrize("limit", [700, 5000, 1 << 20])

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from agent.cli import cli
 from agent.fleet.collect import Collected, Selection
-from agent.fleet.exports.placement import placed
-from agent.fleet.exports.topology import INNER, topology
+from agent.fleet.exports.topology import INNER, placed, topology
 from agent.fleet.model import Fleet as Model
 from tests.support import fleets
 from tests.support.fleets import Cable, End, Fleet

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.exports.table import FORMATS
+from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import is_value
 from agent.labels.encode import is_subdomain
 from agent.labels.table import Naming

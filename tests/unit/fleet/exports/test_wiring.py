@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fleet.exports.wiring import TITLES, csv_rows, graph, graphml, plain
-from agent.fleet.model import FarEnd, FleetPort
+from agent.fleet.model import FleetPort
 from agent.plans.reader import read_plan
+from agent.verify.seen import FarEnd
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
 if TYPE_CHECKING:

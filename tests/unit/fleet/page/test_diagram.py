@@ -6,16 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.findings.finding import PortRef, finding
-from agent.fleet.judged import Group, Judged
-from agent.fleet.model import Fleet, FleetNode, FleetPort
-from agent.fleet.page.diagram import BOX, LEAF_BOTTOM, NODE_TOP, PER_PICTURE, pictures
-from agent.fleet.page.leaves import Leaves
-from agent.fleet.page.marks import Marks
-from agent.fleet.page.matrix import matrix
+from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
+from agent.fleet.page.groups import BOX, LEAF_BOTTOM, NODE_TOP, PER_PICTURE, matrix, pictures
+from agent.fleet.page.lookup import Leaves, Marks
 from tests.support import judged
 
 if TYPE_CHECKING:
-    from agent.fleet.page.diagram import Box, Picture
+    from agent.fleet.page.groups import Box, Picture
 
 
 def drawn(fleet: Judged, group: int = 0) -> list[Picture]:

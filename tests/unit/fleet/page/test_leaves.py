@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from agent.fleet.judged import Group, Judged
-from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
-from agent.fleet.page.leaves import COLORS, TEXTURES, Leaves
+from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
+from agent.fleet.page.lookup import COLORS, TEXTURES, Leaves
 from agent.fleet.page.render import FOLDER
+from agent.verify.seen import FarEnd
 from tests.support import judged
 
 Rgb = tuple[float, float, float]

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from agent.findings.finding import PortRef
 from agent.fleet.model import FleetNode, FleetPort
-from agent.fleet.page.leaves import Leaves
-from agent.fleet.page.marks import Marks
-from agent.fleet.page.matrix import FOLDED_FROM, RUN, Matrix, matrix
+from agent.fleet.page.groups import FOLDED_FROM, RUN, Matrix, matrix
+from agent.fleet.page.lookup import Leaves, Marks
 from tests.support import judged
 
 if TYPE_CHECKING:
-    from agent.fleet.judged import Judged
+    from agent.fleet.model import Judged
 
 
 def of(fleet: Judged, group: int = 0) -> Matrix:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.findings.finding import PortRef, finding
+from agent.fleet.model import Gap
 from agent.fleet.page import worklist
-from agent.fleet.page.marks import Marks
+from agent.fleet.page.lookup import Marks
 from tests.support import judged
 
 if TYPE_CHECKING:
-    from agent.fleet.judged import Judged
+    from agent.fleet.model import Judged
     from agent.fleet.page.worklist import Entry, Silent
 
 
@@ -139,11 +140,29 @@ def test_the_summary() -> None:
     )
 
 
+def test_what_was_not_compared_is_not_good() -> None:
+    """The page says it in its first line, as the table does."""
+    gap = Gap(("gpu-007", "gpu-008"), (), ("gpu-7",), 48, 64)
+    fleet = judged.fleet(8, 8)._replace(by_pattern=False, has_plan=True, gap=gap)
+    assert (
+        "48 of 64 cables compared: 2 Nodes are not in the plan, the nearest name there is gpu-7;"
+    ) in summary(fleet)
+    assert worklist.verdict(fleet, entries(fleet)) == "unknown"
+
+
+def test_nothing_to_compare_with_is_not_good() -> None:
+    """Neither a fleet without plan and pattern, nor one of which a Node could not be read."""
+    fleet = judged.fleet(8, 8)
+    bare = fleet._replace(planned=0, as_planned=0)
+    cut = fleet._replace(fleet=replace(fleet.fleet, problems=("node7: no JSON",)))
+    assert [worklist.verdict(one, entries(one)) for one in (bare, cut)] == ["unknown", "unknown"]
+
+
 def test_the_verdict() -> None:
     """The worst severity; good without findings."""
     fleet = judged.fleet(8, 8)
-    assert worklist.verdict(entries(fleet)) == "good"
+    assert worklist.verdict(fleet, entries(fleet)) == "good"
     fleet = judged.silent(fleet, "gpu-001")
-    assert worklist.verdict(entries(fleet)) == "unknown"
+    assert worklist.verdict(fleet, entries(fleet)) == "unknown"
     fleet = judged.slow(fleet, PortRef("gpu-001", "mlx5_0"))
-    assert worklist.verdict(entries(fleet)) == "warning"
+    assert worklist.verdict(fleet, entries(fleet)) == "warning"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
+from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.pattern.infer import infer
 from agent.plans.reader import read_source
 from agent.plans.source import Source
+from agent.verify.seen import FarEnd
 from tests.support import fleets, plans
 from tests.support.fleets import Cable, End
 

@@ -179,6 +179,19 @@ def test_a_port_that_is_named_otherwise_is_not_compared(name: str) -> None:
     assert infer(replace(fleet, nodes=tuple(nodes))).findings == ()
 
 
+@pytest.mark.parametrize("odd", [0, 31])
+def test_one_odd_name_hides_no_other(odd: int) -> None:
+    """The wanted port of a leaf has its name, though the first or last cable there has none."""
+    fleet = model(with_fault(fleets.RAIL, {Cable(5, 2): End(2, 77)}, 32))
+    nodes = [*fleet.nodes]
+    ports = [*nodes[odd].ports]
+    end = far_end(End(2, odd + 1), fleets.INFINIBAND)._replace(port_id="s1")
+    ports[2] = ports[2]._replace(far_end=end, last_end=end)
+    nodes[odd] = replace(nodes[odd], ports=tuple(ports))
+    (found,) = infer(replace(fleet, nodes=tuple(nodes))).findings
+    assert (found.code, found.expected) == ("wrong-port", ("L90.1.3", "6"))
+
+
 def test_a_leaf_that_is_down_is_said_once() -> None:
     """Not once for each of its ports."""
     fleet = Fleet(fleets.RAIL, 64)

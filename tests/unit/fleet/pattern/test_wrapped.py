@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, model, score
-from tests.support.fleets import End, Fleet, Shape
+from tests.support.fleets import Cable, End, Fleet, Shape
 from tests.support.small_fleets import cabled, far_end, fleet, node, rack
 
 if TYPE_CHECKING:
@@ -70,6 +70,153 @@ def test_any_permutation_of_ports_is_silent(drawn: tuple[Shape, int], style: str
     """Any modulus and step, an offset for each rail, groups of any size."""
     shape, size = drawn
     assert infer(model(Fleet(shape, size, style=style))).findings == ()
+
+
+class Rail(NamedTuple):
+    """Node k of a rack is on port `(step * k + first) % modulus + 1`."""
+
+    modulus: int
+    step: int
+    first: int
+
+
+def racks(sizes: Sequence[int], rails: Sequence[Sequence[Rail]]) -> Shape:
+    """Return the fabric of these racks, each with its rails on leaves of its own."""
+    places = [(rack, node) for rack, size in enumerate(sizes) for node in range(size)]
+    slots = len(rails[0])
+
+    def end(node: int, slot: int, _: int) -> End:
+        rack, place = places[node]
+        rail = rails[rack][slot]
+        return End(rack * slots + slot, (rail.step * place + rail.first) % rail.modulus + 1)
+
+    return Shape("racks", slots, max(sizes), end)
+
+
+def random_racks(seed: int) -> Fleet:
+    """Return racks that wrap at different numbers; by seed, how their rails are alike."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    slots, stride = chance.choice((2, 3, 4, 8)), chance.randint(0, 7)
+    first = [chance.randrange(64) for _ in range(slots)]
+    sizes, rails = [], []
+    for _ in range(chance.randint(1, 6)):
+        modulus = chance.randint(5, 64)
+        steps = [step for step in range(1, modulus) if gcd(step, modulus) == 1]
+        step, whole = chance.choice(steps), chance.random() < 0.6
+        kinds = [
+            [Rail(modulus, 1, stride * rail) for rail in range(slots)],
+            [Rail(modulus, 1, first[rail]) for rail in range(slots)],
+            [Rail(modulus, step, chance.randrange(modulus)) for _ in range(slots)],
+            [Rail(modulus, chance.choice(steps), first[rail]) for rail in range(slots)],
+        ]
+        rails.append(kinds[seed % len(kinds)])
+        sizes.append(modulus if whole else chance.randint(modulus // 2, modulus))
+    return Fleet(racks(sizes, rails), sum(sizes), style=fleets.STYLES[seed // 4 % 4], seed=seed)
+
+
+@st.composite
+def racks_of_rails(draw: DrawFn) -> Fleet:
+    """Draw racks in which each rail has a modulus and an offset of its own, and perhaps a step."""
+    slots = draw(st.sampled_from([2, 3, 4, 8]))
+    sizes, rails = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(4, 40))
+        few = draw(st.lists(st.integers(size, size + draw(st.sampled_from([3, 40]))), min_size=2))
+        step = draw(st.sampled_from([1, 1, 1, 2, 3, 5, 7]))
+        moduli = [draw(st.sampled_from(few)) for _ in range(slots)]
+        rails.append(
+            [
+                Rail(modulus, step if gcd(step, modulus) == 1 else 1, draw(st.integers(0, modulus)))
+                for modulus in moduli
+            ]
+        )
+        sizes.append(size)
+    return Fleet(racks(sizes, rails), sum(sizes), style=draw(st.sampled_from(fleets.STYLES)))
+
+
+@settings(max_examples=250)
+@given(racks_of_rails())
+def test_rails_of_a_rack_that_wrap_at_different_numbers_are_silent(fleet: Fleet) -> None:
+    """One cable beyond the wrap of its rail is no wrong port, nor one that only does not wrap."""
+    assert infer(model(fleet)).findings == ()
+
+
+@settings(max_examples=100)
+@given(racks_of_rails(), st.integers(0, 99))
+def test_faults_among_rails_that_wrap_at_different_numbers_are_the_only_findings(
+    fleet: Fleet, seed: int
+) -> None:
+    """A crossed pair on a rail does not hide its wrap."""
+    faulty = Fleet(fleet.shape, fleet.size, style=fleet.style, seed=seed)
+    faulty.inject(0.02)
+    assert score(faulty, infer(model(faulty)).findings).wrong == 0
+
+
+WRAPS = [
+    ((33, 18), [[(49, 33), (37, 29), (34, 25), (36, 21)], [(26, 15), (34, 33), (18, 9), (18, 17)]]),
+    ((21,), [[(26, 5), (26, 17), (26, 8), (28, 26), (28, 8), (26, 19), (26, 0), (26, 2)]]),
+    ((15,), [[(15, 13), (17, 1), (17, 7), (15, 14), (15, 9), (17, 10), (15, 12), (15, 13)]]),
+]
+
+
+@pytest.mark.parametrize(("sizes", "rails"), WRAPS)
+def test_one_cable_beyond_the_wrap_of_its_rail(
+    sizes: tuple[int, ...], rails: list[list[tuple[int, int]]]
+) -> None:
+    """The first node of a rack, the last one, and one on a rail that does not wrap."""
+    shape = racks(sizes, [[Rail(modulus, 1, first) for modulus, first in rack] for rack in rails])
+    assert infer(model(Fleet(shape, sum(sizes)))).findings == ()
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_racks_that_wrap_at_different_numbers_are_silent(seed: int) -> None:
+    """Any modulus of a rack, any stride of a rail, any offset; racks that are full, and not."""
+    assert infer(model(random_racks(seed))).findings == ()
+
+
+def test_faults_in_racks_that_wrap_at_different_numbers_are_the_only_findings() -> None:
+    """At 1 % nine of ten are found, nothing else is said, and the moves restore the fabric."""
+    total = Score(0, 0, 0, 0, 0)
+    for seed in range(0, 240, 4):
+        fleet = random_racks(seed)
+        if fleet.shape.slots > 2 and fleet.size > 32:
+            fleet.inject(0.01)
+            total += score(fleet, infer(model(fleet)).findings)
+    assert total.precision == 1
+    assert total.recall >= 0.9
+    assert total.restored >= 0.99 * total.found
+
+
+@pytest.mark.parametrize("stride", [0, 1, 5])
+@pytest.mark.parametrize("rails", [2, 4, 8])
+def test_a_cable_on_a_free_port_is_found(stride: int, rails: int) -> None:
+    """In racks of 24 nodes on leaves of 32 ports nine of ten, though the rails wrap."""
+    found = 0
+    for seed in range(40):
+        chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
+        fleet = Fleet(wrapped(32, 1, [stride * rail for rail in range(rails)], 24), 72)
+        cable = Cable(chance.randrange(72), chance.randrange(rails))
+        before = fleet.wired(cable)
+        assert before
+        taken = {fleet.wired(Cable(node, cable.slot)) for node in range(72)}
+        ends = [one for port in range(1, 65) if (one := End(before.leaf, port)) not in taken]
+        fleet.ends = {cable: chance.choice(ends)}
+        fleet.faults = [fleets.Fault("wrong port", {cable: before}, {**fleet.ends})]
+        result = score(fleet, infer(model(fleet)).findings)
+        assert result.wrong == 0
+        found += result.restored
+    assert found >= 36
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_row_of_cables_that_avoids_ports_is_no_mistake(nodes: int) -> None:
+    """The last nodes of a rack are some ports further on one rail; one node alone is wrong."""
+    for row in (nodes, 1):
+        fleet = Fleet(fleets.RAIL, 32)
+        fleet.ends = {Cable(31 - one, 3): End(3, 36 - one) for one in range(row)}
+        found = [one.code for one in infer(model(fleet)).findings]
+        assert found == (["wrong-port"] if row == 1 else [])
 
 
 @settings(max_examples=150)

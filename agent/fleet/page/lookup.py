@@ -1,0 +1,176 @@
+"""What the page looks up: the switches of a fleet, and the findings by node, port and switch.
+
+A switch has a name that is its alone, and a color. A finding has a number, and marks nodes, ports
+and switches with a sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from agent.findings.finding import ERROR, INFO, UNKNOWN, WARNING, Ends, Finding, PortRef
+from agent.fleet.model import Judged
+
+# Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.
+COLORS, TEXTURES = 8, 3
+FOREIGN = COLORS * (TEXTURES - 1)  # the place from which leaves of no group are counted
+# A domain: two labels or more, the last one of letters, which a name such as L90.1.3 has not.
+DOMAIN = re.compile(r"\.[^.]+(\.[^.]+)*\.[a-z]{2,}", re.IGNORECASE)
+
+SEVERITIES = (ERROR, WARNING, UNKNOWN, INFO)
+SIGNS = {ERROR: "✗", WARNING: "!", UNKNOWN: "?", INFO: "i"}
+APART = ("silent", "unreadable")  # codes of findings that are no work in the data hall
+OF_SWITCHES = ("leaf-down", "renamed", "switch-identity")  # codes; they mark no node
+OF_CABLES = ("leaf-down",)  # those of them that mark cables
+
+
+class Leaf(NamedTuple):
+    """A switch."""
+
+    id: str  # FarEnd.switch
+    name: str  # without the domain that all have
+    color: str  # classes of page.css
+
+
+class Leaves:
+    """Finds the switches of a fleet by identity and by name."""
+
+    def __init__(self, judged: Judged) -> None:
+        ends = [
+            end
+            for node in judged.fleet.nodes
+            for port in node.ports
+            for end in (port.far_end, port.last_end)
+            if end
+        ]
+        uses = Counter((end.switch, end.device) for end in ends)
+        names = _names(uses)
+        domain = common_domain(names.values())
+        names = {switch: name.removesuffix(domain) or name for switch, name in names.items()}
+        places: dict[str, int] = {}  # in the first group: a rail has one color in every group
+        for group in judged.groups:
+            for place, switch in enumerate(group.leaves):
+                places.setdefault(switch, place)
+        self._of: dict[str, Leaf] = {}
+        for number, switch in enumerate(dict.fromkeys([*places, *names])):
+            place = places.get(switch, FOREIGN + number)
+            texture = place // COLORS % TEXTURES
+            color = f"c{place % COLORS}" + (f" t{texture}" if texture else "")
+            self._of[switch] = Leaf(switch, names.get(switch, switch), color)
+        self._names: dict[str, list[str]] = {}
+        self._by_name: dict[str, list[Leaf]] = {}
+        for leaf in self._of.values():
+            for name in {leaf.name, leaf.id}:
+                self._by_name.setdefault(name.casefold(), []).append(leaf)
+        for switch, name in uses:
+            self._names.setdefault(switch, []).append(name)
+            known = self._by_name.setdefault(name.casefold(), [])
+            if (leaf := self._of[switch]) not in known:
+                known.append(leaf)
+
+    def __getitem__(self, switch: str) -> Leaf:
+        """Return the switch of an identity that a port or a group has."""
+        return self._of[switch]
+
+    def named(self, name: str | None) -> list[Leaf]:
+        """Return the switches of that name or identity; several where a name is used twice."""
+        return self._by_name.get((name or "").casefold(), [])
+
+    def names(self, leaf: Leaf) -> list[str]:
+        """Return the names of a switch as its ports have them, and its identity."""
+        return [*self._names.get(leaf.id, ()), leaf.id]
+
+    def shown(self, name: str) -> str:
+        """Return the name that the page has for a switch; the same if it is not known."""
+        found = self.named(name)
+        return found[0].name if len(found) == 1 else name
+
+
+def _names(uses: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    """Return the most common name of each switch; one that another has too, with the identity."""
+    rising = sorted(uses.items(), key=lambda use: use[1])
+    names = {switch: name for (switch, name), _ in rising}
+    shared = Counter(name.casefold() for name in names.values())
+    return {
+        switch: name if shared[name.casefold()] == 1 or name == switch else f"{name} ({switch})"
+        for switch, name in names.items()
+    }
+
+
+def common_domain(names: Iterable[str]) -> str:
+    """Return the domain of all names, with its dot; empty if they have not the same one."""
+    domains = {name[len(name.partition(".")[0]) :] for name in names}
+    domain = domains.pop() if len(domains) == 1 else ""
+    return domain if DOMAIN.fullmatch(domain) else ""
+
+
+class Numbered(NamedTuple):
+    """A finding and its number on the page."""
+
+    number: int
+    finding: Finding
+
+
+class Mark(NamedTuple):
+    """The mark of one port or node, by its findings."""
+
+    severity: str
+    numbers: tuple[int, ...]
+    wanted: Ends | None = None  # of a move
+
+    @property
+    def sign(self) -> str:
+        """The sign that stands beside the color."""
+        return SIGNS[self.severity]
+
+
+class Marks:
+    """Finds the mark of a port, of a node and of a switch."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = [Numbered(number, one) for number, one in enumerate(findings, 1)]
+        self._ports: dict[PortRef, list[Numbered]] = {}
+        self._nodes: dict[str, list[Numbered]] = {}
+        self._switches: dict[str, list[Numbered]] = {}
+        self._wanted = {move.port: move.wanted for _, one in self.findings for move in one.moves}
+        for numbered in self.findings:
+            finding = numbered.finding
+            if finding.code in OF_SWITCHES:
+                for name in {finding.expected[0], finding.actual[0]} - {None}:
+                    self._switches.setdefault(str(name).casefold(), []).append(numbered)
+            else:
+                for node in nodes_of(finding):
+                    self._nodes.setdefault(node, []).append(numbered)
+            if finding.code not in OF_SWITCHES or finding.code in OF_CABLES:
+                for port in dict.fromkeys([*finding.ports, *(move.port for move in finding.moves)]):
+                    self._ports.setdefault(port, []).append(numbered)
+
+    def of_port(self, port: PortRef) -> Mark | None:
+        """Return what is said of a port."""
+        return _mark(self._ports.get(port, ()), self._wanted.get(port))
+
+    def of_node(self, node: str) -> Mark | None:
+        """Return what is said of a node or of any of its ports."""
+        return _mark(self._nodes.get(node, ()))
+
+    def of_switch(self, *names: str) -> Mark | None:
+        """Return what is said of a whole switch, by its names."""
+        found = {one for name in names for one in self._switches.get(name.casefold(), ())}
+        return _mark(sorted(found, key=lambda one: one.number))
+
+
+def nodes_of(finding: Finding) -> list[str]:
+    """Return the nodes that a finding names in any way."""
+    ports = [*finding.ports, *(move.port for move in finding.moves)]
+    return list(dict.fromkeys([*finding.nodes, *(port.node for port in ports)]))
+
+
+def _mark(found: Iterable[Numbered], wanted: Ends | None = None) -> Mark | None:
+    ones = list(found)
+    if not ones:
+        return None
+    severity = min((one.finding.severity for one in ones), key=SEVERITIES.index)
+    return Mark(severity, tuple(one.number for one in ones), wanted)
