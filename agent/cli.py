@@ -28,6 +28,7 @@ from agent.options import (
     is_on_command_line,
     naming_options,
     plan_option,
+    refuse_cluster,
     replay_option,
     run_options,
     short_help,
@@ -95,6 +96,9 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     """Observe this node once; print its labels, and apply them."""
     if diff and (flags["replay"] or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
+    if flags["replay"] or (dry_run and not diff):
+        refuse_cluster("--replay" if flags["replay"] else "--dry-run without --diff")
+    inputs.refuse_idle(flags)
     from agent.kube.commands import planned, publish
     from agent.labels.render import render
     from agent.output.document import Choices, document
@@ -103,7 +107,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags)
     naming, wait = inputs.naming(flags), inputs.lldp_wait(flags)
     observation = inputs.observed(inputs.host(flags, wait), flags, target)
-    rendered = render(observation, naming, target.previous() if target else None)
+    rendered = render(observation, naming)
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
     globs = flags["backend_device"], flags["exclude_device"]
@@ -147,6 +151,7 @@ def run(
     from agent.daemon.schedule import Settings
 
     check_tls(flags)
+    inputs.refuse_idle({**flags, "source": source})
     if flags["dry_run"] and flags["require_policy"] and is_on_command_line("require_policy"):
         raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
@@ -232,6 +237,9 @@ def explain(key: str, output: str, **flags: Any) -> None:
     from agent.output import explain
     from agent.output.formats import show_explained
 
+    if flags["replay"]:
+        refuse_cluster("--replay")
+    inputs.refuse_idle(flags)
     naming = inputs.naming(flags)
     subject = _subject(key, naming)
     target, on_node = None, None
@@ -249,7 +257,7 @@ def explain(key: str, output: str, **flags: Any) -> None:
     if subject.interface and subject.interface not in names and not is_on_node:
         near = explain.backend_interfaces(observation)
         raise click.UsageError(explain.unknown_key(subject.key, naming, near))
-    rendered = render(observation, naming, target.previous() if target else None)
+    rendered = render(observation, naming)
     show_explained(explain.explained(subject, observation, rendered, on_node), output)
 
 
@@ -313,9 +321,9 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     """
     from agent.folder import refuse_existing
     from agent.snapshot import anonymize as anonymizer
-    from agent.snapshot.capture import entries, record, summary
-    from agent.snapshot.written import WRITER, write_folder, write_tar
+    from agent.snapshot.capture import WRITER, entries, record, summary, write_folder, write_tar
 
+    inputs.refuse_idle(flags)
     if folder != STDOUT:
         refuse_existing(folder, WRITER)
     elif sys.stdout.isatty():

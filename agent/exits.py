@@ -12,10 +12,10 @@ replaces the handler by its own.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -26,6 +26,10 @@ from agent.errors import BwagentError
 from agent.text import visible
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
+# Errors of click, and alike, that name what is wrong and not what there is.
+_UNKNOWN = re.compile(
+    r"(no such (command|option|setting)|(got )?unexpected|missing argument)\b", re.IGNORECASE
+)
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 LOG_FORMAT, LOG_FORMAT_VARIABLE = "--log-format", "BWAGENT_RUN_LOG_FORMAT"
 WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
@@ -73,7 +77,10 @@ def _run(cli: click.Command, settings: object) -> int:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else "bwagent"
-        return report(f"{command}: {' '.join(error.format_message().split())}", 2)
+        text = " ".join(error.format_message().split())
+        if _UNKNOWN.match(text):
+            text = f"{text.rstrip('.')}; see {command} --help"
+        return report(f"{command}: {text}", 2)
     except (click.Abort, KeyboardInterrupt):
         return report("bwagent: interrupted", 130)
     except BwagentError as error:
@@ -127,13 +134,11 @@ def report(line: str, code: int) -> int:
     """Print an error on stderr, in the format of the log; return the exit code."""
     if is_log_json(sys.argv[1:], os.environ):
         import json
+        from datetime import UTC, datetime
 
         # As a line of the log (agent/telemetry/log.py).
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        milliseconds = int(now * 1000) % 1000
-        text = visible(line, MAX_LINE)
-        record = {"time": f"{stamp}.{milliseconds:03}Z", "level": "error", "msg": text}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        record = {"time": now, "level": "error", "msg": visible(line, MAX_LINE)}
         click.echo(json.dumps(record, ensure_ascii=False), err=True)
     else:
         print_line(line, err=True)
@@ -163,6 +168,11 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
 def print_line(line: str, *, err: bool = False) -> None:
     """Print one such line."""
     print_lines([line], err=err)
+
+
+def print_text(text: str) -> None:
+    """Print a document as it is."""
+    click.echo(text, nl=False)
 
 
 def is_plugin() -> bool:

@@ -1,6 +1,6 @@
 """The injected I/O of one node.
 
-A live host (agent/live_host.py), a recording host (agent/snapshot/recorded.py) and a replayed
+A live host (agent/live_host.py), a recording host (agent/snapshot/capture.py) and a replayed
 snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all three alike.
 """
 
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
+from agent.infiniband.devices import SubnetPort
 from agent.infiniband.switch_names import SwitchNames
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.bus import BusMemory
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
+
+if TYPE_CHECKING:  # a source, which imports this module
+    from agent.sources.steady import RoleMemory
 
 
 def _no_gpus() -> dict[str, Any]:
@@ -33,22 +37,27 @@ class Host:
     clock: Callable[[], float]  # seconds since the epoch
     name: str | None = None  # host name
     kernel: str | None = None  # release, `uname -r`
-    excluded: tuple[
-        str, ...
-    ] = ()  # globs (agent/ids.py) of RDMA devices below which nothing is read
+    # globs (agent/ids.py) of the RDMA devices below which nothing is read
+    excluded: tuple[str, ...] = ()
     # globs of the RDMA devices that are the backend; empty: agent/sources/roles.py decides
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # (netdevs, clock); receives LLDP frames on these netdevs and returns the neighbors that each
     # has now (agent/lldp/reception.py). None: LLDP frames are not received at all.
     lldp_neighbors: LldpQuery | None = None
+    all_ethertypes: bool = False  # LLDP frames are received before a bridge takes them
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py), with the
     # ports that could not be queried as "failed" (agent/infiniband/devices.py) and, from a poller,
     # the time of each entry as "answered"
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
+    # the same by the subnet administrator; from a poller, only the ports that have an answer
+    ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
     switch_names: SwitchNames | None = None  # from earlier answers to SMPs; None: there are none
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
+    roles: RoleMemory | None = None  # from earlier observations; None: there are none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
+    # those that read the place in the subnet of ports that ask the subnet administrator
+    subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
     bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions read before

@@ -29,6 +29,11 @@ def pci_address(text: str) -> str | None:
     return f"{int(found[1], 16):04x}:{found[2]}" if found else None
 
 
+def card_of(pci: str | None) -> str:
+    """Return the address of a card, `0000:5e:00`: that of its functions without their number."""
+    return (pci or "").rpartition(".")[0]
+
+
 def is_named(
     globs: Iterable[str], name: str, pci: str | None = None, ids: str | None = None
 ) -> bool:
@@ -37,16 +42,16 @@ def is_named(
     A glob is of its name (`mlx5_*`), of the address of its PCI function (`pci:0000:5e:00.0`), or of
     its vendor and device (`15b3:1021`).
     """
-    return any(_names(glob, name, pci, ids) for glob in globs)
-
-
-def _names(glob: str, name: str, pci: str | None, ids: str | None) -> bool:
-    if not is_pci_glob(glob):
-        return fnmatchcase(name, glob)
-    if glob.startswith("pci:"):
-        address = glob.removeprefix("pci:").lower()
-        return fnmatchcase(pci or "", pci_address(address) or address)
-    return fnmatchcase(ids or "", glob.lower())
+    for glob in globs:
+        text, pattern = name, glob
+        if glob.startswith("pci:"):
+            address = glob.removeprefix("pci:").lower()
+            text, pattern = pci or "", pci_address(address) or address
+        elif is_pci_glob(glob):
+            text, pattern = ids or "", glob.lower()
+        if fnmatchcase(text, pattern):
+            return True
+    return False
 
 
 def is_pci_glob(glob: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.errors import Unavailable
+from agent.options import OF_SOURCE, is_on_command_line
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -20,6 +21,25 @@ if TYPE_CHECKING:
     from agent.model import Observation
 
     Flags = dict[str, Any]
+
+OF_LIVE_HOST = ("sysfs_root", "openvswitch", "wait")  # flags that a snapshot has no use for
+
+
+def refuse_idle(flags: Flags) -> None:
+    """Raise click.UsageError for a flag of a source that has no effect beside the others.
+
+    Variables do not count: they are the same for all commands.
+    """
+    idle = [("--wait", "no_wait")] if is_on_command_line("wait") else []
+    if flags.get("replay"):
+        idle += [("--replay", name) for name in OF_LIVE_HOST]
+    if is_on_command_line("source"):
+        given = f"--source {' --source '.join(flags['source'])}"
+        left_out = OF_SOURCE.keys() - set(flags["source"])
+        idle += [(given, name) for source in sorted(left_out) for name in OF_SOURCE[source]]
+    for other, name in idle:
+        if is_on_command_line(name):
+            raise click.UsageError(f"{other} excludes --{name.replace('_', '-')}")
 
 
 def node_name(flags: Flags) -> str:

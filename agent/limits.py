@@ -1,4 +1,4 @@
-"""Limits of processes, threads and their memory.
+"""Limits of processes, threads and their memory, and the collector of reference cycles.
 
 clone(2) fails with EAGAIN at pids.max of the cgroup, at RLIMIT_NPROC and at kernel.threads-max.
 Python raises BlockingIOError for a process and RuntimeError for a thread.
@@ -7,8 +7,10 @@ Python raises BlockingIOError for a process and RuntimeError for a thread.
 from __future__ import annotations
 
 import errno
+import gc
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 PROCESS_LIMIT = "the limit of processes is reached (pids.max of the cgroup, or ulimit -u)"
 
@@ -43,3 +45,15 @@ def thread_fault(error: RuntimeError) -> str:
 def process_fault(error: OSError) -> str:
     """Return the reason why a process could not be started."""
     return PROCESS_LIMIT if error.errno == errno.EAGAIN else str(error)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Suspend the collector where all that is made stays: it would visit it and find no cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

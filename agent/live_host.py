@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.helper.forkserver import ForkServer
-from agent.helper.process import call
+from agent.helper.process import ForkServer, call
 from agent.host import Host
-from agent.infiniband.devices import DeviceQueries
+from agent.infiniband.devices import SA_PORT_LIMIT, DeviceQueries, SubnetPort
+from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
 from agent.sources.table import SOURCES
 from agent.sysfs.reader import LiveRoot
@@ -19,6 +19,9 @@ from agent.sysfs.reader import LiveRoot
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
+SA_TIMEOUT = (
+    5.0  # seconds for the helper that asks the subnet administrator, beside SA_PORT_LIMIT a port
+)
 
 
 def live_host(
@@ -38,8 +41,10 @@ def live_host(
         excluded=excluded,
         backend=backend,
         lldp_neighbors=lldp_neighbors,
-        private_flags=_private_flags,
+        all_ethertypes=bool(options.get("openvswitch")),
+        private_flags=private_flags,
         ask_smp=DeviceQueries(_query_ports),
+        ask_sa=DeviceQueries(_query_sa, processes=1),
     )
     for source in SOURCES:
         if source.queries:
@@ -56,17 +61,18 @@ def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    devices = {device for device, _ in ports}
+    subject, is_one = _subject(ports)
     payload = {"ports": [list(port) for port in ports]}
-    if len(devices) == 1:
-        return call("smp", payload, SMP_DEVICE_TIMEOUT, devices.pop())
-    return call("smp", payload, SMP_TIMEOUT, f"for {len(devices)} devices")
+    return call("smp", payload, SMP_DEVICE_TIMEOUT if is_one else SMP_TIMEOUT, subject)
 
 
-def _private_flags(netdev: str) -> dict[str, bool]:
-    from agent.lldp.driver_flags import private_flags
+def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
+    payload = {"ports": [list(port) for port in ports]}
+    return call("sa", payload, SA_TIMEOUT + SA_PORT_LIMIT * len(ports), _subject(ports)[0])
 
-    try:
-        return private_flags(netdev)
-    except OSError:  # the netdev has gone; nothing is known of its driver
-        return {}
+
+def _subject(ports: Sequence[tuple[str, int]] | Sequence[SubnetPort]) -> tuple[str, bool]:
+    """Return the name of the ports' device, or their number; and True for one device."""
+    devices = {port[0] for port in ports}
+    is_one = len(devices) == 1
+    return devices.pop() if is_one else f"for {len(devices)} devices", is_one

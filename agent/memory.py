@@ -14,19 +14,21 @@ Rules:
   `hold` seconds, then the port counts 0.
 - M2: a far end that is not seen is the remembered one for `hold`; for GRACE seconds if the link is
   down, whatever else is the matter; no longer if its TTL expired or it shut down (the grace of
-  these is that of agent/lldp/neighbors.py); without limit while the netdev is lent to a pod and the
-  port is ACTIVE. A port whose link layer changed has no remembered far end. `last_far` outlives all
-  this.
+  these is that of agent/lldp/neighbors.py); for SA_SPREAD longer while the subnet administrator,
+  by which it was read, has not been asked since the start; without limit while the netdev is lent
+  to a pod and the port is ACTIVE. A port whose link layer changed has no remembered far end.
+  `last_far` outlives all this.
 - M3: of a device that is not read, or whose driver is gone, all parts are unread. After `hold` its
   ports count 0 and have no far end; they stay rows.
 - M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
 - M5: a port that is read, and is no backend port any more, is forgotten.
 - A part is unread since the first observation that lacked it; only a read of that part resets it.
+  The annotation keeps that time once it is KEPT ago, so that a restart renews no hold.
 - The node was moved if no far end that is seen is the one of before. The last far ends of its other
   ports are forgotten then, but not while one of them may have its far end still.
 
 Invariants: absence removes and failure holds, for each port on its own; no part but `last_far`
-outlives its last read by more than `hold`, lent ones excepted; merge is idempotent.
+outlives its last read by more than M2 says; merge is idempotent.
 
 Times are seconds of CLOCK_BOOTTIME; nothing here reads a clock or a file.
 """
@@ -37,29 +39,32 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.ids import GUID
+from agent.infiniband.devices import SA_SPREAD
 from agent.infiniband.node_description import switch_name
 from agent.model import (
-    Absent,
     Failed,
     Link,
     LldpNeighbor,
     Neighbor,
     Observation,
     PortRole,
+    Problem,
     RdmaDevice,
     Seen,
     natural,
 )
 from agent.reasons import HoldReason, NeighborReason
-from agent.sources.pci import Place
+from agent.sources.pci import SOURCE, Place
 from agent.sources.roles import is_of_device, is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
+KEPT = 60.0  # seconds after which the annotation has since when a part is unread
 LONG = 60.0  # seconds as a backend port after which one that left the bus is lost
 SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 MAX_LOST = 64  # no node has more ports
@@ -72,6 +77,7 @@ ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 _LABELED = re.compile(r"[A-Za-z0-9]|.{64}", re.DOTALL)
 
 Key = tuple[str | None, int | str | None, str | None]  # of a row: function, port, leg
+Identity = tuple[str, str | None, str | None]  # interface, function, port GUID
 Where = Callable[[str], Place]  # where the PCI function of an address is
 
 
@@ -106,9 +112,11 @@ class Fact(NamedTuple):
     port_guid: str | None = None
     node_guid: str | None = None
     layer: str | None = None  # link layer
+    rule: str | None = None  # that made it a backend port (agent/sources/roles.py)
     gbps: float | None = None  # its part of the speed label
     far: FarEnd | None = None
     last_far: FarEnd | None = None
+    via: str | None = None  # "lldp" | "smp" | "sa": the way that `last_far` was read by
     # Unread since; None: read by the last observation
     state_since: float | None = None  # state and rate
     far_since: float | None = None  # the far end; None as well while it has no limit
@@ -117,8 +125,18 @@ class Fact(NamedTuple):
     state_why: HoldReason | None = None
     far_why: HoldReason | None = None
     backend_since: float = -math.inf
+    state_ended: bool = False  # the hold of state and rate
     has_ended: bool = False  # the hold of an unread device
     lost_since: int | None = None  # seconds since the epoch
+
+    def __str__(self) -> str:
+        """Return `ibp3 (0000:5e:00.0)`."""
+        return f"{self.interface} ({self.function})"
+
+    @property
+    def identity(self) -> Identity:
+        """What tells a lost row from others: another port may have its name and address now."""
+        return self.interface, self.function, self.port_guid
 
 
 class Known(NamedTuple):
@@ -129,6 +147,7 @@ class Known(NamedTuple):
     is_read: bool = False  # the RDMA devices were read, now or before
     # why facts are missing that exist; None: nothing is
     unknown: HoldReason | None = None
+    may_be_infiniband: bool = False  # a device of which nothing is known
     group_hold: HoldReason | None = None  # why last far ends may be missing or outdated
     domain: str | None = None  # the NVLink domain
     domain_why: HoldReason | None = None  # why it is a remembered one
@@ -136,7 +155,19 @@ class Known(NamedTuple):
     texts: Mapping[str, str] = MappingProxyType({})
     texts_since: float | None = None  # unread since; None: all is known
     domain_since: float | None = None
+    group_since: float | None = None  # since when the published group has more than the rows
     next_end: float = math.inf  # when the next hold or grace ends
+    is_seeded: bool = False  # the Node was read
+    off: frozenset[str] = frozenset()  # sources whose labels stay as published
+    disabled: frozenset[str] = frozenset()  # sources that are absent
+    # Far ends before this observation, by interface, of ports that have another one now
+    was: Mapping[str, FarEnd] = MappingProxyType({})
+    now: float = 0.0  # the time of this observation
+
+    @property
+    def unbound(self) -> list[Fact]:
+        """The ports whose PCI function is on the bus, without an RDMA device."""
+        return [fact for fact in self.facts if fact.state_why is HoldReason.DEVICE_GONE]
 
 
 class Published(NamedTuple):
@@ -146,56 +177,111 @@ class Published(NamedTuple):
     lost: Iterable[Fact] = ()
     texts: Mapping[str, str] = MappingProxyType({})  # of Known
     domain: str | None = None
-    # Since when facts are unknown that the texts have, and the domain; None: from now on
+    # Since when facts are unknown that the texts have, the domain, and what the leaf group has more
+    # than the rows; None: from now on
     texts_since: float | None = None
     domain_since: float | None = None
-    has_gap: bool = False  # the leaf group is not that of the rows
+    group_since: float | None = None
+    gap: HoldReason | None = None  # why the leaf group is not that of the rows
+    is_whole: bool = False  # the rows are all that the speed counts
+    fault: str = ""  # why what the rows counted cannot be used
+    subject: str = ""  # the annotation's key
 
 
 class Memory:
     """The rows of one node's backend ports."""
 
-    def __init__(self, hold: float) -> None:
-        self._hold = hold
+    def __init__(self, hold: float, settle: float = SETTLE) -> None:
+        self._hold, self._settle = hold, settle
         self._facts: tuple[Fact, ...] = ()
         self._lost: tuple[Fact, ...] = ()
         self._is_read = False
         # The last far ends, by row, from before the first one that was another, until a move of
         # the node is decided.
         self._doubted: dict[Key, FarEnd] = {}
-        # Functions that were read without backend port; None: no observation was complete.
+        self._doubted_since: float | None = None
+        # Functions that were read without backend port; None: none was.
         self._ignored: frozenset[str] | None = None
+        self._is_whole = False  # a device without row is known to count nothing
         # Devices that may be backend ports, and of which nothing is known: unread since.
         self._strangers: dict[str, float] = {}
+        self._may_be_infiniband = False  # one of them
         self._texts: dict[str, str] = {}
         self._texts_since: float | None = None
         self._domain: str | None = None
         self._domain_since: float | None = None
         self._settles_at = -math.inf
-        self._has_gap = False  # the published leaf group may have more than the rows
+        # Why the published leaf group may have more than the rows; unread since
+        self._gap: HoldReason | None = None
+        self._gap_since: float | None = None  # None: no limit
+        self._counts = "", ""  # why the published ones were rejected, and the annotation's key
+        self._is_seeded = False
 
     def seed(self, published: Published, now: float) -> None:
         """Start from what the Node has: each part that has no time is unread from now."""
         self._texts, self._domain = dict(published.texts), published.domain
-        self._texts_since = _first(published.texts_since, now)
-        self._domain_since = _first(published.domain_since, now) if published.domain else None
-        self._settles_at = -math.inf if "group" in published.texts else now + SETTLE
+        self._texts_since = _past(published.texts_since, now)
+        self._domain_since = _past(published.domain_since, now) if published.domain else None
+        self._settles_at = -math.inf if "group" in published.texts else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
+        self._doubted_since = None
         self._facts = tuple(
             row._replace(
-                state_since=now if row.state_since is None else row.state_since,
-                far_since=now if row.far_since is None else row.far_since,
-                role_since=now if row.role_since is None else row.role_since,
+                state_since=_past(row.state_since, now),
+                far_since=_past(row.far_since, now),
+                role_since=_past(row.role_since, now),
                 state_why=row.state_why or HoldReason.SOURCE_FAILED,
                 far_why=row.far_why or HoldReason.NO_NEIGHBOR,
             )
             for row in published.rows
         )
         self._lost = tuple(published.lost)
-        self._has_gap = published.has_gap
+        self._gap = published.gap
+        is_limited = published.gap is not HoldReason.NOT_REMEMBERED
+        self._gap_since = _past(published.group_since, now) if is_limited else None
+        self._is_whole, self._is_seeded = published.is_whole, True
+        self._counts = published.fault, published.subject
+
+    def forget(self, lost: Collection[Identity]) -> None:
+        """Forget rows that are lost: another program has removed them from the annotation."""
+        self._lost = tuple(row for row in self._lost if row.identity not in lost)
+
+    def complete(self, observation: Observation, where: Where, now: float) -> Observation:
+        """Return the observation with what is known after it, and the ports that are lost."""
+        known = self.merge(observation, where, now)
+        found = [
+            Problem(SOURCE, row.interface, None, f"{row} is gone from the bus")
+            for row in known.lost
+        ]
+        text = "no RDMA device, though its PCI function {} is on the bus: is its driver loading?"
+        found += [
+            Problem(SOURCE, row.interface, None, text.format(row.function)) for row in known.unbound
+        ]
+        fault, subject = self._counts
+        unknown = [
+            row.interface
+            for row in known.facts
+            if row.gbps is None and row.state_why and not row.state_ended
+        ]
+        if fault and unknown:
+            text = f"what {', '.join(unknown)} counted last is ignored: {fault}"
+            found.append(Problem("node", subject, None, text))
+        # A port whose state or rate is unread counts what it did last.
+        counts = {row.interface: row.gbps for row in known.facts if row.state_why}
+        ports = tuple(
+            role._replace(counted_gbps=counts[role.interface])
+            if role.backend and role.interface in counts
+            else role
+            for role in observation.ports
+        )
+        problems = (*observation.problems, *found)
+        return replace(observation, known=known, ports=ports, problems=problems)
 
     def published(self, texts: Mapping[str, str]) -> None:
-        """Take over the texts of `speed`, `flavor` and `group` that are published now."""
+        """Take over the texts of `speed`, `flavor` and `group` that are published now.
+
+        Those that lack facts are left out: they follow the facts that are read.
+        """
         self._texts = dict(texts)
 
     def merge(self, observation: Observation, where: Where, now: float) -> Known:
@@ -208,8 +294,9 @@ class Memory:
             self._is_read = True
             facts = self._merged(observation, where, now)
             unknown = self._stranger_hold(observation, facts, now)
-        moved = self._moved(facts)
+        moved, is_same = self._moved(facts, now)
         facts = [self._aged(fact, now) for fact in facts]
+        was = self._was(facts)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
         self._texts_since = None if unknown is None else _first(self._texts_since, now)
         if self._is_over(self._texts_since, now):
@@ -220,13 +307,20 @@ class Memory:
             self._lost,
             self._is_read,
             unknown,
-            moved or self._gap(now),
+            self._may_be_infiniband,
+            moved or self._group_hold(now, is_same=is_same),
             self._domain,
             domain_why,
             self._texts,
             self._texts_since,
             self._domain_since,
+            self._gap_since if self._gap else None,
             self._next_end(now),
+            self._is_seeded,
+            observation.off,
+            observation.disabled,
+            was,
+            now,
         )
 
     def _merge_domain(self, observation: Observation, now: float) -> HoldReason | None:
@@ -239,28 +333,39 @@ class Memory:
             self._domain_since = _first(self._domain_since, now)
         if self._is_over(self._domain_since, now):
             self._domain = self._domain_since = None
-        return HoldReason.NO_DOMAIN if self._domain else None
+        if not self._domain:
+            return None
+        if "nvml" in observation.off:
+            return HoldReason.SOURCE_OFF
+        is_failed = isinstance(observation.nvml, Failed)
+        return HoldReason.SOURCE_FAILED if is_failed else HoldReason.NO_DOMAIN
 
-    def _gap(self, now: float) -> HoldReason | None:
+    def _group_hold(self, now: float, *, is_same: bool) -> HoldReason | None:
         """Return why the last far ends may be fewer than they were: a port has none so far.
 
-        A new agent waits SETTLE for the first frames; where the published group is not that of
-        its rows, it stays until each port has a far end, or is down without one.
+        A new agent waits SETTLE for the first frames. Where the published group is not that of its
+        rows, it stays for `hold` while a port has none; without limit if the annotation had no
+        room for all. Another far end than before of any port ends that.
         """
-        lacking = [fact for fact in self._facts if not fact.last_far and fact.far_why in HEARD_OF]
-        if not lacking and self._is_read:
-            self._has_gap = False
-        is_early = now < self._settles_at and bool(lacking)
-        return HoldReason.NO_NEIGHBOR if is_early or self._has_gap else None
+        lacking = [fact for fact in self._facts if not fact.last_far and not fact.has_ended]
+        if (not lacking and self._is_read) or self._is_over(self._gap_since, now):
+            self._gap = None
+        if now < self._settles_at and any(fact.far_why in HEARD_OF for fact in lacking):
+            return HoldReason.NO_NEIGHBOR
+        return self._gap if is_same else None
 
     # M1 to M5
 
     def _merged(self, observation: Observation, where: Where, now: float) -> list[Fact]:
         """Return the facts of all ports that are read, or that may be there."""
         devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-        matched = _matched(observation.backend, (*self._facts, *self._lost))
+        before = (*self._facts, *self._lost)
+        matched = _matched(observation.backend, before)
+        # Addresses of functions that are known by their GUID, those included that moved there.
+        moves = _moves(observation.backend, before)
+        moved = {now for was, now in moves.items() if was != now}
         failures = _failures(observation)
-        found = {link.interface: link for link in _links(observation)}
+        found = {link.interface: link for link in observation.links}
         facts, new = [], []
         for role in observation.backend:
             row = matched.get(role.interface)
@@ -278,16 +383,18 @@ class Memory:
         for row in self._facts:
             if row in used:
                 continue
-            fate = _fate(row, devices, where)
+            fate = Place.GONE if row.function in moved else _fate(row, devices, where)
             if isinstance(fate, HoldReason) and row.interface not in names:
                 facts.append(_unread(row, fate, now))
             elif isinstance(fate, HoldReason):
                 facts.append(_unread(row, fate, now)._replace(interface=""))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
-        self._lost = self._still_lost(lost, new, devices, where)
+        # A device that is being unregistered has lost its ports first.
+        present = [one for one in devices if one.ports or one.excluded]
+        read = {device.pci for device in present if device.pci and not is_unread(device)}
+        self._lost = self._still_lost(lost, new, read - {*moves.values()}, where)
         self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
-        read = {device.pci for device in devices if device.pci and not is_unread(device)}
         self._ignored = frozenset(read - {role.device.pci for role in observation.backend})
         return facts
 
@@ -311,6 +418,7 @@ class Memory:
             port_guid=port.port_guid or old.port_guid,
             node_guid=role.device.node_guid or old.node_guid,
             layer=port.link_layer,
+            rule=role.rule or None,
             gbps=role.counted_gbps,
             backend_since=old.backend_since if row and row.lost_since is None else now,
         )
@@ -319,10 +427,12 @@ class Memory:
             fact = fact._replace(gbps=old.gbps, state_since=since, state_why=HoldReason.INCOMPLETE)
         if link and link.neighbors and port.state != "DOWN":
             far = far_end(link.neighbors[0])
-            return fact._replace(far=far, last_far=far if far.device else old.last_far)
+            if not far.device:
+                return fact._replace(far=far, last_far=old.last_far, via=old.via)
+            return fact._replace(far=far, last_far=far, via=link.neighbors[0].via)
         if old.layer not in (None, port.link_layer):
             old = Fact(role.interface, role.device.pci)
-        fact = fact._replace(last_far=old.last_far)
+        fact = fact._replace(last_far=old.last_far, via=old.via)
         missing = link.missing if link else None
         if missing in ENDED or (link is None and failure is None):  # the source is disabled
             return fact
@@ -334,6 +444,8 @@ class Memory:
             why = HoldReason.LINK_DOWN
         elif is_lent:
             why = HoldReason.LENT
+        elif link and link.is_unasked and old.via == "sa":
+            why = HoldReason.NOT_ASKED
         return fact._replace(
             far=old.far,
             far_why=why,
@@ -343,43 +455,46 @@ class Memory:
 
     def _aged(self, fact: Fact, now: float) -> Fact:
         """Return the fact without the parts whose hold or grace has ended."""
-        if self._is_over(fact.far_since, now) or _is_over(fact.down_since, GRACE, now):
+        if _is_over(fact.far_since, self._far_hold(fact), now) or _is_over(
+            fact.down_since, GRACE, now
+        ):
             fact = fact._replace(far=None)
         if self._is_over(fact.state_since, now):
-            fact = fact._replace(gbps=0.0)
+            fact = fact._replace(gbps=0.0, state_ended=True)
         return fact._replace(has_ended=self._is_over(fact.role_since, now))
+
+    def _far_hold(self, fact: Fact) -> float:
+        return self._hold + (SA_SPREAD if fact.far_why is HoldReason.NOT_ASKED else 0.0)
 
     def _is_over(self, since: float | None, now: float) -> bool:
         return _is_over(since, self._hold, now)
 
     def _next_end(self, now: float) -> float:
         ends = [since + self._hold for since in self._strangers.values()]
-        ends += [
-            since + self._hold
-            for since in (self._texts_since, self._domain_since)
-            if since is not None
-        ]
-        ends.append(self._settles_at)
+        ends += [self._settles_at]
+        ends += [one + self._hold for one in (self._doubted_since,) if one is not None]
+        since = [self._texts_since, self._domain_since, self._gap_since if self._gap else None]
         for fact in self._facts:
-            since = fact.state_since, fact.far_since, fact.role_since
-            ends += [one + self._hold for one in since if one is not None]
+            since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
             ends += [fact.down_since + GRACE] if fact.down_since is not None else []
+            if fact.far and fact.far_since is not None:
+                ends.append(fact.far_since + self._far_hold(fact))
+        ends += [one + time for one in since if one is not None for time in (KEPT, self._hold)]
         return min((end for end in ends if end > now), default=math.inf)
 
     def _still_lost(
         self,
         lost: list[Fact],
         new: Collection[PortRole],
-        devices: Collection[RdmaDevice],
+        read: Collection[str],
         where: Where,
     ) -> tuple[Fact, ...]:
         """Return the rows that are lost still, MAX_LOST of them, those first that are lost now.
 
-        A row is forgotten if its function is a device of another kind now, or was given to a
-        virtual machine, and if a backend port that was not there before takes its place: one of
-        the same name, else the first.
+        A row is forgotten if its function is `read`, or was given to a virtual machine, and if a
+        backend port that was not there before takes its place: one of the same name, else the
+        first.
         """
-        read = {device.pci for device in devices if not is_unread(device)}
         kept = [
             row
             for row in lost
@@ -391,6 +506,8 @@ class Memory:
                 same = [row for row in kept if row.interface == role.interface]
                 for row in (same or kept)[:1]:
                     kept.remove(row)
+        # One of the annotation may be there twice: it is written once (agent/kube/annotation.py).
+        kept = [*{row.identity: row for row in kept}.values()]
         kept.sort(key=lambda row: -(row.lost_since or 0))
         return tuple(sorted(kept[:MAX_LOST], key=lambda row: natural(row.interface)))
 
@@ -399,18 +516,21 @@ class Memory:
     ) -> HoldReason | None:
         """Return why a sum of the facts may lack some; None if it does not.
 
-        A device that is not read, and of which there is no row, may be a backend port, unless it
-        was read before, and was none.
+        A device that is not read, and of which there is no row, may be a backend port, unless all
+        that count were known before.
         """
         devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
         strangers = [
             device.name
             for device in devices
             if is_unread(device)
-            and device.pci not in (self._ignored or ())
+            and not self._is_whole
             and not any(_is_row_of(fact, device) for fact in facts)
         ]
+        if not strangers and not any(fact.gbps is None for fact in facts):
+            self._is_whole = True
         self._strangers = {name: self._strangers.get(name, now) for name in strangers}
+        self._may_be_infiniband = not observation.may_be_infiniband.isdisjoint(strangers)
         if any(not self._is_over(since, now) for since in self._strangers.values()):
             return HoldReason.DEVICE_FAILED
         if any(fact.gbps is None and not self._is_over(fact.state_since, now) for fact in facts):
@@ -419,10 +539,11 @@ class Memory:
 
     # The last far ends
 
-    def _moved(self, facts: list[Fact]) -> HoldReason | None:
+    def _moved(self, facts: list[Fact], now: float) -> tuple[HoldReason | None, bool]:
         """Forget the last far ends of a node that was moved, and take over new names of switches.
 
-        Returns the reason why the last far ends may be outdated. Changes `facts` in place.
+        Returns the reason why the last far ends may be outdated, and True if all that were compared
+        are the same. Changes `facts` in place.
         """
         rows = {_key(row): row for row in self._facts}
         before = {
@@ -437,6 +558,7 @@ class Memory:
         absent = {_key(fact) for fact in facts if fact.far_why in {None, HoldReason.LINK_DOWN}}
         is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
         self._doubted = before if is_undecided else {}
+        self._doubted_since = _first(self._doubted_since, now) if is_undecided else None
         for index, fact in enumerate(facts):
             if _key(fact) in seen or fact.last_far is None:
                 continue
@@ -447,7 +569,28 @@ class Memory:
                 if len(names) == 1 and fact.last_far.name not in names:
                     last = fact.last_far._replace(name=names.pop())
                     facts[index] = fact._replace(last_far=last)
-        return HoldReason.MAY_HAVE_MOVED if is_undecided else None
+        is_doubtful = is_undecided and not self._is_over(self._doubted_since, now)
+        return HoldReason.MAY_HAVE_MOVED if is_doubtful else None, all(compared)
+
+    def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
+        """Return the former far ends of the ports whose cable leads elsewhere now."""
+        before = {_key(row): row.last_far for row in (*self._lost, *self._facts)}
+        found = {}
+        for fact in facts:
+            last, far = before.get(_key(fact)), fact.far
+            if not (last and far and far.device) or fact.far_why:
+                continue
+            ports = last.port_id, far.port_id
+            if not far.is_same(last) or (None not in ports and last.port_id != far.port_id):
+                found[fact.interface] = last
+        return found
+
+
+def known_of(observation: Observation) -> Known:
+    """Return what is known after an observation; of one that stands alone, by itself."""
+    if observation.known is not None:
+        return observation.known
+    return Memory(math.inf).merge(observation, lambda _address: Place.GONE, 0.0)
 
 
 def far_end(neighbor: Neighbor) -> FarEnd:
@@ -477,6 +620,11 @@ def _key(fact: Fact) -> Key:
 
 def _first(since: float | None, now: float) -> float:
     return now if since is None else since
+
+
+def _past(since: float | None, now: float) -> float:
+    """Return a time that was remembered; now if it is none, or of the future."""
+    return min(_first(since, now), now)
 
 
 def _is_over(since: float | None, seconds: float, now: float) -> bool:
@@ -520,11 +668,7 @@ def _is_row_of(row: Fact, device: RdmaDevice) -> bool:
 
 def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, Fact | None]:
     """Return the row of each role by interface; rows that are lost are second to the others."""
-    here = _unique((role.port.port_guid, role.device.pci) for role in roles)
-    before = _unique((row.port_guid, row.function) for row in rows)
-    shared = here.keys() & before.keys()
-    # The address that the function of a row has now
-    now_at = {before[guid]: here[guid] for guid in shared}
+    now_at = _moves(roles, rows)
     taken = set(now_at.values())
     by_function: dict[str | None, list[Fact]] = defaultdict(list)
     for row in rows:
@@ -543,6 +687,14 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
         ]
         found[role.interface] = next(iter(candidates), None)
     return found
+
+
+def _moves(roles: Iterable[PortRole], rows: Iterable[Fact]) -> dict[str, str]:
+    """Return the address that the function of a row has now, known by its GUID, by the former."""
+    here = _unique((role.port.port_guid, role.device.pci) for role in roles)
+    before = _unique((row.port_guid, row.function) for row in rows)
+    shared = here.keys() & before.keys()
+    return {before[guid]: here[guid] for guid in shared}
 
 
 def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str]:
@@ -564,13 +716,6 @@ def _failures(observation: Observation) -> dict[str | None, HoldReason]:
         elif isinstance(outcome, Failed):
             found[layer] = outcome.hold or HoldReason.SOURCE_FAILED
     return found
-
-
-def _links(observation: Observation) -> Iterable[Link]:
-    outcome: Seen[tuple[Link, ...]] | Absent | Failed
-    for outcome in (observation.ib, observation.lldp):
-        if isinstance(outcome, Seen):
-            yield from outcome.value
 
 
 def _names_now(

@@ -14,13 +14,14 @@ a millisecond to every start.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason, HoldReason
+
+if TYPE_CHECKING:
+    from agent.memory import Known
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The source could not be read: its published labels are held (agent/labels/holds.py)."""
+    """The source could not be read: what it told is remembered (agent/memory.py)."""
 
     reason: str
     pending: bool = False  # a background query has not had its first answer yet: no problem
@@ -167,13 +168,15 @@ class LldpNeighbor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IbNeighbor:
-    """The far end of an InfiniBand port, read by directed-route SMPs (IBTA vol. 1, 14.2)."""
+    """The far end of an InfiniBand port, by SMPs (IBTA vol. 1, 14.2) or by the SA (15)."""
 
     node_type: str  # NodeInfo.NodeType: "CA" | "switch" | "router"
     node_guid: str  # NodeInfo.NodeGUID
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
     port: int  # NodeInfo.LocalPortNum: the far end's port of this link
     node_description: str | None  # NodeDescription.NodeString; None: not answered
+    # "smp" | "sa": the way it was read, of which the neighbor is independent
+    via: str = field(default="smp", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,15 @@ class Verdict(NamedTuple):
 NO_VERDICT = Verdict(None, AcceleratorReason.FAILED)
 
 
+class RoleChange(NamedTuple):
+    """A port whose role was contradicted, and is another now; the verdicts in words."""
+
+    device: str
+    port: int
+    before: str
+    after: str
+
+
 class PortRole(NamedTuple):
     """The role of a port, or of one leg of a bonded port, in the backend network."""
 
@@ -245,6 +257,11 @@ class Neighbor(NamedTuple):
     # True: expired, or silent since the link came up, while another has sent since
     superseded: bool = False
 
+    @property
+    def via(self) -> str:
+        """The protocol that it was read by: "lldp" | "smp" | "sa"."""
+        return self.facts.via if isinstance(self.facts, IbNeighbor) else "lldp"
+
 
 class Link(NamedTuple):
     """The far end of one backend port; of several neighbors the selected one is first."""
@@ -254,44 +271,7 @@ class Link(NamedTuple):
     neighbors: tuple[Neighbor, ...] = ()
     missing: str | None = None  # a NeighborReason; None: there is a neighbor
     hold: bool = False  # keep the published labels: the neighbor may still be there
-
-
-class LastNeighbor(NamedTuple):
-    """The neighbor that an interface last had, its texts unaltered; None is unknown."""
-
-    id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
-    name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
-    port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
-
-
-class LastNeighbors(NamedTuple):
-    """The last neighbor of each interface (agent/kube/last_neighbors.py)."""
-
-    of: Mapping[str, LastNeighbor]  # by interface
-    hold: HoldReason | None = None  # the reason why some may be missing or outdated
-    is_early: bool = False  # the agent has just started; the missing ones are about to be seen
-    was: Mapping[str, LastNeighbor] = MappingProxyType({})  # of ports that have another one now
-
-
-class LostPort(NamedTuple):
-    """A backend port that the Node's annotation has, and whose PCI function left the bus."""
-
-    interface: str  # its last name in label keys; another port may have it now
-    pci: str  # the last address of its PCI function
-    port_guid: str | None  # gids/0, lower half
-    since: int | None  # time of the first observation without it, seconds since the epoch
-
-    def __str__(self) -> str:
-        """Return `ibp3 (0000:5e:00.0)`."""
-        return f"{self.interface} ({self.pci})"
-
-
-class HeldCount(NamedTuple):
-    """The part of the speed label of an interface or device that cannot be read now."""
-
-    interface: str
-    gbps: float  # what it counted last; 0 after its hold (agent/labels/counts.py)
-    has_ended: bool = False  # its hold
+    is_unasked: bool = False  # no query has been answered or has failed since the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,21 +288,21 @@ class Observation:
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
     accelerator: Verdict = NO_VERDICT  # over those GPUs
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
-    # labeled interfaces whose RDMA device is missing while their PCI function exists
-    unbound: tuple[str, ...] = ()
-    # labeled interfaces that left the bus (agent/kube/lost.py); None: the Node was not read
-    lost: tuple[LostPort, ...] | None = None
-    # what each interface is connected to, or was last; None: the Node was not read
-    last_neighbors: LastNeighbors | None = None
-    held_counts: tuple[HeldCount, ...] = ()
-    given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
+    may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
+    known: Known | None = None  # by this observation and those before; None: it stands alone
 
     @property
     def backend(self) -> list[PortRole]:
         """The ports of the backend network."""
         return [role for role in self.ports if role.backend]
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The far ends of the backend ports that a source saw, Ethernet ports first."""
+        read = [one for one in (self.lldp, self.ib) if isinstance(one, Seen)]
+        return tuple(link for one in read for link in one.value)
 
     def is_asked(self, source: str) -> bool:
         """Return False for a source that --source leaves out."""

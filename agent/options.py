@@ -202,9 +202,15 @@ def _label_key_or_empty(text: str) -> str:
     return text
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds; the name is that of the error."""
+
+    name = "number of seconds"
+
+
 def _glob(text: str) -> str:
-    """Return the glob; raises click.BadParameter for a comma, which no device name has."""
-    if "," in re.sub(r"\[[^]]*\]", "", text):  # [0,1] is a set of characters
+    """Return the glob; raises click.BadParameter for none, or a comma, which no device name has."""
+    if "," in re.sub(r"\[[^]]*\]", "", not_empty(text)):  # [0,1] is a set of characters
         fault = "has a comma: separate by spaces in the variable, or repeat the flag"
         raise click.BadParameter(f"{text[:64]!r} {fault}")
     return text
@@ -260,9 +266,43 @@ def _tolerance(text: str) -> str:
     return text
 
 
+# The columns that --columns names: those of agent/plans/headers.py, and two of no end.
+PLAN_COLUMNS = (
+    *("node", "interface", "device", "port-id", "port-name"),
+    *("rate", "mark", "rack", "unit", "far-rack", "far-unit"),
+)
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Parse `node=Server,interface=NIC,device=Leaf,port-id=Port`, in quotes with a comma."""
+    import csv
+
+    found: dict[str, str] = {}
+    for part in next(csv.reader([text]), []):
+        name, _, title = map(str.strip, part.partition("="))
+        name = name.lower().replace("_", "-").replace(" ", "-")
+        if name not in PLAN_COLUMNS or not title:
+            known = ", ".join(PLAN_COLUMNS)
+            raise click.BadParameter(f"{part[:64]!r} is no COLUMN=TITLE of {known}")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice")
+        if title in found.values():
+            raise click.BadParameter(f"{title[:64]!r} is given for two columns")
+        found[name] = title
+    if absent := [n for n in ("node", "interface", "device", "port-id") if n not in found]:
+        raise click.BadParameter(f"{absent[0]}=TITLE is missing")
+    return found
+
+
+def _new_file(path: str) -> str:
+    if path in ("", "-"):
+        raise click.BadParameter("the name of a file, as standard output has the findings")
+    return path
+
+
 def require_plan(flags: dict[str, Any]) -> None:
     """Raise click.UsageError for a flag that says how to read a plan, without one."""
-    given = [name for name in ("plan_format", "hca_map") if flags[name]]
+    given = [name for name in ("plan_format", "columns", "hca_map") if flags[name]]
     if given and not flags["plan"]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --plan FILE")
 
@@ -271,6 +311,12 @@ def is_on_command_line(parameter: str) -> bool:
     """Return True if the flag of this parameter was given; a variable of it does not count."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+def refuse_cluster(flag: str) -> None:
+    """Raise click.UsageError for --context or --kubeconfig beside a flag that needs no cluster."""
+    if idle := next(filter(is_on_command_line, OF_CLUSTER), None):
+        raise click.UsageError(f"{flag} contacts no API server: leave out --{idle}")
 
 
 def short_help(command: click.Command) -> click.Command:
@@ -321,6 +367,8 @@ def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
     return flag(name, "TIME", help_text, default=f"{default}s", type=Duration(least))
 
 
+OF_CLUSTER = ("kubeconfig", "context")
+OF_SOURCE = {"lldp": ("wait", "openvswitch"), "nvml": ("nvml_library",)}
 FILE = click.Path(exists=True, dir_okay=False)
 FOLDER = click.Path(exists=True, file_okay=False)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -331,7 +379,7 @@ device_options = options(
     flag("--sysfs-root", "DIR", "Read the host's sysfs here.  [default: /sys]",
          type=FOLDER, default="/sys", cls=ForAllCommands),
     globs("--exclude-device", "Do not read these RDMA devices. Repeatable."),
-    globs("--backend-device", "Only these are the backend. Repeatable."),
+    globs("--backend-device", "Only these RDMA devices count. Repeatable."),
     flag("--nvml-library", "PATH", "NVML library.  [default: libnvidia-ml.so.1]",
          type=click.Path(dir_okay=False), cls=ForAllCommands),
 )
@@ -346,7 +394,7 @@ no_wait_option = switch("--no-wait", "Do not receive LLDP frames.")
 wait_options = options(
     source_options,
     flag("--wait", "SECONDS", "Wait for LLDP.  [default: up to 65, until every port has a frame]",
-         type=click.FloatRange(0, 3600)),
+         type=Seconds(0, 3600)),
     no_wait_option,
 )
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
@@ -376,7 +424,7 @@ naming_options = options(node_name_option, label_options)
 # Prefixes that the operator has given up: probe, run. The variable has a list of them.
 former_options = flag(
     "--former-label-prefix former_label_prefixes", "DOMAIN",
-    "Remove own labels under it. Repeatable.", type=_prefix, cls=ForAllCommands, multiple=True,
+    "Prefix to clean of own labels. Repeatable.", type=_prefix, cls=ForAllCommands, multiple=True,
 )
 # Times, metrics and log: run. The first three defaults are those of daemon/schedule.py, too.
 run_options = options(
@@ -385,12 +433,12 @@ run_options = options(
     _time("--resync", 3600, "Refresh the Node.", least=300),
     _time("--gpu-interval", 60, "Query the GPUs.", least=1),
     _time("--port-interval", 2, "Read IB port states.", least=0.1),
-    _time("--verdict-delay", 60, "Report a finding that lasts."),
+    _time("--verdict-delay", 60, "A finding must last this long."),
     flag("--metrics-address", "IP:PORT", "Serve metrics here.",
          default="127.0.0.1:9477", show_default=True, type=address),
-    flag("--metrics-cert", "FILE", "Serve them over TLS with this certificate."),
-    flag("--metrics-key", "FILE", "The private key of the certificate."),
-    flag("--metrics-client-ca", "FILE", "Give them to clients of these CAs only."),
+    flag("--metrics-cert", "FILE", "Serve metrics over TLS with this certificate."),
+    flag("--metrics-key", "FILE", "Private key of --metrics-cert."),
+    flag("--metrics-client-ca", "FILE", "CAs of the clients that may read metrics."),
     switch("-v --verbose", "Log details."),
     choice("--log-format", ["text", "json"], "Write the log in this format."),
 )
@@ -399,12 +447,15 @@ plan_option = flag("--plan", "FILE", "Cabling plan, own CSV or labels. Repeatabl
 # The plans of a comparison, and what differences do not count: verify, fleet verify.
 _plan_options = options(
     flag("--plan", "FILE", "Cabling plan. Repeatable.", type=FILE, multiple=True),
-    flag("--plan-format", "KIND", "Its kind.  [default: recognized]", type=str),
+    flag("--plan-format", "KIND", "Kind of the plan.  [default: recognized]", type=str),
+    flag("--columns", "COLUMN=TITLE,...", "Titles of a table's columns.", type=_columns),
 )
 _tolerance_options = options(
-    flag("--hca-map", "CSV", "Columns port,hca-name: the plan's HCA numbers.", type=FILE),
+    flag("--baseline", "FILE", "Findings that are accepted.", type=FILE),
+    flag("--write-baseline", "FILE", "Accept all findings in this file.", type=_new_file),
+    flag("--hca-map", "CSV", "Columns port,hca-name[,node] of HCA numbers.", type=FILE),
     globs("--ignore", "Ignore these interfaces. Repeatable."),
-    flag("--no-tolerance", "NAME", "Compare names without it. Repeatable.",
+    flag("--no-tolerance", "NAME", "Switch off a tolerance of names. Repeatable.",
          type=_tolerance, multiple=True),
 )
 verify_options = options(
@@ -416,7 +467,7 @@ verify_options = options(
     switch("--npd", "One line, for node-problem-detector."),
     click.option("--write-plan", type=click.Choice(["csv", "labels"]),
                  help="Print what is seen as a plan."),
-    flag("--split", "DIR", "With --plan, --write-plan csv: write parts of it."),
+    flag("--split", "DIR", "With --write-plan csv: write parts of --plan."),
 )
 # The Nodes to read: fleet. The globs are of --snapshots.
 reading_options = options(
@@ -433,6 +484,7 @@ reading_options = options(
 # The comparison and its output: fleet verify.
 comparison_options = options(
     _plan_options,
+    switch("--partial", "The plan is meant for some Nodes only."),
     _tolerance_options,
     choice("-o --output", ["table", "json", "csv", "junit", "html"],
            "table, json, csv, junit or html.", metavar="FORMAT"),

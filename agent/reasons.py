@@ -40,6 +40,11 @@ class NeighborReason(Reason):
     SILENT = "silent", "no LLDP frame received (switches send one every 30 s)", True
     NOT_LISTENED = "not-listened", "LLDP was not listened for", True
     BLOCKED_BY_FIRMWARE = "blocked-by-firmware", "the NIC's firmware consumes LLDP frames", True
+    TAKEN_BY_BRIDGE = (
+        "taken-by-bridge",
+        "a bridge takes the LLDP frames (group_fwd_mask, Open vSwitch): use --openvswitch",
+        True,
+    )
     NOT_PERMITTED = (
         "not-permitted",
         "not permitted (LLDP needs CAP_NET_RAW, InfiniBand /dev/infiniband/umad*)",
@@ -57,6 +62,16 @@ class NeighborReason(Reason):
         "no answer to the request for the name (NodeDescription)",
         True,
     )
+    # of the subnet administrator (SA), where subnet management packets are not answered
+    NO_SM = "no-sm", "no subnet manager has configured the port", True
+    NO_LID = "no-lid", "the port has no LID of its own to ask the subnet administrator for", True
+    SA_NO_ANSWER = "sa-no-answer", "no answer of the subnet administrator", True
+    SA_BUSY = "sa-busy", "the subnet administrator is busy", True
+    SA_REFUSED = "sa-refused", "the subnet administrator refused the request", True
+    SA_NO_RECORD = "sa-no-record", "the subnet administrator has no link of this port", True
+    SA_FOREIGN = "sa-foreign", "the subnet administrator answered about another port", True
+    SA_AMBIGUOUS = "sa-ambiguous", "the links of the port lead to several switches", True
+    LIMITED_PKEY = "limited-pkey", "the port is a limited member of its partition", True
     NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
     UNAVAILABLE = "unavailable", "LLDP frames could not be received", True
 
@@ -90,6 +105,7 @@ class HoldReason(Reason):
     LENT = "lent", "the port's network device is in another namespace: lent to a pod"
     LINK_DOWN = "link-down", "the link went down a moment ago"
     NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
+    NOT_ASKED = "not-asked", "the subnet administrator has not been asked since the start"
     MAY_HAVE_MOVED = (
         "may-have-moved",
         "every neighbor seen so far is another one than before: the node may have been moved",

@@ -62,7 +62,8 @@ def utc(seconds: int) -> str:
     """Return a time in seconds since the epoch as RFC 3339 text: `2026-11-22T09:30:00Z`."""
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # strftime does not pad a year before 1000.
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:

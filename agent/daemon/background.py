@@ -52,8 +52,18 @@ class BackgroundTask(Generic[T]):
     def start(self, work: Callable[[], T]) -> None:
         """Start `work`; an exception that it raises becomes the result."""
         self.busy = True
+
+        def run() -> None:
+            started = time.monotonic()
+            try:
+                result: T | Exception = work()
+            except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
+                result = error
+            self.took = time.monotonic() - started
+            self._finish(result)
+
         try:
-            self._spawn(lambda: self._run(work))
+            self._spawn(run)
         except RuntimeError as error:  # no thread could be started
             self._finish(error)
 
@@ -63,15 +73,6 @@ class BackgroundTask(Generic[T]):
             return None
         self.busy = False
         return self._result.pop()
-
-    def _run(self, work: Callable[[], T]) -> None:
-        started = time.monotonic()
-        try:
-            result: T | Exception = work()
-        except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
-            result = error
-        self.took = time.monotonic() - started
-        self._finish(result)
 
     def _finish(self, result: T | Exception) -> None:
         self._result.append(result)
@@ -129,6 +130,6 @@ def pollers(
     `host` queries and may block; `options` are the command line options by name; `background` makes
     the task in which one poller queries.
     """
-    made = [source.poller(host, options, background()) for source in SOURCES if source.poller]
+    made = [make(host, options, background()) for source in SOURCES for make in source.pollers]
     fields = {name: query for _, polled in made for name, query in polled.items()}
     return replace(host, **fields), tuple(poller for poller, _ in made)

@@ -55,7 +55,14 @@ class Comparison:
         self._bus = _Bus(host)
         known = None
         if remembered:
-            known = [_bare(node, one) for one in remembered.findings if one.code in NODE_CODES]
+            known = []
+            for one in remembered.findings:
+                if row := NODE_CODES.get(one.code):  # without its facts
+                    name, meaning = one.interface, row.meaning
+                    ports = (PortRef(node, name),) if name else ()
+                    text = f"{name}: {meaning}." if name else f"{meaning}."
+                    bare = Finding(one.code, row.severity, (node,), ports, text, id=one.id)
+                    known.append(bare)
         self._findings = ReportedFindings(delay, known)
         self._halves: Halves | None = None  # those merged in `_expected`
         self._expected = Expected()
@@ -172,14 +179,6 @@ class _Bus:
             self._due = now + BUS_INTERVAL
             self.functions = functions_on_bus(self._host)
             self.paths = read_paths(self._host, observation.ports, self._readers)
-
-
-def _bare(node: str, one: RememberedFinding) -> Finding:
-    """Return a remembered finding without its facts."""
-    row = NODE_CODES[one.code]
-    text = f"{one.interface}: {row.meaning}." if one.interface else f"{row.meaning}."
-    ports = (PortRef(node, one.interface),) if one.interface else ()
-    return Finding(one.code, row.severity, (node,), ports, text, id=one.id)
 
 
 def _lines(findings: Iterable[Finding]) -> tuple[Line, ...]:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask, Poller
+from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import AwakeClock, Schedule, Step
@@ -34,6 +35,7 @@ from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler, Result
 from agent.lldp.inbox import FrameInbox
+from agent.memory import known_of
 from agent.model import Observation
 from agent.telemetry.reporter import Reporter
 
@@ -92,6 +94,7 @@ class Loop:
     _node_read_at: float | None = None
     _cycle: Cycle | None = None
     _applying: Cycle | None = None  # the cycle that the request under way applies
+    _flapping: Flapping = field(default_factory=Flapping)
     _node: Result | None = None  # the last result that has the Node
     _watched: frozenset[str] = frozenset()  # netdevs
 
@@ -163,16 +166,30 @@ class Loop:
         for poller in self._all_pollers:
             poller.observed(cycle.observation)
         cycle = self.verification.observed(cycle, self.clock(), refresh=refresh)
-        self._cycle = cycle
-        self.schedule.observed(
-            self.clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
-        )
+        self._cycle, now = cycle, self.clock()
+        self._flapping.observed(now, self._facts(cycle))
+        roles = self.observer.host.roles
+        if roles:
+            self.reporter.roles_changed(roles.changed)
+            if self.recorder:
+                self.recorder.roles_changed(roles.changed)
+        expires_at = min(cycle.expires_at, self._flapping.next_end())
+        expires_at = min(expires_at, roles.next_end() if roles else math.inf)
+        self.schedule.observed(now, expires_at, degraded=cycle.degraded, refreshed=refresh)
         if self._node_read_at is not None:
             self.schedule.set_desired(cycle.state)
+            self.schedule.delay(self._flapping.resumes_at())
+        if self.recorder:
+            self.recorder.flapping(self._flapping.ports)
         self._watch(cycle.observation)
-        took = {poller.source: poller.task.took for poller in self.pollers}
+        took: dict[str, float] = {}
+        for poller in self.pollers:  # a source may have several
+            took[poller.source] = max(poller.task.took, took.get(poller.source, 0.0))
         unavailable = self.monitors.unavailable
-        self.reporter.observed(cycle, took, unavailable, self.inbox.dropped)
+        self.reporter.observed(cycle, took, unavailable, self.inbox.dropped, self._flapping.ports)
+
+    def _facts(self, cycle: Cycle) -> Facts:
+        return facts_of(cycle.observation, cycle.rendered.labels, self.reconciler.keys)
 
     def _watch(self, observation: Observation) -> None:
         """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
@@ -186,7 +203,7 @@ class Loop:
         # A port's own netdev, and all legs of its bond.
         netdevs = [one for role in roles for one in (role.port.netdev, role.leg, *role.port.legs)]
         names = frozenset(netdev.name for netdev in netdevs if netdev)
-        is_complete = not observation.unbound and all(role.port.netdev for role in roles)
+        is_complete = not known_of(observation).unbound and all(role.port.netdev for role in roles)
         self._watched = names if is_complete else names | self._watched
         self.monitors.watch(self._watched)
         self.port_states.watch(
@@ -249,7 +266,7 @@ class Loop:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
         has_new, repeated = self.inbox.receive()
         self.reporter.frames_repeated(repeated)
-        self.schedule.extend(now, self.observer.expires_at())
+        self.schedule.extend(now, min(self.observer.expires_at(), self._flapping.next_end()))
         if has_new:
             self.schedule.trigger(now)
 
@@ -316,6 +333,9 @@ class Loop:
         requests = len(result.codes) if result.outcome else 0
         if self.reconciler.dry_run:  # it keeps the pace of a real one
             requests = max(requests, 1)
+        if self._applying:
+            self._flapping.applied(now, self._facts(self._applying))
+            self.schedule.delay(self._flapping.resumes_at())
         heard = bool(result.codes)
         self.schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
         self.reporter.applied()

@@ -32,7 +32,6 @@ from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.api import connect
 from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
-from agent.labels.holds import NEIGHBOR_GRACE
 from agent.labels.table import Naming
 from agent.limits import use_one_arena
 from agent.live_host import live_host, with_fork_servers
@@ -41,6 +40,8 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.lldp.reception import LldpNeighbors
+from agent.memory import GRACE
+from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
@@ -70,7 +71,6 @@ class Configuration:
     source_options: Mapping[str, Any]  # the flags by name, for the pollers and queries of sources
     kubeconfig: str | None
     context: str | None
-    gpu_interval: float  # seconds
     port_interval: float  # seconds
     verdict_delay: float  # seconds
     metrics_address: tuple[str, int] | None
@@ -137,7 +137,7 @@ def _assemble(
     results, facts, sockets = Notifier(), Notifier("facts"), Notifier("sockets")
     background = partial(BackgroundTask[Any], notify=results.notify)
 
-    table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
+    table = NeighborTable(GRACE, CONFIRMING_FRAMES)
     worker = RtnlWorker(sockets.notify)
     listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
     flags = DriverFlags(private_flags, worker.submit)
@@ -162,9 +162,9 @@ def _assemble(
         deadline=READ_TIMEOUT,
         private_flags=flags,
         switch_names=SwitchNames(settings.hold, TRIES),
+        roles=RoleMemory(clock),
     )
-    intervals = {"gpu_interval": configuration.gpu_interval}
-    host, polled = pollers(host, {**options, **intervals}, background)
+    host, polled = pollers(host, options, background)
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, configuration.verdict_delay)
@@ -191,7 +191,9 @@ def _assemble(
         port_states=ports,
         inbox=inbox,
         pollers=polled,
-        observer=Observer(host, table, naming, configuration.sources, settings.hold, time.time),
+        observer=Observer(
+            host, table, naming, configuration.sources, settings.hold, time.time, clock.left_out
+        ),
         reconciler=Reconciler(kube, node, configuration.keys, configuration.dry_run),
         schedule=Schedule(settings, clock(), random_number),
         reporter=reporter,

@@ -23,7 +23,6 @@ from agent.daemon.background import BackgroundTask, Independent
 from agent.errors import Unavailable
 from agent.helper.process import call
 from agent.labels.table import Naming
-from agent.labels.values import links
 from agent.model import Observation
 from agent.verify.expected import Expected, FarPort, load
 
@@ -114,7 +113,7 @@ class PlanFile(Independent):
 
     def observed(self, observation: Observation) -> None:
         """Take the far ends that this node sees: one may be a port that is another node's."""
-        neighbors = [one for link in links(observation) for one in link.neighbors]
+        neighbors = [one for link in observation.links for one in link.neighbors]
         self._seen = frozenset(
             (one.device, port) for one in neighbors for port in (one.port_id, one.port_name) if port
         )

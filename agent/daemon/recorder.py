@@ -24,9 +24,18 @@ from typing import ClassVar
 from agent.daemon.background import BackgroundTask, Independent
 from agent.kube.answers import Answer, Kube, failure_of
 from agent.kube.reconcile import Result
-from agent.model import Observation
-from agent.node_events.correlator import Correlator, Event, name_for
-from agent.node_events.notices import Losses, Notice, cables, refusals
+from agent.model import Observation, RoleChange
+from agent.node_events import (
+    Correlator,
+    Event,
+    Losses,
+    Notice,
+    cables,
+    flapping,
+    name_for,
+    refusals,
+    roles,
+)
 from agent.pace import BackOff, TokenBucket
 from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.log import Log
@@ -59,6 +68,7 @@ class Recorder(Independent):
     random: Callable[[], float]
     _correlator: Correlator = field(default_factory=Correlator)
     _losses: Losses = field(default_factory=Losses)
+    _flapping: tuple[str, ...] = ()
     _bucket: TokenBucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _back_off: BackOff = field(init=False)
@@ -74,6 +84,15 @@ class Recorder(Independent):
     def observed(self, observation: Observation) -> None:
         """Take the cables that changed, and the ports that were lost."""
         self._add([*cables(observation), *self._losses.observed(observation)])
+
+    def flapping(self, interfaces: Sequence[str]) -> None:
+        """Take the ports that are flapping at present."""
+        self._add(flapping(name for name in interfaces if name not in self._flapping))
+        self._flapping = tuple(interfaces)
+
+    def roles_changed(self, changes: Sequence[RoleChange]) -> None:
+        """Take the roles that were contradicted."""
+        self._add(roles(changes))
 
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""
@@ -93,11 +112,27 @@ class Recorder(Independent):
         """Take the answer to a request; no observation depends on it."""
         answer = self.task.take()
         if answer is not None and self._sending:
-            sent, self._sending = self._sending, None
+            (event, count), self._sending = self._sending, None
             if isinstance(answer, Exception):  # no thread could be started
                 answer = Answer(error="helper", message=str(answer) or repr(answer))
             self.metrics.request(answer.status)
-            self._answered(*sent, answer, now)
+            if answer.succeeded:
+                event.exists, event.written = True, count
+                self._back_off.succeeded()
+                self.metrics.events(written=1)
+                self._conditions.update([])
+            elif answer.status == GONE and event.exists:
+                event.exists, event.name = False, ""  # the server has removed it: create another
+            elif answer.status == THERE and not event.exists:
+                event.exists = True  # the response to its creation was lost
+            elif answer.status in CONTENTS:
+                self._correlator.forget(event)
+                self.metrics.events(dropped=1)
+                self._report(answer)
+            else:
+                # Longer than after the failure before, and for as long as the server demands.
+                self._resumes_at = now + self._back_off.failed(self._report(answer))
+                self.metrics.events(failed=1)
         return False
 
     def next_due(self) -> float:
@@ -112,26 +147,6 @@ class Recorder(Independent):
         if notices:
             dropped = self._correlator.add(notices, self.clock(), self.wall())
             self.metrics.events(dropped=dropped)
-
-    def _answered(self, event: Event, count: int, answer: Answer, now: float) -> None:
-        """Take the answer to an Event with this count."""
-        if answer.succeeded:
-            event.exists, event.written = True, count
-            self._back_off.succeeded()
-            self.metrics.events(written=1)
-            self._conditions.update([])
-        elif answer.status == GONE and event.exists:
-            event.exists, event.name = False, ""  # the API server has removed it: create another
-        elif answer.status == THERE and not event.exists:
-            event.exists = True  # the response to its creation was lost
-        elif answer.status in CONTENTS:
-            self._correlator.forget(event)
-            self.metrics.events(dropped=1)
-            self._report(answer)
-        else:
-            # Longer than after the failure before, and for as long as the server demands.
-            self._resumes_at = now + self._back_off.failed(self._report(answer))
-            self.metrics.events(failed=1)
 
     def _report(self, answer: Answer) -> float | None:
         """Log a failure; return the seconds that the server demands to wait, if it does."""

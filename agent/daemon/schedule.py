@@ -8,7 +8,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        second
     no trigger         an observation every five minutes, since an event may be lost, every 30 s
                        while degraded, and whenever something observed expires
-    state changed      an apply at once, with the latest state; at most one each `min_interval`
+    state changed      an apply at once, with the latest state; at most one each `min_interval`, and
+                       later if only flapping ports changed (agent/daemon/flapping.py)
     state unchanged    an apply about once in `resync`, jittered: it refreshes the annotation and
                        repairs drift, and is the only request of an agent whose node is stable
     apply failed       a retry with capped exponential back-off and jitter, never earlier than
@@ -71,7 +72,7 @@ class Step(NamedTuple):
     observe: bool = False
     refresh: bool = False  # read all facts anew for this observation
     apply: bool = False  # an API request: a GET until the Node was read, an apply from then on
-    resync: bool = False  # the apply is the periodic one: send it even if nothing changed
+    resync: bool = False  # periodic, or refused keys are tried again: send it in any case
     reread: bool = False  # read the Node before, though it is known
     look: bool = False  # nothing is to be applied: see whether the Node is as known
 
@@ -96,6 +97,7 @@ class Schedule:
         self._look_at = math.inf
         self._back_off = BackOff(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL, random)
         self._desired: Hashable = None
+        self._resumes_at = -math.inf  # no apply of the desired state before, if that alone is due
         self._applied: Hashable = None  # None: the Node's state is unknown
         self._refused: dict[str, float] = {}  # by key or family: the time of the next attempt
 
@@ -160,6 +162,10 @@ class Schedule:
     def set_desired(self, state: Hashable) -> None:
         """Set the state that the Node should have by the last observation; never None."""
         self._desired = state
+
+    def delay(self, until: float) -> None:
+        """Apply the desired state at this time, or with what is due earlier; -inf: at once."""
+        self._resumes_at = until
 
     def apply_started(self, now: float) -> None:
         """Record that a request is under way; no other is due until it ends."""
@@ -255,14 +261,15 @@ class Schedule:
         observe_at = min(refresh_at, self._results_at)
         due_at = self._next_apply()
         is_known = self._is_node_read and not self._is_applying
-        look_at = max(self._look_at, self._apply_at) if is_known else math.inf
+        is_applied = self._applied is not None and self._desired == self._applied
+        look_at = max(self._look_at, self._apply_at) if is_known and is_applied else math.inf
         apply_at = min(due_at, look_at)
         return Step(
             wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
             observe=now >= observe_at,
             refresh=now >= refresh_at,
             apply=now >= apply_at,
-            resync=now >= apply_at and now >= self._resync_at,
+            resync=now >= apply_at and now >= min(self._resync_at, self._retry_refused_at()),
             reread=now >= apply_at and now >= self._reread_at,
             look=look_at <= now < due_at,
         )
@@ -272,10 +279,15 @@ class Schedule:
         has_nothing_to_apply = self._is_node_read and self._desired is None
         if self._is_applying or has_nothing_to_apply:
             return math.inf
-        if self._applied is None or self._desired != self._applied:
+        if self._applied is None:
             return self._apply_at
-        retry_refused_at = min(self._refused.values(), default=math.inf)
-        return max(self._apply_at, min(self._resync_at, self._reread_at, retry_refused_at))
+        changed_at = self._resumes_at if self._desired != self._applied else math.inf
+        at = min(changed_at, self._resync_at, self._reread_at, self._retry_refused_at())
+        return max(self._apply_at, at)
+
+    def _retry_refused_at(self) -> float:
+        """Return the time at which the first of the refused keys is tried again."""
+        return min(self._refused.values(), default=math.inf)
 
     def _overdue_interval(self) -> float:
         return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)
@@ -301,6 +313,10 @@ class AwakeClock:
 
     def __call__(self) -> float:
         return self._clock() - self._left_out
+
+    def left_out(self) -> float:
+        """Return the seconds that it is behind CLOCK_BOOTTIME."""
+        return self._left_out
 
     def waited(self, since: float, timeout: float) -> bool:
         """Leave out what a wait of `timeout` seconds, begun at `since`, lost; True if it did."""

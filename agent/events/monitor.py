@@ -21,8 +21,7 @@ from typing import Protocol
 
 from agent.errors import Unavailable
 from agent.events.event import Event, SignalMonitor
-from agent.events.rtnetlink import LinkMonitor
-from agent.events.uevents import UeventMonitor
+from agent.events.netlink import LinkMonitor, UeventMonitor
 from agent.pace import BackOff
 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 1.0, 300.0  # seconds between two attempts to reopen
@@ -86,9 +85,23 @@ class Monitors:
     def wait(self, timeout: float) -> set[Event]:
         """Return the events so far, or wait up to `timeout` seconds for the first; may be empty."""
         end = time.monotonic() + timeout
+        found: set[Event] = set()
         while True:
-            found = self._reopen_due()
-            found |= self._poll(0 if found else end - time.monotonic())
+            for name, one in self._closed().items():
+                if time.monotonic() >= one.due:
+                    one.reopen(self._names)
+                    found.add(Event("resync", name))
+            readers: dict[int, Monitor | _Supervised] = {
+                one.fileno(): one for one in self._supervised.values() if one.monitor
+            }
+            readers |= {one.fileno(): one for one in self._fixed}
+            poll = select.poll()
+            for fd in (*readers, *self._frames()):
+                poll.register(fd, select.POLLIN)
+            now = time.monotonic()
+            ends = [now if found else end, *(one.due for one in self._closed().values())]
+            for fd, _ in poll.poll(math.ceil(1000 * max(0, min(ends) - now))):
+                found |= readers[fd].read() if fd in readers else {Event("frames", "")}
             if found or time.monotonic() >= end:
                 return found
 
@@ -100,31 +113,6 @@ class Monitors:
 
     def _closed(self) -> dict[str, _Supervised]:
         return {name: one for name, one in self._supervised.items() if not one.monitor}
-
-    def _reopen_due(self) -> set[Event]:
-        """Reopen each failed monitor whose time has come, and return a "resync" for each."""
-        found = set()
-        for name, one in self._closed().items():
-            if time.monotonic() >= one.due:
-                one.reopen(self._names)
-                found.add(Event("resync", name))
-        return found
-
-    def _poll(self, timeout: float) -> set[Event]:
-        """Wait for the open monitors, packet sockets, and the next attempt to reopen a monitor."""
-        supervised = [one for one in self._supervised.values() if one.monitor]
-        readers: dict[int, Monitor | _Supervised] = {
-            one.fileno(): one for one in (*supervised, *self._fixed)
-        }
-        poll = select.poll()
-        for fd in (*readers, *self._frames()):
-            poll.register(fd, select.POLLIN)
-        now = time.monotonic()
-        wait = max(0, min([timeout, *(one.due - now for one in self._closed().values())]))
-        found: set[Event] = set()
-        for fd, _ in poll.poll(math.ceil(1000 * wait)):
-            found |= readers[fd].read() if fd in readers else {Event("frames", "")}
-        return found
 
 
 class _Supervised:

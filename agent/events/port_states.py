@@ -33,6 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from agent.events.event import Event, Notifier
 
@@ -77,7 +78,7 @@ class PortStateSweep:
             if wanted == self._wanted:
                 return
             if self._sweeper:
-                self._sweeper.wake()
+                self._sweeper.alarm.set()
             elif not self._start({}):
                 return  # try again later
             self._wanted = wanted
@@ -99,7 +100,7 @@ class PortStateSweep:
         with self._lock:
             sweeper, self._sweeper = self._sweeper, None
             if sweeper:
-                sweeper.wake()
+                sweeper.alarm.set()
             self._epoll.close()
             self._notifier.close()
             self._timer.close()
@@ -118,7 +119,8 @@ class PortStateSweep:
     def _run(self, me: _Sweeper) -> None:
         """Sweep periodically until `me` is replaced: the body of a thread."""
         while self._sweep(me):
-            me.sleep(self._interval if me.devices else -1)
+            me.alarm.wait(self._interval if me.devices else None)
+            me.alarm.clear()
         for device in me.devices.values():
             device.close()
 
@@ -142,7 +144,7 @@ class PortStateSweep:
                 if self._sweeper is not me:  # replaced while it read this device
                     self._blocked.discard(device.name)
                     if self._sweeper:
-                        self._sweeper.wake()
+                        self._sweeper.alarm.set()
                     return False
                 self._report(changed)
         with self._lock:
@@ -170,7 +172,7 @@ class PortStateSweep:
                 return
             old.devices = {device.name: device}
             self._blocked.add(device.name)
-            self._report(device.names)
+            self._report(set(device.names.values()))
 
     def _report(self, ports: set[str]) -> None:
         self._changed |= ports
@@ -178,79 +180,52 @@ class PortStateSweep:
             self._notifier.notify()
 
 
+@dataclass(slots=True, eq=False)
 class _Sweeper:
-    """The state of one sweeping thread, and its interruptible sleep.
+    """The state of one sweeping thread; `alarm` interrupts its sleep."""
 
-    A timed wait for a bare lock costs half the CPU of a Condition's.
-    """
-
-    def __init__(self, devices: dict[str, _Device]) -> None:
-        self.devices = devices
-        self.reading: tuple[_Device, float] | None = None  # and since when
-        self._alarm = threading.Lock()
-        self._alarm.acquire()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep until `wake` is called, or `seconds` have passed; -1 is no limit."""
-        self._alarm.acquire(timeout=seconds)
-
-    def wake(self) -> None:
-        with suppress(RuntimeError):  # it was called before, and the sleep has yet to begin
-            self._alarm.release()
+    devices: dict[str, _Device]
+    reading: tuple[_Device, float] | None = None  # and since when
+    alarm: threading.Event = field(default_factory=threading.Event)
 
 
 class _Device:
-    """The files of the swept ports of one device."""
+    """The files of the swept ports of one device: their descriptors, and the last outcomes."""
 
     def __init__(self, name: str, folder: str, ports: set[int]) -> None:
         self.name, self.ports = name, ports
-        self._files = [
-            (f"{name}/{number}", _File(f"{folder}/{number}/{file}"))
+        # by path, the name of the port as events have it: "mlx5_0/1"
+        self.names = {
+            f"{folder}/{number}/{file}": f"{name}/{number}"
             for number in sorted(ports)
             for file in FILES
-        ]
-
-    @property
-    def names(self) -> set[str]:
-        """The names of the ports, as events have them: "mlx5_0/1"."""
-        return {port for port, _ in self._files}
+        }
+        self._open: dict[str, int] = {}
+        self._last: dict[str, bytes | int] = {}  # the content, or the errno of a failed read
 
     def changed(self, read: Read) -> set[str]:
-        """Read all files; return the names of the ports that have changed."""
-        return {port for port, file in self._files if file.changed(read)}
+        """Read all files; return the names of the ports that have changed, at first all of them."""
+        changed = set()
+        for path, port in self.names.items():
+            outcome: bytes | int
+            try:
+                if path not in self._open:
+                    self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                outcome = read(self._open[path], MAX_LENGTH, 0)
+            except OSError as error:
+                outcome = error.errno or errno.EIO
+                if outcome in REMOVED:
+                    if path in self._open:
+                        os.close(self._open.pop(path))
+                    outcome = errno.ENODEV  # one for all that mean a removed device
+            if self._last.get(path) != outcome:
+                self._last[path] = outcome
+                changed.add(port)
+        return changed
 
     def close(self) -> None:
-        for _, file in self._files:
-            file.close()
-
-
-class _File:
-    """One attribute: its descriptor, if it is open, and the outcome of the last read."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-        self._last: bytes | int | None = None  # the content, or the errno of a failed read
-
-    def changed(self, read: Read) -> bool:
-        """Read the file; return True if the outcome differs from the last, also the first time."""
-        outcome: bytes | int
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            outcome = read(self._fd, MAX_LENGTH, 0)
-        except OSError as error:
-            outcome = error.errno or errno.EIO
-            if outcome in REMOVED:
-                self.close()
-                outcome = errno.ENODEV  # one for all that mean a removed device
-        last, self._last = self._last, outcome
-        return last != outcome
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        while self._open:
+            os.close(self._open.popitem()[1])
 
 
 class _Timer:

@@ -3,7 +3,7 @@
 A verb is a callable from one JSON object (stdin) to another (stdout). SECONDS is the alarm that
 ends the process, PARENT the process ID whose end ends it too. `serve_forks` is the other entry
 point: a process that stays and runs a verb in a fork for each line of stdin
-(agent/helper/forkserver.py).
+(agent/helper/process.py).
 
 Invariants:
 - Code that may crash, hang or leave something mapped runs here, and ends with the process.
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # include/uapi/linux/prctl.h
 TIMEOUT_MS = 500
 TRIES = 2
+SA_TIMEOUT_MS = 2000
 
 
 def smp(payload: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +56,27 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
         payload.get("timeout_ms", TIMEOUT_MS),
         payload.get("tries", TRIES),
     )
+    return {"ports": [query.as_json() for query in queries]}
+
+
+def sa(payload: dict[str, Any]) -> dict[str, Any]:
+    """Ask the subnet administrator for the far ends of InfiniBand ports, one after the other.
+
+    In: {"ports": [[device, number, lid, sm_lid, sm_sl, pkey_index], ...], "timeout_ms": 2000,
+    "library": "libibumad.so.3"}; only ports is required (agent.infiniband.devices.SubnetPort).
+    Out: as that of `smp`; agent/infiniband/sa.py decodes the exchanges.
+    """
+    from agent.infiniband.devices import SubnetPort
+    from agent.infiniband.query import query_sa
+    from agent.infiniband.umad import LIBRARY, Umad
+
+    library = payload.get("library", LIBRARY)
+
+    def open_port(device: str, port: int, management: Any) -> Any:
+        return Umad(library).open(device, port, management)
+
+    ports = [SubnetPort(*port) for port in payload["ports"]]
+    queries = query_sa(open_port, ports, payload.get("timeout_ms", SA_TIMEOUT_MS))
     return {"ports": [query.as_json() for query in queries]}
 
 
@@ -92,7 +114,13 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     return read_limited(payload)
 
 
-VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kubeconfig": kubeconfig, "plan": plan}
+VERBS: dict[str, Verb] = {
+    "smp": smp,
+    "sa": sa,
+    "nvml": nvml,
+    "kubeconfig": kubeconfig,
+    "plan": plan,
+}
 PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by verb
 
 
@@ -150,19 +178,14 @@ def serve_forks(arguments: list[str]) -> int:
         else:
             if fork == 0:
                 _run_in_fork(parent, answers, VERBS[verb], payload)
-            end = _wait_for(fork, seconds)
+            is_late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
+            if is_late:
+                os.kill(fork, signal.SIGKILL)
+            _, status = os.waitpid(fork, 0)
+            signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
+            end = b"late" if is_late else b"%d" % os.waitstatus_to_exitcode(status)
         os.write(answers, b"\n%s\n" % end)
     return 0
-
-
-def _wait_for(fork: int, seconds: float) -> bytes:
-    """Wait for a fork and return its end; kill it after `seconds`."""
-    is_late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
-    if is_late:
-        os.kill(fork, signal.SIGKILL)
-    _, status = os.waitpid(fork, 0)
-    signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
-    return b"late" if is_late else b"%d" % os.waitstatus_to_exitcode(status)
 
 
 def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any]) -> NoReturn:

@@ -1,13 +1,17 @@
 """The annotation `P/observed`: time and place of the last full observation.
 
-    {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
+    {"schema": 2, "agent": "0.3.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
      "partial": {"boot_id": "...", "time": "2026-11-20T14:34:49Z"},
-     "interfaces": [
+     "switches": [["b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"], ...],
+     "ports": [
         {"interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a088c20300abcdef",
-         "node_guid": "a088c20300abcdee", "counted_gbps": 400.0,
-         "neighbor": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}},
+         "layer": "ib", "rule": "near-gpu", "gbps": 400.0, "via": "sa", "far": [0, "3"]},
+        {"interface": "ibp1", ..., "unread": [81200, null, 81200]},
+        {"interface": "ibp3", ..., "lost": "2026-11-20T13:30:00Z"},
         ...],
-     "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}],
+     "texts_since": 81200, "domain_since": 81200, "group_since": 81200,
+     "rules": "1", "others": [["0000:5e:00.0", 1, "front-end"], ...],
+     "gpus": ["0000:1b:00.0", ...], "away": ["0000:1a:00.0", ...],
      "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z",
                  "findings": [{"code": "swapped", "interface": "ibp3", "id": "0f3c..."}, ...],
                  "dropped": 9},
@@ -16,17 +20,31 @@
 - `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
   switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
   another one, so that an agent with a failing source is not taken for a dead one.
-- `interfaces` has a row for each labeled interface, `lost` those that left the bus
-  (agent/kube/lost.py), since when they were found missing. The PCI addresses tell an interface that
-  was renamed by a reboot from one that is gone.
+- `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of one is
+  missing. `far` is the last far end: its index in `switches`, the ID of its port, and the name of
+  that; the labels say whether it is the present one. `via` is `sa` if it is from the subnet
+  administrator, and left out if it was read by SMP or LLDP. A port number is left out if it is 1, a
+  netdev if it is the interface, a node GUID if it is that of the port; null is unknown.
+- `unread` has since when state and rate, the far end and the role of a port are unread, those that
+  are so for a minute; `texts_since`, since when facts are unknown that the labels of the whole node
+  have; `domain_since`, the NVLink domain; `group_since`, what the leaf group has more than the
+  rows. They are seconds of CLOCK_BOOTTIME, of the boot of the last observation.
+- `rules` is the rule set by which the ports have their roles, and `others` are those that it took
+  out of the backend: address, number and rule. Ports of another rule set keep no role. `gpus` are
+  the addresses of the GPUs by which it did, missing ones too, and `away` those of missing NICs
+  (agent/sources/steady.py).
+- A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
 - `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it. It counts
   for the boot of its `boot_id` only. Its findings are those reported, the most severe first;
   `dropped` is the number of the others: more than MAX_FINDINGS, or without room.
-- `dropped` is the number of rows for which the annotation has no room.
+- `dropped` is the number of rows for which the annotation has no room: least severe findings go
+  first, then lost ports, then the last of the others. 64 ports of InfiniBand fit.
+- Schema 1 (0.1 and 0.2) is read; it has `interfaces` and `lost` with a `neighbor` each. 0.2 does
+  not read schema 2: it says so, and starts from the labels alone.
 
 Anyone with access to the Node can edit the annotation, so a malformed one is a problem to report
 and never an exception. A row without a valid interface or PCI address makes it malformed. Any other
-malformed fact is dropped, a neighbor as a whole. So is a verdict, but for its times: half of it
+malformed fact is dropped, a far end as a whole. So is a verdict, but for its times: half of it
 could pass where the whole fails. For the same reason it is not written if its most severe finding
 has no room.
 """
@@ -35,7 +53,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -44,6 +63,7 @@ from agent.errors import Malformed
 from agent.ids import CODE, GUID, PCI
 from agent.kube.facts import (
     COUNT,
+    SECONDS,
     TEXT,
     TIME,
     WORD,
@@ -58,38 +78,60 @@ from agent.kube.facts import (
     written,
 )
 from agent.kube.managed_fields import Keys, State
-from agent.model import LastNeighbor, Problem
-from agent.text import visible
+from agent.labels import encode
+from agent.memory import MAX_LOST, FarEnd, Identity
+from agent.model import Problem
+from agent.text import utc, visible
 
-SCHEMA = 1
+SCHEMA = 2
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
 MAX_AGE = 2 * RESYNC  # of an annotation that is taken for that of a running agent
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
-MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
+MAX_OTHERS = 64  # ports that a rule took out of the backend; GPUs
 MAX_FINDINGS = 64
 MAX_PROBLEM = 200  # characters
 MAX_GBPS = 10_000.0  # of one interface
+MAX_PORT = 255  # number of a port
+MAX_TEXT_BYTES = 64  # of a text that is written
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _INTERFACE = re.compile(r"[ -~]{1,64}")
 _ID = re.compile(r"[0-9a-f]{1,64}")
+_VIA = re.compile("sa")
+_CUT = re.compile(r"~x[0-9a-f]{1,16}\Z")
 
-Identity = tuple[str, str, str | None]  # interface, PCI address, port GUID
+
+class Unread(NamedTuple):
+    """Since when the parts of a row are unread, seconds of CLOCK_BOOTTIME; None: they are read."""
+
+    state: int | None = None  # state and rate
+    far: int | None = None  # the far end
+    role: int | None = None
+
+
+READ = Unread()
 
 
 class LabeledInterface(NamedTuple):
-    """One row of `interfaces` or `lost`; None is unknown."""
+    """One row of `ports`; None is unknown."""
 
     interface: str  # its name in label keys
     pci: str  # address of its PCI function
     port_guid: str | None = None  # gids/0, lower half
     node_guid: str | None = None  # of the HCA
     counted_gbps: float | None = None  # its part of the speed label
-    neighbor: LastNeighbor | None = None
+    neighbor: FarEnd | None = None
     # Of one that left the bus: time of the first observation without it, seconds since the epoch.
     since: int | None = None
+    port: int | None = None  # its number
+    leg: str | None = None  # the member netdev of a bonded port
+    netdev: str | None = None
+    layer: str | None = None  # link layer
+    rule: str | None = None  # that made it a backend port (agent/sources/roles.py)
+    via: str | None = None  # "sa": `neighbor` is from the subnet administrator
+    unread: Unread = READ
 
     @property
     def identity(self) -> Identity:
@@ -98,6 +140,14 @@ class LabeledInterface(NamedTuple):
 
 
 Interfaces = tuple[LabeledInterface, ...]
+
+
+class OtherPort(NamedTuple):
+    """A port that is not the backend's."""
+
+    pci: str
+    port: int
+    rule: str  # that took it out
 
 
 class RememberedFinding(NamedTuple):
@@ -136,6 +186,14 @@ class Annotation:
     lost: Interfaces = ()
     verdict: Remembered | None = None  # of `run`
     partial: Report | None = None  # the last observation; None: it was full
+    # Seconds of CLOCK_BOOTTIME, since when facts are unread that are of no row
+    texts_since: int | None = None
+    domain_since: int | None = None
+    group_since: int | None = None
+    rules: str | None = None  # the rule set that decided the roles
+    others: tuple[OtherPort, ...] = ()
+    gpus: tuple[str, ...] = ()  # their addresses
+    away: tuple[str, ...] = ()  # addresses of missing NICs
 
     @property
     def reported(self) -> Report:
@@ -156,25 +214,60 @@ class Annotation:
         lost = [one.identity for one in self.lost]
         verdict = (self.verdict.boot_id, self.verdict.findings) if self.verdict else None
         boots = self.boot_id, self.reported.boot_id
-        rows = [row._replace(neighbor=None) for row in self.interfaces]
-        return *boots, self.dropped, verdict, *lost, *rows
+        since = self.texts_since, self.domain_since, self.group_since
+        rows = [
+            (*row.identity, row.node_guid, row.counted_gbps, row.unread) for row in self.interfaces
+        ]
+        return *boots, *since, self.dropped, verdict, *lost, *rows
 
 
+FAR_END: Schema = {"id": TEXT, "name": TEXT, "port_id": TEXT}
 _ROW: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),
     "port_guid": matching(GUID),
     "node_guid": matching(GUID),
     "counted_gbps": number(MAX_GBPS),
-    "neighbor": record(LastNeighbor, dict.fromkeys(LastNeighbor._fields, TEXT)),
+    "neighbor": record(FarEnd, FAR_END),
 }
 _LOST_ROW: Schema = {**_ROW, "since": TIME}
+_LAYERS = {"ib": "InfiniBand", "eth": "Ethernet"}
+
+
+def _parse_layer(value: object) -> str:
+    if value not in _LAYERS:
+        raise ValueError(value)
+    return _LAYERS[str(value)]
+
+
+# The fields of a row in schema 2, in the order in which they are written; `far` and `lost` follow.
+_PORT: Schema = {
+    "interface": matching(_NAME),
+    "pci": matching(PCI),
+    "port": Fact(lambda value: int(number(MAX_PORT).parse(value))),
+    "leg": matching(_INTERFACE),
+    "netdev": matching(_INTERFACE),
+    "port_guid": matching(GUID),
+    "node_guid": matching(GUID),
+    "layer": Fact(_parse_layer, lambda layer: "ib" if layer == "InfiniBand" else "eth"),
+    "rule": WORD,
+    "gbps": number(MAX_GBPS),
+    "via": matching(_VIA),
+}
+# Their fields of LabeledInterface
+_COLUMNS = {name: name for name in _PORT} | {"gbps": "counted_gbps"}
+# Those that can be written of a row
+_FACTS: Schema = {
+    **{_COLUMNS[name]: fact for name, fact in _PORT.items()},
+    "layer": matching(re.compile("|".join(_LAYERS.values()))),
+}
 _FINDING = record(
     RememberedFinding,
     {"code": matching(CODE), "interface": matching(_INTERFACE), "id": matching(_ID)},
     required=("code", "id"),
 )
 _REPORT: Schema = {"boot_id": WORD, "time": TIME}
+_SINCE: Schema = {"texts_since": SECONDS, "domain_since": SECONDS, "group_since": SECONDS}
 
 
 def _parse_findings(rows: Any) -> tuple[RememberedFinding, ...]:
@@ -194,7 +287,7 @@ _VERDICT: Schema = {
 
 def interface_facts(facts: Json) -> Json:
     """Return those of a row's facts that can be written; the others are unknown."""
-    return read(facts, _ROW)[0]
+    return read(facts, _FACTS)[0]
 
 
 def interface_document(row: LabeledInterface) -> Json:
@@ -214,22 +307,77 @@ def render(annotation: Annotation) -> str:
     document |= _report_document(Report(annotation.time, annotation.boot_id))
     if annotation.partial:
         document["partial"] = _report_document(annotation.partial)
-    document["interfaces"] = [interface_document(row) for row in annotation.interfaces]
-    if annotation.lost:
-        document["lost"] = [interface_document(row) for row in annotation.lost]
+    switches: dict[tuple[str | None, str | None], int] = {}
+    rows = [(row, False) for row in annotation.interfaces]
+    rows += [(row, True) for row in annotation.lost]
+    ports = [_port_document(row, switches, is_lost=is_lost) for row, is_lost in rows]
+    if switches:
+        document["switches"] = list(switches)
+    document["ports"] = ports
+    document |= written({name: getattr(annotation, name) for name in _SINCE}, _SINCE)
+    if annotation.rules:
+        document["rules"] = annotation.rules
+    if annotation.others:
+        document["others"] = annotation.others
+    if annotation.gpus:
+        document["gpus"] = annotation.gpus
+    if annotation.away:
+        document["away"] = annotation.away
     if verdict:
         facts = verdict._asdict() | {"dropped": verdict.dropped or None}
         document["verdict"] = written(facts, _VERDICT)
-    return _json(document | ({"dropped": dropped} if dropped else {}))
+    document |= {"dropped": dropped} if dropped else {}
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _port_document(
+    row: LabeledInterface,
+    switches: dict[tuple[str | None, str | None], int],
+    *,
+    is_lost: bool,
+) -> Json:
+    """Return the JSON object of a row; its switch is added to the table."""
+    facts = row._asdict()
+    document = written({column: facts[name] for column, name in _COLUMNS.items()}, _PORT)
+    for name, default in _defaults(row.interface, row.port_guid).items():
+        if facts[name] == default:
+            document.pop(name, None)
+        elif facts[name] is None:
+            document[name] = None
+    if far := row.neighbor:
+        node = cut(far.id), cut(far.name)
+        ends = [switches.setdefault(node, len(switches)), cut(far.port_id), cut(far.port_name)]
+        while ends[-1] is None:
+            ends.pop()
+        document["far"] = ends
+    if row.unread != READ:
+        document["unread"] = list(row.unread)
+    if is_lost:
+        document["lost"] = None if row.since is None else utc(row.since)
+    return document
+
+
+def _defaults(interface: str, port_guid: str | None) -> Json:
+    """Return the facts of a row that are left out if they are these."""
+    return {"port": 1, "netdev": interface, "node_guid": port_guid}
+
+
+def cut(text: str | None) -> str | None:
+    """Return a text of at most MAX_TEXT_BYTES bytes."""
+    if text is None or len(text.encode()) <= MAX_TEXT_BYTES:
+        return text
+    hashed = f"~{encode.hashed(text)}"
+    return text.encode()[: MAX_TEXT_BYTES - len(hashed)].decode(errors="ignore") + hashed
+
+
+def is_cut(text: str | None) -> bool:
+    """Return True if a text that was read may have been cut."""
+    return text is not None and _CUT.search(text) is not None
 
 
 def _report_document(report: Report) -> Json:
     """Return the JSON object of a report, in which what is unknown is null."""
     return {**dict.fromkeys(_REPORT), **written(report._asdict(), _REPORT)}
-
-
-def _json(document: Json) -> str:
-    return json.dumps(document, separators=(",", ":"))
 
 
 def fitted(annotation: Annotation) -> Annotation:
@@ -238,32 +386,36 @@ def fitted(annotation: Annotation) -> Annotation:
     The least severe findings of the verdict go first, then the lost interfaces, then the last of
     the others.
     """
-    verdict = annotation.verdict
+    if len(render(annotation)) <= MAX_BYTES:
+        return annotation
+    verdict, present = annotation.verdict, len(annotation.interfaces)
+    total = present + len(annotation.lost)
     bare = verdict and verdict._replace(findings=(), dropped=MAX_BYTES)
-    empty = replace(annotation, interfaces=(), lost=(), verdict=bare, dropped=MAX_BYTES)
-    room = MAX_BYTES - len(render(empty)) - len(',"lost":[]')
-    rows = [interface_document(row) for row in (*annotation.interfaces, *annotation.lost)]
-    kept, room = _fitting(rows, room)
-    findings, _ = _fitting(map(_FINDING.document, verdict.findings if verdict else ()), room)
-    present = len(annotation.interfaces)
-    return replace(
-        annotation,
-        interfaces=annotation.interfaces[:kept],
-        lost=annotation.lost[: max(kept - present, 0)],
-        verdict=verdict and first(verdict, findings),
-        dropped=len(rows) - kept,
+
+    def with_rows(kept: int) -> Annotation:
+        return replace(
+            annotation,
+            interfaces=annotation.interfaces[:kept],
+            lost=annotation.lost[: max(kept - present, 0)],
+            verdict=bare,
+            dropped=total - kept,
+        )
+
+    rows = with_rows(_most(total, with_rows))
+    if not verdict:
+        return rows
+
+    def with_findings(kept: int) -> Annotation:
+        return replace(rows, verdict=first(verdict, kept))
+
+    return with_findings(_most(len(verdict.findings), with_findings))
+
+
+def _most(total: int, with_first: Callable[[int], Annotation]) -> int:
+    """Return the most of `total` parts, the first ones, with which the annotation fits."""
+    return bisect_right(
+        range(1, total + 1), MAX_BYTES, key=lambda kept: len(render(with_first(kept)))
     )
-
-
-def _fitting(rows: Iterable[Json], room: int) -> tuple[int, int]:
-    """Return the number of rows that fit into so many bytes, each with its comma, and the rest."""
-    kept = 0
-    for row in rows:
-        size = len(_json(row)) + len(",")
-        if size > room:
-            break
-        kept, room = kept + 1, room - size
-    return kept, room
 
 
 def first(verdict: Remembered, number: int) -> Remembered | None:
@@ -301,6 +453,35 @@ def _problem(key: str, text: str) -> Problem:
     return Problem("node", key, None, visible(text, MAX_PROBLEM))
 
 
+def _parse_others(rows: Any) -> tuple[OtherPort, ...]:
+    if not isinstance(rows, list) or len(rows) > MAX_OTHERS:
+        raise ValueError(rows)
+    facts = (matching(PCI), _PORT["port"], WORD)
+    return tuple(
+        OtherPort(*(fact.parse(value) for fact, value in zip(facts, row, strict=True)))
+        for row in rows
+    )
+
+
+def _parse_addresses(rows: Any) -> tuple[str, ...]:
+    if not isinstance(rows, list) or len(rows) > MAX_OTHERS:
+        raise ValueError(rows)
+    return tuple(matching(PCI).parse(row) for row in rows)
+
+
+_HEAD: Schema = {
+    "time": TIME,
+    "boot_id": WORD,
+    "agent": WORD,
+    "dropped": COUNT,
+    **_SINCE,
+    "rules": WORD,
+    "others": Fact(_parse_others),
+    "gpus": Fact(_parse_addresses),
+    "away": Fact(_parse_addresses),
+}
+
+
 def _parse(text: str) -> tuple[Annotation, list[str]]:
     """Return the annotation, and the facts that were dropped."""
     if len(text) > MAX_LENGTH:
@@ -309,34 +490,92 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
     schema = document.get("schema")
-    if schema != SCHEMA:
+    if schema not in (1, SCHEMA):
         raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
-    facts, faults = read(document, {"time": TIME, "boot_id": WORD, "agent": WORD, "dropped": COUNT})
+    facts, faults = read(document, _HEAD)
+    found, lost, more = (_parse_interfaces if schema == 1 else _parse_ports)(document)
+    verdict, dropped = _parse_verdict(document.get("verdict"))
+    partial, unsaid = _parse_partial(document.get("partial"))
+    return Annotation(
+        interfaces=tuple({row.interface: row for row in found}.values()),  # the last of each
+        lost=tuple({row.identity: row for row in lost}.values()),
+        verdict=verdict,
+        partial=partial,
+        **{"time": None, "boot_id": None, "agent": "", **facts},
+    ), [*faults, *more, *dropped, *unsaid]
+
+
+Rows = tuple[list[LabeledInterface], list[LabeledInterface], list[str]]  # here, lost, faults
+
+
+def _parse_interfaces(document: Json) -> Rows:
+    """Parse the rows of schema 1."""
     rows, gone = (
         [] if rows is None else rows for rows in map(document.get, ("interfaces", "lost"))
     )
     if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
         raise Malformed(f"interfaces is not a list of up to {MAX_INTERFACES} rows")
     found = [_parse_row(row, _ROW) for row in rows]
-    faults += [f"{name} of {row.interface}" for row, dropped in found for name in dropped]
+    faults = [f"{name} of {row.interface}" for row, dropped in found for name in dropped]
     if not isinstance(gone, list):
         raise Malformed("lost is not a list")
     if len(gone) > MAX_LOST:
         faults.append(f"{len(gone) - MAX_LOST} of {len(gone)} lost rows")
     lost = [_parse_row(row, _LOST_ROW) for row in gone[:MAX_LOST]]
     faults += [f"{name} of lost {row.interface}" for row, dropped in lost for name in dropped]
-    verdict, dropped = _parse_verdict(document.get("verdict"))
-    partial, unsaid = _parse_partial(document.get("partial"))
-    return Annotation(
-        facts.get("time"),
-        facts.get("boot_id"),
-        tuple({row.interface: row for row, _ in found}.values()),  # the last of each
-        facts.get("agent", ""),
-        facts.get("dropped", 0),
-        tuple({row.identity: row for row, _ in lost}.values()),
-        verdict,
-        partial,
-    ), [*faults, *dropped, *unsaid]
+    return [row for row, _ in found], [row for row, _ in lost], faults
+
+
+def _parse_ports(document: Json) -> Rows:
+    """Parse the rows of schema 2."""
+    rows, switches = document.get("ports") or [], document.get("switches") or []
+    if not isinstance(rows, list) or len(rows) > MAX_INTERFACES + MAX_LOST:
+        raise Malformed(f"ports is not a list of up to {MAX_INTERFACES + MAX_LOST} rows")
+    if not isinstance(switches, list):
+        switches = []
+    found: list[LabeledInterface] = []
+    lost: list[LabeledInterface] = []
+    faults = []
+    for row in rows:
+        is_lost = isinstance(row, dict) and "lost" in row
+        port, dropped = _parse_row(row, _PORT)
+        try:
+            far = _parse_far(row.get("far"), switches)
+            port = port._replace(neighbor=far)
+        except (ValueError, TypeError, IndexError):
+            dropped.append("far")
+        try:
+            port = port._replace(unread=_parse_unread(row.get("unread")))
+        except (ValueError, TypeError, OverflowError):
+            dropped.append("unread")
+        if is_lost:
+            times, malformed = read(row, {"lost": TIME})
+            port, dropped = port._replace(since=times.get("lost")), dropped + malformed
+        faults += [f"{name} of {'lost ' * is_lost}{port.interface}" for name in dropped]
+        (lost if is_lost else found).append(port)
+    if len(lost) > MAX_LOST:
+        faults.append(f"{len(lost) - MAX_LOST} of {len(lost)} lost rows")
+    return found, lost[:MAX_LOST], faults
+
+
+def _parse_far(value: Any, switches: Any) -> FarEnd | None:
+    """Parse a far end and its row in the table of switches; ValueError if it is malformed."""
+    if value is None:
+        return None
+    index, *texts = value
+    node = switches[index] if isinstance(index, int) and index >= 0 else None
+    if not isinstance(node, list) or len(node) != 2 or len(texts) > 2:
+        raise ValueError(value)
+    return FarEnd(*(None if text is None else TEXT.parse(text) for text in (*node, *texts)))
+
+
+def _parse_unread(value: Any) -> Unread:
+    """Parse the times since which parts of a row are unread; ValueError if they are malformed."""
+    if value is None:
+        return READ
+    if not isinstance(value, list) or len(value) > len(READ):
+        raise ValueError(value)
+    return Unread(*(None if since is None else SECONDS.parse(since) for since in value))
 
 
 def _parse_row(row: object, schema: Schema) -> tuple[LabeledInterface, list[str]]:
@@ -351,6 +590,10 @@ def _parse_row(row: object, schema: Schema) -> tuple[LabeledInterface, list[str]
             raise Malformed(f"{name} is {document[name]!r:.40}")
         if name not in facts:
             raise Malformed("a row of interfaces lacks the interface or its PCI address")
+    if schema is _PORT:
+        defaults = _defaults(facts["interface"], facts.get("port_guid"))
+        facts |= {name: value for name, value in defaults.items() if name not in document}
+        facts = {_COLUMNS[name]: value for name, value in facts.items()}
     return LabeledInterface(**facts), faults
 
 

@@ -168,7 +168,11 @@ def read(operation: str, status: int, headers: Headers, data: bytes) -> Answer:
     """Read a response to a request of this operation."""
     if len(data) > limit_of(operation):
         return _garbage(status, f"the response is longer than {limit_of(operation) >> 20} MiB")
-    document = _json_object(data)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        document = None
+    document = document if isinstance(document, dict) else None
     is_clear = document is not None or status >= 500 or status in _CLEAR_STATUSES
     if status >= 400 and is_clear:
         return _refusal(status, headers, data, document or {})
@@ -187,14 +191,6 @@ def limit_of(operation: str) -> int:
     return MAX_PAGE_BODY if operation in PAGES else MAX_BODY
 
 
-def _json_object(data: bytes) -> Json | None:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
 def _garbage(status: int, text: str) -> Answer:
     """Return the answer for a response that no API server gives."""
     return Answer(status, error="garbage", message=text)
@@ -203,6 +199,9 @@ def _garbage(status: int, text: str) -> Answer:
 def _refusal(status: int, headers: Headers, data: bytes, document: Json) -> Answer:
     """Read a Status; that about an expired `continue` has another one."""
     details, token = part(document, "details"), part(document, "metadata").get("continue")
+    # A date as Retry-After is ignored: it needs two clocks that agree.
+    waits = [str(headers.get("Retry-After")), str(details.get("retryAfterSeconds"))]
+    seconds = [float(one[:9]) for one in waits if one.isascii() and one.isdigit()]
     causes = [
         Cause(*(str(row.get(name) or "") for name in Cause._fields))
         for row in objects(details.get("causes"))
@@ -212,21 +211,9 @@ def _refusal(status: int, headers: Headers, data: bytes, document: Json) -> Answ
         reason=str(document.get("reason") or ""),
         message=str(document.get("message") or _describe(status, headers, data))[:MAX_TEXT],
         causes=tuple(causes),
-        retry_after=_seconds(headers.get("Retry-After"), details.get("retryAfterSeconds")),
+        retry_after=next(iter(seconds), None),
         following=token if status == GONE and isinstance(token, str) else "",
     )
-
-
-def _seconds(*values: object) -> float | None:
-    """Return the first value that is a number of seconds.
-
-    A date as Retry-After is ignored: it needs two clocks that agree.
-    """
-    for value in values:
-        text = str(value)
-        if text.isascii() and text.isdigit():
-            return float(text[:9])
-    return None
 
 
 def _describe(status: int, headers: Headers, data: bytes) -> str:

@@ -359,7 +359,11 @@ def _pool(access: Access) -> urllib3.PoolManager:
             "server_hostname": access.server_name,
         }
     try:
-        proxy = access.proxy or _environments_proxy(access.server)
+        proxy = access.proxy
+        if not proxy:  # that of the environment (HTTPS_PROXY, NO_PROXY)
+            url, proxies = parse_url(access.server), getproxies()
+            if not is_exempt(url.host or "", url.port, proxies.get("no", "")):
+                proxy = proxies.get(url.scheme or "") or proxies.get("all")
         if proxy:
             credentials = unquote(parse_url(proxy).auth or "")
             headers = make_headers(proxy_basic_auth=credentials) if credentials else None
@@ -406,13 +410,6 @@ def _context(access: Access) -> Any:
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     return context
-
-
-def _environments_proxy(server: str) -> str | None:
-    """Return the proxy that the environment names for a server (HTTPS_PROXY, NO_PROXY)."""
-    url, proxies = parse_url(server), getproxies()
-    proxy = proxies.get(url.scheme or "") or proxies.get("all")
-    return None if is_exempt(url.host or "", url.port, proxies.get("no", "")) else proxy
 
 
 def is_exempt(host: str, port: int | None, no_proxy: str) -> bool:

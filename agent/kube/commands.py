@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.check import Check, Step, absent, missing, there
@@ -25,10 +26,7 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.answers import Failure, Kube
-from agent.kube.interfaces import annotate, published_counts
-from agent.kube.last_neighbors import NeighborMemory
-from agent.kube.last_switches import last_switches
-from agent.kube.lost import Losses
+from agent.kube.interfaces import annotate, published, switches
 from agent.kube.managed_fields import (
     LABEL,
     Field,
@@ -41,10 +39,11 @@ from agent.kube.managed_fields import (
 from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 from agent.kube.policy import INSTALL, check_policy
-from agent.labels.counts import PortCounts
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
+from agent.memory import Memory
 from agent.model import Observation, Problem
+from agent.sources.pci import place
 from agent.sources.table import SOURCES
 from agent.text import utc
 
@@ -83,20 +82,16 @@ class Target:
         return annotation.addresses if annotation else {}
 
     def completed(self, host: Host, observation: Observation) -> Observation:
-        """Return the observation with what the annotation knows of interfaces.
-
-        That is what those counted last that cannot be read, those that left the bus, and the last
-        neighbors.
-        """
-        last, memory, annotation = PortCounts(math.inf), NeighborMemory(), self.annotation()
-        last.seed(published_counts(annotation, self.previous(), self.keys), 0.0)
-        trusted = memory.seed(annotation, self.previous(), self.keys)
-        found = Losses().apply(host, last.apply(observation, 0.0), annotation)
-        return memory.apply(found, trusted)
+        """Return the observation with what is known by the Node, too; no hold ends."""
+        now, globs = time.clock_gettime(time.CLOCK_BOOTTIME), (host.excluded, host.backend)
+        known = self.annotation(), self.previous(), self.keys
+        memory = Memory(math.inf, settle=0.0)
+        memory.seed(published(*known, observation.boot_id, globs), now)
+        return memory.complete(observation, partial(place, host), now)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
-        return last_switches(self.annotation(), self.previous(), self.keys)
+        return switches(published(self.annotation(), self.previous(), self.keys, None).rows)
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""
@@ -147,7 +142,7 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
     """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
-    annotation = annotate(observation, rendered.labels, on.keys, before)
+    annotation = annotate(observation, before)
     desired = Desired(rendered.labels, annotation, now=now, confirmed=lost_in(before))
     todo = plan(on.node, desired, on.keys)
     todo = replace(todo, has_news=todo.has_news or is_stale(before, now))

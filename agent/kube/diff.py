@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from agent.kube.answers import one_line
 from agent.kube.managed_fields import ANNOTATION
-from agent.kube.negotiation import Outcome, Taken
+from agent.kube.negotiation import Outcome
 from agent.kube.ownership import managers_text
 from agent.kube.plan import ForeignField, Plan
 from agent.text import missing_since
@@ -57,14 +57,13 @@ def done(outcome: Outcome) -> list[str]:
         *(_removed_annotations(plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
         *_foreign(plan),
-        *map(_taken, outcome.taken),
+        *(
+            f"  {one.key}: taken over from {one_line(one.manager)}"
+            + ("" if one.value is None else f" ({one.value})")
+            for one in outcome.taken
+        ),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
-
-
-def _taken(taken: Taken) -> str:
-    value = "" if taken.value is None else f" ({taken.value})"
-    return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
 def _values_before(plan: Plan) -> dict[str, str]:

@@ -14,6 +14,7 @@ from agent.text import utc
 Json = dict[str, Any]
 
 MAX_COUNT = 64 * 1024
+MAX_SECONDS = 1e10  # three centuries
 MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, has 1024
 
@@ -131,3 +132,4 @@ WORD = matching(_WORD)
 TEXT = Fact(_text)
 TIME = Fact(parse_time, utc)
 COUNT = Fact(_count)
+SECONDS = Fact(lambda value: int(number(MAX_SECONDS).parse(value)))

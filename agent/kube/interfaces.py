@@ -1,156 +1,337 @@
-"""What an observation and the annotation before make the annotation say of interfaces.
+"""The memory's rows as the annotation has them, both ways (agent/memory.py).
 
-A fact that cannot be read now is the one of the previous row of the same interface and PCI address.
+Anyone with access to the Node can edit the annotation, so at the start of an agent
+
+- a far end counts if the label of its interface has the same device, else the texts of the label
+  are the far end;
+- the last far ends count if they make up the published leaf group; if that is no hash, each one
+  whose name it contains;
+- what a port counted last counts in the same boot, if the rows sum to the published speed;
+- the times since which parts are unread count in the same boot;
+- a row does not count whose device the flags leave out;
+- a port has its role of before if the rule set and the flags are the same, and all have room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from agent.ids import GUID
+from agent.ids import GUID, HASH, is_named, is_pci_glob
 from agent.kube.annotation import (
+    FAR_END,
+    MAX_OTHERS,
+    READ,
     Annotation,
-    Interfaces,
     LabeledInterface,
+    OtherPort,
     Report,
+    Unread,
     interface_facts,
+    is_cut,
 )
-from agent.kube.facts import TEXT, is_word, read
+from agent.kube.facts import is_word, read
 from agent.kube.managed_fields import Keys
-from agent.labels.counts import LastCount, Published
-from agent.labels.values import links
-from agent.model import Failed, LastNeighbor, LldpNeighbor, Neighbor, Observation, Seen, natural
+from agent.labels import encode
+from agent.memory import KEPT, Fact, FarEnd, Published, group_of, known_of
+from agent.model import Failed, Observation
+from agent.reasons import HoldReason
 from agent.sources import NAMES
-from agent.sources.roles import is_of_device
+from agent.sources.steady import NEEDS, NOTHING, VERSION, Known, Pin
+
+Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
+NO_GLOBS: Globs = ((), ())
+Label = Mapping[str, str]  # texts of one interface, by the last part of their keys
+
+TEXTS = {"flavor": "flavor", "speed": "speed.current", "group": "leafgroup.current"}
+LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 
 
 def annotate(
-    observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None = None
+    observation: Observation,
+    previous: Annotation | None = None,
+    left_out: float = 0.0,
+    globs: Globs | None = None,
+    roles: Known = NOTHING,
 ) -> Annotation:
-    """Return the annotation for these labels, of any size.
+    """Return the annotation for what is known after an observation, of any size.
 
-    Time, boot ID, verdict and the facts of interfaces that cannot be read now come from `previous`.
+    The time of the last full observation and the verdict come from `previous`. `left_out` are the
+    seconds that the clock of what is known is behind CLOCK_BOOTTIME. `globs`: the roles are steady,
+    under these flags, and by what is in `roles`; None: they are those of one observation, and no
+    agent keeps them.
     """
-    previous = previous or Annotation(None, None)
-    known = {keys.interface(key) for key in labels} | {*observation.unbound}
-    lost = _lost_rows(observation, previous)
-    gone = {one.identity for one in lost}
-    rows = _rows(observation, known, previous.interfaces)
+    previous, known = previous or Annotation(None, None), known_of(observation)
     boot_id = observation.boot_id
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
     # Full: no source failed and none is switched off.
     outcomes = [getattr(observation, name) for name in NAMES]
     is_full = not observation.off and not any(isinstance(one, Failed) for one in outcomes)
     last = now if is_full else Report(previous.time, previous.boot_id)
+
+    def kept(since: float | None) -> int | None:
+        return None if since is None or known.now < since + KEPT else int(since + left_out)
+
+    rows = []
+    for fact in known.facts:
+        # A far end that is not known any more has no hold.
+        far = kept(fact.far_since) if fact.far else None
+        unread = Unread(kept(fact.state_since), far, kept(fact.role_since))
+        rows.append(_row(fact, unread))
+    if "rdma" in observation.off:  # no label has a sum of the counts
+        rows = [row and row._replace(counted_gbps=None) for row in rows]
+    lost = [_row(fact) for fact in known.lost] if known.is_seeded else previous.lost
     return Annotation(
         last.time,
         last.boot_id,
-        tuple(row for row in rows if row.identity not in gone),
-        lost=lost,
+        tuple(filter(None, rows)),
+        lost=tuple(filter(None, lost)),
         verdict=previous.verdict,
         partial=None if is_full else now,
+        texts_since=kept(known.texts_since),
+        domain_since=kept(known.domain_since),
+        group_since=kept(known.group_since),
+        rules=None if globs is None else rule_set(globs),
+        others=() if globs is None else _others(observation, previous),
+        gpus=roles.gpus[:MAX_OTHERS],
+        away=roles.away[:MAX_OTHERS],
     )
 
 
-def _rows(observation: Observation, known: set[str | None], previous: Interfaces) -> Interfaces:
-    """Return a row for each backend interface, in natural order.
+def _others(observation: Observation, previous: Annotation) -> tuple[OtherPort, ...]:
+    """Return the ports that a rule took out whose evidence may be missing at the next start.
 
-    Previous rows stay for interfaces that are `known` or may still exist, with the counts that are
-    held.
+    Those of devices that cannot be read now stay.
     """
-    before = {row.interface: row for row in previous}
-    last = observation.last_neighbors
-    neighbors = neighbors_of(observation) if last is None else last.of
-    held = {one.interface: one.gbps for one in observation.held_counts}
-    found = {
-        name: row._replace(counted_gbps=held.get(name, row.counted_gbps))
-        for name, row in before.items()
-        if name in known or name in held or _may_exist(name, observation)
-    }
-    for role in observation.backend:
-        facts = interface_facts(
-            {
-                "interface": role.interface,
-                "pci": role.device.pci,
-                "port_guid": role.port.port_guid,
-                "node_guid": role.device.node_guid,
-                "counted_gbps": role.counted_gbps,
-            }
+    read = {role.device.pci for role in observation.ports}
+    kept = [one for one in previous.others if one.pci not in read]
+    found = [
+        OtherPort(role.device.pci, role.port.number, role.rule)
+        for role in observation.ports
+        if not role.backend and role.device.pci and role.rule in NEEDS
+    ]
+    return tuple(dict.fromkeys([*found, *kept]))[:MAX_OTHERS]
+
+
+def rule_set(globs: Globs) -> str:
+    """Return the version of the rules; flags that name devices make it another one."""
+    flags = repr([sorted(one) for one in globs])
+    return f"{VERSION}-{encode.hashed(flags)}" if any(globs) else f"{VERSION}"
+
+
+def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
+    """Return the ports of the annotation that keep their roles."""
+    if not annotation or annotation.rules != rule_set(globs) or annotation.dropped:
+        return []
+    rows = [(row, False) for row in annotation.interfaces]
+    rows += [(row, True) for row in annotation.lost]
+    backend = [
+        Pin(
+            (row.pci, row.port),
+            row.rule,
+            backend=True,
+            port_guid=row.port_guid,
+            has_link=bool(row.counted_gbps),
+            is_lost=is_lost,
         )
-        if not {"interface", "pci"} <= facts.keys():
-            continue
-        row, guid = before.get(role.interface), role.port.port_guid
-        # Another HCA may have the place of the one in the row.
-        is_another = row and guid and row.port_guid and guid != row.port_guid
-        if row is None or row.pci != facts["pci"] or is_another:
-            row = LabeledInterface(role.interface, facts["pci"])
-        neighbor = neighbors.get(role.interface)
-        # `last` lacks a neighbor of the row that does not count.
-        if neighbor or last is not None:
-            facts["neighbor"] = neighbor
-        found[role.interface] = row._replace(**facts)
-    ordered = [found[name] for name in sorted(found, key=natural)]
-    if "rdma" in observation.off:  # no label has a sum of the counts
-        ordered = [row._replace(counted_gbps=None) for row in ordered]
-    return tuple(ordered)
+        for row, is_lost in rows
+        if row.port and row.rule
+    ]
+    others = [Pin((one.pci, one.port), one.rule, backend=False) for one in annotation.others]
+    return [*others, *backend]
 
 
-def _may_exist(interface: str, observation: Observation) -> bool:
-    """Return True if the device of an interface may exist although it could not be read."""
-    if isinstance(observation.rdma, Seen):
-        failed = [device.name for device in observation.rdma.value if device.failure]
-        return any(is_of_device(interface, name) for name in failed)
-    return isinstance(observation.rdma, Failed)
-
-
-def _lost_rows(observation: Observation, previous: Annotation) -> Interfaces:
-    """Return the rows of the lost ports.
-
-    If the observation has none because the Node was not read, the previous ones stay.
-    """
-    if observation.lost is None:
-        return previous.lost
-    known = {row.identity: row for row in (*previous.interfaces, *previous.lost)}
-    rows = []
-    for one in observation.lost:
-        row = LabeledInterface(one.interface, one.pci, one.port_guid)
-        rows.append(known.get(row.identity, row)._replace(since=one.since))
-    return tuple(rows)
-
-
-def neighbors_of(observation: Observation) -> dict[str, LastNeighbor]:
-    """Return the selected neighbor of each link that has one."""
-    found = [link for link in links(observation) if link.neighbors]
-    return {link.interface: _last_neighbor(link.neighbors[0]) for link in found}
-
-
-def _last_neighbor(neighbor: Neighbor) -> LastNeighbor:
-    """Return the neighbor without the texts that cannot be written."""
-    facts = neighbor.facts
-    texts: tuple[str | None, ...]
-    if not isinstance(facts, LldpNeighbor):
-        description = neighbor.last_description or facts.node_description
-        texts = (facts.node_guid, description, str(facts.port))
-    elif GUID.fullmatch(facts.chassis_id):
-        # A Chassis ID that looks like the node GUID of an InfiniBand switch is no identifier.
-        texts = (None, facts.system_name or facts.chassis_id, facts.port_id)
-    else:
-        texts = (facts.chassis_id, facts.system_name, facts.port_id)
-    schema = dict.fromkeys(LastNeighbor._fields, TEXT)
-    known, _ = read(dict(zip(LastNeighbor._fields, texts, strict=True)), schema)
-    return LastNeighbor(**known)
-
-
-def published_counts(
-    annotation: Annotation | None, labels: Mapping[str, str], keys: Keys
-) -> Published | None:
-    """Return what the interfaces counted last, by the annotation; None if it does not have that."""
-    rows = annotation.interfaces if annotation else ()
-    last = {
-        row.interface: LastCount(row.counted_gbps, row.pci)
-        for row in rows
-        if row.counted_gbps is not None
-    }
-    if annotation is None or not last:
+def _row(fact: Fact, unread: Unread = READ) -> LabeledInterface | None:
+    """Return the row of a port without what cannot be written; None if it can have none."""
+    far, _ = read(fact.last_far._asdict() if fact.last_far else {}, FAR_END)
+    facts = interface_facts(
+        {
+            "interface": fact.interface,
+            "pci": fact.function,
+            "port_guid": fact.port_guid,
+            "node_guid": fact.node_guid,
+            "counted_gbps": None if fact.lost_since is not None else fact.gbps,
+            "port": fact.port,
+            "leg": fact.leg,
+            "netdev": fact.netdev,
+            "layer": fact.layer,
+            "rule": fact.rule,
+            "via": fact.via if fact.via == "sa" else None,
+        }
+    )
+    if not {"interface", "pci"} <= facts.keys():
         return None
-    return Published(last, annotation.boot_id, labels.get(keys.speed), keys.annotation)
+    neighbor = FarEnd(**far) if far else None
+    since = fact.lost_since or None
+    return LabeledInterface(**facts, neighbor=neighbor, since=since, unread=unread)
+
+
+def published(
+    annotation: Annotation | None,
+    labels: Mapping[str, str],
+    keys: Keys,
+    boot_id: str | None,
+    globs: Globs = NO_GLOBS,
+) -> Published:
+    """Return what annotation and owned labels of the Node tell a new agent."""
+    prefix = f"{keys.prefix}/"
+    # Under either prefix: somebody else may have taken the other label.
+    texts = {
+        name: labels[f"{one}/{row}"]
+        for one in (keys.naming.ib_prefix, keys.prefix)
+        for name, row in TEXTS.items()
+        if one and f"{one}/{row}" in labels
+    }
+    layer = LAYERS.get(texts.get("flavor", ""))
+    ends: defaultdict[str, dict[str, str]] = defaultdict(dict)  # under either prefix
+    contradicted = set()
+    for key in sorted(labels, key=lambda key: not key.startswith(prefix)):
+        if interface := keys.interface(key):
+            name, text = key.rpartition(".")[2], labels[key]
+            if ends[interface].setdefault(name, text) != text:
+                contradicted.add(interface)
+    annotation = annotation or Annotation(None, None)
+    last = _trusted(annotation, texts.get("group"))
+    # A name that was cut makes another hash.
+    whole = {name: one for name, one in last.items() if not is_cut(one.name)}
+    if boot_id is None or annotation.reported.boot_id != boot_id:
+        annotation = _without_since(annotation)
+    rows = [
+        _fact(
+            row._replace(neighbor=None) if row.interface in contradicted else row,
+            layer,
+            ends.pop(row.interface, {}),
+            whole.get(row.interface),
+        )
+        for row in annotation.interfaces
+        if _is_wanted(row, globs)
+    ]
+    total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
+    speed, fault = texts.get("speed"), ""
+    if annotation.boot_id != boot_id:
+        fault = "they are of another boot"
+    elif total != speed:
+        fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"
+    if fault:
+        rows = [row._replace(gbps=None) for row in rows]
+    rows += [Fact(name, None, layer=layer, far=_far_end(label)) for name, label in ends.items()]
+    lost = [
+        _fact(row, layer, {}, row.neighbor)._replace(gbps=0.0, lost_since=row.since or 0)
+        for row in annotation.lost
+        if _is_wanted(row, globs)
+    ]
+    group = group_of(row.last_far.device for row in rows if row.last_far)
+    gap = None
+    if annotation.dropped or any(is_cut(one.name) for one in last.values()):
+        gap = HoldReason.NOT_REMEMBERED
+    elif encode.value(group) != texts.get("group"):
+        gap = HoldReason.NO_NEIGHBOR
+    return Published(
+        rows,
+        lost,
+        texts,
+        labels.get(keys.accelerator) if keys.accelerator else None,
+        texts_since=annotation.texts_since,
+        domain_since=annotation.domain_since,
+        group_since=annotation.group_since,
+        gap=gap if "group" in texts else None,
+        is_whole=not fault and bool(annotation.interfaces) and "flavor" in texts,
+        fault=fault,
+        subject=keys.annotation,
+    )
+
+
+def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
+    """Return node GUID and NodeDescription of each interface's last far end, as published."""
+    ends = {row.interface: row.far or row.last_far for row in rows}
+    return {
+        interface: (far.id, far.name)
+        for interface, far in ends.items()
+        if far and far.id and GUID.fullmatch(far.id)
+    }
+
+
+def _fact(row: LabeledInterface, layer: str | None, label: Label, last: FarEnd | None) -> Fact:
+    far = _far_end(label) if label else None
+    if far and row.neighbor and encode.value(row.neighbor.device) == far.name:
+        far = row.neighbor._replace(port_name=far.port_name)
+    if row.layer:
+        layer = row.layer
+    elif last and last.id:  # of that fabric
+        layer = "InfiniBand" if GUID.fullmatch(last.id) else "Ethernet"
+    return Fact(
+        row.interface,
+        row.pci,
+        *((row.port, row.leg) if row.port else _port(row.interface)),
+        netdev=row.netdev,
+        port_guid=row.port_guid,
+        node_guid=row.node_guid,
+        layer=layer,
+        rule=row.rule,
+        via=row.via,
+        gbps=row.counted_gbps,
+        far=far,
+        last_far=last,
+        state_since=row.unread.state,
+        far_since=row.unread.far,
+        role_since=row.unread.role,
+    )
+
+
+def _without_since(annotation: Annotation) -> Annotation:
+    """Return the annotation without the times of another boot."""
+    rows = tuple(row._replace(unread=READ) for row in annotation.interfaces)
+    return replace(
+        annotation, interfaces=rows, texts_since=None, domain_since=None, group_since=None
+    )
+
+
+def _far_end(label: Label) -> FarEnd:
+    """Return the far end that the labels of an interface are of: their own texts."""
+    return FarEnd(None, label.get("device"), label.get("port-id"), label.get("port-name"))
+
+
+def _port(interface: str) -> tuple[int | None, str | None]:
+    """Return number and leg of a port, as far as the name of the interface has them."""
+    _, *parts = interface.split("-", 2)
+    number = int(parts.pop(0)) if parts and parts[0].isdecimal() else None
+    return number, "-".join(parts) or None
+
+
+def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]:
+    """Return the last far ends by interface, without those that the published label contradicts.
+
+    An annotation that had no room for a part of a hash, or for a whole name, cannot be checked.
+    """
+    last = {row.interface: row.neighbor for row in annotation.interfaces if row.neighbor}
+    is_hash = HASH.fullmatch(published or "") is not None
+    is_whole = encode.value(group_of(one.device for one in last.values())) == published
+    is_unsure = annotation.dropped or any(is_cut(one.name) for one in last.values())
+    if published is None or is_whole or (is_hash and is_unsure):
+        return last
+    return {name: one for name, one in last.items() if not is_hash and _is_part(one, published)}
+
+
+def _is_part(far: FarEnd, published: str) -> bool:
+    """Return True if a label contains the name of a far end, between two `_` or at an end."""
+    name = encode.replaced(far.device)
+    parts = {f"_{name}_", f"_{name.strip(encode.TRIMMED)}_"}
+    return any(part in f"_{published}_" for part in parts)
+
+
+def _is_wanted(row: LabeledInterface, globs: Globs) -> bool:
+    """Return True unless the flags leave the device out.
+
+    A device's name is its interface, or what precedes a dash in it. Its PCI ids are not known any
+    more, so a flag that names some may name it.
+    """
+    excluded, backend = globs
+    parts = row.interface.split("-")
+    names = ["-".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+    def is_meant(globs: Iterable[str]) -> bool:
+        return any(is_named(globs, name, row.pci) for name in names)
+
+    has_ids = any(is_pci_glob(glob) and not glob.startswith("pci:") for glob in backend)
+    return not is_meant(excluded) and (not backend or has_ids or is_meant(backend))

@@ -69,15 +69,11 @@ def labels_of(fields: Fields) -> dict[str, str]:
     return {field.key: value for field, value in sorted(fields.items()) if field.kind == LABEL}
 
 
-def _pattern(name: str) -> re.Pattern[str]:
-    return re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)"))
-
-
 # (family, pattern of a label key without its prefix)
 _ROWS = tuple(
-    (row.key.partition("/")[0], _pattern(row.key.partition("/")[2]))
-    for row in LABELS
-    if "/" in row.key
+    (family, re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)")))
+    for family, slash, name in (row.key.partition("/") for row in LABELS)
+    if slash
 )
 
 
@@ -119,14 +115,14 @@ class Keys:
         return Field(ANNOTATION, self.annotation)
 
     @property
+    def flavor(self) -> str:
+        """The key of the flavor."""
+        return f"{self.prefix}/flavor"
+
+    @property
     def speed(self) -> str:
         """The key of the speed label below P."""
         return f"{self.prefix}/speed.current"
-
-    @property
-    def leaf_group(self) -> str:
-        """The key of the leaf group."""
-        return f"{self.prefix}/leafgroup.current"
 
     def family(self, field: Field) -> str | None:
         """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""
@@ -175,17 +171,12 @@ class State:
         return select(self.fields, self.managed)
 
 
-class _Entry(NamedTuple):
-    """An entry of managedFields; one of `status` may have labels, as a kubelet's."""
-
-    manager: str
-    is_agent: bool  # its own entry; one of a subresource is another manager's of the same name
-    fields: set[Field]
-    time: float | None  # of the last change of a field, by the API server's clock
-
-
 def state_of(node: Node) -> State:
-    """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
+    """Read a Node as the API server sent it. Raises Malformed if name or uid is missing.
+
+    An entry of a subresource is that of another manager of the same name; one of `status` may have
+    labels, as a kubelet's.
+    """
     metadata = part(node, "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
     if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
@@ -196,37 +187,35 @@ def state_of(node: Node) -> State:
         for key, value in part(metadata, kind).items()
         if isinstance(value, str)
     }
-    entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
-    own = [entry for entry in entries if entry.is_agent]
+    managed: set[Field] = set()
     others: dict[Field, tuple[str, ...]] = {}  # each manager once, whatever its entries
-    for entry in entries:
-        for field in () if entry.is_agent else entry.fields:
+    written: list[float] = []
+    for entry in objects(metadata.get("managedFields")):
+        listed = part(part(entry, "fieldsV1"), "f:metadata")
+        found = {
+            Field(kind, key.removeprefix("f:"))
+            for kind in (LABEL, ANNOTATION)
+            for key in part(listed, f"f:{kind}")
+            if key.startswith("f:")
+        }
+        manager = str(entry.get("manager") or "unnamed")
+        is_apply = (manager, entry.get("operation")) == (MANAGER, "Apply")
+        if is_apply and not entry.get("subresource"):
+            managed |= found
+            written += read(entry, {"time": TIME})[0].values()
+            continue
+        for field in found:
             before = others.get(field, ())
-            others[field] = before if entry.manager in before else (*before, entry.manager)
+            others[field] = before if manager in before else (*before, manager)
     return State(
         name,
         uid,
         version=str(metadata.get("resourceVersion") or ""),
         fields=fields,
-        managed=frozenset(field for entry in own for field in entry.fields),
+        managed=frozenset(managed),
         others=others,
-        written=max((entry.time for entry in own if entry.time is not None), default=None),
+        written=max(written, default=None),
     )
-
-
-def _entry(entry: Json) -> _Entry:
-    listed = part(part(entry, "fieldsV1"), "f:metadata")
-    fields = {
-        Field(kind, key.removeprefix("f:"))
-        for kind in (LABEL, ANNOTATION)
-        for key in part(listed, f"f:{kind}")
-        if key.startswith("f:")
-    }
-    manager = str(entry.get("manager") or "unnamed")
-    is_apply = (manager, entry.get("operation")) == (MANAGER, "Apply")
-    known, _ = read(entry, {"time": TIME})
-    is_agent = is_apply and not entry.get("subresource")
-    return _Entry(manager, is_agent, fields, known.get("time"))
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:

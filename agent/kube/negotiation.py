@@ -10,7 +10,8 @@ Node's value, and the request is sent again: leaving an owned field out would re
     409 about the version   the Node has changed: it is read again
     409, 422 about the uid  the Node was deleted or recreated: the caller has to get it again
     400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
-                            keys is applied by itself
+                            keys is applied by itself; if nothing changes, of the keys that were
+                            refused before
     401                     sent once more, with the token read again
     any other               no key is the cause; agent/kube/answers.py has the reason
 
@@ -41,7 +42,6 @@ from agent.kube.managed_fields import (
     FORMER,
     LABEL,
     Field,
-    Fields,
     FieldSet,
     Node,
     differing,
@@ -139,7 +139,8 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
             session.refuse(named, answer, {field.key for field in named})
             groups = [families, *groups] if session.changes(families) else groups
         elif not changing:
-            return session.outcome(failure_of(answer, plan.node))
+            if not session.refuse_postponed(answer):
+                return session.outcome(failure_of(answer, plan.node))
         elif len(changing) == 1:
             session.refuse(changes, answer, {*changing})
         else:
@@ -185,6 +186,20 @@ class _Session:
         for field in fields:
             self._refused[field] = Refusal(field.key, denial.status, denial.text)
 
+    def refuse_postponed(self, denial: Answer) -> bool:
+        """Take the denial of a request without changes for what it leaves out; False if nothing.
+
+        When that is tried again is as before.
+
+        Example: a policy denies all that the agent sends, and the annotation is to be refreshed
+        before the hour after the last refusal is over. A failure would be repeated in minutes.
+        """
+        keys = self._plan.keys
+        for key in self._plan.postponed:
+            field = keys.annotation_field if key == keys.annotation else Field(LABEL, key)
+            self._refused[field] = Refusal(key, denial.status, denial.text)
+        return bool(self._plan.postponed)
+
     def settle(self, families: Families) -> Answer:
         """Send the changes of these families, the other fields unchanged; return the last answer.
 
@@ -199,7 +214,14 @@ class _Session:
             self._applies += 1
             answer = self._kube(request)
             if answer.accepted:
-                self._accept(fields, families, answer)
+                # Take over the Node as the server has stored it.
+                stored = select(state_of(answer.node or {}).fields, fields)
+                lost = self.changes(families) & differing(fields, stored)
+                self._managed, self._node = stored, answer.node
+                self._is_current = self._is_accepted = True
+                if lost:
+                    denial = replace(answer, message=NOT_STORED)
+                    self.refuse(lost, denial, {field.key for field in lost})
                 return answer
             # It may be due to a Node that has changed since it was read. Once a request was
             # accepted, the rest is left to the next reconciliation.
@@ -218,15 +240,6 @@ class _Session:
             answers[answer.status] += 1
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
-
-    def _accept(self, fields: Fields, families: Families, answer: Answer) -> None:
-        """Take over the Node as the server has stored it."""
-        stored = select(state_of(answer.node or {}).fields, fields)
-        lost = self.changes(families) & differing(fields, stored)
-        self._managed, self._node = stored, answer.node
-        self._is_current = self._is_accepted = True
-        if lost:
-            self.refuse(lost, replace(answer, message=NOT_STORED), {field.key for field in lost})
 
     def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
         """Return the request that changes these families, and the fields that it leaves."""

@@ -21,7 +21,6 @@ from typing import Any
 from agent.kube.annotation import (
     MAX_BYTES,
     Annotation,
-    Identity,
     Interfaces,
     annotation_of,
     fitted,
@@ -47,6 +46,7 @@ from agent.kube.managed_fields import (
 )
 from agent.kube.ownership import Owned, left_outside, owned
 from agent.labels import encode
+from agent.memory import Identity
 from agent.model import Problem
 
 

@@ -16,13 +16,11 @@ flags read again.
 from __future__ import annotations
 
 import array
-import errno
 import fcntl
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 
 Flags = dict[str, bool]  # by name
 Run = Callable[[Callable[[], None]], None]
@@ -41,7 +39,6 @@ _IFREQ = struct.Struct("@16sP")  # struct ifreq: name, pointer
 _SET_INFO = struct.Struct("@IIQI")  # struct ethtool_sset_info: command, -, set mask, first length
 _STRINGS = struct.Struct("@III")  # struct ethtool_gstrings: command, set, strings
 _VALUE = struct.Struct("@II")  # struct ethtool_value: command, value
-_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def ethtool(netdev: str, request: bytes) -> bytes:
@@ -56,45 +53,31 @@ def ethtool(netdev: str, request: bytes) -> bytes:
 
 
 def private_flags(netdev: str, ask: Ask = ethtool) -> Flags:
-    """Return the private flags of a netdev by name; {} if its driver has none.
-
-    Raise OSError: ENODEV if the netdev is gone.
-    """
+    """Return the private flags of a netdev by name; {} if its driver has none, or it is gone."""
     try:
-        names = _names(netdev, ask)
-        if not names:
+        request = _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0)
+        _, _, supported, count = _SET_INFO.unpack(ask(netdev, request))
+        if not supported or not count:
             return {}
+        # The kernel writes all strings that the driver has, whatever the buffer's size is
+        # (net/ethtool/ioctl.c, ethtool_get_strings), so the buffer is larger than the count.
+        buffer = bytes(max(count, _MIN_BUFFER) * _STRING_LENGTH)
+        strings = ask(netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + buffer)
         _, bits = _VALUE.unpack(ask(netdev, _VALUE.pack(_GET_PRIVATE_FLAGS, 0)))
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return {}
-        raise
-    return {name: bool(bits >> number & 1) for number, name in enumerate(names)}
-
-
-def _names(netdev: str, ask: Ask) -> list[str]:
-    """Return the names of the flags that the driver has, in the order of their bits."""
-    request = _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0)
-    _, _, supported, count = _SET_INFO.unpack(ask(netdev, request))
-    if not supported or not count:
-        return []
-    # The kernel writes all strings that the driver has, whatever the buffer's size is
-    # (net/ethtool/ioctl.c, ethtool_get_strings), so the buffer is larger than the count.
-    buffer = bytes(max(count, _MIN_BUFFER) * _STRING_LENGTH)
-    answer = ask(netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + buffer)
-    names = []
+    except OSError:
+        return {}
+    flags = {}
     for number in range(min(count, _MAX_FLAGS)):
         offset = _STRINGS.size + number * _STRING_LENGTH
-        octets = answer[offset : offset + _STRING_LENGTH].partition(b"\0")[0]
-        names.append(octets.decode("ascii", "backslashreplace"))
-    return names
+        octets = strings[offset : offset + _STRING_LENGTH].partition(b"\0")[0]
+        flags[octets.decode("ascii", "backslashreplace")] = bool(bits >> number & 1)
+    return flags
 
 
 class DriverFlags:
     """The flags by netdev; see Host.private_flags.
 
-    `read` returns the flags of a netdev, or raises OSError if it is gone. `run` runs a call: at
-    once, or in another thread.
+    `read` returns the flags of a netdev. `run` runs a call: at once, or in another thread.
     """
 
     def __init__(self, read: Callable[[str], Flags], run: Run) -> None:
@@ -110,7 +93,7 @@ class DriverFlags:
         if netdev not in self._current and netdev not in self._reading:
             self._reading.add(netdev)
             try:
-                self._run(partial(self._read_into_results, netdev))
+                self._run(lambda: self._results.append((netdev, self._read(netdev))))
             except RuntimeError:  # no thread can be started; the next observation tries again
                 self._reading.discard(netdev)
             self.collect()
@@ -136,10 +119,3 @@ class DriverFlags:
                 self._current.add(netdev)
                 self._flags[netdev] = flags
         return changed
-
-    def _read_into_results(self, netdev: str) -> None:
-        try:
-            flags = self._read(netdev)
-        except OSError:
-            flags = {}
-        self._results.append((netdev, flags))

@@ -100,7 +100,14 @@ class FrameInbox:
             return True, set()
         if len(frames) >= MAX_BURST:
             self._paused_until = self._clock() + PAUSE_INTERVAL
-        changes = self._changes(frames)
+        # Of the frames that are no repetitions those of a chassis stay in order: once one is
+        # queued, those after it are queued, too. The senders of the others are refreshed.
+        queued = {_chassis(frame) for frame in self._queue}
+        changes = []
+        for frame in frames:
+            if (queued and _chassis(frame) in queued) or not self._table.refresh(frame):
+                queued.add(_chassis(frame))
+                changes.append(frame)
         self._queue += changes
         # flags, and the errors of sockets, that differ from the last observation's
         has_news = self._flags.collect() or self._listener.errors != self._errors
@@ -115,24 +122,13 @@ class FrameInbox:
         """Return the seconds left of the pause after a burst; 0 if there is none."""
         return max(self._paused_until - self._clock(), 0.0)
 
-    def _changes(self, frames: list[Frame]) -> list[Frame]:
-        """Return the frames that are not repetitions; refresh the senders of the others.
 
-        The frames of a sender stay in order: once one is queued, those after it are queued, too.
-        """
-        queued = {_sender(frame) for frame in self._queue}
-        changes = []
-        for frame in frames:
-            sender = _sender(frame)
-            if sender in queued or not self._table.refresh(frame):
-                queued.add(sender)
-                changes.append(frame)
-        return changes
-
-
-def _sender(frame: Frame) -> tuple[str, bytes]:
-    """Return the netdev and the source address."""
-    return frame.netdev, frame.data[6:12]
+def _chassis(frame: Frame) -> tuple[str, bytes]:
+    """Return the netdev and the Chassis ID; an empty one for a frame that is malformed."""
+    try:
+        return frame.netdev, lldp.msap(frame.data)[0]
+    except Malformed:
+        return frame.netdev, b""
 
 
 class Netdevs(NamedTuple):
@@ -185,10 +181,23 @@ class LldpWait:
         """Receive; raise Unavailable without CAP_NET_RAW. See LldpNeighbors."""
         errors = self._listener.watch(netdevs)
         up = {netdev for netdev, has_link in netdevs.items() if has_link}
+        frames: list[Frame] = []
+        status = _status(up, frames, errors)
+        start = time.monotonic()
+        self._received = bool(status.awaited)
+        limit = WAIT_TIMEOUT if self._wait is None else self._wait
         try:
-            return self._receive(up, errors), errors
+            while (status.awaited or self._wait is not None) and self.elapsed < limit:
+                left = limit - self.elapsed
+                self._progress(status, left)
+                frames += self._listener.receive(min(left, PROGRESS_INTERVAL))
+                errors |= self._listener.watch(up)  # a netdev may go meanwhile
+                status = _status(up, frames, errors)
+                self.elapsed = time.monotonic() - start
         finally:
+            self._progress(status, 0)
             self._listener.close()
+        return frames, errors
 
     def notes(self) -> list[Problem]:
         """Return a note for the report if the wait was too short to show all neighbors."""
@@ -199,25 +208,6 @@ class LldpWait:
             f"a port's second neighbor may be missing (--wait {WAIT_TIMEOUT:.0f})"
         )
         return [Problem("lldp", "lldp", None, text)]
-
-    def _receive(self, netdevs: set[str], errors: dict[str, str | None]) -> list[Frame]:
-        """Collect frames; a netdev that goes meanwhile is added to `errors`."""
-        frames: list[Frame] = []
-        status = _status(netdevs, frames, errors)
-        start = time.monotonic()
-        self._received = bool(status.awaited)
-        limit = WAIT_TIMEOUT if self._wait is None else self._wait
-        try:
-            while (status.awaited or self._wait is not None) and self.elapsed < limit:
-                left = limit - self.elapsed
-                self._progress(status, left)
-                frames += self._listener.receive(min(left, PROGRESS_INTERVAL))
-                errors |= self._listener.watch(netdevs)
-                status = _status(netdevs, frames, errors)
-                self.elapsed = time.monotonic() - start
-        finally:
-            self._progress(status, 0)
-        return frames
 
 
 def _status(netdevs: set[str], frames: Iterable[Frame], errors: Iterable[str]) -> Netdevs:

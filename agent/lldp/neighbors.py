@@ -1,7 +1,9 @@
 """Keep the LLDP neighbors of each netdev over time: frames and the clock in, ordered neighbors out.
 
-Invariants: the module does no I/O, the caller passes the time. A sender is known by its source
-address on a netdev.
+Invariants: the module does no I/O, the caller passes the time. A sender is known by its Chassis ID
+and Port ID on a netdev, its MSAP identifier (IEEE Std 802.1AB-2016), whatever its source
+address: a switch that changes its MAC address or its name stays one sender, and two switches behind
+one address are two. A shutdown frame ends the MSAP that it names, and no other.
 
 Lifetime. A sender expires with its TTL, or with its shutdown frame (TTL 0), and is kept for `grace`
 seconds more, so that a flap does not rewrite a label. A link that is down ends all senders after
@@ -9,9 +11,13 @@ seconds more, so that a flap does not rewrite a label. A link that is down ends 
 until 250 s; a shutdown frame at 110 s, until 140 s.
 
 Identity. The first frame of a sender takes effect at once. An identity that contradicts it takes
-effect in the `confirm`-th frame in a row that has it. Example, with `confirm` 2: a SONiC switch
+effect in the `confirm`-th frame in a row that has it.
+
+Another port of one chassis, from one source address, is another station, or the same one under a
+new Port ID. It is no neighbor until it is confirmed. After REPLACING_FRAMES of its frames in a row,
+without one of the former port between, it replaces that. Example, with `confirm` 2: a SONiC switch
 that restarts sends its MAC address as Port ID in one frame and its alias in the next ones; the
-label keeps the alias.
+label keeps the alias. Two ports of a switch behind a hub send by turns, and are two neighbors.
 
 Order. The first neighbor is the selected one. Criteria, in this order: a destination address with
 a smaller scope (nearest bridge first); the capability bridge or router; a confirmed identity; a
@@ -20,15 +26,12 @@ is never newly selected before one that is, so that neither a single frame nor t
 a flap changes the selection.
 
 Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order is dropped for a new one.
-
-A shutdown frame ends the port that it names, by Chassis ID and Port ID (the MSAP identifier of
-IEEE Std 802.1AB-2016), and no other port with the same source address.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from agent.lldp import frame as lldp
@@ -37,13 +40,17 @@ from agent.model import LldpNeighbor
 from agent.reasons import NeighborReason
 
 MAX_NEIGHBORS = 32  # senders kept for a netdev
+REPLACING_FRAMES = 2  # in a row, of another port of the same chassis and source address
 BRIDGE, ROUTER = 1 << 2, 1 << 4  # IEEE Std 802.1AB-2016, Table 8-4
 SCOPES = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1, nearest first
 
 
+Msap = tuple[bytes, bytes]  # Chassis ID and Port ID, as lldp.msap returns them
+
+
 @dataclass(slots=True)
 class Sender:
-    """A source address on a netdev."""
+    """An MSAP on a netdev."""
 
     frame: bytes  # the last frame with a TTL other than 0, as received
     latest: LldpNeighbor  # the content of that frame
@@ -52,6 +59,7 @@ class Sender:
     link_ups: int  # how often the link had come up by then
     repetitions: int = 0  # the last frames in a row with the same identity
     confirmed: bool = False  # an identity was confirmed
+    uninterrupted: int = 0  # the last frames in a row, without one of another station between
     shut_down: bool = False  # the last frame was a shutdown frame
 
     @property
@@ -73,8 +81,8 @@ class Sender:
 
 @dataclass(slots=True)
 class _Netdev:
-    senders: dict[bytes, Sender] = field(default_factory=dict)  # by source address
-    order: tuple[bytes, ...] = ()  # source addresses, the selected one first
+    senders: dict[Msap, Sender] = field(default_factory=dict)  # in the order of their first frames
+    order: tuple[Msap, ...] = ()  # the neighbors, the selected one first
     link_ups: int = 0  # how often the link has come up
     link_up_at: float = -math.inf  # the last time
     link_down_at: float | None = None  # None: the link is up
@@ -82,11 +90,11 @@ class _Netdev:
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
 
-    def rank(self, source: bytes) -> tuple[float, ...]:
+    def rank(self, msap: Msap) -> tuple[float, ...]:
         """Return the sort key of a sender; the module's docstring has the criteria."""
-        sender = self.senders[source]
+        sender = self.senders[msap]
         facts = sender.effective
-        is_selected = self.order[:1] == (source,)
+        is_selected = self.order[:1] == (msap,)
         known_scope = facts.destination_mac in SCOPES
         return (
             not sender.confirmed and not is_selected,
@@ -97,6 +105,35 @@ class _Netdev:
             not is_selected,
             -sender.received_at,
         )
+
+    def find(self, frame: bytes) -> tuple[Msap, Sender] | None:
+        """Return the sender whose last frame is equal; nothing is decoded for it."""
+        return next((item for item in self.senders.items() if item[1].frame == frame), None)
+
+    def stations(self, msap: Msap) -> list[Msap]:
+        """Return the ports of its chassis with its source address, itself too, oldest first."""
+        source = self.senders[msap].frame[6:12]
+        return [
+            one
+            for one, sender in self.senders.items()
+            if one[0] == msap[0] and sender.frame[6:12] == source
+        ]
+
+    def settle(self, msap: Msap) -> None:
+        """Count a frame of a sender among those of its other stations; it may replace them."""
+        sender = self.senders[msap]
+        sender.uninterrupted += 1
+        for other in self.stations(msap):
+            if other == msap:
+                continue
+            self.senders[other].uninterrupted = 0
+            if sender.confirmed and sender.uninterrupted >= REPLACING_FRAMES:
+                del self.senders[other]
+                self.order = tuple(msap if one == other else one for one in self.order)
+
+    def is_candidate(self, msap: Msap) -> bool:
+        """Return True for a port that is no neighbor yet: unconfirmed, beside an older station."""
+        return not self.senders[msap].confirmed and self.stations(msap)[0] != msap
 
 
 class NeighborTable:
@@ -114,23 +151,30 @@ class NeighborTable:
         whose MAC addresses are `own`, is ignored.
         """
         netdev = self._netdev(frame.netdev)
-        sender = netdev.senders.get(frame.data[6:12])
-        if sender and sender.frame == frame.data:
-            facts = sender.latest
+        if known := netdev.find(frame.data):
+            msap, facts = known[0], known[1].latest
         else:
             if frame.data[6:12].hex(":") in own:
                 return
             facts = lldp.decode(frame.data)
             if facts.chassis_id in own:
                 return
+            msap = lldp.msap(frame.data)
+        sender = netdev.senders.get(msap)
         if not facts.ttl:  # a shutdown frame; its repetitions do not postpone the expiry
-            if sender and not sender.shut_down and _msap(facts) == _msap(sender.latest):
+            if sender and not sender.shut_down:
                 sender.shut_down, sender.received_at = True, frame.time
             elif not netdev.senders and netdev.shutdown_at is None:
                 netdev.shutdown_at = frame.time
             return
-        sender = sender or _add(netdev, frame, facts)
+        if sender is None:
+            if len(netdev.senders) == MAX_NEIGHBORS:
+                del netdev.senders[max(netdev.senders, key=netdev.rank)]
+            sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
+            netdev.senders[msap] = sender
+            netdev.shutdown_at = None
         sender.update(frame, facts, self._confirm)
+        netdev.settle(msap)
         if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
             sender.link_ups = netdev.link_ups
 
@@ -141,12 +185,16 @@ class NeighborTable:
         the second confirms its identity.
         """
         netdev = self._netdevs.get(frame.netdev)
-        sender = netdev.senders.get(frame.data[6:12]) if netdev else None
-        if not netdev or not sender or sender.frame != frame.data:
+        known = netdev.find(frame.data) if netdev else None
+        if not netdev or not known:
             return False
+        msap, sender = known
         is_in_effect = sender.confirmed and sender.effective is sender.latest
         if sender.shut_down or not is_in_effect or sender.link_ups != netdev.link_ups:
             return False
+        if sender.uninterrupted + 1 >= REPLACING_FRAMES and len(netdev.stations(msap)) > 1:
+            return False
+        netdev.settle(msap)
         sender.received_at = frame.time
         return True
 
@@ -177,20 +225,21 @@ class NeighborTable:
             netdev.missing = NeighborReason.SILENT
         elif self._is_past(netdev.shutdown_at, now):
             netdev.missing = NeighborReason.SHUTDOWN
-        for source, sender in list(netdev.senders.items()):
+        for msap, sender in list(netdev.senders.items()):
             # The grace counts from the expiry. Without one a shutdown frame takes effect at once,
             # and a TTL after its last second.
             at_once = sender.shut_down and not self._grace
             if at_once or now - sender.expires_at > self._grace:
-                del netdev.senders[source]
+                del netdev.senders[msap]
                 ended = NeighborReason.SHUTDOWN if sender.shut_down else NeighborReason.EXPIRED
                 netdev.missing = ended
-        netdev.order = tuple(sorted(netdev.senders, key=netdev.rank))
+        neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
+        netdev.order = tuple(sorted(neighbors, key=netdev.rank))
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
         netdev = self._netdevs.get(name, _Netdev())
-        return tuple(netdev.senders[source] for source in netdev.order if source in netdev.senders)
+        return tuple(netdev.senders[msap] for msap in netdev.order if msap in netdev.senders)
 
     def missing(self, name: str) -> NeighborReason:
         """Return the reason for a netdev without neighbors, as of the last `expire`."""
@@ -201,8 +250,13 @@ class NeighborTable:
 
         Infinity if there is none.
         """
-        netdevs = filter(None, map(self._netdevs.get, names))
-        times = (time for netdev in netdevs for time in _expiries(netdev))
+        times: list[float] = []
+        for netdev in filter(None, map(self._netdevs.get, names)):
+            times += [sender.expires_at for sender in netdev.senders.values()]
+            if netdev.link_down_at is not None and netdev.senders:
+                times.append(netdev.link_down_at)
+            if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
+                times.append(netdev.shutdown_at)
         return min(times, default=math.inf) + self._grace
 
     def forget(self, names: Iterable[str]) -> None:
@@ -221,28 +275,3 @@ class NeighborTable:
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:
     """Return the parts of an LLDPDU that become labels, which no single frame may change."""
     return neighbor.system_name or neighbor.chassis_id, neighbor.port_id, neighbor.port_description
-
-
-def _expiries(netdev: _Netdev) -> Iterator[float]:
-    """The times, without the grace, of the changes that are to come without further frames."""
-    for sender in netdev.senders.values():
-        yield sender.expires_at
-    if netdev.link_down_at is not None and netdev.senders:
-        yield netdev.link_down_at
-    if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
-        yield netdev.shutdown_at
-
-
-def _add(netdev: _Netdev, frame: Frame, facts: LldpNeighbor) -> Sender:
-    """Add the sender of a frame; with MAX_NEIGHBORS it replaces the last one in the order."""
-    if len(netdev.senders) == MAX_NEIGHBORS:
-        del netdev.senders[max(netdev.senders, key=netdev.rank)]
-    sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
-    netdev.senders[frame.data[6:12]] = sender
-    netdev.shutdown_at = None
-    return sender
-
-
-def _msap(neighbor: LldpNeighbor) -> tuple[str, str]:
-    """Return the MSAP identifier, which a shutdown frame repeats; it need not repeat the name."""
-    return neighbor.chassis_id, neighbor.port_id

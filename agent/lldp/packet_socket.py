@@ -2,7 +2,8 @@
 
 Invariants: nothing is sent, and promiscuous mode is never set. Each netdev has a socket of its own,
 bound to the LLDP ethertype, so that only LLDP frames wake the process, and a member of the three
-group addresses, so that the NIC passes them. CAP_NET_RAW is sufficient.
+group addresses, so that the NIC passes them. CAP_NET_RAW is sufficient. scapy's sniffer takes all
+ethertypes in promiscuous mode, which stops zero-copy transmit on the host.
 
 A link that goes down gives ENETDOWN once; the socket receives again when the link is back. A netdev
 that was deleted, renamed or moved to another namespace leaves its socket without frames, or with
@@ -38,9 +39,10 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 
 from agent.errors import Unavailable
@@ -181,8 +183,17 @@ class Listener:
         A netdev that is down or gone has none, which is no error.
         """
         self._take_results()
-        ready = self._poll.poll(math.ceil(timeout * 1000))
-        return [frame for fd, _ in ready for frame in self._drain(self._names[fd])]
+        frames = []
+        for fd, _ in self._poll.poll(math.ceil(timeout * 1000)):
+            netdev = self._names[fd]
+            sock = self._sockets[netdev]
+            _, own = _bound_to(sock)
+            for data in islice(iter(partial(_receive, sock), None), MAX_FRAMES):
+                if reason := drop_reason(data, own):
+                    self.dropped[reason] += 1
+                else:
+                    frames.append(Frame(netdev, self._clock(), data))
+        return frames
 
     def filenos(self) -> list[int]:
         """Return the descriptors that are readable when `receive` has something to do.
@@ -224,19 +235,6 @@ class Listener:
         self._poll.unregister(sock)
         del self._names[sock.fileno()]
         self._run(sock.close)
-
-    def _drain(self, netdev: str) -> Iterator[Frame]:
-        """Yield the frames of a netdev's socket that are to be kept, and count the others."""
-        sock = self._sockets[netdev]
-        _, own = _bound_to(sock)
-        for _ in range(MAX_FRAMES):
-            data = _receive(sock)
-            if data is None:
-                return
-            if reason := drop_reason(data, own):
-                self.dropped[reason] += 1
-            else:
-                yield Frame(netdev, self._clock(), data)
 
 
 def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:

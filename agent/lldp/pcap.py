@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from agent.errors import Malformed, Unavailable
@@ -134,8 +134,20 @@ def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
     # scapy warns about a truncated file, which is reported here
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
     file: Any = io.BytesIO(data[: _whole_blocks(data)])  # scapy's annotation is a file name
+    packets: _Packets = []
+    meta: Any  # of two classes, with different fields
     try:
-        packets = list(_scapy_packets(utils.RawPcapReader(file)))
+        for number, (octets, meta) in enumerate(utils.RawPcapReader(file), 1):
+            _check_count(number)
+            _check_link_type(getattr(meta, "linktype", ETHERNET))
+            if not is_lldp(octets):
+                continue
+            time = 0.0  # of a block without one
+            if meta.tshigh is not None and meta.tslow is not None:
+                # two halves of a number in the resolution of the block's interface
+                ticks = (int(meta.tshigh) << 32) + int(meta.tslow)
+                time = ticks / int(meta.tsresol or MICROSECONDS)
+            packets.append((time, octets, int(meta.wirelen or 0)))
     except (
         EOFError,
         ValueError,
@@ -146,21 +158,6 @@ def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
         raise Malformed(f"not a pcap or pcapng file: {error}") from error
     end = file.tell()
     return packets, None if end == len(data) else f"truncated at octet {end} of {len(data)}"
-
-
-def _scapy_packets(reader: Any) -> Iterator[tuple[float, bytes, int]]:
-    """Yield the LLDP packets that scapy reads; a block without a time has the time 0."""
-    for number, (octets, meta) in enumerate(reader, 1):
-        _check_count(number)
-        _check_link_type(getattr(meta, "linktype", ETHERNET))
-        if not is_lldp(octets):
-            continue
-        time = 0.0
-        if meta.tshigh is not None and meta.tslow is not None:
-            # two halves of a number in the resolution of the block's interface
-            ticks = (int(meta.tshigh) << 32) + int(meta.tslow)
-            time = ticks / int(meta.tsresol or MICROSECONDS)
-        yield time, octets, int(meta.wirelen or 0)
 
 
 def _whole_blocks(data: bytes) -> int:

@@ -7,14 +7,17 @@ link that is down is visible without reception, so it comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from agent.check import AS_ROOT, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable, Sender
-from agent.model import Netdev, Problem
+from agent.model import Netdev, Observation, Problem, Seen
 from agent.reasons import NeighborReason
+from agent.text import listed
 
 Links = Mapping[str, bool]  # netdev -> True if it has a link
 # the frames received, and per netdev without a packet socket the error, or None while it is
@@ -25,6 +28,16 @@ Clock = Callable[[], float]
 LldpQuery = Callable[[Collection[Netdev], Clock], "Reception"]
 
 SOURCE = "lldp"
+PERMISSION = Step.PRIVILEGE, f"{AS_ROOT} (in a Pod: the capability NET_RAW)"
+FAULTS = {  # of a packet socket
+    "EPERM": PERMISSION,
+    "EACCES": PERMISSION,
+    "EAFNOSUPPORT": (Step.MODULE, "modprobe af_packet"),
+}
+# Driver flags by which firmware consumes LLDP frames, with the value that does
+FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
+MLX5 = "mlx5_core"
+NAMES_SHOWN = 8
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
 
 
@@ -62,7 +75,25 @@ class LldpNeighbors:
         for netdev in netdevs:
             up, changes = _has_link(netdev), netdev.carrier_changes
             table.set_link(netdev.name, now, up=up, changes=changes)
-        frames, errors, reasons, problems = self._received(netdevs)
+        links = {netdev.name: _has_link(netdev) for netdev in netdevs}
+        frames: list[Frame] = []
+        errors: dict[str, str] = {}
+        try:
+            frames, without = self.receive(links)
+        except Unavailable as error:
+            permitted = not isinstance(error.__cause__, PermissionError)
+            reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED
+            reasons = dict.fromkeys(links, reason)
+            problems = [Problem(SOURCE, SOURCE, None, str(error))]
+        else:
+            # a socket that is being opened has received nothing yet, which is no error
+            errors = {name: text for name, text in without.items() if text is not None}
+            reasons = dict.fromkeys(without, NeighborReason.SILENT)
+            reasons |= dict.fromkeys(errors, NeighborReason.UNAVAILABLE)
+            problems = [
+                Problem(SOURCE, name, None, self._problem.format(text))
+                for name, text in errors.items()
+            ]
         # this host's MAC addresses, which a NIC's firmware may announce
         own = frozenset(address for netdev in netdevs for address in netdev.addresses)
         for frame in frames:
@@ -82,29 +113,6 @@ class LldpNeighbors:
         once = tuple(dict.fromkeys(problems))
         return Reception(neighbors, missing, once, tuple(frames), errors)
 
-    def _received(
-        self, netdevs: Collection[Netdev]
-    ) -> tuple[list[Frame], dict[str, str], dict[str, NeighborReason], list[Problem]]:
-        """Return frames, errors of sockets, reasons where nothing is received, and problems.
-
-        A socket that is being opened has received nothing yet, which is no error.
-        """
-        links = {netdev.name: _has_link(netdev) for netdev in netdevs}
-        try:
-            frames, missing = self.receive(links)
-        except Unavailable as error:
-            permitted = not isinstance(error.__cause__, PermissionError)
-            reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED
-            problem = Problem(SOURCE, SOURCE, None, str(error))
-            return [], {}, dict.fromkeys(links, reason), [problem]
-        errors = {name: text for name, text in missing.items() if text is not None}
-        reasons = dict.fromkeys(missing, NeighborReason.SILENT)
-        reasons |= dict.fromkeys(errors, NeighborReason.UNAVAILABLE)
-        problems = [
-            Problem(SOURCE, name, None, self._problem.format(text)) for name, text in errors.items()
-        ]
-        return frames, errors, reasons, problems
-
 
 def not_listened(netdevs: Iterable[Netdev]) -> Reception:
     """Return the reception of an observation without LLDP."""
@@ -114,3 +122,61 @@ def not_listened(netdevs: Iterable[Netdev]) -> Reception:
 
 def _has_link(netdev: Netdev) -> bool:
     return netdev.operstate not in NO_LINK
+
+
+def consumes_lldp(flags: Mapping[str, bool]) -> bool:
+    """Return True if NIC firmware consumes LLDP frames, by the private flags of i40e and ice."""
+    return any(flags.get(flag) is consumes for flag, consumes in FIRMWARE.items())
+
+
+# What `bwagent doctor` says of it: packet sockets, and NICs that pass the frames on
+
+
+def hints(observation: Observation) -> Iterator[Problem]:
+    """Report ConnectX ports without an LLDP frame: their firmware may keep the frames.
+
+    Only NVIDIA's own tools can tell.
+    """
+    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+    silent = {link.interface for link in links if link.missing == NeighborReason.SILENT}
+    roles = [
+        role
+        for role in observation.backend
+        if role.interface in silent and role.device.driver == MLX5
+    ]
+    if roles:
+        names = listed([role.interface for role in roles], NAMES_SHOWN)
+        text = (
+            f"{names} silent: if the switch sends LLDP frames, firmware may keep them:"
+            f" mlxconfig -d {roles[0].device.pci} query LLDP_NB_RX_MODE_P1 LLDP_NB_DCBX_P1"
+        )
+        yield Problem("lldp", "lldp", None, text)
+
+
+def checks(around: Surroundings) -> Iterator[Check]:
+    """Open the packet socket of each Ethernet backend port, and read the flags of its driver."""
+    roles = around.observation.backend
+    ethernet = [role for role in roles if role.port.link_layer == "Ethernet"]
+    # the legs of a bond, not the bond
+    netdevs = [found.name for role in ethernet if (found := role.leg or role.port.netdev)]
+    if not netdevs:
+        yield absent("no Ethernet backend port with a network device")
+        return
+    by_fault: defaultdict[str | None, list[str]] = defaultdict(list)
+    for netdev in netdevs:
+        by_fault[around.lldp_fault(netdev)].append(netdev)
+    if opened := by_fault.pop(None, None):
+        yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
+    for fault, without in by_fault.items():
+        step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
+        yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
+    for netdev in netdevs:
+        flags = around.private_flags(netdev)
+        for flag, consumes in FIRMWARE.items():
+            if flags.get(flag) is consumes:
+                other = "off" if consumes else "on"
+                text = f"LLDP frames of {netdev}, which the NIC's firmware consumes"
+                command = f"ethtool --set-priv-flags {netdev} {flag} {other}"
+                yield missing(Step.FIRMWARE, text, command)
+    for hint in hints(around.observation):
+        yield absent(hint.text)

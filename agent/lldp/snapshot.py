@@ -7,6 +7,15 @@ The folder lldp/ exists if LLDP frames were received at all. A frame file that c
 its netdev, as a packet socket that cannot be opened does. Frames that a packet socket drops are
 left out: somebody else's capture may have them. Those of the netdev itself are recognized by its
 MAC address later (agent/lldp/neighbors.py, receive).
+
+In an anonymized snapshot
+- nothing is copied because it looked harmless: a frame is rebuilt from the fields that the decoder
+  uses (agent/lldp/frame.py), so descriptions, management addresses, organizational TLVs and TLVs of
+  a later standard are left out;
+- subtypes, capabilities, TTLs and VLAN tags are kept, names and addresses replaced; port names that
+  identify nobody are kept (agent/snapshot/anonymize.py, INTERFACE);
+- a name has the same replacement in a System Name, a Port Description and an InfiniBand
+  NodeDescription.
 """
 
 from __future__ import annotations
@@ -17,19 +26,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed, Unavailable
-from agent.lldp.frame import Frame, drop_reason
+from agent.ids import MAC
+from agent.lldp.frame import ETHERTYPE, Frame, decode, drop_reason
 from agent.lldp.reception import Clock, Links, LldpNeighbors, LldpQuery, Received, Reception
 from agent.model import Netdev
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
-    from agent.snapshot.names import Names
+    from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
 FlagsQuery = Callable[[str], dict[str, bool]]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
+MIN_FRAME = 60  # octets, without the frame check sequence
+# TLV types, IEEE Std 802.1AB-2016, Table 8-1
+_END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _CAPABILITIES = *range(6), 7
+_CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, Tables 8-2 and 8-3
 
 
 @dataclass(slots=True)
@@ -78,11 +92,9 @@ class RecordedLldp:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names; without its malformed frames."""
-        from agent.lldp.anonymize import anonymized
-
         received = {}
         for netdev, frames in self.received.items():
-            replaced = (anonymized(frame, names) for frame in frames)
+            replaced = (_anonymized(frame, names) for frame in frames)
             received[names.text(netdev)] = [frame for frame in replaced if frame]
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
         flags = {names.text(netdev): flags for netdev, flags in self.flags.items()}
@@ -120,25 +132,57 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
     recorded = RecordedLldp(flags=dict(flags), listening=files.has_folder(FOLDER))
     for name in files.names(FOLDER):
         netdev, _, suffix = name.rpartition(".")
-        if suffix in {"pcap", "pcapng"}:
-            path = f"{FOLDER}/{name}"
-            frames, fault = _read_frames(netdev, files, path)
-            recorded.received.setdefault(netdev, []).extend(frames)
-            if fault:
-                recorded.failed[netdev] = f"{path}: {fault}"
+        if suffix not in {"pcap", "pcapng"}:
+            continue
+        from agent.lldp import pcap  # not for a snapshot without frames
+
+        path, frames = f"{FOLDER}/{name}", list[Frame]()
+        try:
+            data = files.read(path, pcap.MAX_SIZE)
+            frames, fault = pcap.read(netdev, data)
+            fault = "no frame in the file" if pcap.is_empty(data) else fault
+        except Malformed as error:
+            fault = str(error).removeprefix(f"{path}: ")
+        except Unavailable as error:
+            raise Unavailable(f"{path}: {error}") from error
+        # those that a packet socket passes on
+        kept = [frame for frame in frames if not drop_reason(frame.data)]
+        recorded.received.setdefault(netdev, []).extend(kept)
+        if fault:
+            recorded.failed[netdev] = f"{path}: {fault}"
     return recorded
 
 
-def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
-    """Return the frames of a file that a packet socket passes on, and a fault in the file."""
-    from agent.lldp import pcap  # not for a snapshot without frames
-
+def _anonymized(frame: Frame, names: Names) -> Frame | None:
+    """Return the rebuilt frame; None for a malformed one."""
     try:
-        data = files.read(path, pcap.MAX_SIZE)
-        frames, fault = pcap.read(netdev, data)
-    except Malformed as error:
-        return [], str(error).removeprefix(f"{path}: ")
-    except Unavailable as error:
-        raise Unavailable(f"{path}: {error}") from error
-    fault = "no frame in the file" if pcap.is_empty(data) else fault
-    return [frame for frame in frames if not drop_reason(frame.data)], fault
+        neighbor = decode(frame.data)
+    except Malformed:
+        return None
+    ethertype = ETHERTYPE.to_bytes(2, "big")
+    end = next(at for at in (14, 18, 22) if frame.data[at - 2 : at] == ethertype)
+    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
+    tags = frame.data[12:end]  # and the ethertype
+    data = addresses + tags
+
+    def identifier(text: str, subtype: int, mac: int, replacement: Callable[[str], str]) -> bytes:
+        """Return subtype and ID; one of the subtype `mac` without that form is a name."""
+        is_mac = subtype == mac and MAC.fullmatch(text)
+        return bytes((subtype,)) + (names.mac(text) if is_mac else replacement(text).encode())
+
+    chassis = neighbor.chassis_id, neighbor.chassis_subtype, _CHASSIS_MAC
+    port = neighbor.port_id, neighbor.port_id_subtype, _PORT_MAC
+    tlvs = [
+        (_CHASSIS_ID, identifier(*chassis, names.peer)),
+        (_PORT_ID, identifier(*port, names.port)),
+        (_TTL, neighbor.ttl.to_bytes(2, "big")),
+    ]
+    if neighbor.port_description:
+        tlvs.append((_PORT_DESCRIPTION, names.port(neighbor.port_description).encode()))
+    if neighbor.system_name:
+        tlvs.append((_SYSTEM_NAME, names.peer(neighbor.system_name).encode()))
+    if neighbor.capabilities is not None:
+        tlvs.append((_CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
+    for kind, value in (*tlvs, (_END, b"")):
+        data += (kind << 9 | len(value)).to_bytes(2, "big") + value
+    return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))

@@ -127,23 +127,19 @@ def gpu(data: Any) -> Gpu:
     """
     found = _object(data, "a GPU")
     uuid, pci, refused = found.get("uuid"), found.get("pci"), refusal(found.get("error"))
-    facts = _fabric(found.get("fabric")) if refused is None else _refused(refused)
+    if refused is None:
+        facts = _fabric(found.get("fabric"))
+    else:
+        facts = {"error": refused.error, "text": f"{refused.call}: {refused.text}"}
+        # A driver or GPU without fabric support fails the call for fabric information.
+        is_of_fabric = refused.call.startswith("nvmlDeviceGetGpuFabricInfo")
+        facts |= {"state": STATES[0]} if is_of_fabric and refused.error in NO_FABRIC else {}
     return Gpu(
         index=_number(found.get("index"), "index"),
         uuid=None if uuid is None else _text(uuid, "uuid"),
         pci=None if pci is None else pci_address(pci),
         **facts,
     )
-
-
-def _refused(refused: Refusal) -> Facts:
-    """Return the fields of Gpu for a failed call.
-
-    A driver or GPU without fabric support fails the call for fabric information.
-    """
-    missing = refused.call.startswith("nvmlDeviceGetGpuFabricInfo") and refused.error in NO_FABRIC
-    facts = {"error": refused.error, "text": f"{refused.call}: {refused.text}"}
-    return facts | ({"state": STATES[0]} if missing else {})
 
 
 def _fabric(data: Any) -> Facts:

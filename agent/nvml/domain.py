@@ -1,4 +1,4 @@
-"""Derive the NVLink domain of a node from its GPUs, and what an operator should look at.
+"""The NVLink domain of a node, derived from its GPUs; its hints, checks and metrics.
 
 Invariants:
 - An identity is published only if every GPU that is attached to the fabric reports the same one.
@@ -15,12 +15,20 @@ queried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
+from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
+from agent.metric import GAUGE, OTHER, Metric, Sample, single
 from agent.model import Absent, Failed, Gpu, Observation, Problem, Seen, Verdict
+from agent.nvml.decode import STATES
 from agent.reasons import AcceleratorReason
 
 SOURCE = "nvml"
+BUS = "sys/bus/pci/devices"
+MODULE = "sys/module/nvidia"
+CONTROL = "/dev/nvidiactl"
+NO_LIBRARY = "library-missing"  # the name of its nvmlReturn_t (agent/nvml/decode.py)
 PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
 ZERO = "00000000-0000-0000-0000-000000000000"
 # The values of a healthy GPU; for parts that are not listed, "false".
@@ -42,43 +50,35 @@ def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
         case Failed(reason):
             return Verdict(None, AcceleratorReason.FAILED, reason)
         case Seen(gpus):
-            return _removed(gpus) or _held(gpus) or _identified(gpus)
+            return _of_gpus(gpus)
 
 
-def identities(gpus: Gpus) -> tuple[str, ...]:
-    """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs but for zero UUIDs."""
-    attached = (gpu for gpu in gpus if gpu.state == "completed" and gpu.cluster_uuid != ZERO)
-    return tuple(dict.fromkeys(f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in attached))
-
-
-def _removed(gpus: Gpus) -> Verdict | None:
-    """Return the verdict for which the label is removed: unhealthy or inconsistent GPUs."""
-    failed = [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]
-    if failed:
-        text = f"registered with status {failed[0].status}"
-        return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
+def _of_gpus(gpus: Gpus) -> Verdict:
+    """Return the verdict over GPUs: reasons to remove the label, reasons to hold it, the domain."""
     found = identities(gpus)
+
+    def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> Verdict:
+        first = affected[0]
+        name = first.pci or first.uuid or f"index {first.index}"
+        text = f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}"
+        return Verdict(None, reason, text)
+
+    # The label is removed: unhealthy or inconsistent GPUs.
+    if failed := [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]:
+        text = f"registered with status {failed[0].status}"
+        return counted(AcceleratorReason.UNHEALTHY, failed, text)
     if len(found) > 1:
         text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
         return Verdict(None, AcceleratorReason.INCONSISTENT, text)
-    return None
-
-
-def _held(gpus: Gpus) -> Verdict | None:
-    """Return the verdict for which the label is held: GPUs without an answer, or registering."""
-    unknown = [gpu for gpu in gpus if gpu.state is None]
-    if unknown:
+    # It is held: GPUs without an answer, or registering.
+    if unknown := [gpu for gpu in gpus if gpu.state is None]:
         text = f"could not be queried: {unknown[0].text or unknown[0].error}"
-        return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
+        return counted(AcceleratorReason.FAILED, unknown, text)
     for reason in (AcceleratorReason.IN_PROGRESS, AcceleratorReason.NOT_STARTED):
         if waiting := [gpu for gpu in gpus if gpu.state == reason]:
             text = f"{reason.text}: is the fabric manager running?"
-            return _counted(reason, gpus, waiting, text)
-    return None
-
-
-def _identified(gpus: Gpus) -> Verdict:
-    if found := identities(gpus):
+            return counted(reason, waiting, text)
+    if found:
         return Verdict(found[0])
     text = "the cluster UUID is zero: no fabric beyond this node"
     if all(gpu.cluster_uuid != ZERO for gpu in gpus):
@@ -87,10 +87,10 @@ def _identified(gpus: Gpus) -> Verdict:
     return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
 
 
-def _counted(reason: AcceleratorReason, gpus: Gpus, affected: list[Gpu], text: str) -> Verdict:
-    first = affected[0]
-    name = first.pci or first.uuid or f"index {first.index}"
-    return Verdict(None, reason, f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}")
+def identities(gpus: Gpus) -> tuple[str, ...]:
+    """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs but for zero UUIDs."""
+    attached = (gpu for gpu in gpus if gpu.state == "completed" and gpu.cluster_uuid != ZERO)
+    return tuple(dict.fromkeys(f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in attached))
 
 
 # Problems that an operator should look at; none of them changes a label
@@ -129,3 +129,84 @@ def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[P
     ours, peer = observation.accelerator.value, labels.get(PEER)
     if ours and peer is not None and peer != ours:
         yield Problem(SOURCE, PEER, None, f"{PEER} is {peer}, the GPUs report {ours}")
+
+
+# What `bwagent doctor` says of it: the kernel module, its device file, the library
+
+
+def checks(around: Surroundings) -> Iterator[Check]:
+    """Check the query of the GPUs; if it failed, what it needs."""
+    outcome = around.observation.nvml
+    if isinstance(outcome, Seen):
+        yield there(f"GPUs that NVML reports: {len(outcome.value)}")
+    elif isinstance(outcome, Absent):
+        yield absent(outcome.reason)
+    elif not around.names(BUS):
+        yield missing(Step.DRIVER, outcome.reason, "mount -t sysfs sysfs /sys")
+    elif not around.names(MODULE):
+        yield missing(Step.DRIVER, "kernel module nvidia, for a GPU on the bus", "modprobe nvidia")
+    else:
+        fault = around.device_fault(CONTROL)
+        if fault in NOT_PERMITTED:
+            yield missing(Step.PRIVILEGE, f"{CONTROL}: {fault}", AS_ROOT)
+        elif fault:
+            yield missing(Step.DEVICE_FILE, f"{CONTROL}: {fault}", "nvidia-modprobe -c 0")
+        if outcome.reason.startswith(NO_LIBRARY):
+            # It is of the kernel module's version.
+            branch = (around.text(f"{MODULE}/version") or "").partition(".")[0] or "BRANCH"
+            package = f"apt-get install libnvidia-compute-{branch}"
+            command = f"{package} (or name another one by --nvml-library)"
+            yield missing(Step.LIBRARY, outcome.reason, command)
+        elif not fault:
+            yield missing(Step.DRIVER, outcome.reason, "nvidia-smi")
+
+
+# Its metrics, and those of the GPUs' fabric registration (nvmlGpuFabricInfo, nvml.h)
+
+
+def accelerator_info(seen: Observation) -> Iterable[Sample]:
+    """Return the accelerator label's value; no sample without one."""
+    value = seen.accelerator.value
+    return [((value,), 1)] if value else []
+
+
+def accelerator_missing(seen: Observation) -> Iterable[Sample]:
+    """Return one sample per AcceleratorReason."""
+    if not seen.is_asked("nvml"):
+        return []
+    reason = seen.accelerator.reason
+    return [((word,), word == reason) for word in AcceleratorReason]
+
+
+def gpus(seen: Observation) -> Iterable[Sample]:
+    """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*), unless they are unknown."""
+    if not _is_known(seen):
+        return []
+    states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in seen.gpus)
+    return [((state,), states[state]) for state in (*STATES, OTHER)]
+
+
+def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
+    """Count the GPUs with a fault in their fabric health; health changes no label."""
+    faulty = sum(bool(health_faults(gpu)) for gpu in seen.gpus)
+    return single(faulty if _is_known(seen) else None)
+
+
+def _is_known(seen: Observation) -> bool:
+    """Return True if the GPUs were asked and have answered."""
+    return seen.is_asked("nvml") and not isinstance(seen.nvml, Failed)
+
+
+# fmt: off
+METRICS: tuple[Metric[Observation], ...] = (
+    Metric("bwagent_accelerator_info", GAUGE,
+           "The NVLink domain, always 1.", ("domain",), accelerator_info),
+    Metric("bwagent_accelerator_missing", GAUGE,
+           "Reason for a missing NVLink domain: 1 for the reason that applies.",
+           ("reason",), accelerator_missing),
+    Metric("bwagent_gpus", GAUGE,
+           "GPUs by the state of their fabric registration.", ("fabric_state",), gpus),
+    Metric("bwagent_gpus_unhealthy", GAUGE,
+           "GPUs with a fault in their fabric health.", (), gpus_unhealthy),
+)
+# fmt: on

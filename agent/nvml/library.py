@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py has no annotations
@@ -104,7 +104,9 @@ def load(path: str | None = None) -> str:
     Raises CallFailed with NVML_ERROR_LIBRARY_NOT_FOUND and the dynamic loader's message.
     """
     text = f"{SONAME}: not found"
-    for name in [path] if path else _candidates():
+    folders = [f"{root}{folder}" for root in ROOTS for folder in FOLDERS]
+    found = [f"{folder}/{SONAME}" for folder in folders if os.path.exists(f"{folder}/{SONAME}")]
+    for name in [path] if path else [SONAME, *found]:
         try:
             # By its own loader, pynvml would ignore the path of a file with another soname.
             pynvml.nvmlLib = ctypes.CDLL(name)
@@ -113,14 +115,6 @@ def load(path: str | None = None) -> str:
         else:
             return name
     raise CallFailed("dlopen", pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, text)
-
-
-def _candidates() -> Iterator[str]:
-    yield SONAME
-    for root in ROOTS:
-        for folder in FOLDERS:
-            if os.path.exists(path := f"{root}{folder}/{SONAME}"):
-                yield path
 
 
 def _call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -148,16 +142,13 @@ def _gpu(index: int) -> Answer:
     handle = pynvml.nvmlDeviceGetHandleByIndex
     try:
         device = _call("nvmlDeviceGetHandleByIndex_v2", handle, index)
-        gpu["pci"] = _call("nvmlDeviceGetPciInfo_v3", _bus_id, device)
+        pci = _call("nvmlDeviceGetPciInfo_v3", pynvml.nvmlDeviceGetPciInfo_v3, device)
+        gpu["pci"] = str(pci.busId)
         gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
         gpu["fabric"] = _fabric(device)
     except CallFailed as failed:
         gpu["error"] = failed.as_json()
     return gpu
-
-
-def _bus_id(device: Any) -> str:
-    return str(pynvml.nvmlDeviceGetPciInfo_v3(device).busId)
 
 
 def _fabric(device: Any) -> Answer:

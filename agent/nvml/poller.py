@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from agent.errors import Malformed, Pending, Unavailable
@@ -21,7 +20,7 @@ from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:  # not part of this layer
     from agent.daemon.background import BackgroundTask
-    from agent.helper.forkserver import ForkServer
+    from agent.helper.process import ForkServer
     from agent.host import Host
 
 VERB = "nvml"
@@ -46,22 +45,21 @@ def by_helper(call: Callable[[str, Fields, float], Fields], options: Options) ->
 
 def by_fork_server(start: Callable[[str, float], ForkServer], options: Options) -> Fields:
     """Return the fields of a Host that query by a fork server, for a daemon."""
-    payload = _payload(options)
-    query = partial(_query, start(VERB, TIMEOUT), payload)
+    payload, server = _payload(options), start(VERB, TIMEOUT)
+
+    def query() -> Fields:
+        answer = server.call(payload)
+        if answer.get("library") is None and "/" not in payload.get("library", ""):
+            # The dynamic loader never again searches a folder that did not exist.
+            server.stop()
+        return answer
+
     return {"gpus": query, "gpus_off_bus": "library" in payload}
 
 
 def _payload(options: Options) -> Fields:
     library = options.get(LIBRARY)
     return {"library": library} if library else {}
-
-
-def _query(server: ForkServer, payload: Fields) -> Fields:
-    answer = server.call(payload)
-    if answer.get("library") is None and "/" not in payload.get("library", ""):
-        # The dynamic loader never again searches a folder that did not exist.
-        server.stop()
-    return answer
 
 
 class Pace(NamedTuple):
@@ -142,7 +140,11 @@ class NvmlPoller:
         """Set the next poll's time by the verdict over the last answer."""
         self._verdict = found
         if self._answered is not None:
-            is_missing = _is_missing(self._answer)
+            try:
+                refused, _ = decode.answer(self._answer)
+            except Malformed:
+                refused = None
+            is_missing = refused is not None and refused.error in decode.NOT_INSTALLED
             self._pace = self._pace.after(found, self._answered, is_missing=is_missing)
             self._answered = None
 
@@ -155,7 +157,9 @@ class NvmlPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        same = _equal(answer, self._answer)
+        same = answer == self._answer
+        if isinstance(answer, Exception):  # two are equal by their text
+            same = (type(answer), str(answer)) == (type(self._answer), str(self._answer))
         self._answer, self._answered = answer, now
         if same:
             self.judged(self._verdict)
@@ -167,21 +171,6 @@ class NvmlPoller:
         if self._pace.missing and self._triggered > self._queried:
             return min(self._pace.due, max(self._triggered, self._queried + MIN_QUERY_INTERVAL))
         return self._pace.due
-
-
-def _is_missing(answer: Answer | Exception) -> bool:
-    """Return True if the query ended without library or driver."""
-    try:
-        refused, _ = decode.answer(answer)
-    except Malformed:
-        return False
-    return refused is not None and refused.error in decode.NOT_INSTALLED
-
-
-def _equal(one: Answer | Exception, other: Answer | Exception) -> bool:
-    if isinstance(one, Exception) or isinstance(other, Exception):
-        return type(one) is type(other) and str(one) == str(other)
-    return one == other
 
 
 def make(

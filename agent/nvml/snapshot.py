@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from agent.host import Host
-    from agent.snapshot.names import Names
+    from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
 FILE = "nvml.json"
@@ -78,11 +78,7 @@ def _anonymized(value: Any, names: Names) -> Any:
     if isinstance(value, list):
         return [_anonymized(item, names) for item in value]
     if isinstance(value, dict):
-        return {key: _anonymized(item, names) for key, item in _anonymous(value, names).items()}
+        cluster = value.get("cluster_uuid")
+        other = {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else {}
+        return {key: _anonymized(item, names) for key, item in (value | other).items()}
     return names.text(value) if isinstance(value, str) else value
-
-
-def _anonymous(value: dict[str, Any], names: Names) -> dict[str, Any]:
-    """Return an object with a replaced cluster UUID, if it has one."""
-    cluster = value.get("cluster_uuid")
-    return value | {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else value

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import agent
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
-from agent.labels.table import Naming
-from agent.labels.values import counts
+from agent.labels.table import Naming, total
+from agent.memory import known_of
 from agent.model import (
     Failed,
-    IbNeighbor,
     Link,
     Neighbor,
     Observation,
@@ -84,7 +83,7 @@ def document(
     `notes` are further problems; `rendered` are the labels if published ones may be held.
     """
     rendered = rendered or render(observation, choices.naming)
-    links = links_of(observation)
+    links = observation.links
     accelerator = observation.accelerator
     flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
     kept = (
@@ -134,12 +133,6 @@ def document(
     }
 
 
-def links_of(observation: Observation) -> tuple[Link, ...]:
-    """Return the far ends of the backend ports that a neighbor source saw, Ethernet ports first."""
-    read = [one for one in (observation.lldp, observation.ib) if isinstance(one, Seen)]
-    return tuple(link for one in read for link in one.value)
-
-
 class AbsentPort(NamedTuple):
     """A labeled port that an observation does not have."""
 
@@ -153,22 +146,22 @@ class AbsentPort(NamedTuple):
 def absent_ports(observation: Observation) -> list[AbsentPort]:
     """Return the labeled ports without an RDMA device: off the bus, or without a driver."""
     names = {role.interface for role in observation.ports}
-    held = {one.interface: one.gbps for one in observation.held_counts}
+    known = known_of(observation)
     unbound = [
-        AbsentPort(name, HoldReason.DEVICE_GONE.text, held.get(name))
-        for name in observation.unbound
-        if name not in names
+        AbsentPort(fact.interface, HoldReason.DEVICE_GONE.text, fact.gbps)
+        for fact in known.unbound
+        if fact.interface and fact.interface not in names
     ]
     names |= {one.interface for one in unbound}
     lost = [
         AbsentPort(
-            f"{one.interface}@{one.pci}" if one.interface in names else one.interface,
-            f"gone from the bus, {missing_since(one.since)}",
+            f"{one.interface}@{one.function}" if one.interface in names else one.interface,
+            f"gone from the bus, {missing_since(one.lost_since or None)}",
             0.0,
-            one.pci,
+            one.function,
             one.port_guid,
         )
-        for one in observation.lost or ()
+        for one in known.lost
     ]
     return [*lost, *unbound]
 
@@ -177,7 +170,7 @@ def speed_gbps(observation: Observation) -> float | None:
     """Return the sum of the backend's counts in Gb/s; None if the RDMA class is unread."""
     if isinstance(observation.rdma, Failed):
         return None
-    return float(sum(counts(observation)))
+    return float(total(known_of(observation)))
 
 
 def is_suspect(role: PortRole) -> bool:
@@ -266,7 +259,7 @@ def _neighbor(link: Link, neighbor: Neighbor) -> Json:
     """Return the row of one neighbor of a port; the first one of a port is selected."""
     return {
         "interface": link.interface,
-        "via": "smp" if isinstance(neighbor.facts, IbNeighbor) else "lldp",
+        "via": neighbor.via,
         "netdev": link.netdev,
         "device": neighbor.device,
         "port_id": neighbor.port_id,

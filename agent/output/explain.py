@@ -19,11 +19,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import agent
-from agent.labels.leaf_group import device_of
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label, Naming
-from agent.labels.values import link_layers, links
-from agent.model import Failed, LastNeighbor, LldpNeighbor, Observation, PortRole
+from agent.memory import FarEnd, known_of
+from agent.model import Failed, LldpNeighbor, Observation, PortRole
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
@@ -56,7 +55,7 @@ def known_interfaces(observation: Observation) -> list[str]:
     """Return the interfaces that keys may name: those of all ports, read or not."""
     names = [role.interface for role in observation.ports]
     names += [one.interface for one in absent_ports(observation)]
-    return [*dict.fromkeys([*names, *(link.interface for link in links(observation))])]
+    return [*dict.fromkeys([*names, *(link.interface for link in observation.links)])]
 
 
 def backend_interfaces(observation: Observation) -> list[str]:
@@ -95,10 +94,9 @@ def explained(
 ) -> Json:
     """Return the document of a label; `on_node` are those of agent/kube/commands.py."""
     key, row, interface = subject
-    values = [*row.values(observation)]
-    value, hold = rendered.labels.get(key), rendered.held.get(key)
-    if key in rendered.incomplete:
-        hold = next((one.hold for one in values if one.hold), None)
+    values = [*row.values(known_of(observation))]
+    value = rendered.labels.get(key)
+    hold = rendered.held.get(key) or rendered.incomplete.get(key)
     state = "absent"
     if key in rendered.labels:
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
@@ -140,7 +138,7 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
     """Return the reason why there is no label."""
     if row.key != "ACC" and isinstance(observation.rdma, Failed):
         return observation.rdma.reason
-    layers = link_layers(observation)
+    layers = {role.port.link_layer for role in observation.backend}
     lacks_infiniband = row.key.startswith("IB/") and "InfiniBand" not in layers
     is_roce = lacks_infiniband and bool(layers)
     if interface and not is_roce and (reason := _of_interface(interface, observation)):
@@ -149,9 +147,11 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
         return SWITCHED_OFF if "rdma" in observation.off else NO_INFINIBAND
     # a source of the label that is left out is the reason of its values, to hold a published one
     covering = [
-        one for one in row.values(observation) if interface is None or one.covers(interface)
+        one for one in row.values(known_of(observation)) if interface in (None, one.interface)
     ]
-    if any(one.hold is HoldReason.SOURCE_OFF for one in covering):
+    known = {fact.interface for fact in known_of(observation).facts}
+    is_unasked = bool(interface) and interface not in known and {"lldp", "ib"} & observation.off
+    if is_unasked or any(one.hold is HoldReason.SOURCE_OFF for one in covering):
         return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
@@ -161,7 +161,7 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
 
 def _of_interface(interface: str, observation: Observation) -> str | None:
     """Return the reason why an interface has no neighbor, or is no backend port."""
-    for link in links(observation):
+    for link in observation.links:
         if link.interface == interface and link.missing:
             reason = NeighborReason.of(link.missing)
             return f"{link.missing}: {reason.text}" if reason else link.missing
@@ -174,7 +174,7 @@ class Evidence(NamedTuple):
     """One fact; None is unknown."""
 
     interface: str | None  # None: it is of no port
-    via: str  # "sysfs", "lldp", "smp", "gpu", "annotation", or SUM
+    via: str  # "sysfs", "lldp", "smp", "sa", "gpu", "annotation", or SUM
     subject: str  # a path, a netdev with its frame, a port with its query, a GPU, or what is summed
     fact: str  # the file, TLV, attribute or field
     value: str | None
@@ -214,13 +214,14 @@ def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     for role in seen.ports if not names else ():  # why each port of a node is no backend port
         path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
         yield Evidence(role.interface, "sysfs", path, "role", role.reason, seen.time)
-    for one in seen.held_counts:
-        if one.interface not in names:
+    known = known_of(seen)
+    for fact in known.facts:
+        if fact.interface not in names:
             yield Evidence(
-                one.interface, SUM, "what it did last", "counted_gbps", _gbps(one.gbps), None
+                fact.interface, SUM, "what it did last", "counted_gbps", _gbps(fact.gbps), None
             )
-    for lost in seen.lost or ():
-        yield Evidence(lost.interface, "sysfs", f"{PCI}/{lost.pci}", "pci", "gone", seen.time)
+    for lost in known.lost:
+        yield Evidence(lost.interface, "sysfs", f"{PCI}/{lost.function}", "pci", "gone", seen.time)
 
 
 def _gbps(gbps: float | None) -> str | None:
@@ -233,7 +234,7 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
     They are the TLVs of its frame, or the attributes in the answer to the query. A port without
     neighbor has its state instead.
     """
-    for link in links(seen):
+    for link in seen.links:
         if interface not in (None, link.interface):
             continue
         roles = [role for role in seen.ports if role.interface == link.interface]
@@ -260,12 +261,15 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
             if roles:
                 number = str(roles[0].port.number)
                 port = f"{roles[0].device.name} port {number}"
-            via, subject = "smp", f"{port}: directed route 0,{number}"
+            via, subject = facts.via, f"{port}: directed route 0,{number}"
+            if via == "sa":
+                subject = f"{port}: the subnet administrator's records"
             rows = [("NodeDescription.NodeString", facts.node_description)]
             if not facts.node_description:
                 rows.append(("NodeDescription, earlier", found.last_description))
             rows.append(("NodeInfo.NodeGUID", facts.node_guid))
-            rows.append(("NodeInfo.LocalPortNum", str(facts.port)))
+            field = "LinkRecord.ToPortNum" if via == "sa" else "NodeInfo.LocalPortNum"
+            rows.append((field, str(facts.port)))
         at = seen.time - (found.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)
@@ -273,17 +277,17 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
 
 def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield the facts of each neighbor, and what is remembered of ports without one."""
-    last = dict(seen.last_neighbors.of) if seen.last_neighbors else {}
-    for link in links(seen):
+    facts = known_of(seen).facts
+    last = {fact.interface: fact.last_far for fact in facts if fact.last_far}
+    for link in seen.links:
         yield from neighbor(seen, link.interface)
         if known := last.pop(link.interface, None):
             yield from () if link.neighbors else [_remembered(link.interface, known)]
     yield from (_remembered(interface, known) for interface, known in last.items())
 
 
-def _remembered(interface: str, known: LastNeighbor) -> Evidence:
-    device = device_of(known)
-    return Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
+def _remembered(interface: str, far: FarEnd) -> Evidence:
+    return Evidence(interface, "annotation", REMEMBERED, "neighbor", far.device, None)
 
 
 def accelerator(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
@@ -367,7 +371,7 @@ def _read_from(evidence: Iterable[Json]) -> Iterator[str]:
             yield str(interface)
         for (via, subject), group in groupby(facts, lambda one: (one["via"], one["subject"])):
             rows = list(group)
-            has_line = via in ("lldp", "smp", "gpu")
+            has_line = via in ("lldp", "smp", "sa", "gpu")
             if has_line:
                 yield f"{indent}{via} {subject}, {rows[0]['seen']}"
             for row in rows:

@@ -36,10 +36,6 @@ def _table(document: Json) -> str:
     return render(document, color=sys.stdout.isatty() and not dumb)
 
 
-def _labels(document: Json) -> str:
-    return "".join(f"{key}={value}\n" for key, value in document["labels"].items())
-
-
 def _json(document: Json) -> str:
     return json.dumps(document, indent=2) + "\n"
 
@@ -61,7 +57,7 @@ def _yaml(document: Json) -> str:
 
 FORMATS: Mapping[str, Callable[[Json], str]] = {
     "table": _table,
-    "labels": _labels,
+    "labels": lambda document: "".join(f"{k}={v}\n" for k, v in document["labels"].items()),
     "json": _json,
     "yaml": _yaml,
 }

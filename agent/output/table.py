@@ -51,12 +51,16 @@ FAR_END = (5, 6)  # shrink first: the name of an interface is the name in a labe
 def render(document: Document, *, color: bool) -> str:
     """Return the table and the sections below it as text."""
     document = _printable(document)
+    labels = []  # as kubectl takes them; one that is too long continues behind its `=`
+    for key, value in document["labels"].items():
+        line = f"  {key}={value}"
+        labels += [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
     return joined(
         [
             [_headline(document)],
             _port_lines(document, color=color),
             _section("NVLink", _accelerator(document["accelerator"])),
-            _labels(document["labels"]),
+            ["Labels", *labels] if labels else [],
             _section("Backend ports that do not count", _not_counting(document)),
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
@@ -157,25 +161,19 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
         yield AcceleratorReason.FAILED.text
 
 
-def _labels(labels: dict[str, str]) -> list[str]:
-    """Return the section of the labels, written as kubectl takes them."""
-    lines = []
-    for key, value in labels.items():
-        line = f"  {key}={value}"
-        # one that is too long continues behind its `=`
-        lines += [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
-    return ["Labels", *lines] if lines else []
-
-
 def _not_counting(document: Document) -> Iterator[str]:
-    """Yield a line for each backend port without a rate; lent ports are in another section."""
+    """Yield the backend ports without a rate by state; lent ports are in another section."""
     missing = document["missing_neighbors"]
     lent = {row["interface"] for row in missing if row["reason"] == NeighborReason.NO_NETDEV}
+    found: dict[str, list[str]] = {}
     for port in document["ports"]:
         if _is_backend(port) and not port["counted_gbps"] and port["interface"] not in lent:
             name = f"{port['interface']} ({port['pci']})" if port["pci"] else port["interface"]
             states = ", ".join(filter(None, (port["state"], port["phys_state"])))
-            yield ": ".join(filter(None, (name, states or "state unknown", _meaning(port))))
+            state = ": ".join(filter(None, (states or "state unknown", _meaning(port))))
+            found.setdefault(state, []).append(name)
+    for state, names in found.items():
+        yield f"{listed(names, MAX_NAMES)}: {state}"
 
 
 def _meaning(port: Row) -> str:
@@ -221,11 +219,14 @@ def _by_reason(rows: Iterable[Row]) -> list[tuple[str, str]]:
 
 
 def _problems(problems: Iterable[Row]) -> Iterator[str]:
-    """Yield one line for each kind of problem, with its first subject."""
-    kinds: dict[str, list[str]] = {}
+    """Yield one line for each kind of problem, with its first subject; flags are all named."""
+    kinds: dict[tuple[str, bool], list[str]] = {}
     for problem in problems:
-        text, error = problem["text"], problem["error"]
-        kind = f"{text} ({error})" if error else text
-        kinds.setdefault(kind, []).append(problem["subject"])
-    for kind, subjects in kinds.items():
-        yield kind if kind.startswith(f"{subjects[0]} ") else f"{listed(subjects, 1)}: {kind}"
+        text, error, subject = problem["text"], problem["error"], problem["subject"]
+        own = text.removeprefix(f"{subject} ")
+        kind = f"{own} ({error})" if error else own
+        kinds.setdefault((kind, own != text), []).append(subject)
+    for (kind, is_sentence), subjects in kinds.items():
+        colon = "" if is_sentence and len(subjects) == 1 else ":"
+        most = len(subjects) if subjects[0].startswith("--") else 1
+        yield f"{listed(subjects, most)}{colon} {kind}"

@@ -14,6 +14,7 @@ import click
 from agent.exits import print_line, print_lines
 from agent.options import (
     CheckedCommand,
+    Seconds,
     anonymize_option,
     cluster_options,
     device_options,
@@ -21,6 +22,7 @@ from agent.options import (
     no_wait_option,
     node_name_option,
     not_empty,
+    refuse_cluster,
     source_options,
     switch,
 )
@@ -66,6 +68,9 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     from agent import inputs
     from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
 
+    inputs.refuse_idle(flags)
+    if no_cluster:
+        refuse_cluster("--no-cluster")
     name = None if no_cluster else inputs.node_name(flags)
     host = inputs.host(flags)
     observation = inputs.observed(host, flags, None)
@@ -90,23 +95,21 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 @flag("--kubeconfig", "FILE", "As of kubectl.")
 @flag("--context", "NAME", "As of kubectl.")
 @anonymize_option
-@click.option(
-    "--wait", type=click.FloatRange(0, 3600), metavar="SECONDS", help="Wait for LLDP frames."
-)
+@click.option("--wait", type=Seconds(0, 3600), metavar="SECONDS", help="Wait for LLDP frames.")
 @no_wait_option
 def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
     """Write everything that the agent on NODE reads, by `kubectl exec` in its Pod.
 
     A name that ends in .tar is a file, any other a new folder.  [default: NODE.tar]
     """
-    from agent.shell.pod import Pods, save
+    from agent.shell.pod import save
 
     if flags["wait"] is not None and flags["no_wait"]:
         raise click.UsageError("--wait excludes --no-wait")
     words = ["--anonymize"] if flags["anonymize"] else []
     words += ["--no-wait"] if flags["no_wait"] else []
     words += [] if flags["wait"] is None else ["--wait", f"{flags['wait']:g}"]
-    pods = Pods(flags["namespace"], flags["kubeconfig"], flags["context"])
+    of_kubectl = {name: flags[name] for name in ("kubeconfig", "context")}
     target = target or f"{node}.tar"
-    count = save(pods, node, target, words)
+    count = save(node, target, words, flags["namespace"], of_kubectl)
     print_line(f"{target}: {count} files and links")

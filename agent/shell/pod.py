@@ -4,76 +4,33 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO
+from collections.abc import Mapping, Sequence
 
 from agent.errors import Malformed, Unavailable
 from agent.folder import draft_of
 from agent.snapshot.archive import entries
-from agent.snapshot.written import WRITER, write_folder
+from agent.snapshot.capture import WRITER, write_folder
 
 SELECTOR = "app.kubernetes.io/name=bwagent"  # of the manifests and the chart
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
-    """The agents' Pods, and how kubectl reaches them."""
+def save(
+    node: str, target: str, words: Sequence[str], namespace: str, flags: Mapping[str, str | None]
+) -> int:
+    """Save the capture of a Node; return the number of its files and links.
 
-    namespace: str
-    kubeconfig: str | None
-    context: str | None
-
-    def on(self, node: str) -> str:
-        """Return the name of the running Pod on a Node; raises Unavailable without one."""
-        fields = f"spec.nodeName={node},status.phase=Running"
-        select = ("--selector", SELECTOR, "--field-selector", fields)
-        command = self._command(["get", "pods", *select, "-o", "json"])
-        try:
-            done = subprocess.run(  # noqa: S603 - the kubectl of the user's PATH
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False
-            )
-        except OSError as error:
-            raise Unavailable(f"kubectl: {error.strerror}") from error
-        if done.returncode:
-            text = " ".join(done.stderr.decode(errors="replace").split())
-            raise Unavailable(f"Node {node}: kubectl get pods: {text}")
-        try:
-            items = json.loads(done.stdout)["items"]
-            names = sorted(str(item["metadata"]["name"]) for item in items)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"Node {node}: kubectl printed no list of Pods") from error
-        if not names:
-            raise Unavailable(
-                f"Node {node}: no running Pod {SELECTOR} in namespace {self.namespace}"
-                " (another one: --namespace)"
-            )
-        return names[0]
-
-    def capture(self, pod: str, words: Sequence[str], file: IO[bytes]) -> int:
-        """Write the archive of a Pod into a file; return kubectl's exit code.
-
-        Its messages go to this command's standard error.
-        """
-        command = self._command(["exec", pod, "--", "bwagent", "capture", "-", *words])
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=False)  # noqa: S603 - as above
-        return done.returncode
-
-    def _command(self, words: Sequence[str]) -> list[str]:
-        flags = ["--namespace", self.namespace]
-        flags += ["--kubeconfig", self.kubeconfig] if self.kubeconfig else []
-        flags += ["--context", self.context] if self.context else []
-        return ["kubectl", *flags, *words]
-
-
-def save(pods: Pods, node: str, target: str, words: Sequence[str]) -> int:
-    """Save the capture of a Node; return the number of its files and links. Raises Unavailable."""
+    `words` are flags of its `bwagent capture`, `flags` those of kubectl. Raises Unavailable.
+    """
+    kubectl = ["kubectl", "--namespace", namespace]
+    for name, value in flags.items():
+        kubectl += [f"--{name}", value] if value else []
     with draft_of(target, WRITER) as draft:
-        pod = pods.on(node)
+        pod = _pod_on(node, namespace, kubectl)
         archive = draft / "capture.tar"
-        with archive.open("wb") as file:
-            code = pods.capture(pod, words, file)
-        if code:
+        command = [*kubectl, "exec", pod, "--", "bwagent", "capture", "-", *words]
+        with archive.open("wb") as file:  # kubectl's messages go to this command's standard error
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=False)  # noqa: S603 - the kubectl of the user's PATH
+        if code := done.returncode:
             raise Unavailable(f"Node {node}: capture in Pod {pod} failed with exit code {code}")
         try:
             found = entries(str(archive))
@@ -84,3 +41,30 @@ def save(pods: Pods, node: str, target: str, words: Sequence[str]) -> int:
     if not target.endswith(".tar"):
         write_folder(found, target)
     return sum(entry is not None for entry in found.values())
+
+
+def _pod_on(node: str, namespace: str, kubectl: Sequence[str]) -> str:
+    """Return the name of the agent's running Pod on a Node; raises Unavailable without one."""
+    fields = f"spec.nodeName={node},status.phase=Running"
+    select = ("--selector", SELECTOR, "--field-selector", fields)
+    command = [*kubectl, "get", "pods", *select, "-o", "json"]
+    try:
+        done = subprocess.run(  # noqa: S603 - as above
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError as error:
+        raise Unavailable(f"kubectl: {error.strerror}") from error
+    if done.returncode:
+        text = " ".join(done.stderr.decode(errors="replace").split())
+        raise Unavailable(f"Node {node}: kubectl get pods: {text}")
+    try:
+        items = json.loads(done.stdout)["items"]
+        names = sorted(str(item["metadata"]["name"]) for item in items)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(f"Node {node}: kubectl printed no list of Pods") from error
+    if not names:
+        raise Unavailable(
+            f"Node {node}: no running Pod {SELECTOR} in namespace {namespace}"
+            " (another one: --namespace)"
+        )
+    return names[0]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from agent.sysfs.bus import Bus, Function
 
 MIN_GPUS = 2
+NEAR = frozenset({"PIX", "PXB"})  # distances with a PCI bridge above both
 NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
 
 
@@ -26,7 +27,7 @@ class Beside(NamedTuple):
     @property
     def is_near(self) -> bool:
         """True if a PCI bridge is above both."""
-        return self.distance in ("PIX", "PXB")
+        return self.distance in NEAR
 
 
 NOWHERE = Beside()
@@ -70,13 +71,9 @@ def has_decisive_gpus(bus: Bus, addresses: Collection[str]) -> bool:
     """
     gpus = bus.gpus
     nics = [one for one in bus.functions.values() if one.is_nic or one.address in addresses]
-    served = sum(any(_is_near(nic, gpu) for nic in nics) for gpu in gpus)
+    served = sum(any(_distance(nic, gpu) in NEAR for nic in nics) for gpu in gpus)
     part, whole = NEAR_SHARE
     return len(gpus) >= MIN_GPUS and served * whole >= len(gpus) * part
-
-
-def _is_near(nic: Function, gpu: Function) -> bool:
-    return _distance(nic, gpu) in ("PIX", "PXB")
 
 
 def are_at_same_place(one: Function | None, others: Iterable[Function | None]) -> bool:

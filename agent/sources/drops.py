@@ -15,11 +15,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.netdev import is_representor
 
 SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
 MLX5 = "mlx5_core"
+# Virtual functions of mlx5, which have no physfn in a guest (mlx5_core_pci_table in
+# drivers/net/ethernet/mellanox/mlx5/core/main.c, MLX5_PCI_DEV_IS_VF).
+MLX5_VIRTUAL = frozenset(
+    f"15b3:{device}" for device in ("1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3")
+)
 CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
 NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
 CONNECTX_7 = frozenset({"15b3:1021", "MT4129"})  # PCI ids; hca_type, in a copied tree
@@ -62,15 +68,15 @@ def device_ports(devices: Devices) -> DataPorts:
     return [DevicePort(device, port) for device in devices for port in device.ports]
 
 
-def is_infiniband(one: DevicePort) -> bool:
-    """Return True for a port whose link layer is InfiniBand."""
-    return one.port.link_layer == "InfiniBand"
-
-
 def ethernet_data_ports(devices: Devices) -> DataPorts:
     """Return the data ports of a node without InfiniBand ports; none of any other node."""
-    data_ports = [one for one in device_ports(devices) if drop(one, devices) is None]
-    return [] if any(map(is_infiniband, data_ports)) else data_ports
+    found = []
+    for one in device_ports(devices):
+        if drop(one, devices) is None:
+            if one.port.link_layer == "InfiniBand":
+                return []
+            found.append(one)
+    return found
 
 
 def drop(one: DevicePort, devices: Devices) -> Drop | None:
@@ -100,8 +106,9 @@ def _no_function_of_its_own(one: DevicePort, devices: Devices) -> Iterator[Drop]
     device = one.device
     if device.virtual_function:
         yield Drop("virtual-function", "SR-IOV virtual function: its physical function counts")
-    if device.sub_function and (parent := _owner_of_function(device, devices)):
-        yield Drop("sub-function", f"sub-function of {parent.name}, which counts")
+    for owner in devices if device.sub_function and device.pci else ():
+        if owner.pci == device.pci and not owner.sub_function:
+            yield Drop("sub-function", f"sub-function of {owner.name}, which counts")
     if parent := _smi_parent(device, devices):
         yield Drop("smi", f"SMI sub-device of {parent.name}")
     if device.nvswitch_management:
@@ -109,7 +116,7 @@ def _no_function_of_its_own(one: DevicePort, devices: Devices) -> Iterator[Drop]
     elif device.nvswitch_pattern and device.nvswitch_management is None:
         text = "taken for an NVSwitch management function: its VPD cannot be read"
         yield Drop("nvswitch-pattern", text)
-    if twin := _socket_direct_twin(one, devices) or _ethernet_twin(one, devices):
+    if twin := _socket_direct_twin(one, devices) or ethernet_twin(one, devices):
         first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
         text = f"second PCI function of the Socket-Direct card of {first}: one cable"
         yield Drop("socket-direct", text)
@@ -133,12 +140,6 @@ def no_data(one: DevicePort) -> Iterator[Drop]:
 
 def _is_representor(port: RdmaPort) -> bool:
     return port.netdev is not None and is_representor(port.netdev.phys_port_name)
-
-
-def _owner_of_function(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
-    """Return the RDMA device of the PCI function that a sub-function is a part of."""
-    others = (one for one in devices if one.pci and one.pci == device.pci)
-    return next((one for one in others if not one.sub_function), None)
 
 
 # Two devices of one cable
@@ -179,11 +180,12 @@ def _socket_direct_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
     return next(twins, None)
 
 
-def _ethernet_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
+def ethernet_twin(one: DevicePort, devices: Devices) -> RdmaDevice | None:
     """Return the first function of an Ethernet card, if this one is the second.
 
     Exactly two mlx5 physical functions have one function number and one sys_image_guid, on
-    different buses or in different domains; the one at the lower address counts.
+    different buses or in different domains; the one at the lower address counts. Functions of two
+    ports of a card, each assigned to a guest's slot, are alike but for phys_port_name ("p0", "p1").
     """
     device, port = one
     if port.link_layer != "Ethernet":
@@ -200,13 +202,22 @@ def _may_be_ethernet_twins(device: RdmaDevice, other: RdmaDevice) -> bool:
     guid = device.sys_image_guid
     if not guid or other.sys_image_guid != guid or not (device.pci and other.pci):
         return False
-    if any(
-        one.driver != MLX5 or one.virtual_function or one.sub_function for one in (device, other)
-    ):
+    for one in (device, other):
+        is_virtual = one.virtual_function or one.pci_ids in MLX5_VIRTUAL
+        if one.driver != MLX5 or is_virtual or one.sub_function:
+            return False
+    ports, others = _physical_ports(device), _physical_ports(other)
+    if ports and others and ports.isdisjoint(others):
         return False
     *bus, _, function = pci_numbers(device.pci)
     *other_bus, _, other_function = pci_numbers(other.pci)
     return bus != other_bus and function == other_function
+
+
+def _physical_ports(device: RdmaDevice) -> set[str]:
+    """Return the phys_port_name of its ports."""
+    netdevs = (port.netdev for port in device.ports)
+    return {one.phys_port_name for one in netdevs if one and one.phys_port_name}
 
 
 def _has_smi(device: RdmaDevice) -> bool:
@@ -229,35 +240,25 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
     if it is a function of the same PCI device. The VPD of such a function says what it is.
     """
     candidates = [one for one in devices if _may_manage(one)]
-    counts = Counter({guid: len(pcis) for guid, pcis in _functions_by_guid(candidates).items()})
-    slots = {one.sys_image_guid: _slot(one.pci) for one in candidates if one.pci}
+    functions = {(one.sys_image_guid, one.pci or one.name) for one in candidates}
+    counts = Counter(guid for guid, _ in functions)
+    slots = {one.sys_image_guid: card_of(one.pci) for one in candidates if one.pci}
     for one in devices:
         if one.failure and one.sys_image_guid:
             counts[one.sys_image_guid] += 1
         elif one.failure and one.pci:
-            counts.update(guid for guid, slot in slots.items() if slot == _slot(one.pci))
+            counts.update(guid for guid, slot in slots.items() if slot == card_of(one.pci))
     found = {guid for guid, count in counts.items() if count >= MIN_PATTERN}
     return frozenset(one.name for one in candidates if one.sys_image_guid in found)
 
 
-def _functions_by_guid(devices: Devices) -> dict[str | None, set[str]]:
-    found: dict[str | None, set[str]] = {}
-    for one in devices:
-        found.setdefault(one.sys_image_guid, set()).add(one.pci or one.name)
-    return found
-
-
 def _may_manage(device: RdmaDevice) -> bool:
-    """Return True for a physical function of a ConnectX-7 that is, or may be, InfiniBand."""
+    """Return True for a physical function that is, or may be, an InfiniBand ConnectX-7."""
     layers = {port.link_layer for port in device.ports}
-    is_connectx_7 = (device.pci_ids or device.hca_type) in CONNECTX_7
+    is_connectx_7 = (device.pci_ids or device.hca_type) in {*CONNECTX_7, None}
     if device.virtual_function or device.sub_function or not is_connectx_7:
         return False
     return bool(device.sys_image_guid) and not layers.isdisjoint({"InfiniBand", None})
-
-
-def _slot(pci: str | None) -> str:
-    return (pci or "").rpartition(".")[0]
 
 
 # Devices that cannot be judged while another is unread
@@ -267,35 +268,41 @@ def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
     """Return the devices; one that cannot be judged while another is unread has failed with it.
 
     The facts of both devices of a cable decide which of them counts. Example: the parent of smi0
-    cannot be read, so nothing shows that smi0 is its SMI sub-device; it must not become a backend
-    port. One whose parent can be read is judged by it.
+    cannot be read, or has just gone, so nothing shows that smi0 is its SMI sub-device; it must not
+    become a backend port. One whose parent can be read is judged by it.
     """
-    failed = [device for device in devices if device.failure]
-    return tuple(_judged(device, devices, failed) for device in devices)
+    unread = [device for device in devices if not (device.ports or device.excluded)]
+    found = []
+    for device in devices:
+        others = () if device in unread or _smi_parent(device, devices) else unread
+        parts = (other for other in others if _may_be_part_of(device, other, devices))
+        if other := next(parts, None):
+            why = "failed" if other.failure else "has no ports"
+            failure = f"it may be a part of {other.name}, which {why}"
+            found.append(replace(device, failure=failure, ports=()))
+        else:
+            found.append(device)
+    return tuple(found)
 
 
-def _judged(device: RdmaDevice, devices: Devices, failed: Devices) -> RdmaDevice:
-    if device.failure or _smi_parent(device, devices):
-        return device
-    for other in failed:
-        # Of one PCI function; where that of the failed one was never read, the name decides.
-        is_named = other.pci is None and device.name.startswith(SMI_NAME)
-        is_same = other.pci is not None and device.pci == other.pci and not device.sub_function
-        is_ethernet = any(port.link_layer == "Ethernet" for port in device.ports)
-        is_second = is_ethernet and _may_be_ethernet_twins(device, other)
-        if is_named or is_same or is_second or _may_be_twins(device, other, devices):
-            failure = f"it may be a part of {other.name}, which failed"
-            return replace(device, failure=failure, ports=())
-    return device
+def _may_be_part_of(device: RdmaDevice, unread: RdmaDevice, devices: Devices) -> bool:
+    """Return True if a device may be the second one of a cable, of which `unread` is the first.
 
-
-def _may_be_twins(device: RdmaDevice, failed: RdmaDevice, devices: Devices) -> bool:
-    """Return True if `device` may be the second function of the Socket-Direct card of `failed`.
-
-    It has no SMI of any kind. The GUID that the functions of a card share decides, where it is
-    known of the failed one.
+    - Both have one PCI function; where that of the unread one was never read, the name decides.
+    - It may be the second function of a Socket-Direct card: of Ethernet, or of InfiniBand without
+      SMI of any kind. The GUID that the functions of a card share decides, where it is known of the
+      unread one; a device that has none, such as scif0, is no card.
     """
-    if failed.sys_image_guid is not None and failed.sys_image_guid != device.sys_image_guid:
+    if unread.pci is None and device.name.startswith(SMI_NAME):
+        return True
+    if unread.pci is not None and device.pci == unread.pci and not device.sub_function:
+        return True
+    if any(port.link_layer == "Ethernet" for port in device.ports):
+        is_first = pci_numbers(unread.pci) < pci_numbers(device.pci)
+        if is_first and _may_be_ethernet_twins(device, unread):
+            return True
+    guid = unread.sys_image_guid
+    if guid != device.sys_image_guid and (guid is not None or not unread.failure):
         return False
     if any(is_smi_of(other, device) for other in devices):
         return False

@@ -1,26 +1,51 @@
-"""The InfiniBand source: the neighbor of each backend port, by directed-route SMPs.
+"""The InfiniBand source: the neighbor of each backend port, by SMPs or the subnet administrator.
 
-One hop needs neither a LID nor a subnet manager, so a port in INIT has a neighbor as well. A
-multi-plane HCA does not send such packets itself; its SMI sub-device does (the first plane with a
-link). agent/infiniband/smp.py decodes the answers; a helper process sends the packets, on all ports
-at once. agent/infiniband/switch_names.py keeps the name of a node that does not give it now.
+A directed-route SMP over one hop needs neither a LID nor a subnet manager, so a port in INIT has a
+neighbor as well. A multi-plane HCA does not send such packets itself; its SMI sub-device does (the
+first plane with a link). agent/infiniband/smp.py decodes the answers; a helper process sends the
+packets, on all ports at once. agent/infiniband/switch_names.py keeps the name of a node that does
+not give it now.
+
+The subnet administrator (SA) is asked for a port whose SMPs were refused or not answered, and only
+then is its place in the subnet read. agent/infiniband/sa.py decodes the answers.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.ids import CODE
-from agent.infiniband.devices import Address, Answer, by_port
+from agent.infiniband.devices import (
+    LAST_UNICAST_LID,
+    Address,
+    Answer,
+    SubnetPort,
+    by_port,
+    is_unasked,
+    printable,
+    recorded_reason,
+)
 from agent.infiniband.node_description import switch_name
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.drops import is_smi_of
-from agent.text import visible
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import Reader, Root
 
 SOURCE = "ib"
-MAX_TEXT = 200  # characters of a problem's text
+CLASS = "sys/class/infiniband"
+PKEYS = 8  # entries of the P_Key table that are searched for a full member
+# The reasons for which SMPs may fail where the SA answers; REFUSED is one without an exchange.
+UNANSWERED = frozenset(
+    {NeighborReason.NO_ANSWER, NeighborReason.SEND_FAILED, NeighborReason.MALFORMED}
+)
+SA_REASONS = {NeighborReason.NO_ANSWER.value: NeighborReason.SA_NO_ANSWER}
+OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD})
 
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
@@ -37,11 +62,14 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         answers = by_port(host.ask_smp(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
+    unanswered = [role for role, sender in senders if _needs_sa(role, answers.get(sender))]
+    asked_sa, found = _ask_sa(host, unanswered)
     common = _common_text(answers)
     links = []
-    problems: dict[Problem, None] = {}  # each once
+    problems: dict[Problem, None] = dict.fromkeys(found)  # each once
     for role, sender in senders:
-        link, text = _link(host, role, sender, answers.get(sender))
+        second = asked_sa.get((role.device.name, role.port.number))
+        link, text = _link(host, role, sender, answers.get(sender), second)
         links.append(link)
         if text:
             subject = SOURCE if text == common else role.interface
@@ -60,6 +88,94 @@ def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     return sender.device.name, sender.port.number
 
 
+def _needs_sa(role: PortRole, answer: Answer | None) -> bool:
+    """Return True if the SMPs of a port that is up failed: not if none could be tried so far."""
+    if _is_down(role) or not answer:
+        return False
+    error = str(answer.get("error"))
+    return error == NeighborReason.REFUSED or (
+        error in UNANSWERED and bool(answer.get("exchanges"))
+    )
+
+
+def _ask_sa(host: Host, roles: list[PortRole]) -> tuple[dict[Address, Answer], list[Problem]]:
+    """Return the entries of the SA for these ports; an `error` where it cannot be asked."""
+    places: dict[Address, Place] = {}
+    found: list[Problem] = []
+    by_device: defaultdict[str, list[int]] = defaultdict(list)
+    for role in roles:
+        by_device[role.device.name].append(role.port.number)
+    jobs = {name: partial(_places, host.root, name, ports) for name, ports in by_device.items()}
+    host.subnet_readers.refresh()
+    for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
+        places |= {(name, number): place for number, place in of_ports.items()}
+        found += problems
+    entries: dict[Address, Answer] = {}
+    asked = []
+    for role in roles:
+        address = role.device.name, role.port.number
+        place = places.get(address)
+        if place is None or place.lid is None or place.sm_lid is None:
+            continue
+        reason = place.fault(role.port.state)
+        entries[address] = {"error": reason, "is_limited": place.is_limited}
+        if reason is None:
+            asked.append(
+                SubnetPort(*address, place.lid, place.sm_lid, place.sm_sl, place.pkey_index)
+            )
+    answers: dict[Address, Answer] = {}
+    try:
+        answers = by_port(host.ask_sa(asked)) if asked else {}
+    except (Unavailable, Malformed) as error:
+        found.append(Problem(SOURCE, SOURCE, None, str(error)))
+    for port in asked:
+        address = port.device, port.number
+        if answer := answers.get(address):
+            entries[address] |= answer
+        else:
+            del entries[address]
+    return entries, found
+
+
+class Place(NamedTuple):
+    """The place of a port in the subnet, /sys/class/infiniband/{device}/ports/{number}."""
+
+    lid: int | None  # lid; None: no such file, as in a snapshot of a port that asked no SA
+    sm_lid: int | None  # sm_lid; 0 if no subnet manager has configured the port
+    sm_sl: int  # sm_sl
+    pkey_index: int  # of pkeys/: the first full member, or 0
+    is_limited: bool  # none is a full member
+
+    def fault(self, state: str | None) -> NeighborReason | None:
+        """Return the reason why the port cannot ask the SA. Only an ACTIVE one sends on QP1."""
+        if state not in ("ACTIVE", None) or not 0 < (self.sm_lid or 0) <= LAST_UNICAST_LID:
+            return NeighborReason.NO_SM
+        if not 0 < (self.lid or 0) <= LAST_UNICAST_LID:
+            return NeighborReason.NO_LID
+        return None
+
+
+def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Place], list[Problem]]:
+    """Read the places of a device's ports: the job of a worker, since a read may block."""
+    reader, places = Reader(root, SOURCE), {}
+    with suppress(Unavailable):  # the source of the RDMA devices reports it
+        for number in numbers:
+            path = f"{CLASS}/{device}/ports/{number}"
+            lid, sm_lid, sm_sl = (
+                reader.value(f"{path}/{name}", kernel.number) for name in ("lid", "sm_lid", "sm_sl")
+            )
+            index, is_limited = 0, False
+            # bit 15 of a P_Key is full membership (IBTA vol. 1, 10.9.1.1); 0 is no P_Key
+            for entry in range(PKEYS if sm_lid else 0):
+                pkey = reader.value(f"{path}/pkeys/{entry}", kernel.number)
+                if pkey is None or pkey & 0x8000:
+                    index, is_limited = (entry, False) if pkey else (index, is_limited)
+                    break
+                is_limited = is_limited or bool(pkey)
+            places[number] = Place(lid, sm_lid, sm_sl or 0, index, is_limited)
+    return places, reader.problems
+
+
 def _common_text(answers: dict[Address, Answer]) -> str | None:
     """Return the text of all answers if it is the same; None for a single port.
 
@@ -67,23 +183,31 @@ def _common_text(answers: dict[Address, Answer]) -> str | None:
     """
     first, *others = [answer.get("text") for answer in answers.values()] or [None]
     is_common = bool(first and others) and all(text == first for text in others)
-    return _printable(first) if is_common else None
+    return printable(first) if is_common else None
 
 
 def _link(
-    host: Host, role: PortRole, sender: Address, answer: Answer | None
+    host: Host, role: PortRole, sender: Address, answer: Answer | None, second: Answer | None
 ) -> tuple[Link, str | None]:
-    """Return the neighbor of a port, or the reason why there is none; and its problem."""
+    """Return the neighbor of a port, or the reason why there is none; and its problem.
+
+    `second` is the SA's entry. Its reason is the port's, but that no subnet manager can be asked
+    explains no SMP that was sent and not answered.
+    """
     link = Link(role.interface, role.port.netdev.name if role.port.netdev else None)
     if _is_down(role):
         return link._replace(missing=NeighborReason.LINK_DOWN), None
-    try:
-        facts = _facts(answer)
-    except Malformed as error:
-        return link._replace(missing=NeighborReason.MALFORMED, hold=True), str(error)
-    except Unavailable as error:
-        text = answer.get("text") if answer else None
-        return link._replace(missing=str(error), hold=True), text and _printable(text)
+    facts, reason, text = _facts(answer)
+    queried = (answer, second)
+    is_new = any(entry is not None and is_unasked(entry) for entry in queried)
+    if facts is None and second and not is_unasked(second):
+        facts, second_reason, second_text = _facts(second, is_sa=True)
+        if facts:
+            sender, answer = (role.device.name, role.port.number), second
+        elif second_reason != NeighborReason.NO_SM or reason == NeighborReason.REFUSED:
+            reason, text = second_reason, second_text or text
+    if facts is None:
+        return link._replace(missing=reason, hold=True, is_unasked=is_new), text
     # A poller keeps the time of an answer; it is now for any other, as of a snapshot.
     time = answer.get("answered") if answer else None
     answered = Answered(sender, time if isinstance(time, float) else host.clock())
@@ -94,38 +218,41 @@ def _link(
     return link._replace(neighbors=(neighbor,)), name.problem
 
 
-def _facts(answer: Answer | None) -> IbNeighbor:
-    """Decode the neighbor of a port's answer.
-
-    Raises Unavailable with the reason why there is none, and Malformed.
-    """
+def _facts(
+    answer: Answer | None, *, is_sa: bool = False
+) -> tuple[IbNeighbor | None, str | None, str | None]:
+    """Return the neighbor of a port's entry; without one, the reason and its text for operators."""
     if answer is None:
-        raise Unavailable(NeighborReason.NOT_RECORDED)
-    if answer.get("error"):
-        raise Unavailable(_reason(answer["error"]))
+        return None, NeighborReason.NOT_RECORDED, None
+    try:
+        if answer.get("error"):
+            word = recorded_reason(answer["error"])
+            if is_sa:
+                word = SA_REASONS.get(word, word)
+                if answer.get("is_limited") and word in OF_LIMITED:
+                    word = NeighborReason.LIMITED_PKEY
+            text = answer.get("text")
+            return None, word, text and printable(text)
+        return _replayed(answer, is_sa=is_sa), None, None
+    except Malformed as error:
+        return None, NeighborReason.MALFORMED, str(error)
+    except Unavailable as error:
+        return None, str(getattr(error, "reason", error)), None
+
+
+def _replayed(answer: Answer, *, is_sa: bool) -> IbNeighbor:
+    """Decode the exchanges of an entry; raises Unavailable with the reason, and Malformed."""
     from agent.infiniband import smp  # an observation without answers does not load it
 
-    exchanges = []
     try:
-        for one in answer["exchanges"]:
-            request = bytes.fromhex(one["request"])
-            reply = None if one["reply"] is None else bytes.fromhex(one["reply"])
-            reason = one["error"] and _reason(one["error"])
-            exchanges.append(smp.Exchange(request, reply, reason))
-    except (KeyError, TypeError, ValueError) as error:
+        exchanges = [smp.Exchange.from_json(one) for one in answer["exchanges"]]
+    except (KeyError, TypeError) as error:
         raise Malformed(f"a recorded exchange is malformed: {error}") from error
-    return smp.replay(exchanges)
+    if not is_sa:
+        return smp.replay(exchanges)
+    from agent.infiniband import sa
 
-
-def _reason(error: object) -> str:
-    """Return a recorded reason; raises Malformed if it is not a word, as in a foreign snapshot."""
-    if not isinstance(error, str) or not CODE.fullmatch(error):
-        raise Malformed(f"a recorded reason is malformed: {_printable(error)}")
-    return error
-
-
-def _printable(text: object) -> str:
-    return visible(text if isinstance(text, str) else repr(text), MAX_TEXT)
+    return sa.replay(exchanges)
 
 
 def node_label(guid: str, description: str | None) -> str:

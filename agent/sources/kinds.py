@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
 from typing import NamedTuple
 
+from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.affinity import Beside
 from agent.sources.drops import pci_numbers
 from agent.sysfs.bus import Bus
+from agent.text import many
 
 # Products by PCI ids (https://pci-ids.ucw.cz), for words only.
 PRODUCTS = {
@@ -55,38 +56,64 @@ class Nic(NamedTuple):
     nominal_gbps: float = 0.0
 
 
+class Kind(NamedTuple):
+    """What the NICs of a kind have in common."""
+
+    model: Hashable  # vendor and device, or what stands for them
+    functions: int  # network functions of the card
+    part: int  # of those that PSID or PCI subsystem and a second signal tell apart
+
+
 Nics = Sequence[Nic]
-Kind = tuple[Hashable, ...]
 Cards = list[list[Nic]]  # those of one PSID and subsystem
 
 
 def kinds(nics: Nics, devices: Iterable[RdmaDevice], bus: Bus) -> dict[Kind, list[Nic]]:
-    """Return the candidates by kind, in the order of the candidates."""
+    """Return the candidates by kind, in the order of the candidates.
+
+    A function of a card that is unread may be a network function: the card has the number of those
+    that another card of the model has, if it may.
+    """
     devices = list(devices)
     types = Counter(one.hca_type for one in devices)
-    found: dict[Kind, list[Nic]] = defaultdict(list)
-    for nic in nics:
-        one = nic.device
-        # Without PCI ids: the driver, and the text of hca_type if it is no device's own.
-        model: Kind = (one.pci_ids,)
-        if one.pci_ids is None:
-            model = (one.driver, one.hca_type if types[one.hca_type] > 1 else None)
-        found[*model, _functions_of_card(one, devices, bus)].append(nic)
+
+    def model_of(device: RdmaDevice) -> Hashable:
+        """Return vendor and device; without PCI ids the driver, and a shared text of hca_type."""
+        if device.pci_ids is not None:
+            return device.pci_ids
+        return device.driver, device.hca_type if types[device.hca_type] > 1 else None
+
+    unread = Counter(card_of(address) for address in bus.unread)
+    models = [model_of(nic.device) for nic in nics]
+    numbers = [_functions_of_card(nic.device, devices, bus) for nic in nics]
+    more = [unread[card_of(nic.device.pci)] for nic in nics]
+    certain = {
+        (model, number)
+        for model, number, extra in zip(models, numbers, more, strict=True)
+        if not extra
+    }
+    found: dict[tuple[Hashable, int], list[Nic]] = defaultdict(list)
+    for nic, model, number, extra in zip(nics, models, numbers, more, strict=True):
+        possible = range(number, number + extra + 1)
+        found[model, next((one for one in possible if (model, one) in certain), number)].append(nic)
     gpus = len(bus.gpus)
     return {
-        (*kind, part): members
-        for kind, whole in found.items()
+        Kind(model, functions, part): members
+        for (model, functions), whole in found.items()
         for part, members in enumerate(_parts(whole, gpus))
     }
 
 
 def _functions_of_card(device: RdmaDevice, devices: Iterable[RdmaDevice], bus: Bus) -> int:
     """Return the number of network functions of the card, without virtual ones."""
-    slot = (device.pci or "").rpartition(".")[0]
-    found = {one.address for one in bus.nics if one.slot == slot and not one.is_virtual}
-    others = (one for one in devices if one.pci and not one.virtual_function)
-    found |= {one.pci or "" for one in others if (one.pci or "").rpartition(".")[0] == slot}
-    return max(len(found), 1) if slot else 1
+    card = card_of(device.pci)
+    found = {one.address for one in bus.nics if one.card == card and not one.is_virtual}
+    # A device that cannot be read does not say that it is virtual; the bus does.
+    virtual = {one.address for one in bus.nics if one.is_virtual}
+    virtual |= {one.pci for one in devices if one.virtual_function and one.pci}
+    here = {one.pci for one in devices if one.pci and card_of(one.pci) == card}
+    found |= here - virtual
+    return max(len(found), 1) if card else 1
 
 
 def size(nics: Nics) -> int:
@@ -123,6 +150,16 @@ def text_of(device: RdmaDevice) -> str:
     return " ".join(filter(None, (PRODUCTS.get(device.pci_ids), device.pci_ids)))
 
 
+def difference(one: Kind, backend: Kind) -> str:
+    """Return in words what tells a kind from that of the backend; "" where `text_of` does."""
+    if one.model != backend.model:
+        return ""
+    if one.functions != backend.functions:
+        its = many(one.functions, "network function")
+        return f": its card has {its}, those of the backend have {backend.functions}"
+    return ": another PSID or PCI subsystem, and another rate, place or number"
+
+
 def _parts(whole: list[Nic], gpus: int) -> list[list[Nic]]:
     """Split a kind by PSID and PCI subsystem, where a second signal says so.
 
@@ -133,7 +170,7 @@ def _parts(whole: list[Nic], gpus: int) -> list[list[Nic]]:
 
     What is unread belongs to the largest part.
     """
-    cards: dict[Kind, list[Nic]] = defaultdict(list)
+    cards: dict[Hashable, list[Nic]] = defaultdict(list)
     for nic in whole:
         if nic.port:
             cards[nic.device.board_id, nic.device.subsystem].append(nic)
@@ -141,24 +178,23 @@ def _parts(whole: list[Nic], gpus: int) -> list[list[Nic]]:
         return [whole]
     max(cards.values(), key=number_of_devices).extend(nic for nic in whole if not nic.port)
     groups = [list(cards.values())]
-    for signal in (_by_rate, _by_nearness, partial(_by_gpus, gpus)):
-        groups = [part for group in groups for part in signal(group)]
-    return [[nic for card in group for nic in card] for group in groups]
 
+    def rate(card: list[Nic]) -> float | None:
+        return max(nic.active_gbps or 0.0 for nic in card) or None
 
-def _by_rate(cards: Cards) -> list[Cards]:
-    return _grouped(cards, lambda card: max(nic.active_gbps or 0.0 for nic in card) or None)
+    def is_near(card: list[Nic]) -> bool:
+        return any(nic.beside.is_near for nic in card)
 
+    def is_multiple(card: list[Nic]) -> bool:
+        return number_of_devices(card) % gpus == 0
 
-def _by_nearness(cards: Cards) -> list[Cards]:
-    return _grouped(cards, lambda card: any(nic.beside.is_near for nic in card))
-
-
-def _by_gpus(gpus: int, cards: Cards) -> list[Cards]:
-    numbers = [number_of_devices(card) for card in cards]
-    if not gpus or sum(numbers) % gpus == 0:
-        return [cards]
-    return _grouped(cards, lambda card: number_of_devices(card) % gpus == 0)
+    groups = [part for group in groups for part in _grouped(group, rate)]
+    groups = [part for group in groups for part in _grouped(group, is_near)]
+    parts = []
+    for group in groups:
+        is_whole = not gpus or sum(map(number_of_devices, group)) % gpus == 0
+        parts += [group] if is_whole else _grouped(group, is_multiple)
+    return [[nic for card in part for nic in card] for part in parts]
 
 
 def _grouped(cards: Cards, signal: Callable[[list[Nic]], Hashable]) -> list[Cards]:

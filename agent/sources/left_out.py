@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from agent.ids import card_of
 from agent.model import PortRole
-from agent.sources.affinity import NOWHERE
+from agent.sources.affinity import NEAR, NOWHERE
 from agent.sources.kinds import Nic, kinds, number_of_devices, text_of
 from agent.sources.roles import IN_USE, rate_of
 from agent.sysfs.bus import EMPTY
 from agent.text import listed
 
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
-NEAR = frozenset({"PIX", "PXB"})
 
 
 class Hint(NamedTuple):
@@ -37,7 +37,7 @@ def left_out(roles: Iterable[PortRole]) -> list[PortRole]:
     backend = [role for role in roles if role.backend]
     layers = {role.port.link_layer for role in backend}
     models = {role.device.pci_ids for role in backend} - {None}
-    cards = {_card(role) for role in backend}
+    cards = {card_of(role.device.pci) for role in backend}
     has_affinity = any(role.rule == "gpu-affinity" for role in roles)
     rate = min((rate_of(role) for role in backend if role.port.state == IN_USE), default=0.0)
 
@@ -45,7 +45,7 @@ def left_out(roles: Iterable[PortRole]) -> list[PortRole]:
         if not layers or role.port.link_layer in layers:
             return True
         is_near = has_affinity and role.distance in NEAR
-        is_card_of_model = role.device.pci_ids in models and _card(role) not in cards
+        is_card_of_model = role.device.pci_ids in models and card_of(role.device.pci) not in cards
         return role.rule == "link-layer" and (is_near or is_card_of_model)
 
     found = (role for role in roles if role.rule in DOUBTED and not role.backend)
@@ -54,10 +54,6 @@ def left_out(roles: Iterable[PortRole]) -> list[PortRole]:
         for role in found
         if role.port.state == IN_USE and is_alike(role) and rate_of(role) >= rate
     ]
-
-
-def _card(role: PortRole) -> str:
-    return (role.device.pci or role.device.name).rpartition(".")[0]
 
 
 def hints(roles: Sequence[PortRole]) -> list[Hint]:

@@ -4,26 +4,39 @@ Frames are received on the netdev of a port, or on the leg of its bond; agent/ll
 returns the neighbors that they show. A port without a neighbor has a NeighborReason, which decides
 whether its labels are held. A link that is down, an expired TTL and a shutdown frame prove that the
 neighbor is gone. No frame so far, or no way to receive one (no permission, firmware that consumes
-LLDP frames, a netdev lent to a pod), proves nothing.
+LLDP frames, a bridge that takes them, a netdev lent to a pod), proves nothing.
 
 A netdev is lent to a pod if the PCI function is bound to a driver and has none, while the tree has
 other netdevs: a network namespace has lo at least. A copied tree without class/net proves nothing.
+
+Both functions of a Socket-Direct card receive the frames of its cable. Two far ends change no role;
+they are a problem that is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp.neighbors import Sender
-from agent.lldp.reception import Reception, not_listened
-from agent.model import Absent, Link, Neighbor, PortRole, RdmaDevice, Reading, Seen
+from agent.lldp.reception import Reception, consumes_lldp, not_listened
+from agent.model import Absent, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
+from agent.sources.drops import DevicePort, ethernet_twin
+from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
+from agent.text import visible
+
+Roles = Collection[PortRole]
 
 SOURCE = "lldp"
+MAX_TEXT = 64  # characters of a far end's text in a problem
 NET = "sys/class/net"
+OPEN_VSWITCH = "ovs-system"  # the datapath, master of all netdevs in its bridges
+MAX_MASTERS = 4  # above a netdev: a bond, and a bridge above that
+# In group_fwd_mask bit N forwards frames to 01:80:c2:00:00:0N; 0E is the nearest bridge.
+FORWARDS_LLDP = 1 << 0xE
 INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-2016, Table 8-3
 
 
@@ -32,13 +45,46 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
     if not backend:
         return Reading(Absent("no Ethernet backend port"))
-    netdevs = [netdev for role in backend if (netdev := role.leg or role.port.netdev)]
+    pairs = list(_socket_direct(ports, backend))
+    listened = [*backend, *(second for second, _ in pairs)]
+    netdevs = [netdev for role in listened if (netdev := role.leg or role.port.netdev)]
     if host.lldp_neighbors is None:
         reception = not_listened(netdevs)
     else:
         reception = host.lldp_neighbors(netdevs, host.clock)
     links = tuple(_link(host, role, reception) for role in backend)
-    return Reading(Seen(links), reception.problems)
+    return Reading(Seen(links), (*reception.problems, *_two_cables(host, pairs, reception)))
+
+
+def _socket_direct(ports: Roles, backend: Roles) -> Iterator[tuple[PortRole, PortRole]]:
+    """Yield the second function of each Socket-Direct card, with the first, which counts."""
+    devices = list({role.device.name: role.device for role in ports}.values())
+    for role in ports:
+        if role.rule == "socket-direct" and role.port.link_layer == "Ethernet":
+            twin = ethernet_twin(DevicePort(role.device, role.port), devices)
+            same = (one for one in backend if twin and one.device.name == twin.name)
+            yield from ((role, first) for first in same if first.port.number == role.port.number)
+
+
+def _two_cables(
+    host: Host, pairs: Collection[tuple[PortRole, PortRole]], reception: Reception
+) -> Iterator[Problem]:
+    def far_end(role: PortRole) -> tuple[str | None, str | None] | None:
+        netdev = role.leg or role.port.netdev
+        senders = reception.neighbors.get(netdev.name if netdev else "", ())
+        found = [one for one in _neighbors(senders, host.clock()) if not one.superseded]
+        return (found[0].device, found[0].port_id) if found else None
+
+    for second, first in pairs:
+        ends = [end for role in (first, second) if (end := far_end(role))]
+        if len(set(ends)) == 2:
+            here, there = (" ".join(visible(text or "-", MAX_TEXT) for text in end) for end in ends)
+            text = (
+                f"not counted, as the second function of the card of {first.interface}, but that is"
+                f" linked to {here}, and this one to {there}: if these are two cables, name the"
+                " backend with --backend-device"
+            )
+            yield Problem(SOURCE, second.interface, None, text)
 
 
 def _link(host: Host, role: PortRole, reception: Reception) -> Link:
@@ -46,29 +92,44 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     netdev = role.leg or role.port.netdev
     name = netdev.name if netdev else None
     if name is None:
-        reason = _reason_without_netdev(host, role.device)
+        device = role.device
+        is_bare = bool(device.pci and device.driver) and not device.netdevs
+        try:
+            is_lent = is_bare and bool(Reader(host.root, SOURCE).names(NET))
+        except Unavailable:
+            is_lent = False
+        reason = NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
     elif senders := reception.neighbors.get(name):
         return Link(role.interface, name, _neighbors(senders, host.clock()))
     else:
         reason = reception.missing[name]
-        if reason is NeighborReason.SILENT and _consumes_lldp(host.private_flags(name)):
+        if reason is NeighborReason.SILENT and consumes_lldp(host.private_flags(name)):
             reason = NeighborReason.BLOCKED_BY_FIRMWARE
+        elif reason is NeighborReason.SILENT and not host.all_ethertypes:
+            reason = NeighborReason.TAKEN_BY_BRIDGE if is_taken_by_bridge(host, name) else reason
     return Link(role.interface, name, missing=reason, hold=reason.holds)
 
 
-def _reason_without_netdev(host: Host, device: RdmaDevice) -> NeighborReason:
-    """Return NO_NETDEV for a netdev that is lent to a pod."""
-    is_bare = bool(device.pci and device.driver) and not device.netdevs
+def is_taken_by_bridge(host: Host, netdev: str) -> bool:
+    """Return True if a socket for LLDP alone receives nothing on this netdev.
+
+    A port of a Linux bridge passes LLDP frames to sockets unless the bridge, or the port alone, is
+    set to forward them (net/bridge/br_input.c, br_handle_frame). Open vSwitch takes all frames.
+    """
+    reader = Reader(host.root, SOURCE)
     try:
-        is_lent = is_bare and bool(Reader(host.root, SOURCE).names(NET))
+        for _ in range(MAX_MASTERS):
+            path = f"{NET}/{netdev}"
+            master = (reader.link(f"{path}/master") or "").rpartition("/")[2]
+            if not master or master == OPEN_VSWITCH:
+                return bool(master)
+            masks = f"{path}/brport/group_fwd_mask", f"{NET}/{master}/bridge/group_fwd_mask"
+            if any((reader.value(mask, kernel.number) or 0) & FORWARDS_LLDP for mask in masks):
+                return True
+            netdev = master
     except Unavailable:
-        is_lent = False
-    return NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
-
-
-def _consumes_lldp(flags: dict[str, bool]) -> bool:
-    """Return True if NIC firmware consumes LLDP frames, by the private flags of i40e and ice."""
-    return flags.get("disable-fw-lldp") is False or flags.get("fw-lldp-agent") is True
+        pass
+    return False
 
 
 def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
@@ -78,24 +139,18 @@ def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
     """
     present = [one for one in senders if one.confirmed and now <= one.expires_at]
     link_ups = max((one.link_ups for one in present), default=0)
-    return tuple(
-        _neighbor(
-            one,
-            now,
-            superseded=bool(present) and (one.link_ups < link_ups or now > one.expires_at),
+    found = []
+    for one in senders:
+        facts = one.effective
+        is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
+        is_older = one.link_ups < link_ups or now > one.expires_at
+        neighbor = Neighbor(
+            device=facts.system_name or facts.chassis_id,
+            port_id=facts.port_id,
+            port_name=facts.port_id if is_named else facts.port_description,
+            facts=facts,
+            age=round(max(now - one.received_at, 0.0), 1),
+            superseded=bool(present) and is_older,
         )
-        for one in senders
-    )
-
-
-def _neighbor(sender: Sender, now: float, *, superseded: bool) -> Neighbor:
-    facts = sender.effective
-    is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
-    return Neighbor(
-        device=facts.system_name or facts.chassis_id,
-        port_id=facts.port_id,
-        port_name=facts.port_id if is_named else facts.port_description,
-        facts=facts,
-        age=round(max(now - sender.received_at, 0.0), 1),
-        superseded=superseded,
-    )
+        found.append(neighbor)
+    return tuple(found)

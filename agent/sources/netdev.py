@@ -87,7 +87,12 @@ def port_netdevs(
     # uplink, so they come last.
     if len(others) > 1:
         others.sort(key=lambda name: is_representor(_phys_port_name(reader, f"{folder}/{name}")))
-    by_number = {_port_number(reader, f"{folder}/{name}"): name for name in reversed(others)}
+    by_number = {}
+    for name in reversed(others):
+        # 1 + `dev_port`, before Linux 3.15 1 + `dev_id`
+        files = (f"{folder}/{name}/{file}" for file in ("dev_port", "dev_id"))
+        numbers = (reader.decisive.value(file, kernel.number) for file in files)
+        by_number[1 + next(filter(None, numbers), 0)] = name
     return {
         number: name if name in netdevs else by_number.get(number, name)
         for number, name in by_gid.items()
@@ -97,13 +102,6 @@ def port_netdevs(
 def _phys_port_name(reader: Reader, path: str) -> str | None:
     """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
     return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
-
-
-def _port_number(reader: Reader, path: str) -> int:
-    """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
-    files = (f"{path}/dev_port", f"{path}/dev_id")
-    numbers = (reader.decisive.value(file, kernel.number) for file in files)
-    return 1 + next(filter(None, numbers), 0)
 
 
 def read_netdev(
@@ -119,27 +117,20 @@ def read_netdev(
     if link_layer != "Ethernet":
         ipoib = Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False)
         return ipoib, ()
-    members = _legs(reader, device, name)
-    legs = tuple(_read_facts(reader, member, routed) for member in members)
-    return _read_facts(reader, name, routed), legs
-
-
-def _legs(reader: Reader, device: str, name: str) -> list[str]:
-    """Read the members of the bond that a netdev is, or that it is a member of.
-
-    A bond over several RDMA devices has none: none of these is a bonded device. Only the names of
-    the others are read, so they may be excluded or failed.
-    """
     master = _master(reader, name)
     members = _members_of(reader, name)
     if master and not members:
         members = _members_of(reader, master)
+    # A bond over several RDMA devices has no legs: none of these is a bonded device. Only the names
+    # of the others are read, so they may be excluded or failed.
     for member in members:
         pci = kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
         devices = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
         if devices and device not in devices:
-            return []
-    return members
+            members = []
+            break
+    legs = tuple(_read_facts(reader, member, routed) for member in members)
+    return _read_facts(reader, name, routed), legs
 
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
@@ -157,47 +148,34 @@ def _master(reader: Reader, name: str) -> str | None:
 def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.decisive.text(f"{path}/operstate")
-    is_member = _master(reader, name) is not None
+    bond_state, files = None, ["address"]
+    if _master(reader, name) is not None:
+        # A bond without link monitoring (miimon 0, the default) reports a member without a link as
+        # active, and its mii_status as up; its operstate is right.
+        bond_state = reader.decisive.text(f"{path}/bonding_slave/state")
+        mii_status = reader.decisive.text(f"{path}/bonding_slave/mii_status")
+        if bond_state and (mii_status == "down" or operstate in NO_LINK):
+            bond_state = "backup"
+        # A bond gives its own address to its members; the firmware of a member keeps the permanent
+        # one (drivers/net/bonding/bond_sysfs_slave.c).
+        files.append("bonding_slave/perm_hwaddr")
+    # A frame from one of these is the NIC's own: a device has failed if they cannot be read.
+    addresses: dict[str, None] = {}
+    for file in files:
+        text = reader.decisive.text(f"{path}/{file}", quiet=UNSET)
+        if address := reader.parsed(f"{path}/{file}", text, kernel.mac_address):
+            addresses[address] = None
     return Netdev(
         name,
         speed_mbps=reader.decisive.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
-        bond_state=_bond_state(reader, path, operstate) if is_member else None,
+        bond_state=bond_state,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
         carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", kernel.number),
-        addresses=_addresses(reader, path, is_member=is_member),
+        addresses=tuple(addresses),
         phys_port_name=_phys_port_name(reader, path),
     )
-
-
-def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]:
-    """Read the MAC address of a netdev and, of a bond member, its permanent one.
-
-    A frame from one of them is the NIC's own: a device has failed if they cannot be read.
-    A bond gives its own address to its members; the firmware of a member keeps the permanent one,
-    `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c). A netdev may have another
-    kind of address.
-    """
-    files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
-    found: dict[str, None] = {}
-    for file in files:
-        text = reader.decisive.text(f"{path}/{file}", quiet=UNSET)
-        if address := reader.parsed(f"{path}/{file}", text, kernel.mac_address):
-            found[address] = None
-    return tuple(found)
-
-
-def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
-    """Read `bonding_slave/state`; "backup" for a member without a link.
-
-    A bond without link monitoring (miimon 0, the default) reports such a member as active, and its
-    mii_status as up; its operstate is right.
-    """
-    state = reader.decisive.text(f"{path}/bonding_slave/state")
-    mii_status = reader.decisive.text(f"{path}/bonding_slave/mii_status")
-    has_link = mii_status != "down" and operstate not in NO_LINK
-    return state if has_link or not state else "backup"
 
 
 def _stack(reader: Reader, name: str) -> set[str]:
@@ -257,7 +235,10 @@ def _uplinks(reader: Reader, routed: set[str]) -> tuple[set[str], list[Problem]]
     if entries is None:
         return uplinks, hints
     members = _behind("lower_", entries)
-    for port in sorted(name for name in routed if _is_internal(reader, name)):
+    for port in sorted(routed):
+        own = reader.names(f"{NET}/{port}") or []
+        if not own or "device" in own or _behind("lower_", own):
+            continue  # not an internal port: it has hardware, or lower netdevs
         address = _address(reader, port)
         same = [name for name in members if address and _address(reader, name) == address]
         if len(same) == 1:
@@ -272,12 +253,6 @@ def _uplinks(reader: Reader, routed: set[str]) -> tuple[set[str], list[Problem]]
         )
         hints.append(Problem("rdma", port, None, text))
     return uplinks, hints
-
-
-def _is_internal(reader: Reader, name: str) -> bool:
-    """Return True for a netdev without hardware and without lower netdevs."""
-    entries = reader.names(f"{NET}/{name}") or []
-    return bool(entries) and "device" not in entries and not _behind("lower_", entries)
 
 
 def _address(reader: Reader, name: str) -> str | None:
@@ -305,15 +280,10 @@ def namespace_fault(
         # It may have been lent since it was read; then the tree lacks it, too.
         if name not in own and reader.link(f"{NET}/{name}") is not None:
             return OTHER_NAMESPACE.format(name)
-    if not netdevs and routed and _lacks_hardware(reader):
-        return OTHER_NAMESPACE.format(data_ports[0][0].name)
-    return None
-
-
-def _lacks_hardware(reader: Reader) -> bool:
-    """Return True if the tree has netdevs, and none of them is a hardware device.
-
-    So it is in a Pod, whose own /sys shows the RDMA devices of the host without their netdevs.
-    """
+    if netdevs or not routed:
+        return None
+    # The /sys of a Pod shows the RDMA devices of the host without their netdevs: the tree has
+    # netdevs, and none of them is a hardware device.
     names = reader.names(NET) or ()
-    return bool(names) and all(reader.link(f"{NET}/{name}/device") is None for name in names)
+    lacks_hardware = all(reader.link(f"{NET}/{name}/device") is None for name in names)
+    return OTHER_NAMESPACE.format(data_ports[0][0].name) if names and lacks_hardware else None

@@ -10,14 +10,13 @@ agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain
 
 from __future__ import annotations
 
-from typing import Any
-
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
 from agent.nvml import decode
-from agent.sources.pci import PCI, given_to_vm
+from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
+from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.reader import Reader
 
 SOURCE = "nvml"
@@ -32,7 +31,7 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
     reader = Reader(host.root, SOURCE)
     outcome: Seen[Gpus] | Absent | Failed | None
     try:
-        outcome = _bus_without_gpus(reader)
+        outcome = _bus_without_gpus(reader, host.bus.nvidia)
     except Unavailable as error:
         outcome = Failed(str(error))
     if outcome is None or host.gpus_off_bus:
@@ -45,28 +44,31 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
     return Reading(outcome, tuple(problems))
 
 
-def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
-    """Return the outcome of a bus without GPUs; None if one is on it."""
+def _bus_without_gpus(reader: Reader, known: dict[str, bool]) -> Absent | Failed | None:
+    """Return the outcome of a bus without GPUs; None if one is on it.
+
+    `known` has the functions that were read before: a node has hundreds, and they do not change.
+    """
     functions = reader.names(PCI)
     if functions is None:
         if not reader.problems and reader.names("sys/class/net"):
             return Absent("no PCI bus, so no NVIDIA GPU on it")
         return Failed(f"/{PCI} could not be listed")
-    # any() stops at the first: a node has hundreds of functions, read in every observation.
-    if any(_is_gpu(reader, function) for function in functions):
-        return None
+    for gone in known.keys() - set(functions):
+        del known[gone]
+    for function in functions:
+        if function not in known:
+            code = reader.value(f"{PCI}/{function}/class", kernel.number)
+            is_display = code is not None and code >> 16 == DISPLAY
+            vendor = reader.value(f"{PCI}/{function}/vendor", kernel.number) if is_display else 0
+            if code is None or vendor is None:
+                continue
+            known[function] = vendor == NVIDIA
+        if known[function] and not given_to_vm(reader, function):
+            return None
     if reader.problems:
         return Failed("the PCI bus could not be read completely")
     return Absent("no NVIDIA GPU on the PCI bus")
-
-
-def _is_gpu(reader: Reader, function: str) -> bool:
-    """Return True for a GPU that is not given to a virtual machine."""
-    code = reader.value(f"{PCI}/{function}/class", kernel.number)
-    if code is None or code >> 16 != DISPLAY:
-        return False
-    vendor = reader.value(f"{PCI}/{function}/vendor", kernel.number)
-    return vendor == NVIDIA and not given_to_vm(reader, function)
 
 
 def _query(host: Host, bus: Absent | Failed | None) -> Seen[Gpus] | Absent | Failed:
@@ -86,12 +88,10 @@ def _query(host: Host, bus: Absent | Failed | None) -> Seen[Gpus] | Absent | Fai
         return Failed(text)
     if not entries:
         return bus or Failed("NVML reports no GPU, while one is on the PCI bus")
-    return Seen(tuple(_gpu(index, entry) for index, entry in enumerate(entries)))
-
-
-def _gpu(index: int, entry: Any) -> Gpu:
-    """Decode one GPU; a malformed entry becomes a GPU with an error, so that the others stay."""
-    try:
-        return decode.gpu(entry)
-    except Malformed as error:
-        return Gpu(index, error="malformed", text=str(error))
+    gpus = []
+    for index, entry in enumerate(entries):
+        try:
+            gpus.append(decode.gpu(entry))
+        except Malformed as error:  # so that the others stay
+            gpus.append(Gpu(index, error="malformed", text=str(error)))
+    return Seen(tuple(gpus))

@@ -15,7 +15,7 @@ from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevi
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
 from agent.sources.pci import Labeled
-from agent.sources.roles import decide
+from agent.sources.roles import decide, may_be_infiniband
 from agent.sources.table import SOURCES, Outcome, Source
 from agent.sysfs.reader import Reader
 
@@ -38,23 +38,24 @@ def observe(
     """
     took = {} if took is None else took
     labeled = labeled or {}
-    boot_id, problems = _boot_id(host)
-
+    reader, boot_id = Reader(host.root, "host"), None
+    problems = reader.problems
+    try:
+        boot_id = reader.text("proc/sys/kernel/random/boot_id")
+    except Unavailable as error:
+        problems.append(Problem("host", "boot_id", "ETIMEDOUT", str(error)))
     devices: tuple[RdmaDevice, ...] = ()
     rdma = _read(RDMA, host, (), took, problems)
     if isinstance(rdma, Seen):
         devices = rdma.value
-    unbound, more = pci.unbound(host, rdma, labeled)
-    problems += more
     ports: Ports = ()
     if devices:
-        functions = [labeled[name] for name in unbound]
+        unbound = pci.unbound(host, devices, labeled)
+        for address in sorted(unbound - {*labeled.values()}):
+            text = "an InfiniBand controller without RDMA device: is its driver loaded?"
+            problems.append(Problem(RDMA.name, address, None, text))
         ports, undecided = decide(
-            devices,
-            host.backend,
-            labeled,
-            host.bus.bus,
-            infiniband_unbound=pci.any_infiniband(host, functions),
+            devices, host.backend, labeled, host.bus.bus, unbound=unbound, memory=host.roles
         )
         # Without labels or --backend-device nothing but the devices tells the backend.
         if undecided and not labeled:
@@ -74,7 +75,7 @@ def observe(
         ports=ports,
         off=frozenset(NAMES).difference(sources or NAMES),
         problems=tuple(problems),
-        unbound=unbound,
+        may_be_infiniband=may_be_infiniband(devices, host.backend, host.bus.bus),
         **outcomes,
     )
 
@@ -101,12 +102,3 @@ def _read(
         case Absent(reason) if source is RDMA:
             problems.append(Problem(source.name, source.name, None, reason))
     return reading.outcome
-
-
-def _boot_id(host: Host) -> tuple[str | None, list[Problem]]:
-    """Read /proc/sys/kernel/random/boot_id."""
-    reader = Reader(host.root, "host")
-    try:
-        return reader.text("proc/sys/kernel/random/boot_id"), reader.problems
-    except Unavailable as error:
-        return None, [Problem("host", "boot_id", "ETIMEDOUT", str(error))]

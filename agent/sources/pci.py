@@ -14,24 +14,27 @@ Files: Documentation/ABI/testing/sysfs-bus-pci, {current,max}_link_{speed,width}
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, Seen
+from agent.ids import is_named
+from agent.model import PortRole, RdmaDevice
+from agent.sources.drops import MIN_PATTERN
 from agent.sources.roles import is_of_device
 from agent.sysfs import parse as kernel
+from agent.sysfs.bus import DEVICES as PCI
+from agent.sysfs.bus import INFINIBAND_CLASSES
 from agent.sysfs.reader import UNSET, Reader, Root
 from agent.sysfs.worker import DeviceReaders
 
 SOURCE = "rdma"
 PCIE = "pcie"  # the source of problems with PCIe paths
-PCI, DEVICES = "sys/bus/pci/devices", "sys/devices"
-# include/linux/pci_ids.h: PCI_CLASS_NETWORK_INFINIBAND, PCI_CLASS_SERIAL_INFINIBAND
-INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})
+DEVICES = "sys/devices"
 
 Labeled = Mapping[str, str]  # interface -> address of its PCI function
 
@@ -72,61 +75,29 @@ def given_to_vm(reader: Reader, pci: str) -> bool:
     return driver.endswith("/vfio-pci")
 
 
-def is_infiniband(reader: Reader, pci: str) -> bool:
-    """Return True if the PCI class of the function is that of an InfiniBand controller."""
-    code = reader.value(f"{PCI}/{pci}/class", kernel.number)
-    return code is not None and code >> 8 in INFINIBAND_CONTROLLERS
+def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> frozenset[str]:
+    """Return the functions on the bus that may be the backend's, and have no RDMA device.
 
-
-def any_infiniband(host: Host, functions: Iterable[str]) -> bool:
-    """Return True if one of these PCI functions is, or may be, an InfiniBand controller."""
-    reader = Reader(host.root, SOURCE)
-    try:
-        return any(is_infiniband(reader, pci) for pci in functions)
-    except Unavailable:  # a function whose class cannot be read may be one
-        return True
-
-
-def infiniband_controllers(reader: Reader) -> list[str]:
-    """Return the InfiniBand controllers on the bus that are not given to a virtual machine."""
-    return [
-        pci
-        for pci in reader.names(PCI) or ()
-        if is_infiniband(reader, pci) and not given_to_vm(reader, pci)
-    ]
-
-
-def unbound(
-    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Labeled
-) -> tuple[tuple[str, ...], list[Problem]]:
-    """Return the labeled interfaces without a device whose PCI function is on the bus.
-
-    Each interface returned has a Problem. None is returned if the RDMA source failed, since nothing
-    is known of any device then.
+    They are those of labeled interfaces, and the InfiniBand controllers: without VFs, without those
+    that --exclude-device names, and without those of a card with more than a data card has, which
+    look like NVSwitch management functions.
     """
-    if isinstance(rdma, Failed):
-        return (), []
-    devices = rdma.value if isinstance(rdma, Seen) else ()
-    found, problems = [], []
-    for interface, pci in labeled.items():
-        if not _has_device(interface, pci, devices) and place(host, pci) is Place.BUS:
-            text = f"no RDMA device, though its PCI function {pci} is on the bus"
-            problems.append(Problem(SOURCE, interface, None, f"{text}: is its driver loading?"))
-            found.append(interface)
-    return tuple(found), problems
-
-
-def _has_device(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
-    """Return True if a device has this PCI address or this interface's name.
-
-    A device that failed or is excluded has no address, so its name decides. A device without ports
-    does not count: it has just been unbound.
-    """
-    return any(
-        pci == device.pci or is_of_device(interface, device.name)
-        for device in devices
-        if device.ports or device.failure or device.excluded
-    )
+    bus = host.bus.bus
+    infiniband = [one for one in bus.nics if one.code in INFINIBAND_CLASSES and not one.is_virtual]
+    of_card = Counter(one.card for one in infiniband)
+    found = {
+        one.address
+        for one in infiniband
+        if of_card[one.card] < MIN_PATTERN and not is_named(host.excluded, "", one.address, one.ids)
+    }
+    # A device without ports does not count: it has just been unbound. One that failed or is
+    # excluded may have no address, so its name decides.
+    here = [one for one in devices if one.ports or one.failure or one.excluded]
+    for interface, address in labeled.items():
+        if not any(is_of_device(interface, one.name) for one in here):
+            found.add(address)
+    found -= {one.pci for one in here}
+    return frozenset(address for address in found if place(host, address) is Place.BUS)
 
 
 class PcieFunction(NamedTuple):
@@ -168,18 +139,18 @@ def _read_path(root: Root, pci: str) -> PciePath:
     try:
         target = reader.link(f"{PCI}/{pci}") or ""
         folder = f"{DEVICES}/{target.partition('devices/')[2]}"
-        return tuple(_function(reader, folder, address) for address in kernel.pci_addresses(folder))
+        functions = []
+        for address in kernel.pci_addresses(folder):
+            base = f"{folder.partition(address)[0]}{address}"
+            function = PcieFunction(
+                address,
+                reader.value(f"{base}/vendor", kernel.number),
+                reader.value(f"{base}/current_link_speed", kernel.link_speed, quiet=UNSET),
+                reader.value(f"{base}/max_link_speed", kernel.link_speed, quiet=UNSET),
+                reader.value(f"{base}/current_link_width", kernel.link_width, quiet=UNSET),
+                reader.value(f"{base}/max_link_width", kernel.link_width, quiet=UNSET),
+            )
+            functions.append(function)
     except Unavailable:
         return ()
-
-
-def _function(reader: Reader, folder: str, address: str) -> PcieFunction:
-    base = f"{folder.partition(address)[0]}{address}"
-    return PcieFunction(
-        address,
-        reader.value(f"{base}/vendor", kernel.number),
-        reader.value(f"{base}/current_link_speed", kernel.link_speed, quiet=UNSET),
-        reader.value(f"{base}/max_link_speed", kernel.link_speed, quiet=UNSET),
-        reader.value(f"{base}/current_link_width", kernel.link_width, quiet=UNSET),
-        reader.value(f"{base}/max_link_width", kernel.link_width, quiet=UNSET),
-    )
+    return tuple(functions)

@@ -17,10 +17,10 @@ agent/sources/roles.py decides the role of a port.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
@@ -39,9 +39,10 @@ from agent.sources.netdev import (
     read_default_routes,
     read_netdev,
 )
-from agent.sources.pci import PCI, infiniband_controllers
+from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
-from agent.sysfs.bus import Bus, read_bus, read_ids
+from agent.sysfs.bus import DEVICES as PCI
+from agent.sysfs.bus import INFINIBAND_CLASSES, Bus, read_bus, read_ids
 from agent.sysfs.reader import PAGE, Reader, Root
 from agent.text import visible
 
@@ -59,6 +60,9 @@ RDMA_MODULES = {
     "ionic": "ionic_rdma",
     "bnxt_en": "bnxt_re",
 }
+# Drivers of RDMA devices whose netdev may be on another PCI function: erdma, and vmw_pvrdma, which
+# has function 0 of its slot, a vmxnet3 (drivers/infiniband/hw/vmw_pvrdma/pvrdma_main.c).
+NETDEV_ELSEWHERE = CLOUD_DRIVERS | {"vmw_pvrdma"}
 EXTRA = " (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"  # the package of mlx5_ib
 NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
@@ -132,11 +136,13 @@ def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
     if not reader.names("sys/class/net"):
         return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
     before = len(reader.problems)
-    if controllers := infiniband_controllers(reader):
-        return Failed(
-            f"/{CLASS} {state} while the PCI bus has InfiniBand controllers"
-            f" ({controllers[0]} first): is their driver loaded?"
-        )
+    for pci in reader.names(PCI) or ():  # of the bus nothing but the classes decides
+        code = reader.value(f"{PCI}/{pci}/class", kernel.number)
+        if code and code >> 8 in INFINIBAND_CLASSES and not given_to_vm(reader, pci):
+            return Failed(
+                f"/{CLASS} {state} while the PCI bus has InfiniBand controllers"
+                f" ({pci} first): is their driver loaded?"
+            )
     if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
     bus = read_bus(reader, host.bus)
@@ -150,7 +156,7 @@ def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> lis
     """Read the named devices; nothing below the folder of an excluded one is read."""
     excluded = {name: one for name in names if (one := _excluded(host, name, bus))}
     jobs = {
-        name: partial(_read_device, host.root, host.readers.constants(name), routed, name)
+        name: partial(_read_device, host, host.readers.constants(name), routed, name)
         for name in names
         if name not in excluded
     }
@@ -164,7 +170,13 @@ def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> lis
 
 def _read_all(host: Host, jobs: Mapping[str, Callable[[], DeviceReading]]) -> Readings:
     found = host.readers.read(jobs, host.deadline)
-    return {name: found[name] if name in found else _late(host, name) for name in jobs}
+    for name in jobs.keys() - found.keys():  # its read blocks, or there is no thread for it
+        if fault := host.readers.unstarted.get(name):
+            problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
+            found[name] = RdmaDevice(name, failure="has no thread"), [problem]
+        else:
+            found[name] = _blocked(host.root, name, host.readers.constants(name))
+    return {name: found[name] for name in jobs}
 
 
 def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
@@ -197,25 +209,17 @@ def _excluded(host: Host, name: str, bus: Bus) -> RdmaDevice | None:
     return None
 
 
-def _late(host: Host, name: str) -> DeviceReading:
-    """Return a device without facts: its read blocks, or there is no thread for it."""
-    if fault := host.readers.unstarted.get(name):
-        problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
-        return RdmaDevice(name, failure="has no thread"), [problem]
-    return _blocked(host.root, name, host.readers.constants(name))
-
-
-def _read_device(root: Root, constants: Constants, routed: Routed, name: str) -> DeviceReading:
+def _read_device(host: Host, constants: Constants, routed: Routed, name: str) -> DeviceReading:
     """Read one device, in the thread of its worker."""
-    reader = Reader(root, SOURCE)
+    reader = Reader(host.root, SOURCE)
     try:
-        device = _device(reader, name, constants, routed)
+        device = _device(reader, name, constants, routed, is_by_name=bool(host.backend))
         if reader.undecided:
             device = replace(device, failure=reader.undecided[0], ports=())
         elif device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
             device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
     except Unavailable:
-        return _blocked(root, name, constants)
+        return _blocked(host.root, name, constants)
     return device, reader.problems
 
 
@@ -230,60 +234,68 @@ def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
 # One device, /sys/class/infiniband/{name}
 
 
-class _Once(NamedTuple):
-    """The attributes of a PCI function that do not change, known from earlier reads."""
+def _device(
+    reader: Reader, name: str, constants: Constants, routed: Routed, *, is_by_name: bool
+) -> RdmaDevice:
+    """Read a device in the order in which the facts need each other.
 
-    constants: Constants
-    pci: str | None
+    `routed` are the netdevs of the best default routes. With `is_by_name` globs of --backend-device
+    decide which devices are the backend: what else a card is decides nothing, and may be unread.
+    """
+    base = f"{CLASS}/{name}"
+    of_card = reader if is_by_name else reader.decisive
+    pci = _linked_pci(reader, name) or kernel.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
+    function = _known_pci(constants, pci)
 
-    def get(self, attribute: str, read: Callable[[], T | None]) -> T | None:
-        """Return an attribute; read it if it is not known.
+    def once(attribute: str, read: Callable[[], T | None]) -> T | None:
+        """Return an attribute of the PCI function that does not change; read it if it is unknown.
 
         None, the value of a failed read, is not kept; neither is anything without a PCI address.
         """
-        if self.pci is None:
+        if function is None:
             return read()
-        key = self.pci, attribute
-        value: T | None = self.constants.get(key)
+        value: T | None = constants.get((function, attribute))
         if value is None and (value := read()) is not None:
-            self.constants[key] = value
+            constants[function, attribute] = value
         return value
 
-
-def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
-    """Read a device in the order in which the facts need each other.
-
-    `routed` are the netdevs of the best default routes.
-    """
-    base = f"{CLASS}/{name}"
-    pci = _linked_pci(reader, name) or kernel.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
-    once = _Once(constants, _known_pci(constants, pci))
     layers = _link_layers(reader, base)
-    netdevs = reader.decisive.names(f"{base}/device/net") or _parent(reader, base)
+    netdevs = reader.decisive.names(f"{base}/device/net")
+    if not netdevs:  # that of a software device (rxe, siw), which has no PCI function
+        parent = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
+        netdevs = [parent] if parent else []
     driver = (reader.decisive.link(f"{base}/device/driver") or "").rpartition("/")[2]
-    ids = once.get("ids", lambda: read_ids(reader.decisive, f"{base}/device"))
-    subsystem = once.get(
-        "subsystem", lambda: read_ids(reader.decisive, f"{base}/device", subsystem=True)
-    )
+    ids = once("ids", lambda: read_ids(reader.decisive, f"{base}/device"))
+    subsystem = once("subsystem", lambda: read_ids(of_card, f"{base}/device", subsystem=True))
     # Without PCI ids its text is the kind of an Ethernet device.
-    of_kind = reader.decisive if "Ethernet" in layers.values() and ids is None else reader
+    of_kind = of_card if "Ethernet" in layers.values() and ids is None else reader
+
+    def psid() -> str | None:
+        # It is compared with others: garbage is escaped.
+        text = (of_card.data(f"{base}/board_id") or b"").decode(errors="backslashreplace")
+        return visible(text.strip(), MAX_PSID) or None
+
+    def is_virtual() -> bool | None:
+        # The kernel removes the link before the function; None is not remembered.
+        return reader.decisive.link(f"{base}/device/physfn") is not None or None
+
     device = RdmaDevice(
         name,
-        pci=once.pci,
+        pci=function,
         pci_ids=ids,
         subsystem=subsystem,
         driver=driver or _uevent(reader, base, "DRIVER") or None,
-        # The kernel removes the link before the function.
-        virtual_function=bool(once.get("physfn", lambda: _is_virtual(reader, base))),
-        sub_function=_is_sub_function(reader, base),
-        node_type=reader.decisive.value(f"{base}/node_type", kernel.enumeration),
+        virtual_function=bool(once("physfn", is_virtual)),
+        # On the auxiliary bus, where its driver names it mlx5_core.sf.4.
+        sub_function=".sf." in (reader.link(f"{base}/device") or "").rpartition("/")[2],
+        node_type=of_card.value(f"{base}/node_type", kernel.enumeration),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
         # By it the functions of a card are recognized.
-        sys_image_guid=once.get(
-            "sys_image_guid", lambda: reader.decisive.value(f"{base}/sys_image_guid", kernel.guid)
+        sys_image_guid=once(
+            "sys_image_guid", lambda: of_card.value(f"{base}/sys_image_guid", kernel.guid)
         ),
-        hca_type=once.get("hca_type", lambda: of_kind.text(f"{base}/hca_type")),
-        board_id=once.get("board_id", lambda: _psid(reader, base)),
+        hca_type=once("hca_type", lambda: of_kind.text(f"{base}/hca_type")),
+        board_id=once("board_id", psid),
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=tuple(netdevs),
@@ -291,7 +303,7 @@ def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> 
     is_pattern = bool(constants.get(PATTERN))
     if is_pattern:
         path = f"{base}/device/vpd"
-        management = once.get("vpd", lambda: _has_switch_management(reader, path))
+        management = once("vpd", lambda: _has_switch_management(reader, path))
         device = replace(device, nvswitch_pattern=True, nvswitch_management=management)
     # Each read of the counters of a function that manages NVSwitches fails with EINVAL, and logs
     # to the kernel log.
@@ -299,24 +311,6 @@ def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> 
     has_counters = is_known or set(layers.values()) == {"Ethernet"}
     ports = _ports(reader, device, layers, routed, has_counters=has_counters)
     return replace(device, ports=tuple(ports))
-
-
-def _psid(reader: Reader, base: str) -> str | None:
-    """Read `board_id`, the PSID of the card, which is compared with others: garbage is escaped."""
-    data = reader.decisive.data(f"{base}/board_id")
-    text = (data or b"").decode(errors="backslashreplace").strip()
-    return visible(text, MAX_PSID) or None
-
-
-def _is_virtual(reader: Reader, base: str) -> bool | None:
-    """Return True for a virtual function; None is not remembered (see `_Once`)."""
-    return reader.decisive.link(f"{base}/device/physfn") is not None or None
-
-
-def _is_sub_function(reader: Reader, base: str) -> bool:
-    """Return True for a device on the auxiliary bus, whose driver names it mlx5_core.sf.4."""
-    target = reader.link(f"{base}/device") or ""
-    return ".sf." in target.rpartition("/")[2]
 
 
 def _known_pci(constants: Constants, pci: str | None) -> str | None:
@@ -341,12 +335,6 @@ def _linked_pci(reader: Reader, name: str) -> str | None:
 def _uevent(reader: Reader, base: str, key: str) -> str:
     """Read a value of `device/uevent`, which a copied tree has that lost its links."""
     return (reader.value(f"{base}/device/uevent", kernel.uevent) or {}).get(key, "")
-
-
-def _parent(reader: Reader, base: str) -> Iterable[str]:
-    """Read `parent`: the netdev of a software device (rxe, siw), which has no PCI function."""
-    name = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
-    return [name] if name else []
 
 
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
@@ -399,8 +387,7 @@ def _ports(
     """
     base = f"{CLASS}/{device.name}"
     netdevs: dict[int, str | None] = dict.fromkeys(layers)
-    # The netdev of a cloud's virtual NIC may be on a PCI function of its own (erdma).
-    if device.netdevs or not device.pci or device.driver in CLOUD_DRIVERS:
+    if device.netdevs or not device.pci or device.driver in NETDEV_ELSEWHERE:
         netdevs = port_netdevs(reader, base, layers, device.netdevs)
     for number, layer in layers.items():
         network = read_netdev(reader, device.name, netdevs[number], layer, routed)
@@ -419,7 +406,7 @@ def _port(
     return RdmaPort(
         int(path.rpartition("/")[2]),
         link_layer=layer,
-        state=reader.value(f"{path}/state", kernel.enumeration),
+        state=reader.value(f"{path}/state", kernel.port_state),
         phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
         rate_text=rate_text,
         rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
@@ -436,7 +423,12 @@ def _port(
 
 def checks(around: Surroundings) -> Iterator[Check]:
     """Check the devices, and the files that only root can read."""
-    yield _devices_check(around)
+    outcome = around.observation.rdma
+    if isinstance(outcome, Seen):
+        backend = len(around.observation.backend)
+        yield there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
+    else:
+        yield _without(around, outcome)
     found = [
         problem.subject
         for problem in around.observation.problems
@@ -449,11 +441,8 @@ def checks(around: Surroundings) -> Iterator[Check]:
         yield absent(f"in doubt: {doubt.text}")
 
 
-def _devices_check(around: Surroundings) -> Check:
-    outcome = around.observation.rdma
-    if isinstance(outcome, Seen):
-        backend = len(around.observation.backend)
-        return there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
+def _without(around: Surroundings, outcome: Absent | Failed) -> Check:
+    """Return the check of a node whose RDMA devices are not there, or not known."""
     has_devices = bool(around.names(CLASS))
     hinted = around.observation.problems
     for driver in () if has_devices else RDMA_MODULES:

@@ -25,23 +25,25 @@ mlx5_0-3, mlx5_bond_0-eth2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from agent.ids import is_named
+from agent.ids import card_of, is_named
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
 from agent.sources import drops
 from agent.sources.affinity import are_at_same_place, beside, has_decisive_gpus
 from agent.sources.drops import DevicePort, PortKey, device_ports
 from agent.sources.kinds import (
     Nic,
+    difference,
     kinds,
     number_of_devices,
     rank,
     size,
     text_of,
 )
-from agent.sysfs.bus import EMPTY, INFINIBAND_CLASSES, Bus, Function
+from agent.sources.steady import RoleMemory, Verdict, Verdicts
+from agent.sysfs.bus import EMPTY, ETHERNET_CLASS, INFINIBAND_CLASSES, Bus, Function
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
@@ -51,16 +53,6 @@ Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
 Nics = Sequence[Nic]
 
 
-class Verdict(NamedTuple):
-    """The rule that decided, and the evidence in words."""
-
-    rule: str
-    text: str
-
-
-Verdicts = Mapping[PortKey, Verdict]
-
-
 @dataclass(slots=True)
 class Case:
     """The evidence of one decision, and what the rules have found so far."""
@@ -68,11 +60,8 @@ class Case:
     devices: Devices
     bus: Bus
     labeled: Labeled
-    infiniband_unbound: bool = False
     is_affine: bool = False  # rule 3 was decisive
     decided_by: str = "data-port"  # the last rule that took a candidate out
-    # The words of the rules that abstained, by rule.
-    abstained: dict[str, str] = field(default_factory=dict)
 
 
 class Decision(NamedTuple):
@@ -82,39 +71,38 @@ class Decision(NamedTuple):
     undecided: str | None = None
 
 
-def assign(
+def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
     devices: Devices,
     backend_globs: Sequence[str] = (),
     labeled: Labeled | None = None,
     bus: Bus = EMPTY,
     *,
-    infiniband_unbound: bool = False,
-) -> tuple[PortRole, ...]:
-    """Return the roles of `decide`."""
-    return decide(devices, backend_globs, labeled, bus, infiniband_unbound=infiniband_unbound).roles
-
-
-def decide(
-    devices: Devices,
-    backend_globs: Sequence[str] = (),
-    labeled: Labeled | None = None,
-    bus: Bus = EMPTY,
-    *,
-    infiniband_unbound: bool = False,
+    unbound: Collection[str] = (),
+    memory: RoleMemory | None = None,
 ) -> Decision:
     """Assign a role to every port of every device that could be read, in natural order.
 
-    `labeled` are the interfaces that have labels. `infiniband_unbound`: the backend was InfiniBand
-    and its driver is not loaded; no Ethernet port takes its place.
+    `labeled` are the interfaces that have labels. `unbound` are PCI functions that may be the
+    backend's and have no RDMA device (agent/sources/pci.py). `memory` keeps roles while evidence is
+    missing.
     """
     if backend_globs:
         return Decision(_roles(devices, _not_named(devices, backend_globs), {}, bus))
     labeled = labeled or {}
     found: dict[frozenset[PortKey], tuple[Verdicts, Verdicts]] = {}
-    for answer in _answers(devices, bus, labeled, infiniband_unbound=infiniband_unbound):
+    for answer in _answers(devices, bus, labeled, unbound):
         found.setdefault(frozenset(answer[1]), answer)
-    ignored, backend = found[max(found, key=lambda one: _agreement(one, devices, labeled))]
+
+    def agreement(backend: Collection[PortKey]) -> int:
+        """Return how well a backend agrees with the labels, without any of which all are equal."""
+        names = {name for name, _ in backend}
+        counted = [device for device in devices if device.name in names] if labeled else []
+        return sum(1 if had_labels(device, labeled) else -1 for device in counted)
+
+    ignored, backend = found[max(found, key=agreement)]
     if len(found) == 1 or labeled:
+        if memory:
+            ignored, backend = memory.keep(devices, bus, ignored, backend)
         return Decision(_roles(devices, ignored, backend, bus))
     # Without labels a port counts that is a backend port in any case.
     certain = frozenset.intersection(*found)
@@ -124,13 +112,6 @@ def decide(
     doubtful = {key: Verdict("undecided", text) for key in backend if key not in certain}
     roles = _roles(devices, {**ignored, **doubtful}, backend, bus)
     return Decision(roles, None if certain else text)
-
-
-def _agreement(backend: Collection[PortKey], devices: Devices, labeled: Labeled) -> int:
-    """Return how well a backend agrees with the labels, without any of which all are equal."""
-    names = {name for name, _ in backend}
-    counted = [device for device in devices if device.name in names] if labeled else []
-    return sum(1 if had_labels(device, labeled) else -1 for device in counted)
 
 
 def _roles(
@@ -166,6 +147,27 @@ def is_unread(device: RdmaDevice) -> bool:
     return bool(device.failure) or any(port.link_layer is None for port in device.ports)
 
 
+def may_be_infiniband(devices: Devices, backend_globs: Sequence[str], bus: Bus) -> frozenset[str]:
+    """Return the unread devices that may be InfiniBand HCAs of the backend.
+
+    A device is none if it has no PCI function (rxe, siw), if the class of that is another one, if
+    it is a VF or belongs to the card of an NVSwitch management function, or if --backend-device
+    does not name it.
+    """
+    managing = {card_of(device.pci) for device in devices if device.nvswitch_pattern}
+    found = set()
+    for device in devices:
+        function = bus.functions.get(device.pci or "")
+        ids = device.pci_ids or (function and function.ids)
+        if not (is_unread(device) and device.pci) or card_of(device.pci) in managing:
+            continue
+        if backend_globs and not is_named(backend_globs, device.name, device.pci, ids):
+            continue
+        if function is None or not (function.is_virtual or function.code == ETHERNET_CLASS):
+            found.add(device.name)
+    return frozenset(found)
+
+
 def _not_named(devices: Devices, globs: Sequence[str]) -> Verdicts:
     """Return the ports of the devices that no glob names, and the ports without data."""
     verdicts = {}
@@ -181,7 +183,7 @@ def _not_named(devices: Devices, globs: Sequence[str]) -> Verdicts:
 
 
 def _answers(
-    devices: Devices, bus: Bus, labeled: Labeled, *, infiniband_unbound: bool
+    devices: Devices, bus: Bus, labeled: Labeled, unbound: Collection[str]
 ) -> Iterator[tuple[Verdicts, Verdicts]]:
     """Yield the verdicts on ignored and backend ports: the likeliest first, then other possible."""
     dropped: dict[PortKey, Verdict] = {}
@@ -191,8 +193,8 @@ def _answers(
             dropped[one.key] = Verdict(*found)
         else:
             nics.append(_nic(one, devices, bus))
-    for unread, possible_bus in _possible(devices, nics, bus, labeled):
-        case = Case(devices, possible_bus, labeled, infiniband_unbound)
+    for unread, possible_bus in _possible(devices, nics, bus, unbound):
+        case = Case(devices, possible_bus, labeled)
         ignored = dict(dropped)
         candidates: list[Nic] = [*nics, *unread]
         for name, rule in RULES:
@@ -201,11 +203,15 @@ def _answers(
                 case.decided_by = name
             ignored |= verdicts
             candidates = [nic for nic in candidates if _key(nic) not in verdicts]
-        backend = {
-            _key(nic): Verdict(case.decided_by, _words(nic, candidates))
-            for nic in candidates
-            if nic.port
-        }
+        backend = {}
+        near = number_of_devices([one for one in candidates if one.beside.is_near])
+        for nic in candidates:
+            if nic.port:
+                what = f"{nic.layer} data port"
+                if near:
+                    what = f"{near} of {number_of_devices(candidates)} beside a GPU"
+                text = f"{what}, {text_of(nic.device)}" if nic.device.pci_ids else what
+                backend[_key(nic)] = Verdict(case.decided_by, text)
         yield {key: one for key, one in ignored.items() if key[1] >= 0}, backend
 
 
@@ -228,7 +234,7 @@ def _nic(one: DevicePort, devices: Devices, bus: Bus) -> Nic:
 
 
 def _possible(
-    devices: Devices, nics: Nics, bus: Bus, labeled: Labeled
+    devices: Devices, nics: Nics, bus: Bus, unbound: Collection[str]
 ) -> Iterator[tuple[list[Nic], Bus]]:
     """Yield what is unread as it may be: the candidates without ports, and the bus.
 
@@ -237,37 +243,31 @@ def _possible(
     - Any other device may be of each kind, or no candidate at all.
     - A function of unknown class may be a GPU.
     """
-    known, unknown = _unread(devices, nics, bus, labeled)
+    known, unknown = _unread(devices, bus, unbound)
     yield known, bus
     infiniband = [nic for nic in known if nic.layer == "InfiniBand"]
     if len(infiniband) < len(known):
         yield infiniband, bus
     if unknown:
-        others = [nic for nic in nics if not _is_routed(nic)]
-        for first, *_ in kinds([*others, *known], devices, bus).values():
-            same = [_named_like(first, device) for device in unknown]
-            yield [*known, *same], bus
+        unrouted = [nic for nic in nics if not _is_routed(nic)]
+        for first, *_ in kinds([*unrouted, *known], devices, bus).values():
+            same = first._replace(port=None, active_gbps=None)
+            others = [replace(first.device, name=device.name) for device in unknown]
+            yield [*known, *(same._replace(device=one) for one in others)], bus
     if bus.unread:
         gpus = {address: Function(address, 0x0302, "10de:") for address in bus.unread}
         yield known, replace(bus, functions={**bus.functions, **gpus})
 
 
-def _named_like(nic: Nic, device: RdmaDevice) -> Nic:
-    """Return an unread candidate of the same kind under the name of this device."""
-    same = replace(nic.device, name=device.name)
-    return nic._replace(device=same, port=None, active_gbps=None)
-
-
 def _unread(
-    devices: Devices, nics: Nics, bus: Bus, labeled: Labeled
+    devices: Devices, bus: Bus, unbound: Collection[str]
 ) -> tuple[list[Nic], list[RdmaDevice]]:
     """Return the candidates that are unread: of known function, and devices of which none is known.
 
-    A function without RDMA device, as one whose driver reloads, is one if it had labels, or is an
-    InfiniBand HCA of a kind that has ports.
+    A function without RDMA device, as one whose driver reloads, is one too.
     """
     judged = {device.pci for device in devices if device.ports or device.excluded}
-    names: dict[str, RdmaDevice] = {}
+    names = {one: RdmaDevice(f"@{one}", failure="unbound", pci=one) for one in sorted(unbound)}
     unknown = []
     for device in devices:
         if device.failure and device.pci not in judged:
@@ -276,18 +276,12 @@ def _unread(
                 names[function.address] = device
             elif device.pci not in names:
                 unknown.append(device)
-    models = {nic.device.pci_ids for nic in nics if nic.layer == "InfiniBand"}
-    others = {
-        one.address for one in bus.nics if one.code in INFINIBAND_CLASSES and one.ids in models
-    }
-    others |= bus.functions.keys() & set(labeled.values())
-    for address in sorted(others - judged - {device.pci for device in devices if device.failure}):
-        names[address] = RdmaDevice(f"@{address}", failure="unbound", pci=address)
-    managing = {_slot(device.pci) for device in devices if device.nvswitch_pattern}
+    managing = {card_of(device.pci) for device in devices if device.nvswitch_pattern}
     known = []
     for address, device in names.items():
-        function = bus.functions[address]
-        if function.is_virtual or function.slot in managing:
+        # One of unknown class may be an InfiniBand HCA.
+        function = bus.functions.get(address) or Function(address, min(INFINIBAND_CLASSES))
+        if function.is_virtual or function.card in managing:
             continue
         layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
         known_device = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
@@ -295,32 +289,34 @@ def _unread(
     return known, unknown
 
 
-def _slot(pci: str | None) -> str:
-    """Return the address of a card: domain, bus and device."""
-    return (pci or "").rpartition(".")[0]
-
-
 def front_end(nics: Nics, case: Case) -> Verdicts:
     """Take out the Ethernet devices of the best default route, and spare ports of their cards.
 
-    A spare port never had a link, nor labels. If nothing is left, a node with GPUs has one network
-    for everything: the default route says nothing then. A node without GPU has no backend.
+    A spare port never had a link, nor labels. Where no device that was read has the route, a card
+    with one that is unread may be the front end's. If nothing is left, a node with GPUs has one
+    network for everything: the default route says nothing then. A node without GPU has no backend.
     """
-    ethernet = [nic for nic in nics if nic.port and nic.layer == "Ethernet"]
-    front = [nic for nic in ethernet if _is_routed(nic)]
+    front = [nic for nic in nics if nic.layer == "Ethernet" and _is_routed(nic)]
     names = {nic.device.name for nic in front}
-    cards = {_slot(nic.device.pci) for nic in front} - {""}
+    unread = [device for device in case.devices if device.failure]
+    cards = {card_of(one.pci) for one in ([nic.device for nic in front] or unread)} - {""}
     routed, spare = {}, {}
-    for nic in ethernet:
+    for nic in nics:
+        if nic.port is None or nic.layer != "Ethernet":
+            continue
         if nic.device.name in names:
             routed[_key(nic)] = Verdict("front-end", "front end: carries the default route")
-        elif _slot(nic.device.pci) in cards and _is_spare(nic, case.labeled):
+        elif (
+            card_of(nic.device.pci) in cards
+            and (netdevs := [one for one in (nic.port.netdev, *nic.port.legs) if one])
+            and all(one.carrier_up_count == 0 for one in netdevs)
+            and not had_labels(nic.device, case.labeled)
+        ):
             text = "spare port of the front end's card: it never had a link"
             spare[_key(nic)] = Verdict("spare-port", text)
     if len(routed) + len(spare) < len(nics) or not routed:
         return routed | spare
     if case.bus.gpus:
-        case.abstained["front-end"] = "one network for everything"
         return spare
     text = "front end: carries the default route, and a node without GPU has no backend beside it"
     return dict.fromkeys(routed, Verdict("front-end", text)) | spare
@@ -328,12 +324,6 @@ def front_end(nics: Nics, case: Case) -> Verdicts:
 
 def _is_routed(nic: Nic) -> bool:
     return nic.port is not None and DevicePort(nic.device, nic.port).carries_default_route
-
-
-def _is_spare(nic: Nic, labeled: Labeled) -> bool:
-    netdevs = [one for one in (nic.port.netdev, *nic.port.legs) if one] if nic.port else []
-    never_linked = bool(netdevs) and all(one.carrier_up_count == 0 for one in netdevs)
-    return never_linked and not had_labels(nic.device, labeled)
 
 
 def gpu_affinity(nics: Nics, case: Case) -> Verdicts:
@@ -344,41 +334,27 @@ def gpu_affinity(nics: Nics, case: Case) -> Verdicts:
     bus = case.bus
     addresses = {nic.device.pci for nic in nics if nic.device.pci}
     others = {one.pci for one in case.devices if one.ports and one.pci} - addresses
-    cards = {_slot(one) for one in others} - {_slot(one) for one in addresses}
+    cards = {card_of(one) for one in others} - {card_of(one) for one in addresses}
     counted = {
         address: one
         for address, one in bus.functions.items()
-        if one.is_gpu or (address not in others and one.slot not in cards)
+        if one.is_gpu or (address not in others and one.card not in cards)
     }
     if not has_decisive_gpus(replace(bus, functions=counted), addresses):
-        case.abstained["gpu-affinity"] = "too few GPUs have a NIC below the same PCI bridge"
         return {}
-    lost = [nic for nic in nics if nic.device.pci and _place_is_unknown(nic, bus)]
-    if lost:
-        text = f"the place of {lost[0].device.name} on the PCI bus is not known"
-        case.abstained["gpu-affinity"] = text
-        return {}
-    near = [bus.functions.get(nic.device.pci or "") for nic in nics if nic.beside.is_near]
-    far = {
-        _key(nic): Verdict("gpu-affinity", _far_text(nic))
-        for nic in nics
-        if not nic.beside.is_near
-        and not are_at_same_place(bus.functions.get(nic.device.pci or ""), near)
-    }
+    functions = [bus.functions.get(nic.device.pci or "") for nic in nics]
+    for nic, function in zip(nics, functions, strict=True):
+        if nic.device.pci and (function is None or function.bridges is None):
+            return {}  # its place is not known
+    near = [one for one, nic in zip(functions, nics, strict=True) if nic.beside.is_near]
+    far = {}
+    for nic, function in zip(nics, functions, strict=True):
+        if not nic.beside.is_near and not are_at_same_place(function, near):
+            distance = f" ({nic.beside.distance})" if nic.beside.distance else ""
+            text = f"not near a GPU{distance}, as the backend's NICs are"
+            far[_key(nic)] = Verdict("gpu-affinity", text)
     case.is_affine = bool(far)
-    if not far:
-        case.abstained["gpu-affinity"] = "every NIC is near a GPU"
     return far
-
-
-def _place_is_unknown(nic: Nic, bus: Bus) -> bool:
-    function = bus.functions.get(nic.device.pci or "")
-    return function is None or function.bridges is None
-
-
-def _far_text(nic: Nic) -> str:
-    distance = f" ({nic.beside.distance})" if nic.beside.distance else ""
-    return f"not near a GPU{distance}, as the backend's NICs are"
 
 
 def link_layer(nics: Nics, case: Case) -> Verdicts:
@@ -388,10 +364,10 @@ def link_layer(nics: Nics, case: Case) -> Verdicts:
     """
     layers = [nic.layer for nic in nics if nic.layer]
     infiniband, ethernet = layers.count("InfiniBand"), layers.count("Ethernet")
-    if case.is_affine and ethernet > infiniband and not case.infiniband_unbound:
+    if case.is_affine and ethernet > infiniband:
         text = "InfiniBand, and most NICs near a GPU are Ethernet"
         return {_key(nic): Verdict("link-layer", text) for nic in nics if nic.layer == "InfiniBand"}
-    if infiniband or case.infiniband_unbound:
+    if infiniband:
         text = "Ethernet, and the backend is InfiniBand"
         return {_key(nic): Verdict("link-layer", text) for nic in nics if nic.layer == "Ethernet"}
     return {}
@@ -403,41 +379,36 @@ def kind(nics: Nics, case: Case) -> Verdicts:
     Of Ethernet kinds the largest is the backend. All InfiniBand kinds are, unless only some have a
     multiple of the number of GPUs: of 8 compute and 2 storage HCAs beside 8 GPUs the eight.
     """
-    by_kind = list(kinds(nics, case.devices, case.bus).values())
+    by_kind = kinds(nics, case.devices, case.bus)
     if len(by_kind) < 2:
         return {}
     if any(nic.layer == "InfiniBand" for nic in nics):
-        return _of_other_numbers(by_kind, len(case.bus.gpus))
-    backend = max(by_kind, key=rank)
+        gpus = len(case.bus.gpus)
+        number = {one: number_of_devices(members) for one, members in by_kind.items()}
+        if not gpus or sum(number.values()) % gpus == 0:
+            return {}
+        whole = {
+            one
+            for one, members in by_kind.items()
+            if number[one] % gpus == 0 and any(nic.port for nic in members)
+        }
+        counted = sum(number[one] for one in whole)
+        text = f"InfiniBand HCA of another kind than the {counted} for {gpus} GPUs"
+        parts = [one for one in by_kind if whole and one not in whole]
+        return {_key(nic): Verdict("kind", text) for one in parts for nic in by_kind[one]}
+    chosen = max(by_kind, key=lambda one: rank(by_kind[one]))
+    backend = by_kind.pop(chosen)
     verdicts: dict[PortKey, Verdict] = {}
-    for others in by_kind:
-        if others is backend:
-            continue
+    for other, others in by_kind.items():
         tie = ""
         if size(others) == size(backend):
             is_equal = rank(others)[1:3] == rank(backend)[1:3]
             tie = " (tie: lower PCI address)" if is_equal else " (tie: faster)"
-        text = f"Ethernet NIC of another kind than the backend's {text_of(backend[0].device)}{tie}"
+        model = text_of(backend[0].device)
+        what = f"{model}{difference(other, chosen)}{tie}"
+        text = f"Ethernet NIC of another kind than the backend's {what}"
         verdicts |= {_key(nic): Verdict("kind", text) for nic in others}
     return verdicts
-
-
-def _of_other_numbers(by_kind: Sequence[Nics], gpus: int) -> Verdicts:
-    numbers = [number_of_devices(nics) for nics in by_kind]
-    if not gpus or sum(numbers) % gpus == 0:
-        return {}
-    is_whole = [number % gpus == 0 and any(nic.port for nic in nics)
-                for number, nics in zip(numbers, by_kind, strict=True)]  # fmt: skip
-    if not any(is_whole):
-        return {}
-    chosen = sum(number for number, whole in zip(numbers, is_whole, strict=True) if whole)
-    text = f"InfiniBand HCA of another kind than the {chosen} for {gpus} GPUs"
-    return {
-        _key(nic): Verdict("kind", text)
-        for nics, whole in zip(by_kind, is_whole, strict=True)
-        if not whole
-        for nic in nics
-    }
 
 
 RULES: tuple[tuple[str, Callable[[Nics, Case], Verdicts]], ...] = (
@@ -446,16 +417,6 @@ RULES: tuple[tuple[str, Callable[[Nics, Case], Verdicts]], ...] = (
     ("link-layer", link_layer),
     ("kind", kind),
 )
-
-
-def _words(nic: Nic, backend: Nics) -> str:
-    """Return the evidence of a backend port: `8 of 8 beside a GPU, ConnectX-7 15b3:1021`."""
-    near = number_of_devices([one for one in backend if one.beside.is_near])
-    what = f"{nic.layer} data port"
-    if near:
-        what = f"{near} of {number_of_devices(backend)} beside a GPU"
-    model = text_of(nic.device) if nic.device.pci_ids else ""
-    return ", ".join(filter(None, (what, model)))
 
 
 # Names, legs and rates

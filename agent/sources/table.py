@@ -16,21 +16,19 @@ from agent.host import Host
 from agent.infiniband import checks as ib_checks
 from agent.infiniband import poller as ib_poller
 from agent.infiniband import snapshot as ib_snapshot
-from agent.lldp import checks as lldp_checks
+from agent.lldp import reception
 from agent.lldp import snapshot as lldp_snapshot
 from agent.metric import Metric
 from agent.model import Absent, Failed, Observation, PortRole, Problem, Reading, Seen
-from agent.nvml import checks as nvml_checks
 from agent.nvml import domain
-from agent.nvml import metrics as nvml_metrics
 from agent.nvml import poller as nvml_poller
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
 
 if TYPE_CHECKING:  # these import the table
     from agent.daemon.background import BackgroundTask, Poller
-    from agent.helper.forkserver import ForkServer
-    from agent.snapshot.names import Names
+    from agent.helper.process import ForkServer
+    from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
 Outcome = Seen[Any] | Absent | Failed
@@ -88,9 +86,11 @@ class Source(NamedTuple):
     # Returns further fields of Observation that follow from the outcome.
     derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
     metrics: tuple[Metric[Observation], ...] = ()  # rows of its own
-    # Makes the daemon's poller, and the fields of a Host that read its cache, from a Host that
-    # queries, the command line options by name, and a background task. None: reads are cheap.
-    poller: Callable[[Host, Options, BackgroundTask[Any]], tuple[Poller, HostFields]] | None = None
+    # Each makes a poller of the daemon, and the fields of a Host that read its cache, from a Host
+    # that queries, the command line options by name, and a background task. None: reads are cheap.
+    pollers: tuple[
+        Callable[[Host, Options, BackgroundTask[Any]], tuple[Poller, HostFields]], ...
+    ] = ()
     queries: Queries | None = None  # None: agent/live_host.py has its I/O, if any
     # Returns what an operator should look at.
     hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
@@ -106,10 +106,10 @@ SOURCES = (
     Source(
         "lldp",
         lldp.read,
-        lldp_checks.checks,
+        reception.checks,
         link_layer="Ethernet",
         snapshot=SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
-        hints=lldp_checks.hints,
+        hints=reception.hints,
     ),
     Source(
         "ib",
@@ -118,16 +118,16 @@ SOURCES = (
         link_layer="InfiniBand",
         snapshot=SnapshotPart(ib_snapshot.record, ib_snapshot.load),
         hints=ib_checks.hints,
-        poller=ib_poller.make,
+        pollers=(ib_poller.make, ib_poller.make_sa),
     ),
     Source(
         "nvml",
         nvml.read,
-        nvml_checks.checks,
+        domain.checks,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
         derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
-        metrics=nvml_metrics.METRICS,
-        poller=nvml_poller.make,
+        metrics=domain.METRICS,
+        pollers=(nvml_poller.make,),
         queries=Queries(nvml_poller.by_helper, nvml_poller.by_fork_server),
         hints=domain.hints,
         conflicts=domain.conflicts,

@@ -14,25 +14,28 @@ Files: Documentation/ABI/testing/sysfs-bus-pci. Classes: include/linux/pci_ids.h
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from agent.errors import Unavailable
-from agent.ids import PCI
+from agent.ids import PCI, card_of
 from agent.model import Problem
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
 DEVICES = "sys/bus/pci/devices"
 NETWORK = 0x02  # PCI_BASE_CLASS_NETWORK
+ETHERNET_CLASS = 0x0200  # PCI_CLASS_NETWORK_ETHERNET
 INFINIBAND_CLASSES = frozenset({0x0207, 0x0C06})  # PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
-# PCI_CLASS_DISPLAY_VGA, PCI_CLASS_DISPLAY_3D, PCI_CLASS_ACCELERATOR_PROCESSING
-GPU_CLASSES = frozenset({0x0300, 0x0302, 0x1200})
+# PCI_CLASS_DISPLAY_{VGA,3D,OTHER} (OTHER: MI100, MI250), PCI_CLASS_ACCELERATOR_PROCESSING
+GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
 GPU_VENDORS = frozenset({"10de", "1002", "1da3"})  # NVIDIA, AMD, Habana Labs
 # The Data Direct function of a ConnectX-8: a DMA engine beside the GPU, whose NIC is elsewhere.
 DATA_DIRECT = "15b3:2100"
 MAX_BRIDGES = 32  # above one function; PCI allows 256 buses
+
+T = TypeVar("T")
 
 _IDS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
@@ -52,9 +55,9 @@ class Function(NamedTuple):
     bridge_ids: tuple[str | None, ...] = ()  # their vendor and device
 
     @property
-    def slot(self) -> str:
-        """The address without the function number: that of the card."""
-        return self.address.rpartition(".")[0]
+    def card(self) -> str:
+        """The address of the card."""
+        return card_of(self.address)
 
     @property
     def is_gpu(self) -> bool:
@@ -101,6 +104,9 @@ class BusMemory:
         self.is_complete = False  # no read failed
         self.odd: list[Problem] = []  # paths of no place, reported each time
         self.bridges: dict[str, str | None] = {}  # vendor and device, by address
+        # By address, of functions whose class was read: whether it is a display controller of
+        # NVIDIA, of any class of these and not those of `is_gpu` only.
+        self.nvidia: dict[str, bool] = {}
 
 
 def read_bus(reader: Reader, memory: BusMemory) -> Bus:
@@ -132,7 +138,16 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     found = [_learned(reader, memory, name) for name in names]
     memory.is_complete = len(memory.known) == len(names)
     memory.odd = [one for one in reader.problems[before:] if not one.error]
-    functions = {one.address: _with_bridges(reader, memory, one) for one in found if one}
+    functions = {}
+    for one in filter(None, found):
+        for bridge in one.bridges or ():
+            if bridge not in memory.bridges:
+                try:
+                    memory.bridges[bridge] = read_ids(reader, f"{DEVICES}/{bridge}")
+                except Unavailable:
+                    memory.bridges[bridge] = None
+        ids = tuple(memory.bridges[bridge] for bridge in one.bridges or ())
+        functions[one.address] = one._replace(bridge_ids=ids)
     unread = {
         name
         for name, one in zip(names, found, strict=True)
@@ -168,11 +183,11 @@ def _learned(reader: Reader, memory: BusMemory, name: str) -> Function | None:
 def _function(reader: Reader, name: str) -> Function | None:
     """Read a function; None for one that is neither NIC nor GPU, and for one that has gone."""
     base = f"{DEVICES}/{name}"
-    uevent: dict[str, str] | None = None
-    code = reader.value(f"{base}/class", kernel.number)
+    code = _tried(reader, f"{base}/class", lambda path: reader.value(path, kernel.number))
     if code is None:
         uevent = reader.value(f"{base}/uevent", kernel.uevent) or {}
-        code = _hexadecimal(uevent.get("PCI_CLASS", ""))
+        digits = re.fullmatch(r"[0-9A-Fa-f]{1,6}", uevent.get("PCI_CLASS", ""))
+        code = int(digits[0], 16) if digits else None
     if code is None:
         return None
     code >>= 8
@@ -202,19 +217,22 @@ def read_ids(reader: Reader, base: str, *, subsystem: bool = False) -> str | Non
     return text if _IDS.fullmatch(text) else None
 
 
-def _hexadecimal(text: str) -> int | None:
-    return int(text, 16) if re.fullmatch(r"[0-9A-Fa-f]{1,6}", text) else None
-
-
 def _place(reader: Reader, name: str) -> tuple[str | None, tuple[str, ...] | None]:
     """Read the host bridge of a function, and the bridges between.
 
-    A path that is cut, or that goes in a circle, is none, and is reported.
+    A path that is cut, that goes in a circle, or that a copied tree has lost is none, and is
+    reported.
     """
     path = f"{DEVICES}/{name}"
-    target = reader.link(path)
+    target = _tried(reader, path, reader.link)
     if not target:
-        return None, None
+        entries = reader.names(path)
+        if not entries:  # it has gone
+            return None, None
+        # The link of its RDMA device leads through its folder.
+        devices = (reader.names(f"{path}/infiniband") or []) if "infiniband" in entries else []
+        through = reader.link(f"sys/class/infiniband/{devices[0]}") if devices else None
+        target = (through or "").rpartition("/infiniband/")[0]
     parts = target.partition("devices/")[2].split("/")
     hosts = [index for index, part in enumerate(parts) if _HOST_BRIDGE.fullmatch(part)]
     below = parts[hosts[-1] + 1 :] if hosts else []
@@ -229,13 +247,10 @@ def _place(reader: Reader, name: str) -> tuple[str | None, tuple[str, ...] | Non
     return parts[hosts[-1]], tuple(below[:-1])
 
 
-def _with_bridges(reader: Reader, memory: BusMemory, function: Function) -> Function:
-    """Return the function with the ids of its bridges, each of which is read once."""
-    for bridge in function.bridges or ():
-        if bridge not in memory.bridges:
-            try:
-                memory.bridges[bridge] = read_ids(reader, f"{DEVICES}/{bridge}")
-            except Unavailable:
-                memory.bridges[bridge] = None
-    ids = tuple(memory.bridges[bridge] for bridge in function.bridges or ())
-    return function._replace(bridge_ids=ids)
+def _tried(reader: Reader, path: str, read: Callable[[str], T | None]) -> T | None:
+    """Return what is read; None if it cannot be, or blocks, which is reported."""
+    try:
+        return read(path)
+    except Unavailable as error:
+        reader.report(path, str(error), "ETIMEDOUT")
+        return None

@@ -19,6 +19,9 @@ from agent.ids import MAC, PCI
 
 _RATE = re.compile(r"([0-9]{1,6}(?:\.5)?) G[bB]/sec(?: \([0-9]{1,2}X(?: [A-Z][A-Z0-9]*)?\))?")
 _ENUM = re.compile(r"[0-9]{1,3}: ([A-Za-z<][A-Za-z_<> -]{0,31})")
+# ib_port_state, include/rdma/ib_verbs.h, without 0 (NOP, "no change"), 5 (ACTIVE_DEFER, on the way
+# to DOWN or back to ACTIVE) and what state_show prints for other numbers: no state to act on.
+_PORT_STATES = {"1: DOWN": "DOWN", "2: INIT": "INIT", "3: ARMED": "ARMED", "4: ACTIVE": "ACTIVE"}
 _WORD = re.compile(r"[A-Za-z]{1,32}")
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
 _NETDEV = re.compile(r"[^/:\s]+")
@@ -40,11 +43,21 @@ def rate(text: str) -> float:
 
 
 def enumeration(text: str) -> str:
-    """Parse `state`, `phys_state` or `node_type`: the name in `4: ACTIVE`, `5: LinkUp`, `1: CA`."""
+    """Parse `phys_state` or `node_type`: the name in `5: LinkUp`, `1: CA`."""
     match = _ENUM.fullmatch(text)
     if not match:
-        raise Malformed(f"{text[:64]!r} is not of the form '4: ACTIVE'")
+        raise Malformed(f"{text[:64]!r} is not of the form '5: LinkUp'")
     return match[1]
+
+
+def port_state(text: str) -> str:
+    """Parse `ports/N/state`: the name in `1: DOWN`, `2: INIT`, `3: ARMED`, `4: ACTIVE`.
+
+    Any other number proves neither that traffic passes nor that it does not.
+    """
+    if text not in _PORT_STATES:
+        raise Malformed(f"{text[:64]!r} is no known port state")
+    return _PORT_STATES[text]
 
 
 def link_layer(text: str) -> str:

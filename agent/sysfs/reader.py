@@ -92,16 +92,17 @@ class Reader:
     Unavailable on ETIMEDOUT, since each further read of that device would time out too.
     """
 
-    def __init__(self, root: Root, source: str) -> None:
-        self.problems: list[Problem] = []
-        self.undecided: list[str] = []  # the decisive reads that failed
-        self._root = root
-        self._source = source
+    def __init__(self, root: Root, source: str, of: Reader | None = None) -> None:
+        """Read by `source`; `of` is the reader that this one does the decisive reads of."""
+        self.problems: list[Problem] = of.problems if of else []
+        self.undecided: list[str] = of.undecided if of else []  # the decisive reads that failed
+        self._root, self._source = root, source
+        self._is_decisive = of is not None
 
     @property
     def decisive(self) -> Reader:
         """The same reader for the reads that decide the role of a port."""
-        return _DecisiveReader(self._root, self._source, self)
+        return Reader(self._root, self._source, self)
 
     def data(self, path: str, limit: int = PAGE) -> bytes | None:
         """Read up to `limit` bytes of a file."""
@@ -128,8 +129,12 @@ class Reader:
         *,
         quiet: frozenset[int] = frozenset(),
     ) -> T | None:
-        """Read a file and parse its text."""
-        return self.parsed(path, self._given(self._text(path, limit, quiet)), parse)
+        """Read a file and parse its text.
+
+        An empty file has no value; where it decides, it is malformed unless `parse` accepts it.
+        """
+        text = self._text(path, limit, quiet)
+        return self.parsed(path, text if self._is_decisive else text or None, parse)
 
     def table(self, path: str, parse: Callable[[str], T]) -> T | None:
         """Read a procfs table and parse it; of one that is too long, the lines at its beginning.
@@ -141,8 +146,10 @@ class Reader:
         if data is None:
             return None
         whole = data if len(data) < TABLE else data[: data.rfind(b"\n") + 1]
-        lines = [_printable(line) for line in whole.rstrip(b"\n").split(b"\n")]
-        return self.parsed(path, "\n".join(line for line in lines if line is not None), parse)
+        # surrogates do not print
+        text = whole.rstrip(b"\n").decode("utf-8", "surrogateescape")
+        lines = (line for line in text.split("\n") if line.replace("\t", "").isprintable())
+        return self.parsed(path, "\n".join(lines), parse)
 
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         """Parse a text that was read from `path`; report Malformed."""
@@ -195,12 +202,10 @@ class Reader:
             self._malformed(path, error)
         return None
 
-    def _given(self, text: str | None) -> str | None:
-        """Return the text of a value; an empty file has none."""
-        return text or None
-
     def _malformed(self, path: str, error: Malformed) -> None:
         self.report(path, str(error))
+        if self._is_decisive:
+            self.undecided.append(f"/{path} is malformed")
 
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         number = error.errno or 0
@@ -208,34 +213,8 @@ class Reader:
             raise Unavailable(f"/{path}: timed out in the kernel") from error
         if number not in NOT_AVAILABLE and number not in quiet:
             self.report(path, os.strerror(number), errno.errorcode.get(number))
-
-
-class _DecisiveReader(Reader):
-    """A Reader that also notes its failed reads in `undecided` of the reader that it belongs to."""
-
-    def __init__(self, root: Root, source: str, reader: Reader) -> None:
-        super().__init__(root, source)
-        self.problems, self.undecided = reader.problems, reader.undecided
-
-    def _given(self, text: str | None) -> str | None:
-        """Return the text: that of an empty file is malformed unless its parser accepts it."""
-        return text
-
-    def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
-        before = len(self.problems)
-        super()._failed(path, error, quiet)
-        if len(self.problems) > before:
-            self.undecided.append(f"/{path} cannot be read")
-
-    def _malformed(self, path: str, error: Malformed) -> None:
-        super()._malformed(path, error)
-        self.undecided.append(f"/{path} is malformed")
-
-
-def _printable(line: bytes) -> str | None:
-    """Return a line that is printable UTF-8; None for any other."""
-    text = line.decode("utf-8", "surrogateescape")  # surrogates do not print
-    return text if text.replace("\t", "").isprintable() else None
+            if self._is_decisive:
+                self.undecided.append(f"/{path} cannot be read")
 
 
 def _decode(data: bytes, limit: int) -> str:

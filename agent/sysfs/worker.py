@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -149,7 +149,13 @@ class DeviceReaders:
             self.unstarted = {}
             for name, job in jobs.items():
                 self._begin(name, job, min(STAGGER, timeout))
-            self._wait([self._devices[name] for name in jobs], timeout)
+            # Wait for the reads that began less than `timeout` seconds ago.
+            now, devices = self._clock(), [self._devices[name] for name in jobs]
+            ends = {one: one.started + timeout for one in devices if one.started is not None}
+            self._awaited = {one for one, end in ends.items() if end > now}
+            last = max((ends[one] for one in self._awaited), default=now)
+            self._changed.wait_for(lambda: not self._awaited, last - now)
+            self._awaited = set()
             if self._error:
                 error, self._error = self._error, None
                 raise error
@@ -239,18 +245,6 @@ class DeviceReaders:
             self._changed.notify()
         if is_late:
             self._notify()
-
-    def _wait(self, devices: Iterable[_Device], timeout: float) -> None:
-        """Wait for the reads of these devices that began less than `timeout` seconds ago."""
-        now = self._clock()
-        ends = {
-            device: device.started + timeout
-            for device in devices
-            if device.started is not None and device.started + timeout > now
-        }
-        self._awaited = set(ends)
-        self._changed.wait_for(lambda: not self._awaited, max(ends.values(), default=now) - now)
-        self._awaited = set()
 
     def _has_facts(self, name: str) -> bool:
         """Return True if the device has facts, and is neither blocked nor without a thread."""

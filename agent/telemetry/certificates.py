@@ -2,7 +2,7 @@
 
 A request to /metrics needs a certificate of the client CA, if one is configured. /healthz and
 /readyz do not, since a kubelet has none to show. So the handshake asks for a certificate without
-requiring one, a wrong one ends it, and agent/telemetry/pages.py refuses /metrics without one.
+requiring one, a wrong one ends it, and agent/telemetry/server.py refuses /metrics without one.
 
 Invariants:
 - Files that cannot be used at the start end the command with one line. Later ones are reported in

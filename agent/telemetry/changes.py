@@ -1,7 +1,7 @@
 """The log lines about labels: what changed and why, what is held, and a start that changes nothing.
 
 A changed label shows its old and new value; its reason names the port state or the missing neighbor
-behind it, compared with the observation that was applied before. agent/labels/values.py decides the
+behind it, compared with the observation that was applied before. agent/labels/table.py decides the
 values themselves.
 
 A hold that ends within LINE_DELAY has no line: after each start all neighbor labels are held until
@@ -12,16 +12,17 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of
 from agent.kube.plan import Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
+from agent.memory import known_of
 from agent.model import Failed, Observation, natural
-from agent.output.document import links_of
-from agent.reasons import HoldReason
+from agent.output.document import absent_ports
+from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.roles import IN_USE
 from agent.telemetry.log import Log
 from agent.text import listed
@@ -29,10 +30,6 @@ from agent.text import listed
 if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
     from agent.daemon.observer import Cycle
 
-# From the present observation and the one applied before; None: none since the start.
-Explain = Callable[[Observation, Observation | None], str | None]
-
-MAX_REMOVALS = 1024  # with a remembered reason
 MAX_NAMED = 3  # ports in a reason
 LINE_DELAY = 60.0  # seconds that a label is held before the log has it
 GONE = "gone from the bus"
@@ -132,61 +129,53 @@ class Unknown:
         return [one for one in sent.values() if now.get(one[0].key) == one[0].after]
 
 
-class Removals:
-    """The reasons of removed labels: one that is added again has that of its removal."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}  # by key
-
-    def explain(self, change: Change, reason: str | None) -> str | None:
-        """Return the reason of a change; `reason` is the one by the present observation."""
-        removed = self._reasons.pop(change.key, None)
-        if change.after is None and reason and len(self._reasons) < MAX_REMOVALS:
-            self._reasons[change.key] = reason
-        if change.before is None and reason is None and removed:
-            return f"removed before: {removed}"
-        return reason
-
-
 def reason_of(
     key: str, seen: Observation, keys: Keys, before: Observation | None = None
 ) -> str | None:
     """Return the reason for a label's new value or removal; None if the value itself explains it.
 
-    HeldLabels has the reason for the expiry of a hold.
+    `before` is the observation applied before; None: none since the start. HeldLabels has the
+    reason for the expiry of a hold.
     """
     if key == keys.accelerator:
         return seen.accelerator.text or seen.accelerator.reason
     if keys.family(Field(LABEL, key)) == FORMER:
         return "its prefix is a former one"
-    interface = keys.interface(key)
-    if interface:
+    if interface := keys.interface(key):
         return _of_link(interface, seen)
-    explain = _NODE_WIDE.get(key.rpartition("/")[2], _of_absence)
-    return explain(seen, before)
+    name = key.rpartition("/")[2]
+    if name in {"leaves.current", "ports.current", "leafgroup.current"}:
+        return _of_neighbors(seen, before)
+    return _of_speed(seen, before) if name == "speed.current" else _of_absence(seen)
 
 
 def _of_link(interface: str, seen: Observation) -> str | None:
     """Return the reason for a neighbor label of one port."""
-    for link in links_of(seen):
+    for link in seen.links:
         if link.interface == interface:
             return link.missing
-    if interface in seen.unbound:
-        return "the RDMA device is gone, its PCI function is present"
-    lost = [one for one in seen.lost or () if one.interface == interface]
-    return f"{lost[0]} is {GONE}" if lost else f"{interface} is no longer a backend port"
+    for fact in known_of(seen).facts:
+        if fact.interface == interface:
+            return fact.far_why.text if fact.far_why else SWITCHED_OFF
+    lost = [one for one in known_of(seen).lost if one.interface == interface]
+    if lost:
+        return f"{lost[0]} is {GONE}"
+    roles = [f": {role.reason}" for role in seen.ports if role.interface == interface]
+    return f"{interface} is no longer a backend port{''.join(roles)}"
 
 
-def _of_absence(seen: Observation, _before: Observation | None) -> str | None:
+def _of_absence(seen: Observation) -> str | None:
     """Return the reason why no node-wide label has a value."""
     if isinstance(seen.rdma, Failed):
         return seen.rdma.reason
+    if not seen.is_asked("rdma"):
+        return SWITCHED_OFF
     return None if _states(seen) else "no backend port"
 
 
 def _of_speed(seen: Observation, before: Observation | None) -> str | None:
     """Return the ports that count otherwise than before; at the start, those that do not count."""
-    if absent := _of_absence(seen, before):
+    if absent := _of_absence(seen):
         return absent
     reasons, states = [], _states(seen)
     if before:
@@ -206,21 +195,23 @@ def _of_speed(seen: Observation, before: Observation | None) -> str | None:
 
 def _states(seen: Observation) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
-    states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
-    states |= {one.interface: GONE for one in seen.lost or ()}
+    known = known_of(seen)
+    states = {one.interface: "not read any more" for one in known.facts if one.state_ended}
+    states |= {one.interface: GONE for one in known.lost}
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
 def _counts(seen: Observation) -> dict[str, float | None]:
     """Return the part of the speed label of each interface."""
-    held: dict[str, float | None] = {one.interface: one.gbps for one in seen.held_counts}
-    return held | {role.interface: role.counted_gbps for role in seen.backend}
+    return {fact.interface: fact.gbps for fact in known_of(seen).facts}
 
 
 def _of_neighbors(seen: Observation, before: Observation | None) -> str | None:
     """Return the ports with another neighbor than before; at the start, those without one."""
+    if not (seen.is_asked("lldp") or seen.is_asked("ib")):
+        return SWITCHED_OFF
     if before is None:
-        missing = [f"{link.interface}: {link.missing}" for link in links_of(seen) if link.missing]
+        missing = [f"{link.interface}: {link.missing}" for link in seen.links if link.missing]
         return listed(missing, MAX_NAMED) or None
     now = _neighbors(seen)
     changed = {name for name, _ in now.items() ^ _neighbors(before).items()}
@@ -230,24 +221,16 @@ def _of_neighbors(seen: Observation, before: Observation | None) -> str | None:
 
 
 def _neighbors(seen: Observation) -> dict[str, str]:
-    """Return device and port of each port's neighbor, or the reason why it is missing."""
+    """Return device and port of each port's far end, or the reason why there is none."""
+    missing = {link.interface: link.missing for link in seen.links}
     found = {}
-    for link in links_of(seen):
-        if link.neighbors:
-            found[link.interface] = f"{link.neighbors[0].device} {link.neighbors[0].port_id}"
-        else:  # labels do not say yet what is held: its end is a change
-            found[link.interface] = f"{link.missing}, held" if link.hold else str(link.missing)
+    for fact in known_of(seen).facts:
+        if fact.far:
+            found[fact.interface] = f"{fact.far.device} {fact.far.port_id}"
+        else:
+            why = fact.far_why.text if fact.far_why else SWITCHED_OFF
+            found[fact.interface] = missing.get(fact.interface) or why
     return found
-
-
-# By the name of the label below its prefix.
-_NODE_WIDE: Mapping[str, Explain] = {
-    "flavor": _of_absence,
-    "speed.current": _of_speed,
-    "leaves.current": _of_neighbors,
-    "ports.current": _of_neighbors,
-    "leafgroup.current": _of_neighbors,
-}
 
 
 class HeldLabels:
@@ -323,7 +306,7 @@ class Start:
         self._log.info(
             "labels verified",
             speed=cycle.rendered.labels.get(self._speed),
-            ports=f"{counting} of {len(seen.backend)}",
-            neighbors=sum(len(link.neighbors) for link in links_of(seen)),
+            ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen))}",
+            neighbors=sum(len(link.neighbors) for link in seen.links),
             held=held or None,
         )

@@ -58,6 +58,15 @@ class ConditionLog:
                 self._log.warning(one.begin, str(identity), **dict(one.fields))
 
 
+def of_flapping(interfaces: Iterable[str]) -> list[Condition]:
+    """Return a condition per flapping port."""
+    reason = "five changes in ten minutes: changes of its labels wait up to ten minutes"
+    return [
+        Condition("port flapping", "port steady", (("interface", name), ("reason", reason)))
+        for name in interfaces
+    ]
+
+
 def of_problems(problems: Iterable[Problem]) -> list[Condition]:
     """Return one condition per source and subject; several texts of one are joined."""
     texts: dict[tuple[str, str], list[str]] = {}

@@ -34,7 +34,6 @@ from agent.text import visible
 
 Value = str | float | None
 
-FORMATS = ("text", "json")
 MAX_FIELD_LENGTH = 500  # characters
 MAX_LINE_LENGTH = 800  # characters in all fields; with 4 bytes each below PIPE_BUF (4,096)
 MAX_MESSAGE_LENGTH = 200  # characters

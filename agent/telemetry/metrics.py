@@ -35,7 +35,7 @@ from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
 from agent.output import document
-from agent.output.document import ABSENT, absent_ports, links_of
+from agent.output.document import ABSENT, absent_ports
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
 from agent.sources.left_out import left_out
@@ -50,7 +50,7 @@ MAX_NEIGHBORS = 32  # series of one port
 MAX_LABEL_LENGTH = 128  # characters
 BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
-PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE")
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortPhysicalState, by the names of ib_port_phys_state_to_str().
 PHYSICAL_STATES = (
     *("Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp"),
@@ -79,6 +79,8 @@ class Snapshot:
     durations: dict[str, float] = field(default_factory=dict)  # by source
     succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
     flaps: Mapping[str, int] = field(default_factory=dict)  # by interface
+    roles_changed: int = 0
+    flapping: tuple[str, ...] = ()  # interfaces (agent/daemon/flapping.py)
     last_frame_at: Mapping[str, float] = field(default_factory=dict)  # by interface
     labels: int = 0
     labels_held: int = 0
@@ -112,21 +114,29 @@ class Metrics:
 
     def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` has the seconds of each source that was read."""
-        now, links = self.snapshot, links_of(observation)
+        now, links = self.snapshot, observation.links
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
         asked = filter(observation.is_asked, NAMES)
         known = {source: durations[source] for source in asked if source in durations}
         succeeded = [source for source in known if success(observation, source)]
-        # The last frame or SMP answer of each port that has a neighbor.
+        # The last frame of each port that has a neighbor.
         frames = {
             link.interface: max(observation.time - (one.age or 0) for one in link.neighbors)
             for link in links
             if link.neighbors
         }
+        # A change from ACTIVE to another known state is one flap of the port.
+        present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
+        fell = [name for name, is_up in present.items() if self._active.get(name) and not is_up]
+        flaps = {**now.flaps, **{name: now.flaps.get(name, 0) + 1 for name in fell}}
+        self._active |= present
+        if len(self._active) > MAX_PORTS:
+            self._active = present
+            flaps = {name: flaps[name] for name in present if name in flaps}
         self.update(
             observation=observation,
             observations=now.observations + 1,
-            flaps=self._count_flaps(observation),
+            flaps=flaps,
             last_frame_at=frames,
             durations=now.durations | known,
             succeeded_at=now.succeeded_at | dict.fromkeys(succeeded, observation.time),
@@ -166,19 +176,6 @@ class Metrics:
         counted = {name: before.get(name, 0) + count for name, count in results.items()}
         self.update(events={**before, **counted})
 
-    def _count_flaps(self, observation: Observation) -> dict[str, int]:
-        """Count a change from ACTIVE to another known state as one flap of the port."""
-        present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
-        flaps = dict(self.snapshot.flaps)
-        for name, active in present.items():
-            if self._active.get(name) and not active:
-                flaps[name] = flaps.get(name, 0) + 1
-        self._active |= present
-        if len(self._active) <= MAX_PORTS:
-            return flaps
-        self._active = present
-        return {name: flaps[name] for name in present if name in flaps}
-
 
 def _active(observation: Observation) -> dict[str, bool | None]:
     """Return True or False for each backend port, by interface; None in an unknown state."""
@@ -206,6 +203,11 @@ def ports(seen: Observation) -> Iterable[Sample]:
     """Count the ports by role."""
     roles = Counter(role.backend for role in seen.ports)
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
+
+
+def ports_lost(seen: Observation) -> int | None:
+    """Return the number of ports that left the bus; None while the Node was not read."""
+    return len(seen.known.lost) if seen.known and seen.known.is_seeded else None
 
 
 def port_info(seen: Observation) -> Iterable[Sample]:
@@ -258,21 +260,18 @@ def port_counted(seen: Observation) -> Iterable[Sample]:
 
 def neighbor_info(seen: Observation) -> Iterable[Sample]:
     """Return the names of each neighbor; labels are rendered from the first, the selected one."""
-    for link in links_of(seen):
+    for link in seen.links:
         for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             facts = neighbor.facts
-            if isinstance(facts, IbNeighbor):
-                via, chassis = "smp", facts.node_guid
-            else:
-                via, chassis = "lldp", facts.chassis_id
+            chassis = facts.node_guid if isinstance(facts, IbNeighbor) else facts.chassis_id
             names = (neighbor.device, neighbor.port_id, neighbor.port_name)
-            yield (link.interface, via, *names, chassis, "false" if rank else "true"), 1
+            yield (link.interface, neighbor.via, *names, chassis, "false" if rank else "true"), 1
 
 
 def neighbor_missing(seen: Observation) -> Iterable[Sample]:
     """Return the NeighborReason of each port without neighbor."""
     known = set(NeighborReason)
-    for link in links_of(seen):
+    for link in seen.links:
         if link.missing:
             yield (link.interface, link.missing if link.missing in known else OTHER), 1
 
@@ -302,7 +301,7 @@ OBSERVED: tuple[Metric[Observation], ...] = (
     Metric("bwagent_ports", GAUGE, "Ports of RDMA devices by role.", ("role",), ports),
     Metric("bwagent_backend_ports_lost", GAUGE,
            "Labeled ports whose HCA is gone from the bus.", (),
-           lambda seen: single(None if seen.lost is None else len(seen.lost))),
+           lambda seen: single(ports_lost(seen))),
     Metric("bwagent_port_info", GAUGE, "A backend port, always 1.", PORT_INFO, port_info),
     Metric("bwagent_port_state", GAUGE,
            "Logical state of the port: 1 for the state that applies.",
@@ -331,7 +330,7 @@ OBSERVED: tuple[Metric[Observation], ...] = (
            lambda seen: single(sum(map(document.is_suspect, seen.ports)))),
     Metric("bwagent_neighbors", GAUGE,
            "Neighbors of the port; more than one is ambiguous.", PORT,
-           lambda seen: [((link.interface,), len(link.neighbors)) for link in links_of(seen)]),
+           lambda seen: [((link.interface,), len(link.neighbors)) for link in seen.links]),
     Metric("bwagent_neighbor_info", GAUGE,
            "A neighbor of the port, always 1.", NEIGHBOR, neighbor_info),
     Metric("bwagent_neighbor_missing", GAUGE,
@@ -353,8 +352,13 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
            PORT,
            lambda now: [((name,), now.flaps.get(name, 0))
                         for name in (_active(now.observation) if now.observation else ())]),
+    Metric("bwagent_port_flapping", GAUGE,
+           "1 if the port changed five times in ten minutes, until it was quiet for ten.",
+           PORT,
+           lambda now: [((name,), name in now.flapping)
+                        for name in (_active(now.observation) if now.observation else ())]),
     Metric("bwagent_neighbor_last_seen_timestamp_seconds", GAUGE,
-           "Time of the last frame or SMP answer from a neighbor of the port.",
+           "Time of the last LLDP frame from the port's neighbor; InfiniBand: of an observation.",
            PORT, lambda now: by_key(now.last_frame_at.items())),
     Metric("bwagent_source_duration_seconds", GAUGE,
            "Duration of the source's last read.",
@@ -364,6 +368,9 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
            SOURCE, lambda now: by_key(now.succeeded_at.items())),
     Metric("bwagent_observations_total", COUNTER,
            "Observations of the node.", (), lambda now: single(now.observations)),
+    Metric("bwagent_roles_changed_total", COUNTER,
+           "Ports whose role was contradicted twice, a minute apart, and is another now.",
+           (), lambda now: single(now.roles_changed)),
     Metric("bwagent_labels", GAUGE,
            "Labels that the Node should have.", (), lambda now: single(now.labels)),
     Metric("bwagent_labels_held", GAUGE,

@@ -43,20 +43,13 @@ class Status:
         self._clock = clock
         self._alive_timeout = alive_timeout
         self._beat_at = clock()
-        self._unready = NOTHING_APPLIED  # "": ready
+        # why the Node does not say what was observed, in one or more lines; "": it does
+        self.unready = NOTHING_APPLIED
         self.verdict = "404 Not Found", b'{"verdict": "pending"}\n'  # status line, JSON
 
     def heartbeat(self) -> None:
         """Record an iteration of the loop; due every `alive_timeout` seconds."""
         self._beat_at = self._clock()
-
-    def mark_ready(self) -> None:
-        """Record that the Node says what was observed."""
-        self._unready = ""
-
-    def mark_unready(self, reason: str) -> None:
-        """Record that it does not, for a reason of one or more lines."""
-        self._unready = reason
 
     def set_verdict(self, status: str, body: bytes) -> None:
         """Replace the page /verdict (agent/telemetry/verdict.py)."""
@@ -71,7 +64,7 @@ class Status:
 
     def readiness(self) -> tuple[bool, str]:
         """Return True if the Node says what was observed, and lines for people."""
-        unready = self._unready
+        unready = self.unready
         return not unready, f"{unready or 'ok'}\n"
 
 
@@ -175,8 +168,5 @@ class Readiness:
             self._publish()
 
     def _publish(self) -> None:
-        if self.is_ready:
-            self._status.mark_ready()
-        else:
-            old = NOT_READ if self._is_old else ""
-            self._status.mark_unready("\n".join(filter(None, (self._request, old, self._policy))))
+        reasons = self._request, NOT_READ if self._is_old else "", self._policy
+        self._status.unready = "\n".join(filter(None, reasons))

@@ -6,7 +6,7 @@ It receives every event and decides nothing: the loop works the same without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,13 +18,12 @@ from agent.kube.managed_fields import Keys
 from agent.kube.plan import Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
-from agent.model import Observation, Problem
+from agent.model import Observation, Problem, RoleChange
 from agent.telemetry import conditions
 from agent.telemetry.changes import (
     Change,
     DryRun,
     HeldLabels,
-    Removals,
     Start,
     Unknown,
     applied,
@@ -40,8 +39,9 @@ if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
     from agent.daemon.plan_file import PlanFile
 
+MAX_REMOVALS = 1024  # with a remembered reason
 # The parts that have conditions, in the order of their lines.
-PARTS = ("server", "plan", "policy", "observation", "request")
+PARTS = ("server", "plan", "policy", "flapping", "observation", "request")
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Reporter:
     _start: Start = field(init=False)
     _cycle: Cycle | None = None  # the last one
     _applied_observation: Observation | None = None
-    _removals: Removals = field(default_factory=Removals)
+    _removals: dict[str, str] = field(default_factory=dict)  # the reasons, by key
     _refusals: Refusals = field(default_factory=Refusals)
     _second: SecondAgent = field(default_factory=SecondAgent)
     _server: MetricsServer | None = None
@@ -115,17 +115,21 @@ class Reporter:
         took: Mapping[str, float],
         unavailable: Mapping[str, str],
         dropped: Mapping[str, int],
+        flapping: Sequence[str] = (),
     ) -> None:
         """Report an observation.
 
         `took` has the seconds of background queries, `unavailable` the reason of each event monitor
-        that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
+        that could not be opened, `dropped` the LLDP frames dropped since the start, by reason,
+        `flapping` the interfaces whose changes wait (agent/daemon/flapping.py).
         """
         seen, rendered, expired = cycle.observation, cycle.rendered, cycle.expired
         durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
         self.metrics.observed(seen, durations)
         too_long = len(rendered.problems)
         self.metrics.rendered(rendered.labels, rendered.held, len(expired), too_long)
+        self.metrics.update(flapping=tuple(flapping))
+        self._log_conditions("flapping", conditions.of_flapping(flapping))
         self._readiness.observed(cycle.state)
         if seen.is_asked("lldp"):
             self.metrics.update(frames_dropped=dict(dropped))
@@ -134,6 +138,14 @@ class Reporter:
         self._log_conditions("observation", problems + conditions.of_monitors(unavailable))
         self._cycle = cycle
         self._verify()
+
+    def roles_changed(self, changes: Sequence[RoleChange]) -> None:
+        """Report the roles that were contradicted, each with both verdicts."""
+        for one in changes:
+            fields = {"device": one.device, "port": str(one.port)}
+            self.log.warning("role changed", **fields, before=one.before, after=one.after)
+        now = self.metrics.snapshot.roles_changed
+        self.metrics.update(roles_changed=now + len(changes))
 
     def plan_read(self, plan: PlanFile) -> None:
         """Report plan files that are in use since now, or the reason why they are not."""
@@ -254,9 +266,15 @@ class Reporter:
         else:
             before = self._applied_observation
             reason = reason_of(change.key, cycle.observation, self.keys, before)
+        # one that is added again has the reason of its removal
+        removed = self._removals.pop(change.key, None)
+        if change.after is None and reason and len(self._removals) < MAX_REMOVALS:
+            self._removals[change.key] = reason
+        if change.before is None and reason is None and removed:
+            reason = f"removed before: {removed}"
         message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
         fields = {"key": change.key, "from": change.before, "to": change.after}
-        self.log.info(message, **fields, reason=self._removals.explain(change, reason), **times)
+        self.log.info(message, **fields, reason=reason, **times)
 
     def _log_conditions(self, part: str, present: list[Condition]) -> None:
         self._present[part] = present

@@ -8,8 +8,10 @@ since clients may be slow, hostile or many:
   connections within its few milliseconds are needed to displace it.
 - A connection carries one request of at most MAX_REQUEST_BYTES. One deadline covers the TLS
   handshake, the request and the response, however many small pieces they come in.
-- A request causes no log line and no DNS look-up, and takes no lock of the loop
-  (agent/telemetry/pages.py).
+- A request causes no log line and no DNS look-up, and takes no lock of the loop: it reads Status
+  and the Metrics' immutable snapshot.
+- One /metrics response is rendered at a time, so that many scrapers together take no more of the
+  interpreter from the loop than one.
 
 An address that is not there yet is waited for: a node's address may appear after its pods start,
 and an IPv6 address is unusable until duplicate address detection ends. Any other error at the
@@ -26,21 +28,23 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
 from agent.limits import start_thread
 from agent.pace import BackOff
 from agent.telemetry.certificates import Certificates
-from agent.telemetry.pages import CERTIFIED, Pages
 from agent.telemetry.readiness import Status
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+Environ = dict[str, Any]
+Headers = list[tuple[str, str]]
+Response = tuple[str, Headers, bytes]  # status line, headers, body
 
 MAX_CONNECTIONS = 16
 MAX_REQUEST_BYTES = 8192  # request line and headers
@@ -50,7 +54,58 @@ ACCEPT_PAUSE = 1.0  # seconds without new connections while descriptors or memor
 BIND_INTERVAL, MAX_BIND_INTERVAL = 1.0, 60.0  # seconds between attempts to bind, doubling
 POLL_INTERVAL = 3600.0  # seconds of socketserver's select; connections and stop() wake it up
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+JSON = ("Content-Type", "application/json")
+PROBES = {"/healthz": Status.health, "/readyz": Status.readiness}
+CERTIFIED = "bwagent.client_certified"  # in the environment: the client has shown a certificate
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+
+
+class Pages:
+    """The WSGI application."""
+
+    def __init__(
+        self, registry: CollectorRegistry, status: Status, *, asks_clients: bool = False
+    ) -> None:
+        # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
+        self._exposition = make_wsgi_app(registry, disable_compression=True)
+        self._rendering = threading.Lock()
+        self._asks_clients = asks_clients  # for a certificate, before they get /metrics or /verdict
+        self._status = status
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        """Answer GET, and HEAD with the same headers."""
+        status, headers, body = self._response(environ)
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    def _response(self, environ: Environ) -> Response:
+        path = environ["PATH_INFO"]
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
+        if path in PROBES:
+            succeeded, text = PROBES[path](self._status)
+            return "200 OK" if succeeded else "503 Service Unavailable", [PLAIN], text.encode()
+        if path not in {"/metrics", "/verdict"}:
+            return "404 Not Found", [PLAIN], b"/metrics, /verdict, /healthz or /readyz\n"
+        if self._asks_clients and not environ.get(CERTIFIED):  # both have names of switches
+            return "403 Forbidden", [PLAIN], b"a client certificate is needed\n"
+        if path == "/verdict":
+            status, body = self._status.verdict
+            return status, [JSON], body
+        return self._metrics(environ)
+
+    def _metrics(self, environ: Environ) -> Response:
+        """Render the registry in the format that the client accepts."""
+        head: list[tuple[str, Headers]] = []
+        get = {**environ, "REQUEST_METHOD": "GET"}
+        try:
+            with self._rendering:
+                chunks = self._exposition(get, lambda *of: head.append(of))
+            return (*head[0], b"".join(chunks))
+        except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
+            text = f"cannot render the metrics: {type(error).__name__}\n"
+            return "500 Internal Server Error", [PLAIN], text.encode()
 
 
 class Server:
@@ -247,7 +302,9 @@ class _HttpServer(ThreadingWSGIServer):
         with self._changed:
             if len(self._open) >= MAX_CONNECTIONS:
                 _cut(next(iter(self._open)))
-                if not self._changed.wait_for(self._has_room, CLOSE_TIMEOUT):
+                if not self._changed.wait_for(
+                    lambda: len(self._open) < MAX_CONNECTIONS, CLOSE_TIMEOUT
+                ):
                     raise TimeoutError
             self._open[request] = None
         super().process_request(request, client_address)
@@ -261,9 +318,6 @@ class _HttpServer(ThreadingWSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that went away, timed out or failed the handshake."""
-
-    def _has_room(self) -> bool:
-        return len(self._open) < MAX_CONNECTIONS
 
 
 def _cut(sock: socket.socket) -> None:

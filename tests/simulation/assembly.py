@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
@@ -18,7 +19,7 @@ from agent.daemon.observer import Observer
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.host import Host
-from agent.infiniband.poller import SmpPoller
+from agent.infiniband.poller import SaPoller, SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Answer, read
 from agent.kube.managed_fields import Keys
@@ -29,6 +30,7 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.nvml.poller import NvmlPoller
+from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, registry
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     Work = Callable[[], None]
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
-SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a background task takes
+SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1, "sa": 0.1}  # seconds that a background task takes
 
 
 @dataclass(slots=True)
@@ -86,13 +88,19 @@ def assemble(world: World, life: int) -> Loop:
     )
     names = variant.names(variant.hold)
     smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify), names)
+    chance = random.Random(f"{life} sa").random  # noqa: S311 - a simulation
+    administrator = BackgroundTask[Any](_threads(world, "sa"), world.notify)
+    sa = SaPoller(partial(fabric.administrator, world.node), administrator, names, chance)
     host = Host(
         _Root(world),
         clock,
         "n1",
         lldp_neighbors=LldpNeighbors(ears, table),
         ask_smp=smps,
+        ask_sa=sa,
+        subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
         switch_names=names,
+        roles=RoleMemory(clock),
         gpus=gpus,
         readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
@@ -109,8 +117,8 @@ def assemble(world: World, life: int) -> Loop:
         monitors=world,
         port_states=_Ports(),
         inbox=ears,
-        pollers=(gpus, smps),
-        observer=variant.observer(host, table, Naming(), (), variant.hold, wall),
+        pollers=(gpus, smps, sa),
+        observer=variant.observer(host, table, Naming(), (), variant.hold, wall, clock.left_out),
         reconciler=Reconciler(helpers.kube, "n1", keys),
         schedule=Schedule(variant.settings, clock(), chance),
         reporter=reporter,

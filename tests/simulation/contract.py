@@ -21,11 +21,11 @@ from tests.simulation.outcome import (
     ABSENT,
     AWAY,
     FAILED,
+    JOINED,
     NONE,
     NOTHING,
     SUM,
     Outcome,
-    joined,
     seen,
 )
 from tests.simulation.recent import Recent
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Hca, Node
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
+ASKED_BY_SA = 3700.0  # the same of the subnet administrator: a link that flaps waits up to an hour
 UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
 NO_GBPS: Values = frozenset({"0"})  # of a port that is down, gone, or was hidden for too long
 
@@ -65,6 +66,9 @@ class Truth:
         self._descriptions = Descriptions()
         self._last_leaves = LastLeaves()
         self._recent = Recent()
+        self._ends: dict[str, Outcome] = {}
+        # Links that were down when their port could be read last: since when, by PCI address
+        self._hidden_down: dict[str, float] = {}
 
     def outcomes(self, now: float, observed_by: float) -> dict[str, Outcome]:
         """Return the outcome of each unit; the agent must have observed it by that time."""
@@ -101,13 +105,14 @@ class Truth:
             self._recent.outcome(hca.pci, outcome, now)
             for hca, outcome in zip(known, outcomes, strict=True)
         ]
+        self._ends = dict(zip((hca.pci for hca in known), outcomes, strict=True))
         if self._node.infiniband:
-            found["ports"] = self._veiled(joined(outcomes, 1, distinct=False))
+            found["ports"] = self._veiled(seen(JOINED))
         ports = {hca.pci: (neighbors[hca.name], hca.where == GONE) for hca in self._node.hcas}
         if front:
-            outcomes += [found[f"neighbor {front.name}"]] if self._promoted else []
+            self._ends[front.pci] = found[f"neighbor {front.name}"] if self._promoted else ABSENT
             ports[front.pci] = (found[f"neighbor {front.name}"], not self._promoted)
-        found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
+        found["leaves"] = self._veiled(seen(JOINED))
         self._last_leaves.note(ports, now, observed_by)
         found["group"] = self._last_leaves.outcome(is_clouded=self._node.clouded or self._promoted)
         return found
@@ -124,6 +129,7 @@ class Truth:
         moments += [*self._blurred.values(), *self._descriptions.next_changes()]
         moments += [*self._hidden_ones.next_changes(), *self._last_leaves.next_changes()]
         moments += self._recent.next_changes()
+        moments += [since + GRACE for since in self._hidden_down.values()]
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in self._trouble.values()]
         return min(
@@ -132,7 +138,7 @@ class Truth:
 
     def _note(self, now: float) -> None:
         for hca in self._node.hcas:
-            self._downs.see(hca.pci, now, visible=self._is_visible(hca))
+            self._note_down(hca, now)
             if hca.infiniband:
                 self._descriptions.note(hca, now, self._asked(hca), self._far_end(hca))
             if hca.where in (HERE, LENT):
@@ -152,6 +158,14 @@ class Truth:
         if front and front.netdev and (others or self._node.clouded):
             self._hearing.forget(front.netdev)
 
+    def _note_down(self, hca: Hca, now: float) -> None:
+        is_visible = self._is_visible(hca)
+        self._downs.see(hca.pci, now, visible=is_visible)
+        if is_visible and hca.up:
+            self._hidden_down.pop(hca.pci, None)
+        elif is_visible:
+            self._hidden_down.setdefault(hca.pci, now)
+
     def _far_end(self, hca: Hca) -> FarEnd:
         answers = hca.up and not (hca.silent or self._node.smp_trouble)
         return FarEnd(answers, self._is_visible(hca))
@@ -170,7 +184,7 @@ class Truth:
             self._hidden_lately.add(hca.pci)
         elif hca.up and hca.pci not in self._asked_by:
             self._asked_by[hca.pci] = (
-                now + ASKED + (UNTOLD if hca.pci in self._hidden_lately else 0.0)
+                now + self._asks_within + (UNTOLD if hca.pci in self._hidden_lately else 0.0)
             )
             self._hidden_lately.discard(hca.pci)
         elif not hca.up:
@@ -182,7 +196,13 @@ class Truth:
         if hca.silent or self._node.smp_trouble:
             self._trouble[hca.pci] = (now if until <= now else since, math.inf)
         elif until == math.inf:
-            self._trouble[hca.pci] = (since, now + (now - since) + RETRIED)
+            lasted = now - since
+            late = lasted + self._asks_within if self._node.by_sa else 0.0
+            self._trouble[hca.pci] = (since, now + lasted + RETRIED + late)
+
+    @property
+    def _asks_within(self) -> float:
+        return ASKED_BY_SA if self._node.by_sa else ASKED
 
     def blur(self, until: float) -> None:
         """Record that no event reports the links that are down now, or were until now, or their
@@ -204,7 +224,7 @@ class Truth:
         }
         self._certain, self._unread_boot = False, told.is_certain
         self._whole_since = None
-        self._hidden_ones.clear()
+        self._hidden_ones.begin({pci: times[-1] for pci, times in told.unread.items()})
         self._last_leaves.begin(told.rows)
 
     def counts(self) -> dict[str, Outcome]:
@@ -214,6 +234,11 @@ class Truth:
             both = frozenset({"0", str(front.counted)})
             found[front.pci] = Outcome(both if self._promoted else NO_GBPS)
         return found
+
+    def ends(self) -> dict[str, Outcome]:
+        """The far end of each port in the labels that join those of all, by its function."""
+        gone = dict.fromkeys((hca.pci for hca in self._node.hcas), ABSENT)
+        return gone | self._ends
 
     def _count(self, hca: Hca) -> Outcome:
         if hca.where == GONE:
@@ -247,7 +272,9 @@ class Truth:
             empty = not any(other.shown for other in self._node.all())
             return _gone(sure=not (self._node.busless or self._node.unseen or empty))
         if self._node.unseen or hca.sick or hca.where == UNBOUND:
-            return FAILED
+            # It was down, and nothing else has been seen since.
+            is_down = now >= self._hidden_down.get(hca.pci, math.inf) + GRACE
+            return ABSENT.murky() if is_down else FAILED
         outcome = self._infiniband(hca, now) if hca.infiniband else self._ethernet(hca, now)
         if now < self._blurred.get(hca.pci, 0.0):
             outcome = Outcome(outcome.now | NONE, held=True, later=outcome.later | NONE)
@@ -258,12 +285,8 @@ class Truth:
         outcome = self._neighbor(front, now)
         if self._node.clouded:  # what else there is may be the backend
             return outcome.murky()
-        hidden = any(
-            hca.where != GONE for hca in self._node.hcas
-        )  # devices that are back but unreadable keep the state unchanged
-        if hidden:
-            return Outcome(outcome.now | NONE, held=True, later=outcome.later | NONE)
-        return outcome.murky() if self._node.busless else outcome
+        # It stays the front end once that has lasted for a minute, though the others are gone.
+        return Outcome(outcome.now | NONE, held=True, later=outcome.later | NONE)
 
     def _infiniband(self, hca: Hca, now: float) -> Outcome:
         if not hca.up and now < self._trouble.get(hca.pci, (0.0, 0.0))[1]:
@@ -276,7 +299,9 @@ class Truth:
         outcome = outcome.murky(NOTHING) if unknown else outcome
         if now < self._trouble.get(hca.pci, (0.0, 0.0))[1] or hca.silent or self._node.smp_trouble:
             return outcome.murky()
-        return outcome.murky(NOTHING) if now < self._asked_by.get(hca.pci, math.inf) else outcome
+        if now >= self._asked_by.get(hca.pci, math.inf):
+            return outcome
+        return outcome.murky() if self._node.by_sa else outcome.murky(NOTHING)
 
     def _down(self, hca: Hca, now: float) -> Outcome:
         """Return the outcome of an InfiniBand port whose link is down."""
@@ -303,7 +328,8 @@ class Truth:
     def _flavor(self, hcas: list[Hca], now: float) -> Outcome:
         front = frozenset({"roce"}) if self._node.front else NOTHING
         if not hcas:
-            found = front | NONE if self._node.clouded else front or NONE
+            # A role is steady: the front end stays one, once that has lasted for a minute.
+            found = front | NONE
             return FAILED if self._node.unseen else Outcome(found, held=bool(self._node.busless))
         word = "infiniband" if self._node.infiniband else "roce"
         hidden = self._hidden(hcas)
@@ -330,8 +356,8 @@ class Truth:
         if self._node.busless and len(hcas) < len(self._node.hcas):
             return ports.murky(frozenset({SUM}))
         hidden = self._hidden(hcas)
-        if hcas and len(hidden) == len(hcas):
-            # The class may look as if nobody could be looked into.
+        if hcas and all(hca.murky or hca in hidden for hca in hcas):
+            # The class may look as if nobody could be looked into: past the hold there is no sum.
             return ports.murky(frozenset({SUM, None}))
         doubtful = hidden or any(hca.murky for hca in hcas)
         return ports.murky(frozenset({SUM})) if doubtful and not self._certain else ports

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Hca
 
 HOLD = 600.0  # seconds
-AGAIN = 1.2 * 3600.0  # seconds after which a switch was queried again without any event
+AGAIN = 1.2 * 1200.0  # seconds after which a switch was queried again without any event
 RETRIED = 40.0  # and at most this long after a failed query, plus the duration of the failure
 CONFIRMED = 20.0  # seconds from a query that has another name to the one that confirms it
 

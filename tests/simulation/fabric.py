@@ -7,7 +7,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent.infiniband import sa
 from agent.infiniband.smp import Attribute, get
+from tests.support import sas
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
 from tests.support.smps import node_info, reply
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
+    from agent.infiniband.devices import SubnetPort
     from tests.simulation.node import Gpus, Hca, Node, Peer
 
 BRIDGE = 4
@@ -66,11 +69,45 @@ def smp(node: Node, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
     """The SMP helper's answer; a multi-plane HCA sends by its SMI sub-device only."""
     parents = {hca.parent.name for hca in node.dropped if hca.parent}
     by_name = {hca.name: hca.parent or hca for hca in node.all() if hca.name not in parents}
-    return {"ports": [_asked(by_name.get(device), device, port) for device, port in addresses]}
+    asked = [(by_name.get(device), device, port) for device, port in addresses]
+    return {"ports": [_asked(*one, refused=node.by_sa) for one in asked]}
 
 
-def _asked(hca: Hca | None, device: str, port: int) -> dict[str, Any]:
+def administrator(node: Node, places: Iterable[SubnetPort]) -> dict[str, Any]:
+    """The SA helper's answer: of the links as the subnet manager has swept them."""
+    by_name = {hca.name: hca for hca in node.all()}
+    return {"ports": [_administered(node, by_name[one.device], one) for one in places]}
+
+
+def _administered(node: Node, hca: Hca, place: SubnetPort) -> dict[str, Any]:
+    told = {
+        "device": place.device,
+        "port": place.number,
+        "exchanges": [],
+        "text": "it is simulated",
+    }
+    if node.sa_trouble or not hca.up:
+        return told | {"error": "sa-busy" if node.sa_trouble == "busy" else "no-answer"}
+    if place.lid != node.lid(hca):
+        return told | {"error": "sa-no-record"}
+    links = sa.get_table(sa.Attribute.LINK_RECORD, 1, place.lid)
+    nodes = sa.get_table(sa.Attribute.NODE_RECORD, 2, place.lid + 1)
+    name = f"MF0;{hca.peer.device}:MQM9700/U1".encode()
+    answers = (
+        (links, sas.link(place.lid + 1, int(hca.peer.port), place.lid)),
+        (nodes, sas.node(place.lid + 1, name, guid=int(hca.peer.guid, 16))),
+    )
+    exchanges = [
+        {"request": request.hex(), "reply": sas.reply(request, record).hex(), "error": None}
+        for request, record in answers
+    ]
+    return told | {"exchanges": exchanges, "error": None, "text": None}
+
+
+def _asked(hca: Hca | None, device: str, port: int, *, refused: bool) -> dict[str, Any]:
     told = {"device": device, "port": port, "exchanges": [], "error": None, "text": None}
+    if refused:
+        return told | {"error": "refused", "text": f"{device}: umad_register: refused"}
     if hca is None or not hca.shown or not hca.up or hca.silent:
         return told | {"error": "no-answer"}
     far = int(hca.peer.port)

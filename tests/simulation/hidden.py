@@ -2,6 +2,7 @@
 
 A device that is hidden for HOLD counts as absent in the labels of the whole node. The hold starts
 with the observation that finds the device hidden; while the whole class cannot be read, none does.
+A new agent knows its start from the annotation, which has it after a minute.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.simulation.descriptions import HOLD
 from tests.simulation.outcome import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tests.simulation.outcome import Outcome
 
@@ -74,6 +75,8 @@ class Hidden:
         """Return the times at which devices may, or must, be given up."""
         return [end for span in self._spans.values() for end in (span.may_end, span.must_end)]
 
-    def clear(self) -> None:
-        """Start a new agent: its holds are new."""
-        self._spans.clear()
+    def begin(self, unread: Mapping[str, float | None]) -> None:
+        """Start a new agent: it goes on with the holds that the annotation has, others are new."""
+        self._spans = {
+            pci: _Span(since, since) for pci, since in unread.items() if since is not None
+        }

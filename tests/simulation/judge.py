@@ -61,6 +61,7 @@ class Judge:
         self.counts: Counter[str] = Counter()
         self.rate = RequestRate(self.fault)
         self.is_memory_short = False
+        self.suspended: Callable[[], float] = lambda: 0.0  # seconds
         self.denying = 0  # webhooks
         self._oracle, self._api = oracle, api
         self._attempt: Attempt | None = None
@@ -122,7 +123,8 @@ class Judge:
             on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
             annotation = self._api.fields.get(("annotations", ANNOTATION), "{}")
             speed = fields.get(f"{P}/speed.current")
-            self._oracle.begin(now, on_node, told_by(annotation, speed, self._oracle.boot))
+            seed = told_by(annotation, speed, self._oracle.boot, self.suspended())
+            self._oracle.begin(now, on_node, seed)
 
     def unanswered(self) -> None:
         """Record that a request of the agent was not sent."""
@@ -197,8 +199,9 @@ class Judge:
             return
         self.counts["looks at the Node"] += 1
         labels = {key: value for (kind, key), value in self._api.fields.items() if kind == "labels"}
-        for unit, timeline in self._oracle.timelines.items():
-            self._judge(_Question(now, unit, timeline.may_stand(now), "standing"), labels)
+        for unit in self._oracle.timelines:
+            allowed = self._oracle.may_stand(unit, now)
+            self._judge(_Question(now, unit, allowed, "standing"), labels)
 
     def finish(self, now: float) -> None:
         """Check the labels on the Node after all faults are over."""

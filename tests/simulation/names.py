@@ -96,22 +96,47 @@ class Told(NamedTuple):
     rows: Mapping[str, Any]  # its rows, by PCI function
     counts: Mapping[str, int | None]  # of the rows; None: it has none
     is_certain: bool  # the counts may be used
+    # Since when parts are unread, by PCI function: state and rate, far end, role
+    unread: Mapping[str, tuple[float | None, ...]]
+    texts: float | None = None  # since when facts are unknown that the texts have
+    domain: float | None = None
 
 
-def told(annotation: str, speed: str | None, boot: int) -> Told:
-    """Read it; `speed` is the agent's own label, `boot` the number of the node's boot."""
+def told(annotation: str, speed: str | None, boot: int, suspended: float) -> Told:
+    """Read it; `speed` is the agent's own label, `boot` the number of the node's boot.
+
+    The times of the annotation include the seconds that the machine was `suspended`.
+    """
     document = json.loads(annotation)
-    rows = {row["pci"]: row for row in document.get("interfaces", ())}
-    counts = {pci: row.get("counted_gbps") for pci, row in rows.items()}
+    last = (document.get("partial") or document).get("boot_id") or ""
+    is_same_boot = last.startswith(f"{boot:08x}-")
+
+    def since(time: int | None) -> float | None:
+        return None if time is None or not is_same_boot else time - suspended
+
+    rows = {row["pci"]: row for row in document.get("ports", ()) if "lost" not in row}
+    for row in rows.values():
+        if far := row.get("far"):
+            parts = zip(("id", "name"), document["switches"][far[0]], strict=True)
+            row["neighbor"] = {name: text for name, text in parts if text} | {"port_id": far[1]}
+    counts = {pci: row.get("gbps") for pci, row in rows.items()}
     total = gigabits(sum(filter(None, counts.values())))
     is_certain = total == speed and (document.get("boot_id") or "").startswith(f"{boot:08x}-")
     known = {pci: None if gbps is None else int(gbps) for pci, gbps in counts.items()}
-    return Told(rows, known, is_certain and None not in known.values())
+    unread = {pci: tuple(map(since, row.get("unread") or ())) for pci, row in rows.items()}
+    return Told(
+        rows,
+        known,
+        is_certain and None not in known.values(),
+        {pci: times or (None,) * 3 for pci, times in unread.items()},
+        since(document.get("texts_since")),
+        since(document.get("domain_since")),
+    )
 
 
 def lost(annotation: str) -> set[str]:
     """Return the PCI functions that it has as lost."""
-    return {row["pci"] for row in json.loads(annotation).get("lost", ())}
+    return {row["pci"] for row in json.loads(annotation).get("ports", ()) if "lost" in row}
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -2,7 +2,10 @@
 
     a sender counts until its TTL expires or it shuts down, and for GRACE seconds more; the same
     applies to a link that goes down
-    its first identity counts at once; one that contradicts it counts after two frames
+    a sender is a port of a switch; its first identity counts at once; one that contradicts it
+    counts after two frames
+    another port of the same switch is no neighbor before its second frame, and replaces the former
+    one if that did not send in between
     the first sender is selected until it is gone, or until only another one has sent since the
     link came up; that one then stays selected when the first one sends again
 
@@ -21,6 +24,7 @@ BLINK = 2.0  # seconds; a link that is up for less may seem to be down all the t
 SURE = 2  # frames
 
 Identity = tuple[str, str, str | None]  # device, port, the port's name
+Msap = tuple[bytes, str]  # the switch's address, which is its Chassis ID here, and its port
 
 
 class Said(NamedTuple):
@@ -31,10 +35,14 @@ class Said(NamedTuple):
     ttl: int
     sure: bool = True
 
+    @property
+    def msap(self) -> Msap:
+        return self.source, self.identity[1]
+
 
 @dataclass(slots=True)
 class Sender:
-    """One source address."""
+    """One port of a switch."""
 
     may_be: set[Identity]
     said: Identity
@@ -45,6 +53,8 @@ class Sender:
     doubtful: bool = False  # a frame of the present `alike` may have been lost
     parted: float | None = None
     lost: bool = False  # the agent may have dropped it
+    settled: bool = False  # it sent two frames with one identity in a row
+    alone: int = 0  # its last frames without one of another port of the switch between
 
     def end(self) -> float:
         """Return the time at which the sender stops counting."""
@@ -67,14 +77,15 @@ class Sender:
             self.may_be |= {said}
         if self.alike >= SURE + self.doubtful and sure:
             self.may_be, self.doubtful = {said}, False
+        self.settled |= self.alike >= SURE
 
 
 @dataclass(slots=True)
 class Ear:
     """One netdev."""
 
-    senders: dict[bytes, Sender] = field(default_factory=dict)
-    first: bytes | None = None
+    senders: dict[Msap, Sender] = field(default_factory=dict)
+    first: Msap | None = None
     era: int = 0
     down_since: float | None = None
     seems_down_since: float = math.inf  # `down_since`, or the one before a blink
@@ -83,6 +94,33 @@ class Ear:
     ended: bool = False  # a neighbor was known, and is gone
     doubted: bool = False  # or may have been dropped before
     goodbye: float | None = None  # time of a shutdown frame of an unknown sender
+
+    def others(self, msap: Msap) -> list[Msap]:
+        """Return the other ports of its switch, oldest first."""
+        return [one for one in self.senders if one[0] == msap[0] and one != msap]
+
+    def neighbors(self) -> dict[Msap, Sender]:
+        """Return the senders without those that another port of their switch precedes."""
+        known = list(self.senders)
+        return {
+            msap: sender
+            for msap, sender in self.senders.items()
+            if sender.settled
+            or all(known.index(one) > known.index(msap) for one in self.others(msap))
+        }
+
+    def settle(self, msap: Msap) -> None:
+        """Record that a port sent; it may replace the others of its switch."""
+        sender = self.senders[msap]
+        sender.alone += 1
+        for other in self.others(msap):
+            self.senders[other].alone = 0
+            if sender.settled and sender.alone >= SURE:
+                if sender.doubtful:
+                    self.senders[other].lost = True
+                    continue
+                del self.senders[other]
+                self.first = msap if self.first == other else self.first
 
     def part(self, now: float) -> None:
         """Drop the senders of a link that is down for GRACE; only perhaps if that is just over.
@@ -122,13 +160,15 @@ class Hearing:
     def frame(self, netdev: str, now: float, said: Said) -> bool:
         """Record a delivered frame; return True if it changes anything."""
         ear = self.ear(netdev)
-        sender = ear.senders.get(said.source)
-        if sender and said.sure and not ear.forgotten and sender.repeats(now, said, ear.era):
+        sender = ear.senders.get(said.msap)
+        is_alone = not ear.others(said.msap)
+        is_sure = said.sure and not ear.forgotten and is_alone
+        if sender and is_sure and sender.repeats(now, said, ear.era):
             sender.last = now
             return False
         if said.ttl:
             _speaks(ear, sender, now, said)
-        elif sender and sender.parted is None and sender.said[:2] == said.identity[:2]:
+        elif sender and sender.parted is None:
             sender.parted = now
         elif not ear.senders and ear.goodbye is None:
             ear.goodbye = now
@@ -153,8 +193,8 @@ class Hearing:
             ear.part(now)
             ear.first, ear.ended = None, True
             return set(), ear.doubted
-        for source in [source for source, sender in ear.senders.items() if sender.end() <= now]:
-            del ear.senders[source]
+        for msap in [msap for msap, sender in ear.senders.items() if sender.end() <= now]:
+            del ear.senders[msap]
             ear.ended, ear.doubted = True, ear.forgotten
         ear.ended |= ear.goodbye is not None and now >= ear.goodbye + GRACE
         if not ear.senders:
@@ -163,21 +203,22 @@ class Hearing:
         return self._rightly(ear), ear.forgotten or ear.doubted
 
     def _rightly(self, ear: Ear) -> set[Identity]:
-        first = ear.senders.get(ear.first) if ear.first else None
-        anybody = {said for sender in ear.senders.values() for said in sender.may_be}
+        senders = ear.neighbors()
+        first = senders.get(ear.first) if ear.first else None
+        anybody = {said for sender in senders.values() for said in sender.may_be}
         if first is None or first.lost:
-            ear.first = next(iter(ear.senders)) if len(ear.senders) == 1 else None
+            ear.first = next(iter(senders)) if len(senders) == 1 else None
             return anybody
         if first.alike < SURE or first.doubtful:  # another, confirmed sender replaces it
             ear.first = (
                 None
-                if any(one.alike >= SURE for one in ear.senders.values() if one is not first)
+                if any(one.alike >= SURE for one in senders.values() if one is not first)
                 else ear.first
             )
             return anybody
         newer = [
             one
-            for one in ear.senders.values()
+            for one in senders.values()
             if one.era > first.era and one.alike + one.doubtful >= SURE
         ]
         ear.first = None if newer else ear.first
@@ -198,7 +239,8 @@ def _speaks(ear: Ear, sender: Sender | None, now: float, said: Said) -> None:
         fresh = Sender(
             {said.identity}, said.identity, now, said.ttl, ear.era, doubtful=not said.sure
         )
-        sender = ear.senders[said.source] = fresh
+        ear.senders.pop(said.msap, None)  # the youngest from now on
+        sender = ear.senders[said.msap] = fresh
     else:
         sender.hear(said.identity, sure=said.sure and not ear.forgotten)
     if ear.forgotten:  # earlier neighbors may have been dropped, and this one be selected
@@ -211,6 +253,7 @@ def _speaks(ear: Ear, sender: Sender | None, now: float, said: Said) -> None:
         None,
         False,
     )
+    ear.settle(said.msap)
     if said.sure:
         ear.forgotten = ear.ended = ear.doubted = False
         ear.goodbye = None

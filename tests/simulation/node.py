@@ -102,6 +102,9 @@ class Node:
     busless: int = 0  # faults that hide the PCI bus
     classless: int = 0  # faults that hide the RDMA class
     smp_trouble: int = 0  # faults that prevent SMP queries
+    by_sa: bool = False  # its ports refuse SMPs; the subnet administrator answers
+    sa_trouble: str = ""  # why it does not: "away" or "busy"
+    lids: int = 0  # how often the subnet manager has assigned others
     front: Hca | None = None  # the NIC with the default route, which is no backend
     dropped: list[Hca] = field(default_factory=list)  # devices that are no host data ports
     names: set[str] = field(default_factory=set)  # all names that interfaces ever had
@@ -127,6 +130,10 @@ class Node:
     def clouded(self) -> bool:
         """True if a device that is no backend cannot be read, so that it may be one."""
         return any(hca.sick or hca.murky for hca in self.others)
+
+    def lid(self, hca: Hca) -> int:
+        """Return the LID of a port; its switch has the next one."""
+        return 1000 + 2 * (1000 * self.lids + int(hca.pci[5:7], 16))
 
     def sub_device(self, parent: Hca) -> Hca | None:
         return next((hca for hca in self.dropped if hca.parent is parent), None)

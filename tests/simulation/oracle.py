@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
-from tests.simulation.names import Told, totals
+from tests.simulation.flapping import WINDOW, Flaps
+from tests.simulation.names import Told, natural, totals
 from tests.simulation.neighbors import Hearing
-from tests.simulation.outcome import FAILED, NONE, NOTHING, SUM, Outcome
+from tests.simulation.outcome import FAILED, JOINED, NONE, NOTHING, SUM, Outcome, joins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,10 +48,14 @@ class Entry:
 
 @dataclass(slots=True)
 class Timeline:
-    """The outcomes of one label; `life` is the start of the agent, with the Node's values."""
+    """The outcomes of one label; `life` is the start of the agent, with the Node's values.
+
+    A hold that the annotation has may have begun before: `kept` are its earliest and latest start.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     life: float = -math.inf
+    kept: tuple[float, float] | None = None
 
     def add(self, since: float, outcome: Outcome, slack: float) -> None:
         """Add an outcome that is right from `since` on."""
@@ -60,8 +65,9 @@ class Timeline:
             )
             self.entries.append(Entry(since, outcome, slack, self.may_write(since)))
 
-    def begin(self, now: float, values: Values) -> None:
+    def begin(self, now: float, values: Values, kept: tuple[float, float] | None = None) -> None:
         """Start a new agent, which found one of these values on the Node."""
+        self.kept = kept
         outcome = self.entries[-1].outcome if self.entries else FAILED
         self.life = now
         self.entries = [Entry(now, FAILED, 0.0, values)]
@@ -110,6 +116,8 @@ class Timeline:
             if before.now or before.endless:
                 break
             index -= 1
+        if index == 0 and self.kept:
+            return self.kept[1]
         first = self.entries[index]
         return max(first.since + max(first.slack, PROMPT), self.life)
 
@@ -123,7 +131,7 @@ class Timeline:
             if entry.outcome.endless or (not entry.outcome.held and end - entry.since >= UNEASY):
                 return max(end, self.life)
             end = entry.since
-        return self.life
+        return self.kept[0] if self.kept else self.life
 
     def prune(self, before: float) -> None:
         """Drop entries that no later query needs."""
@@ -150,14 +158,49 @@ class Sum(Timeline):
         return Timeline.changes(self).union(*(port.changes() for port in self.ports.values()))
 
 
+@dataclass(slots=True)
+class Joint(Timeline):
+    """That of the leaves and of the port IDs: JOINED is any text that the far ends may make up."""
+
+    ends: dict[str, Timeline] = field(default_factory=dict)  # by PCI function
+    orders: list[tuple[float, list[str]]] = field(default_factory=list)  # since when; by name
+    part: int = 0  # of the value of a neighbor
+    distinct: bool = True
+
+    def may_write(self, now: float) -> Values:
+        """What an agent may publish at this moment."""
+        found = Timeline.may_write(self, now)
+        return (found - {JOINED}) | self.joined(now) if JOINED in found else found
+
+    def joined(self, now: float) -> Values:
+        """Return the texts that the far ends may make up, in the order of the interfaces."""
+        order = [known for since, known in self.orders if since <= now][-1]
+        ports = [self.ends[pci].may_write(now) for pci in order]
+        return joins(ports, self.part, distinct=self.distinct)
+
+    def changes(self) -> set[float]:
+        """When that of a port became another, too."""
+        return Timeline.changes(self).union(*(end.changes() for end in self.ends.values()))
+
+
 class Oracle:
     """The permitted values of a node's labels over time."""
 
     def __init__(self, node: Node) -> None:
         self.hearing = Hearing()
         self.ports: dict[str, Timeline] = {}  # what each counts, by PCI function
-        self.timelines: dict[str, Timeline] = {"speed": Sum(ports=self.ports)}
+        self.ends: dict[str, Timeline] = {}  # its far end, by PCI function
+        self._orders: list[tuple[float, list[str]]] = [(-math.inf, [])]  # of the functions
+        self.timelines: dict[str, Timeline] = {
+            "speed": Sum(ports=self.ports),
+            "leaves": Joint(ends=self.ends, orders=self._orders),
+        }
+        if node.infiniband:
+            ports = Joint(ends=self.ends, orders=self._orders, part=1, distinct=False)
+            self.timelines["ports"] = ports
         self._truth, self._node = Truth(node, self.hearing), node
+        self._told: Told | None = None
+        self._flaps = Flaps(BLIND)
         self._known_until = 0.0
         self._late = 0.0  # until then an observation may not contain the last change
         self.changed = 0.0  # time of the last change of an outcome
@@ -195,13 +238,19 @@ class Oracle:
         `on_node` has its labels found there, by unit (two values if half of it was there).
         """
         self.advance(now)
+        self._told = told
         self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
-            timeline.begin(now, on_node.get(unit, NONE))
+            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now))
         is_bare = None in on_node.get("speed", NONE)
         for pci, timeline in self.ports.items():
-            timeline.begin(now, timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare))
+            counts = timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare)
+            timeline.begin(now, counts, _span([_part(told, pci, 0)], now))
+        names = self._names()
+        for pci, timeline in self.ends.items():
+            ends = _last_ends(told, pci, names.get(pci), on_node)
+            timeline.begin(now, ends, _span([_part(told, pci, 1)], now))
 
     def born(self, now: float) -> None:
         """Drop what the previous agent observed: LLDP frames, and times of links that went down."""
@@ -209,30 +258,102 @@ class Oracle:
         self._truth.born()
         self.note(now, PROMPT)
 
+    def may_stand(self, unit: str, now: float) -> Values:
+        """Return the values of a label that may be on the Node.
+
+        Those of a flapping port, and the labels that join those of all, may be old.
+        """
+        kind, _, name = unit.partition(" ")
+        hcas = [hca for hca in self._node.hcas if kind != "neighbor" or hca.name == name]
+        is_flapping = any(self._flaps.may_flap(hca.pci, now) for hca in hcas)
+        return self.timelines[unit].may_stand(now, TOLD + (WINDOW if is_flapping else 0.0))
+
     def settled(self) -> dict[str, Values]:
         """Return the final values of all labels."""
         units = self.timelines.items()
         found = {unit: timeline.entries[-1].outcome.now for unit, timeline in units}
         if SUM in found["speed"]:
             found["speed"] = totals(port.entries[-1].outcome.now for port in self.ports.values())
+        for unit, timeline in units:
+            if isinstance(timeline, Joint) and JOINED in found[unit]:
+                found[unit] = timeline.joined(self._known_until)
         return found
+
+    def _names(self) -> dict[str, str]:
+        """Return the name of each port, by its function."""
+        hcas = [*self._node.hcas, *([self._node.front] if self._node.front else [])]
+        return {hca.pci: hca.name for hca in hcas}
 
     def _take(self, now: float, slack: float) -> None:
         self._known_until = now
         for unit, outcome in self._truth.outcomes(now, max(now + slack, self._late)).items():
             late = max(slack, ASKED_ABOUT) if unit == "accelerator" else slack
-            self._add(self.timelines.setdefault(unit, Timeline()), now, outcome, late)
+            if unit not in self.timelines:
+                self.timelines[unit] = self._first(unit, now)
+            if self._add(self.timelines[unit], now, outcome, late):
+                self._note_neighbor(unit, now)
         for pci, outcome in self._truth.counts().items():
-            self._add(self.ports.setdefault(pci, Timeline()), now, outcome, slack)
+            if self._add(self.ports.setdefault(pci, Timeline()), now, outcome, slack):
+                self._flaps.note(pci, now)
+        for pci, outcome in self._truth.ends().items():
+            self._add(self.ends.setdefault(pci, Timeline()), now, outcome, slack)
+        names = self._names()
+        order = sorted(self.ends, key=lambda pci: natural(names.get(pci, "")))
+        if order != self._orders[-1][1]:
+            self._orders.append((now, order))
 
-    def _add(self, timeline: Timeline, now: float, outcome: Outcome, slack: float) -> None:
+    def _first(self, unit: str, now: float) -> Timeline:
+        """Return the timeline of a new label.
+
+        A port that gets its name after the start keeps the neighbor of its name on the Node.
+        """
+        timeline = Timeline()
+        for hca in self._node.hcas:
+            row = self._told.rows.get(hca.pci) if self._told else None
+            before = row and self.timelines.get(f"neighbor {row['interface']}")
+            if before and unit == f"neighbor {hca.name}":
+                timeline.begin(now, before.may_write(now) | NONE, (before.life, now))
+        return timeline
+
+    def _note_neighbor(self, unit: str, now: float) -> None:
+        for hca in self._node.hcas:
+            if unit == f"neighbor {hca.name}":
+                self._flaps.note(hca.pci, now)
+
+    def _add(self, timeline: Timeline, now: float, outcome: Outcome, slack: float) -> bool:
+        """Add an outcome; return True if it is another than the last."""
         if not timeline.entries:
             timeline.entries = [Entry(now, FAILED, 0.0, NONE)]
-        if timeline.entries[-1].outcome != outcome:
+        is_other = timeline.entries[-1].outcome != outcome
+        if is_other:
             self.changed = now
         timeline.add(now, outcome, slack)
         if len(timeline.entries) > 200:
             timeline.prune(now - 3 * HOLD)
+        return is_other
+
+
+def _kept(unit: str, told: Told, now: float) -> tuple[float, float] | None:
+    """Return when the hold of a unit may have begun, by the annotation; None: with the agent."""
+    kind, _, name = unit.partition(" ")
+    if kind == "accelerator":
+        return _span([told.domain], now)
+    if kind == "neighbor":
+        pcis = [pci for pci, row in told.rows.items() if row["interface"] == name]
+        return _span([_part(told, pci, 1) for pci in pcis], now)
+    if kind in ("flavor", "speed"):
+        return _span([told.texts, *(_part(told, pci, 2) for pci in told.rows)], now)
+    return None
+
+
+def _part(told: Told, pci: str, part: int) -> float | None:
+    return told.unread[pci][part] if pci in told.unread else None
+
+
+def _span(times: list[float | None], now: float) -> tuple[float, float] | None:
+    """Return the first and the last of these times, for each of which None is now."""
+    known = [now if time is None else time for time in times]
+    return None if set(times) <= {None} else (min(known), max(known))
 
 
 def _last_count(told: Told, pci: str, *, is_bare: bool) -> Values:
@@ -244,3 +365,14 @@ def _last_count(told: Told, pci: str, *, is_bare: bool) -> Values:
         return NO_GBPS if is_bare else NOTHING
     last = told.counts.get(pci)
     return NOTHING if last is None else frozenset({str(last)})
+
+
+def _last_ends(told: Told, pci: str, name: str | None, on_node: Mapping[str, Values]) -> Values:
+    """Return the far ends that a port may have for a new agent that cannot read it.
+
+    The Node has them by interface: that of the port's row, or its own.
+    """
+    found = on_node.get(f"neighbor {name}", NONE)
+    if pci in told.rows and told.rows[pci]["interface"] != name:
+        found |= on_node.get(f"neighbor {told.rows[pci]['interface']}", NONE) | NONE
+    return found

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from tests.simulation.names import encode, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tests.simulation.names import Value, Values
 
 SUM = "the sum of what the ports count"  # stands for it among the values of the speed
+JOINED = "the neighbors of the ports, joined"  # so for the leaves and the port IDs
 ANY = "any value"  # stands for all: a flood of neighbors leaves too many choices to list them
 MAX_PRODUCT = 20_000
 NONE: Values = frozenset({None})
@@ -55,41 +56,35 @@ def seen(*values: Value) -> Outcome:
     return Outcome(frozenset(values))
 
 
-def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
-    """Return the outcome of `leaves.current` or `ports.current` from those of all neighbors."""
-    certain = all(not outcome.held for outcome in outcomes)
-    if prod(len(outcome.now) + 1 for outcome in outcomes) > MAX_PRODUCT:
-        return ANYTHING
-    choices = [_choices(outcome, part) for outcome in outcomes]
-    joins = frozenset(_join(chosen, distinct=distinct) for chosen in product(*choices))
-    if certain:
-        return Outcome(joins)
-    full = [_seen(outcome, part) or [None] for outcome in outcomes]
-    whole = {_join(chosen, distinct=distinct) for chosen in product(*full)}
-    visible = all(outcome.now for outcome in outcomes)
-    return Outcome(frozenset(whole) if visible else NOTHING, held=True, later=joins | NONE)
+def joins(ports: Iterable[Values], part: int, *, distinct: bool) -> Values:
+    """Return the values of `leaves.current` or `ports.current` from those of each neighbor.
+
+    Each port adds what is right for it alone, be that the last it had: a port that cannot be read
+    keeps no other one from being followed at once.
+    """
+    found: set[tuple[str, ...]] = {()}
+    for values in ports:
+        parts = {value[part] if isinstance(value, tuple) else None for value in values}
+        found = {_added(before, one, distinct=distinct) for before in found for one in parts}
+        if ANY in values or len(found) > MAX_PRODUCT:
+            return frozenset({ANY})
+    return frozenset(encode("_".join(names)) if names else None for names in found)
+
+
+def _added(names: tuple[str, ...], name: str | None, *, distinct: bool) -> tuple[str, ...]:
+    if not name:
+        return names
+    return tuple(sorted({*names, name}, key=natural)) if distinct else (*names, name)
 
 
 def grouped(parts: list[frozenset[str | None]], *, certain: bool) -> Outcome:
     """Return the outcome of `leafgroup.current` from the last leaves that each port may have."""
     if prod(map(len, parts)) > MAX_PRODUCT:
         return ANYTHING
-    found = Outcome(frozenset(_join(chosen, distinct=True) for chosen in product(*parts)))
+    found = Outcome(frozenset(_join(chosen) for chosen in product(*parts)))
     return found if certain else found.murky(found.now)
 
 
-def _choices(outcome: Outcome, part: int) -> list[str | None]:
-    """Return the parts that a port may add; raw names in the simulation need no encoding."""
-    found = _seen(outcome, part)
-    return [*found, None] if outcome.held or not found else found
-
-
-def _seen(outcome: Outcome, part: int) -> list[str | None]:
-    """Return the parts that a port adds when it is seen."""
-    return [value[part] if isinstance(value, tuple) else None for value in outcome.now]
-
-
-def _join(parts: Sequence[str | None], *, distinct: bool) -> str | None:
-    names = [part for part in parts if part]
-    names = sorted(set(names), key=natural) if distinct else names
+def _join(parts: Sequence[str | None]) -> str | None:
+    names = sorted({part for part in parts if part}, key=natural)
     return encode("_".join(names)) if names else None

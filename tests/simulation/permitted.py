@@ -23,17 +23,19 @@ ANY = ".*"
 NO_RDMA_LABEL = r"(backend|ib)\.coreweave\.cloud/.*: .* -> None"
 ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
 ROCE_MACHINES = (
-    "aws-p6e-gb300r|bnxt-re|bond-roce|cisco-ucsc-885a-bf3|cx8-roce-multiplane|"
+    "aws-p6e-gb300r|bnxt-re|bond-roce|cisco-ucsc-885a-bf3|cpu-roce-front-end|cx8-roce-multiplane|"
     "dell-xe9680-bf3|dgx-spark|front-end-vlan|gaudi3-hls3|gb200-roce|gb300-roce-one-plane|"
     "gb300-roce-two-planes|gcp-a3-ultra|gcp-a4|gcp-h4d-irdma|h20-four-bonds|h200-roce|"
     "h200-roce-mixed-psid|h200-roce-ninth-nic|h200-roce-replaced-card|hgx-b300-roce|"
     "hgx-h100-four-nics|ib-and-roce-tie|irdma-e810|kvm-h200-flat|kvm-h200-switches|"
+    "kvm-vfs-of-one-card|"
     "lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|oci-bm-gpu-b200|oci-bm-gpu-h100|"
-    "oci-bm-hpc-e5|odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
-    "supermicro-h200-storage-near"
+    "oci-bm-gpu-rtxpro|oci-bm-hpc-e5|odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
+    "supermicro-h200-storage-near|vsphere-pvrdma"
 )
 WITHOUT_RDMA = (
-    "bnxt-re-not-loaded|cpu-node|empty-class|gcp-cpu-gvnic|ionic-rdma-not-loaded|mlx5-ib-not-loaded"
+    "bnxt-re-not-loaded|cpu-node|empty-class|gcp-a3-mega|gcp-cpu-gvnic|ionic-rdma-not-loaded|"
+    "mlx5-ib-not-loaded"
 )
 
 
@@ -66,6 +68,25 @@ ROWS = (
     # 0G would be a guess: the node may be one whose driver is about to load.
     Row(r"sys/class/net/", NO_RDMA_LABEL, WITHOUT_RDMA),
     Row(r"sys/bus/pci/devices/BDF/(class|driver@)", NO_RDMA_LABEL, WITHOUT_RDMA),
+    # So it is on a node whose only card is the front end's: what is unread may be the backend, or a
+    # GPU that makes the front end one.
+    Row(
+        r"sys/(class/infiniband|bus/pci/devices)/.*",
+        r".*/speed\.current: 0G -> None",
+        "cpu-roce-front-end|vsphere-pvrdma",
+    ),
+    # A device of which nothing was ever read may be an InfiniBand HCA, unless the PCI class of its
+    # function is another one: "`roce` is not published while a function that is, or may be,
+    # InfiniBand is unread". A read that blocks leaves nothing of the function, its class included.
+    Row(r"sys/bus/pci/devices/BDF(/.*|@)?", r".*/flavor: roce -> None", ROCE_MACHINES),
+    # Two functions reach one cage. The second stands for it while the first is unread, and a port
+    # that never had a link is judged without the ports that cannot be read.
+    Row(
+        r"sys/(bus/pci/devices|class/(infiniband|net))/.*",
+        r"(port|interface) roceP2p1s0f[01](/1)?: (ignored|None) -> backend"
+        r"|port rocep1s0f0/1: backend -> ignored|.*/flavor: roce -> None",
+        "dgx-spark",
+    ),
     # GPUs are found on the PCI bus. While a function of it cannot be read nobody knows whether all
     # GPUs were asked; the identity is published when all of them agree.
     Row(r"sys/bus/pci/devices/(BDF/(class|vendor|driver@|\*\*))?", ACCELERATOR_LOST),

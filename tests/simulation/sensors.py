@@ -55,6 +55,7 @@ GARBAGE = (
     b"0" * 5000,
     b"\0\0\0\n",
     b"9" * 30 + b"\n",
+    b"5: ACTIVE_DEFER\n",
 )
 
 

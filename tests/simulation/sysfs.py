@@ -42,6 +42,9 @@ def tree(node: Node) -> dict[str, Entry]:
             found |= _function(hca, node.sub_device(hca))
         if hca.shown:
             found |= _device(hca, node.sub_device(hca))
+        if hca.shown and node.by_sa:
+            port = f"{CLASS}/{hca.name}/ports/1"
+            found |= {f"{port}/lid": b"%#x\n" % node.lid(hca), f"{port}/sm_lid": b"0x1\n"}
         if hca.netdev and hca.where == HERE:
             netdevs.append(hca.netdev)
             found |= _netdev(hca)

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import ast
+import random
 from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalog, hardware, no_backend, process, sensors
-from tests.simulation.scenario import run
+from tests.simulation import catalog, hardware, no_backend, process, sensors, subnet
+from tests.simulation.node import Gpus, Hca, Node
+from tests.simulation.scenario import play, run
+from tests.simulation.world import World
 
 SCENARIOS, CHUNK = 60, 10
 HERE = Path(__file__).parent
@@ -19,6 +22,7 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "descriptions",
+    "flapping",
     "hidden",
     "last_leaves",
     "links",
@@ -81,9 +85,41 @@ def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
     assert sum(report.counts["writes with a loss"] for report in reports) > CHUNK
 
 
-def test_a_seed_that_was_found() -> None:
-    """Routes cannot be read on a node without HCAs, and the agent restarts: its speed is 0G."""
-    assert run(74319427).violations == ()
+@pytest.mark.parametrize("seed", [74319427, 99157])
+def test_a_seed_that_was_found(seed: int) -> None:
+    """Routes cannot be read on a node without HCAs, and the agent restarts: its speed is 0G. An HCA
+    vanishes while it is read: its SMI sub-device is no backend port.
+    """
+    assert run(seed).violations == ()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_neighbors_by_the_subnet_administrator(seed: int) -> None:
+    """All ports refuse SMPs: links flap, cables are moved, the agent is killed, while the subnet
+    manager is busy, away, or assigns other LIDs.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    hcas = [
+        Hca(name, f"0000:1{number}:00.0", infiniband=True, gbps=400, netdev=None, peer=peer)
+        for number in range(4)
+        for name, peer in [(f"ibp{number}", hardware.new_peer(rng))]
+    ]
+    node = Node(hcas, Gpus(0), by_sa=True)
+    faults: list[catalog.Fault] = [
+        hardware.link_flap,
+        hardware.cable_moved,
+        process.killed,
+        hardware.link_flaps,
+    ]
+    faults += [subnet.away, subnet.busy, subnet.lids_moved]
+    world = World(node, seed)
+    world.needs(subnet.LONGEST)
+    report = play(world, seed, rng, rng.sample(faults * 2, 8), 7200.0)
+    assert not report.violations, report.told()
+    labels = world.api.fields
+    for hca in hcas:
+        key = f"backend.coreweave.cloud/neighbors.current.{hca.name}.device"
+        assert labels["labels", key] == hca.peer.device
 
 
 def test_a_seed_is_a_whole_story() -> None:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.schedule import AwakeClock
 from agent.events.event import Event
+from agent.kube.annotation import parse
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
 from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.judge import Judge
+from tests.simulation.names import ANNOTATION
 from tests.simulation.neighbors import Said
 from tests.simulation.node import HERE
 from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
@@ -31,7 +33,7 @@ from tests.simulation.verdicts import Verdicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tests.simulation.apiserver import Reply
+    from tests.simulation.apiserver import Reply, Write
     from tests.simulation.fabric import Stranger
     from tests.simulation.node import Hca, Node, Peer
 
@@ -59,7 +61,8 @@ class World:
         self.api = ApiServer(lambda: self.time)
         self.oracle = Oracle(node)
         self.judge = Judge(self.oracle, self.api)
-        self.api.on_write = self.judge.written
+        self.api.on_write = self._written
+        self.judge.suspended = lambda: self.suspended
         self.muffled = 0  # faults that keep wake-ups from coming
         self.muffled_until = 0.0
         self.flooded = 0
@@ -93,6 +96,12 @@ class World:
         self.served = Served(lambda *page: self.verdicts.page(self.time, *page))
         self.clock = AwakeClock(lambda: self.time + self.suspended)
         self.oracle.note(0.0, PROMPT)
+
+    def _written(self, write: Write) -> None:
+        _, problem = parse(write.after.get(("annotations", ANNOTATION)), ANNOTATION)
+        if problem:
+            self.judge.fault(self.time, f"the agent does not read its annotation: {problem.text}")
+        self.judge.written(write)
 
     # Calls of the scenarios.
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.host import Host
-from agent.snapshot.capture import entries, record
+from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
-from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus, read_paths
 from agent.sysfs.reader import LiveRoot

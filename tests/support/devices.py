@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.model import Netdev, RdmaDevice, RdmaPort
+from agent.sources.roles import decide
 from agent.sysfs.bus import Bus, Function
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ UP = Netdev("eth0", speed_mbps=400_000, operstate="up", bond_state=None, default
 
 # A bus with GPUs whose places are not known.
 GPUS = Bus({f"0000:f{n}:00.0": Function(f"0000:f{n}:00.0", 0x0302, "10de:2330") for n in (0, 1)})
+
+
+def assign(*evidence: Any, **more: Any) -> tuple[PortRole, ...]:
+    """The roles that agent.sources.roles.decide assigns, certain or not."""
+    return decide(*evidence, **more).roles
 
 
 def netdev(name: str, **facts: Any) -> Netdev:

@@ -9,9 +9,9 @@ from prometheus_client import generate_latest
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.nvml.domain import verdict
-from agent.sources.roles import assign
 from agent.telemetry.metrics import Metrics, registry
-from tests.support.devices import eth, netdev, port
+from tests.support.devices import assign, eth, netdev, port
+from tests.support.remembering import knowing
 
 if TYPE_CHECKING:
     from agent.model import RdmaDevice
@@ -57,7 +57,7 @@ def complete() -> Metrics:
     )
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
-    metrics = fed(replace(seen, lost=()), rdma=0.1)
+    metrics = fed(knowing(seen), rdma=0.1)
     metrics.rendered({"a": "b"})
     metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_problem=1)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))

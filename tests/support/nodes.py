@@ -19,10 +19,15 @@ NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
 KEYS = Keys(Naming())
 PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
+LEAF_GROUP = f"{PREFIX}/leafgroup.current"
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
 IB_SPEED = f"{IB_PREFIX}/speed.current"
-ANNOTATED = Annotation(NOW, BOOT, (LabeledInterface("ibp0", "0000:18:00.0", counted_gbps=400.0),))
+ANNOTATED = Annotation(
+    NOW,
+    BOOT,
+    (LabeledInterface("ibp0", "0000:18:00.0", counted_gbps=400.0, port=1, layer="InfiniBand"),),
+)
 
 
 def rows(*interfaces: tuple[str, str]) -> Interfaces:

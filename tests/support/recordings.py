@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agent.infiniband.snapshot import RecordedSmps
 from agent.lldp.snapshot import RecordedLldp
 from agent.nvml.snapshot import RecordedNvml
-from agent.snapshot.recorded import RecordedIo, load
+from agent.snapshot.replay import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.nvml.poller import POLL_INTERVAL, NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources.steady import RoleMemory
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
@@ -162,6 +163,8 @@ class World:
         events: bool = False,  # noqa: FBT002
         policy: bool = False,  # noqa: FBT002 - check it
         require_policy: bool = False,  # noqa: FBT002
+        backend: tuple[str, ...] = (),  # --backend-device
+        excluded: tuple[str, ...] = (),  # --exclude-device
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
@@ -173,8 +176,9 @@ class World:
         )
         neighbors = LldpNeighbors(ears, table)
         host = Host(
-            self, clock, "n1", lldp_neighbors=neighbors, ask_smp=smps, switch_names=names, gpus=gpus
-        )
+            self, clock, "n1", backend=backend, excluded=excluded, lldp_neighbors=neighbors,
+            ask_smp=smps, switch_names=names, gpus=gpus, roles=RoleMemory(clock),
+        )  # fmt: skip
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         self.reporter = voice = Reporter(

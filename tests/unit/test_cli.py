@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MACHINE = str(FIXTURES / "dgx-h100")
 EXPECTED = (FIXTURES / "dgx-h100/expected.labels").read_bytes()
 PROBE = ("probe", "--replay", MACHINE)
+WRITE = ("verify", "--replay", MACHINE, "--write-plan", "csv")
+VERIFY = ("verify", "--replay", MACHINE, "--plan", __file__)
 
 
 def test_labels_are_printed_as_they_are() -> None:
@@ -110,6 +112,44 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an empty selector": (("fleet", "verify", "--selector", ""), "--selector"),
     "an empty Node name": (("fleet", "verify", "--nodes", "-", "--node", ""), "--node"),
+    **{
+        f"an idle flag: {' '.join(words)} {flag}": ((*words, *flag.split()), named)
+        for words, flag, named in (
+            (VERIFY, "--context prod", "--context needs --from-node"),
+            (VERIFY, "--kubeconfig /etc/passwd", "--kubeconfig needs --from-node"),
+            (WRITE, "--context dev", "leave out --context"),
+            (PROBE, "--wait 5", "--replay excludes --wait"),
+            (PROBE, "--sysfs-root /tmp", "--replay excludes --sysfs-root"),
+            (PROBE, "--openvswitch", "--replay excludes --openvswitch"),
+            (("probe", "--dry-run"), "--wait 5 --no-wait", "--wait excludes --no-wait"),
+            (("probe", "--dry-run"), "--context prod", "leave out --context"),
+            (PROBE, "--kubeconfig /etc/passwd", "leave out --kubeconfig"),
+            (("explain", "flavor", *PROBE[1:]), "--context prod", "leave out --context"),
+            (VERIFY, "--write-baseline -", "--write-baseline"),
+            (VERIFY, "--columns node=A,interface=A,device=B,port-id=C", "'A' is given for two"),
+            (("probe",), "--wait 5 --no-wait", "--wait excludes --no-wait"),
+            (("doctor", "--no-cluster"), "--context dev", "leave out --context"),
+            (("run", "--dry-run"), "--source ib --openvswitch", "--source ib excludes --openv"),
+            (("capture", "/nowhere/x"), "--source rdma --wait 5", "--source rdma excludes --wait"),
+            (("doctor",), "--source ib --nvml-library n.so", "--source ib excludes --nvml-library"),
+        )
+    },
+    "an empty glob": (("probe", "--dry-run", "--exclude-device", ""), "--exclude-device"),
+    "no number": (("probe", "--dry-run", "--wait", "x"), "'x' is not a valid number of seconds"),
+    **{
+        f"what there is: {' '.join(words)}": (words, f"; see {command} --help")
+        for words, command in (
+            (("prob",), "bwagent"),
+            (("--dry", "run"), "bwagent"),
+            (("probe", "--dryrun"), "bwagent probe"),
+            (("run", "--dryrun"), "bwagent run"),
+            (("run", "now"), "bwagent run"),
+            (("cleanup", "gpu-17"), "bwagent cleanup"),
+            (("fleet", "judge"), "bwagent fleet"),
+            (("explain",), "bwagent explain"),
+            (("capture",), "bwagent capture"),
+        )
+    },
     "no export": (("fleet", "export"), "FORMAT"),
     "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
     "no shell": (("completion",), "SHELL"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
@@ -37,6 +38,26 @@ def test_labels(machine: Path, update_golden: bool) -> None:
     if update_golden:
         golden.write_text(labels)
     assert labels == golden.read_text()
+
+
+def evidence(document: dict[str, Any]) -> str:
+    """A line for each piece of evidence: role, rule, distance to a GPU, words, and the ports."""
+    ports: defaultdict[str, list[str]] = defaultdict(list)
+    for port in document["ports"]:
+        found = port["evidence"]
+        facts = port["role"], found["rule"], found["distance"] or "-", found["text"]
+        ports["\t".join(facts)].append(port["interface"])
+    return "".join(f"{line}\t{' '.join(names)}\n" for line, names in sorted(ports.items()))
+
+
+@every_machine
+def test_evidence(machine: Path, update_golden: bool) -> None:
+    """The rule that decided about each port, and its words."""
+    found = evidence(document_of(machine))
+    golden = machine / "expected.evidence"
+    if update_golden:
+        golden.write_text(found)
+    assert found == golden.read_text()
 
 
 @every_machine
@@ -116,7 +137,7 @@ def test_the_hardware_page_has_every_machine(repository: Path) -> None:
 
 def test_there_are_enough_machines() -> None:
     """The number of captured machines does not shrink unnoticed."""
-    assert len(MACHINES) >= 86
+    assert len(MACHINES) >= 91
 
 
 def test_the_index_lists_every_machine(repository: Path) -> None:

@@ -6,15 +6,18 @@ seconds, HOLD is that of the label contract.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.labels.known import labels, node_texts
+from agent.infiniband.devices import SA_SPREAD
+from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.memory import GRACE, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.memory import GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,
     IbNeighbor,
@@ -84,6 +87,20 @@ def two() -> tuple[Memory, Known]:
     memory = Memory(HOLD)
     found = observed([role("ibp0"), role("ibp1")], [link("ibp0", "L0"), link("ibp1", "L1")])
     return memory, memory.merge(found, on_bus, 0.0)
+
+
+def labels(known: Known, naming: Naming) -> dict[str, str]:
+    return render(replace(observation(), known=known), naming).labels
+
+
+def node_texts(known: Known) -> dict[str, str]:
+    """Return the labels of the whole node by the name of their row."""
+    found = ((key.partition("/"), text) for key, text in labels(known, Naming()).items())
+    return {
+        name: text
+        for (prefix, _, name), text in found
+        if prefix == Naming().prefix and not name.startswith("neighbors.")
+    }
 
 
 def rows(known: Known) -> dict[str, Fact]:
@@ -234,6 +251,46 @@ def test_how_long_a_far_end_stays(state: str, missing: NeighborReason, lasts: fl
     assert rows(known)["ibp0"].last_far is not None
 
 
+@pytest.mark.parametrize(
+    ("via", "changes", "lasts"),
+    [
+        ("sa", {"is_unasked": True}, HOLD + SA_SPREAD),
+        ("sa", {}, HOLD),
+        ("smp", {"is_unasked": True}, HOLD),
+        ("sa", {"is_unasked": True, "missing": NeighborReason.LINK_DOWN}, GRACE),
+    ],
+)
+def test_a_far_end_waits_for_its_question(via: str, changes: dict[str, Any], lasts: float) -> None:
+    """A new agent asks the SA up to an hour after its start; a second restart renews nothing."""
+    _, known = two()
+    unasked = link("ibp0", None, NeighborReason.REFUSED)._replace(**changes)
+    found = observed([role("ibp0"), role("ibp1")], [unasked, link("ibp1", "L1")])
+    rows_of = tuple(fact._replace(via=via) for fact in known.facts)
+    for start in (0.0, HOLD - 1.0):
+        memory = Memory(HOLD)
+        memory.seed(Published(rows_of), start)
+        known = memory.merge(found, on_bus, start)
+        rows_of = known.facts
+        assert (leaf(known, "ibp0"), known.now) == ("L0" if start < lasts else None, start)
+    if lasts >= HOLD:
+        known = memory.merge(found, on_bus, lasts - 1.0)
+        assert (leaf(known, "ibp0"), known.next_end) == ("L0", lasts)
+    assert leaf(memory.merge(found, on_bus, lasts), "ibp0") is None
+
+
+def test_a_question_that_failed_ends_the_wait() -> None:
+    """The hold counts from the start."""
+    memory, known = two()
+    memory.seed(Published(tuple(fact._replace(via="sa") for fact in known.facts)), 0.0)
+    ports = [role("ibp0"), role("ibp1")]
+    unasked = link("ibp0", None, NeighborReason.REFUSED)._replace(is_unasked=True)
+    known = memory.merge(observed(ports, [unasked, link("ibp1", "L1")]), on_bus, 0.0)
+    assert rows(known)["ibp0"].far_why is HoldReason.NOT_ASKED
+    assert leaf(memory.merge(observed(ports, [unasked]), on_bus, 2000.0), "ibp0") == "L0"
+    failed = link("ibp0", None, NeighborReason.SA_NO_ANSWER)
+    assert leaf(memory.merge(observed(ports, [failed]), on_bus, 2001.0), "ibp0") is None
+
+
 def test_a_flap_does_not_use_up_the_hold() -> None:
     """A far end that is seen again resets its clock."""
     memory, _ = two()
@@ -258,6 +315,18 @@ def test_a_port_that_left_the_bus_is_lost_if_it_was_there_for_a_minute() -> None
     assert list(rows(known)) == ["ibp0"]
     back = memory.merge(observed([role("ibp0"), role("ibp1")]), on_bus, LONG + 9)
     assert (back.lost, list(rows(back))) == ((), ["ibp0", "ibp1"])
+
+
+def test_a_device_that_loses_its_ports_before_it_goes_is_lost() -> None:
+    """It is seen once without ports, its function gone; it is no less lost than the others."""
+    memory, _ = two()
+    going = replace(role("ibp1").device, ports=())
+    found = observed([role("ibp0")])
+    found = replace(found, rdma=Seen((*found.rdma.value, going)))  # type: ignore[union-attr]
+    known = memory.merge(found, gone, LONG + 1)
+    assert [fact.interface for fact in known.lost] == ["ibp1"]
+    known = memory.merge(observed([role("ibp0")]), gone, LONG + 2)
+    assert [fact.interface for fact in known.lost] == ["ibp1"]
 
 
 def test_a_port_that_is_no_backend_port_any_more_is_forgotten() -> None:
@@ -288,12 +357,14 @@ def test_a_label_without_row_is_its_own_far_end() -> None:
 
 
 def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
-    """And the end of the hold is a time at which to look again."""
+    """The end of the hold is a time to look again, and the one when the annotation has it."""
     memory, known = two()
     before: Mapping[str, str] = labels(known, Naming())
     broken = replace(observed([]), rdma=Failed("EIO"))
     known = memory.merge(broken, on_bus, 10.0)
     assert labels(known, Naming()) == before
+    assert known.next_end == 10.0 + KEPT
+    known = memory.merge(broken, on_bus, 10.0 + KEPT)
     assert known.next_end == 10.0 + HOLD
     known = memory.merge(broken, on_bus, 10.0 + HOLD)
     assert set(node_texts(known)) == {"leafgroup.current"}
@@ -351,3 +422,80 @@ def test_a_port_is_known_by_its_number() -> None:
     known = memory.merge(observed(ports, links), on_bus, 100.0)
     assert leaf(known, "ibp0-1") == "L0"
     assert rows(known)["ibp0-1"].gbps == 400.0
+
+
+# The table of docs/labels.md of how long a value stays that may be false.
+
+DOCS = Path(__file__).parents[2] / "docs/labels.md"
+MARK = "<!-- how long: walked through by tests/unit/test_memory.py -->"
+TIMES = {"hold": HOLD, "30 s": GRACE, "no limit": math.inf, "follow at once": 0.0,
+         "follows at once": 0.0}  # fmt: skip
+OTHER = (role("ibp1"), link("ibp1", "L1"))
+
+
+def seen(port: object, far: object) -> Observation:
+    return observed([port, OTHER[0]], [far, OTHER[1]])  # type: ignore[list-item]
+
+
+DOWN = role("ibp0", 0.0, state="DOWN")
+# By cause: the observation, and where a function without device is.
+CAUSES = {
+    "the state or rate of a port cannot be read": (
+        seen(role("ibp0", None), link("ibp0", "L0")), Place.BUS),
+    "a device cannot be read": (
+        observed([OTHER[0]], [OTHER[1]], failed=["ibp0"]), Place.BUS),
+    "a driver is unloaded, the function is on the bus": (
+        observed([OTHER[0]], [OTHER[1]]), Place.BUS),
+    "the RDMA class cannot be read": (
+        replace(observed([]), rdma=Failed("EIO", hold=HoldReason.SOURCE_FAILED)), Place.BUS),
+    "a switch is silent, or its source fails": (
+        seen(role("ibp0"), link("ibp0", None, "no-answer")), Place.BUS),
+    "the link is down": (seen(DOWN, link("ibp0", None, "link-down")), Place.BUS),
+    "the link is down, and the source fails": (
+        replace(observed([DOWN, OTHER[0]]), ib=Failed("EIO")), Place.BUS),
+    "the network device is lent to a Pod, the port ACTIVE": (
+        seen(role("ibp0"), link("ibp0", None, "no-netdev")), Place.BUS),
+    "the port has another link layer": (
+        seen(role("ibp0", 100.0, layer=ROCE), link("ibp0", None, "silent")), Place.BUS),
+    "the function left the bus": (observed([OTHER[0]], [OTHER[1]]), Place.GONE),
+}  # fmt: skip
+
+
+def table() -> dict[str, list[float]]:
+    """Return the times of each cause: speed, neighbor, leaf group."""
+    lines = DOCS.read_text().partition(MARK)[2].strip().splitlines()
+    found = {}
+    for line in lines[2:]:
+        if not line.startswith("|"):
+            break
+        cause, *times = (cell.strip() for cell in line.strip("|").split("|"))
+        found[cause] = [TIMES[time] for time in times]
+    return found
+
+
+def test_every_cause_is_walked_through() -> None:
+    """The table and the causes are the same."""
+    assert table().keys() == CAUSES.keys()
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
+    """Each part of the port has the old value until its time, and not from then on."""
+    found, place = CAUSES[cause]
+    memory, known = two()
+    old = rows(known)["ibp0"]
+    speed, neighbor, group = table()[cause]
+    moments = {0.0} | {end + step for end in (GRACE, HOLD) for step in (-1.0, 0.0)} | {1e6}
+    for moment in sorted(moments):
+        now = rows(memory.merge(found, lambda _pci: place, 100.0 + moment)).get("ibp0")
+        is_old = (
+            now is not None and now.gbps == old.gbps and (now.state_why is not None),
+            now is not None and now.far == old.far and now.far_why is not None,
+            now is not None and now.last_far == old.last_far,
+        )
+        assert is_old[0] == (moment < speed), ("speed", moment)
+        assert is_old[1] == (moment < neighbor), ("neighbor", moment)
+        if group:
+            assert is_old[2] == (moment < group), ("leaf group", moment)
+        elif now and not now.far:
+            assert now.last_far is None, ("leaf group", moment)

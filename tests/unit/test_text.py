@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.text import visible
+from agent.text import utc, visible
 
 ANY = st.text(st.characters(codec=None), max_size=400)
 
@@ -60,3 +60,9 @@ def test_showing_it_twice_changes_nothing(text: str, max_length: int) -> None:
     """Text that is printable already is not escaped again."""
     once = visible(text, max_length)
     assert visible(once, max_length) == once
+
+
+def test_a_year_has_four_digits() -> None:
+    """Any year that a stranger wrote is read again."""
+    assert utc(-62135596800) == "0001-01-01T00:00:00Z"
+    assert utc(1_800_000_000) == "2027-01-15T08:00:00Z"

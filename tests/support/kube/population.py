@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import Annotation, LabeledInterface
-from agent.model import LastNeighbor
+from agent.memory import FarEnd
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.programs import ClusterError
@@ -85,7 +85,7 @@ def interfaces() -> tuple[LabeledInterface, ...]:
 def _interface(number: int) -> LabeledInterface:
     """One of them, as full as the agent writes it."""
     guid, switch = f"a088c2030000{number:04x}", f"b0cf0e030000{number:04x}"
-    neighbor = LastNeighbor(switch, f"MF0;L90.1.{number}:MQM9700/U1", str(number))
+    neighbor = FarEnd(switch, f"MF0;L90.1.{number}:MQM9700/U1", str(number))
     pci = f"0000:{0x18 + number:02x}:00.0"
     return LabeledInterface(f"ibp{number}", pci, guid, guid, 400.0, neighbor)
 

@@ -25,7 +25,8 @@ from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
 
 START = 200.0  # seconds that an agent may take until it is ready
 ADDRESS = "127.0.0.1:9477"
-RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS)
+# The HCA on the bus has no driver: without the flag no Ethernet port would be the backend.
+RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS, "--backend-device", "rxe*")
 
 # The files of the host are slow the first time: the switches come up meanwhile.
 WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.api, agent.cli")

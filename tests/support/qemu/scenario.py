@@ -86,7 +86,9 @@ class Scenario:
         command = f'exec "$PYTHON" -m tests.support.qemu.running_node {self.node} {self.kubeconfig}'
         env = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
         machine = Machine(folder, (*USER_NETWORK, *HCA_ON_THE_BUS))
-        with self._explained(), Desk(machine, command, env, timeout=2 * LIMIT * len(steps)) as desk:
+        # Switches and cables come up before the first step.
+        limit = 2 * LIMIT * (1 + len(steps))
+        with self._explained(), Desk(machine, command, env, timeout=limit) as desk:
             desk.order("plug", *cables)
             for step in steps:
                 self._take(desk, step)

@@ -42,9 +42,9 @@ UNCOMPILED = """
 import os, sys
 import agent.cli, agent.output.formats, agent.snapshot.replay, agent.snapshot.capture
 import agent.live_host, agent.helper.main, agent.infiniband.umad
-import agent.kube.api, agent.kube.kubeconfig, agent.helper.forkserver
+import agent.kube.api, agent.kube.kubeconfig, agent.helper.process
 import agent.nvml.library, agent.daemon.main
-import agent.kube.cleanup
+import agent.cleanup
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import load_kube_config
 compiled = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}

@@ -16,15 +16,13 @@ import pytest
 from agent.helper import process as child
 from agent.helper.process import HelperProcesses
 from agent.infiniband import devices
-from agent.infiniband.devices import DeviceQueries
+from agent.infiniband.devices import DeviceQueries, SubnetPort
 from benchmarks import cost
 from tests.support import stand_in
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    Group = tuple[tuple[str, int], ...]
 
 DEVICES = 32
 PORTS = [(f"mlx5_{number}", 1) for number in range(DEVICES)]
@@ -38,16 +36,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
-def queries(library: str, helpers: HelperProcesses) -> DeviceQueries:
+def queries(library: str, helpers: HelperProcesses, verb: str = "smp") -> DeviceQueries[Any]:
     """Return queries as agent/live_host.py makes them, over the stand-in."""
 
-    def query(group: Group) -> dict[str, Any]:
-        names = {device for device, _ in group}
+    def query(group: tuple[Any, ...]) -> dict[str, Any]:
+        names = {port[0] for port in group}
         subject = names.pop() if len(names) == 1 else f"for {len(names)} devices"
         payload = {"ports": [list(port) for port in group], "library": library}
-        return helpers.call("smp", payload, TIMEOUT, subject)
+        return helpers.call(verb, payload, TIMEOUT, subject)
 
-    return DeviceQueries(query)
+    return DeviceQueries(query, 1 if verb == "sa" else devices.MAX_PROCESSES)
 
 
 @contextmanager
@@ -96,6 +94,17 @@ def test_a_device_whose_open_blocks_takes_no_other_with_it(
     assert time.monotonic() - start < 2 * TIMEOUT
     monkeypatch.delenv("STAND_IN")
     assert query(PORTS)["failed"] == []
+
+
+def test_a_device_that_blocks_costs_no_other_its_answer_of_the_sa(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The subnet administrator is asked about the others, and each has its neighbor."""
+    monkeypatch.setenv("STAND_IN", "mlx5_1:blocks")
+    ports = [SubnetPort(f"mlx5_{number}", 1, 22, 9, 2, 0) for number in range(3)]
+    answer = queries(library, HelperProcesses(), "sa")(ports)
+    errors = {entry["device"]: entry["error"] for entry in answer["ports"]}
+    assert errors == {"mlx5_0": None, "mlx5_1": "no-answer", "mlx5_2": None}
 
 
 def test_a_process_in_an_uninterruptible_sleep_is_remembered(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agent.fleet.judged import Judged
+    from agent.fleet.model import Judged
     from tests.support.chromium import Page
 
 
@@ -30,12 +30,21 @@ def _long() -> Judged:
     return fleet
 
 
+def _thirty() -> Judged:
+    fleet = judged.fleet(300, 30)
+    for number in range(30):
+        one, other = (PortRef(f"gpu-{9 * number + at:03}", "mlx5_3") for at in (1, 2))
+        fleet = judged.swapped(fleet, one, other)
+    return fleet
+
+
 FLEETS: dict[str, Callable[[], Judged]] = {
     "faulty": judged.faulty,
     "large": lambda: judged.faulty(1000, 32),
     "hostile": judged.hostile,
     "clean": lambda: judged.fleet(24, 8),
     "long": _long,
+    "thirty": _thirty,
     "empty": lambda: judged.fleet(0, 8),
 }
 SHOWN = "[...document.querySelectorAll('.work > tbody > tr')].filter(row => !row.hidden).length"
@@ -223,7 +232,7 @@ def test_ticks_survive_a_reload(opened: Page, pages: Callable[[str], Path]) -> N
 
 
 def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
-    """A4 upright, the list on the first page, a matrix's header on each page, every finding."""
+    """A4 upright, every finding on the first page; the wiring if it is wanted."""
     require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
     (tmp_path / "page.pdf").write_bytes(opened.pdf())
     info = _output("pdfinfo", tmp_path / "page.pdf")
@@ -233,7 +242,27 @@ def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
     assert all(f"gpu-{number:03}" in printed[0] for number in (2, 3, 5, 7, 9))
     assert "Filter" not in "".join(printed)
     assert re.search(r"1 ?/ ?\d", printed[0])
+    assert len(printed) - 1 <= 2
+    assert "Wiring matrix" not in "".join(printed)
+    opened.run("document.getElementById('print-all').click()")
+    (tmp_path / "all.pdf").write_bytes(opened.pdf())
+    opened.run("document.getElementById('print-all').click()")
+    printed = _output("pdftotext", "-layout", tmp_path / "all.pdf", "-").split("\f")
+    assert "Wiring matrix" in "".join(printed)
     assert 3 <= len(printed) - 1 <= 6
+
+
+def test_thirty_findings_are_a_few_sheets(
+    browser: Page, pages: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of 300 nodes: a row for each cable, no name broken."""
+    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
+    browser.open(pages("thirty"))
+    (tmp_path / "page.pdf").write_bytes(browser.pdf())
+    printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-")
+    assert printed.count("\f") <= 4
+    for number in range(30):
+        assert re.search(rf"gpu-{9 * number + 1:03} mlx5_3 .*su\d\d-leaf\d\d/\d+", printed)
 
 
 @pytest.mark.sweep
@@ -245,8 +274,8 @@ def test_headings_are_on_every_printed_page(
     browser.open(pages("long"))
     (tmp_path / "page.pdf").write_bytes(browser.pdf())
     printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-").split("\f")
-    for text in printed[:3]:
-        assert re.search("Done +Severity +Where +What to do +Confidence", text)
+    for text in printed[:2]:
+        assert re.search("Done +Cable +From +To +Finding", text)
 
 
 def _output(*command: object) -> str:

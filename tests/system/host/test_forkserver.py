@@ -17,8 +17,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.helper import process as child
-from agent.helper.forkserver import ForkServer
-from agent.helper.process import close_pipes
+from agent.helper.process import ForkServer, close_pipes
 from agent.nvml.poller import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml
@@ -260,7 +259,7 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 ASK = """
 import sys
 from subprocess import Popen
-from agent.helper.forkserver import ForkServer
+from agent.helper.process import ForkServer
 helpers = []
 def popen(*arguments, **options):
     helpers.append(Popen(*arguments, **options))

@@ -22,8 +22,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
-from agent.events.rtnetlink import LinkMonitor, parse
-from agent.events.uevents import UeventMonitor
+from agent.events.netlink import LinkMonitor, UeventMonitor, parse
 from agent.lldp.packet_socket import Listener
 from tests.support import rtnl_lock
 from tests.support.lldp_frames import END, MAC, ethernet, identity

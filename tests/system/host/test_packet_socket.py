@@ -16,6 +16,7 @@ import pytest
 from agent.errors import Malformed, Unavailable
 from agent.lldp import pcap
 from agent.lldp.frame import Frame, decode
+from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
 from agent.lldp.snapshot import load
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
@@ -165,6 +166,46 @@ def agreed(second: Lldpd, listener: Listener) -> bool:
     )
 
 
+def test_lldpd_tells_the_same_stations_apart(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """By chassis and port, not by source address: a switch that changes its address and its name is
+    one neighbor, two switches behind one address are two, and a shutdown frame from any address
+    ends its own.
+    """
+    table = NeighborTable(0, 2)
+
+    def ours() -> set[tuple[str, str | None]]:
+        for frame in listener.receive(0.2):
+            table.receive(frame)
+        table.expire("eth0", time.time())
+        found = [one.effective for one in table.neighbors("eth0")]
+        return {(one.chassis_id, one.system_name) for one in found}
+
+    def theirs() -> set[tuple[str, str | None]]:
+        found = [by_lldpd(item) for item in second.neighbors()]
+        return {(str(one["chassis_id"]), str(one["system_name"])) for one in found}
+
+    def send(chassis: str, name: str, source: str, ttl: int = 120) -> None:
+        lldpdu = identity(b"\x07" + chassis.encode(), b"\x05swp1", ttl)
+        lldpdu += tlv(5, name.encode()) if ttl else b""
+        peer.send("wire0", *[ethernet(lldpdu + END, source=source)] * 2)
+
+    def agree_on(*expected: tuple[str, str]) -> None:
+        wait_for(lambda: (ours(), theirs()) == (set(expected), set(expected)))
+
+    first, other = "020000000001", "020000000002"
+    node.call(listener.watch, ["eth0"])
+    with Lldpd(node, "-r") as second:
+        send("a", "old", first)
+        agree_on(("a", "old"))
+        send("a", "new", other)
+        send("b", "leaf-b", other)
+        agree_on(("a", "new"), ("b", "leaf-b"))
+        send("a", "", first, ttl=0)
+        agree_on(("b", "leaf-b"))
+
+
 def test_two_neighbors_behind_a_dumb_switch_are_both_received(
     node: Namespace, leaf: Leaf, listener: Listener
 ) -> None:
@@ -179,6 +220,36 @@ def test_two_neighbors_behind_a_dumb_switch_are_both_received(
         assert node.call(listener.watch, ["eth7"]) == {}
         assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-1").source_mac
         assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-2").source_mac
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+def test_a_bridge_that_forwards_lldp_takes_it_from_its_port(
+    node: Namespace, listener: Listener, all_ethertypes: Listener, *, forwards: bool
+) -> None:
+    """A socket for all ethertypes receives the frames still, and sysfs tells which it is."""
+    with Namespace() as far:
+        cable(far, "far0", node, "eth8")
+        mask = "0x4000" if forwards else "0"
+        node.ip("link", "add", "br8", "type", "bridge", "group_fwd_mask", mask)
+        node.ip("link", "set", "br8", "up")
+        node.ip("link", "set", "eth8", "master", "br8")
+        for one in (listener, all_ethertypes):
+            assert node.call(one.watch, ["eth8"]) == {}
+        far.send("far0", ethernet(NAMED))
+        assert frames(all_ethertypes, 1) == [ethernet(NAMED)]
+        assert frames(listener) == ([] if forwards else [ethernet(NAMED)])
+        asks = f"print(is_taken_by_bridge(Host(LiveRoot(), time.time), {'eth8'!r}))"
+        imports = (
+            "import time",
+            "from agent.host import Host",
+            "from agent.sources.lldp import is_taken_by_bridge",
+            "from agent.sysfs.reader import LiveRoot",
+        )
+        script = "\n".join([*imports, asks])
+        command = node.command(sys.executable, "-c", script)  # with the namespace's /sys
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == str(forwards)
+        node.ip("link", "delete", "br8")
 
 
 def test_a_switch_shuts_down_and_comes_back_under_another_name(

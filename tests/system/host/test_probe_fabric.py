@@ -1,13 +1,8 @@
-"""`probe` and `capture` over a simulated InfiniBand fabric, from sysfs to labels.
-
-ibsim shows a host the sysfs of its HCA as a folder, for as long as a program there has a umad port
-open. `HCA` is that folder; what a kernel has beside it, and ibsim has not, is `link_layer`.
-"""
+"""`probe` and `capture` over a simulated InfiniBand fabric, from sysfs to labels."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -29,13 +24,6 @@ REPO = Path(__file__).parents[3]
 MANAGED_HOST = (
     "H-b83fd20300aabb00"  # its NodeDescription, "node005 mlx5_0", is no name that ibsim takes
 )
-HCA = """
-import ctypes, os, shutil, sys
-umad = ctypes.CDLL("libibumad.so.3")
-umad.umad_init()
-assert umad.umad_open_port(b"ibsim0", 1) >= 0
-shutil.copytree(f"sys-{os.getpid()}/sys", sys.argv[1])
-"""
 MANAGED_SWITCH, FACTORY = "MF0;L90.1.3:MQM9700/U1", "Quantum Mellanox Technologies"
 LIMIT = 60.0  # seconds; an interpreter or two, and three tries
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
@@ -51,10 +39,7 @@ class Node:
 
     def boot(self) -> None:
         """Copy the port's sysfs as it is now."""
-        tree = self.folder / "sys"
-        shutil.rmtree(tree, ignore_errors=True)
-        self.fabric.run(self.host, sys.executable, "-c", HCA, str(tree))
-        (tree / "class/infiniband/ibsim0/ports/1/link_layer").write_text("InfiniBand\n")
+        self.fabric.boot(self.host, self.folder / "sys")
 
     def bwagent(self, *words: str) -> str:
         """Return the output of bwagent on this host."""

@@ -1,4 +1,4 @@
-"""Link messages of a real kernel, decoded by agent.events.rtnetlink and by pyroute2."""
+"""Link messages of a real kernel, decoded by agent.events.netlink and by pyroute2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # type: ignore[import-untyped]
 
-from agent.events.rtnetlink import LinkMessage, parse
+from agent.events.netlink import LinkMessage, parse
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, missing
 

@@ -191,9 +191,9 @@ def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
     server = start()
     assert ask(server, "/readyz") == (503, "no observation applied yet\n")
     assert ask(server, "/healthz") == (200, "ok\n")
-    status.mark_ready()
+    status.unready = ""
     assert ask(server, "/readyz") == (200, "ok\n")
-    status.mark_unready("keys refused by the API server: 1\nx.example/flavor")
+    status.unready = "keys refused by the API server: 1\nx.example/flavor"
     assert ask(server, "/readyz")[0] == 503
     assert ask(server, "/readyz")[1].splitlines()[1:] == ["x.example/flavor"]
     assert ask(server, "/healthz") == (200, "ok\n")
@@ -522,7 +522,7 @@ def test_client_certificates(
     start: Start, status: Status, gauge: Gauge, certificates: Path
 ) -> None:
     """/metrics and /verdict need one, the pages of a kubelet's probes do not."""
-    status.mark_ready()
+    status.unready = ""
     status.set_verdict("200 OK", b"{}\n")
     server = start(certificates=Certificates(files(certificates, client_ca=True)))
     certified = tls_client(certificates, certified=True)
@@ -575,7 +575,7 @@ def test_a_session_is_not_resumed(
 
 def test_an_expired_certificate_is_served(start: Start, status: Status, certificates: Path) -> None:
     """A client that verifies it refuses it; the probes of a kubelet, which does not, go on."""
-    status.mark_ready()
+    status.unready = ""
     late = Files(str(certificates / "expired.pem"), str(certificates / "expired.key"))
     server = start(certificates=Certificates(late))
     client = tls_client(certificates, certified=False)

@@ -215,7 +215,7 @@ def test_a_daemon_of_few_processes_runs_on(sys_root: Path, count: int) -> None:
 
 FORK = """
 from agent.errors import Unavailable
-from agent.helper.forkserver import ForkServer
+from agent.helper.process import ForkServer
 server = ForkServer("nvml", 5)
 for _ in range(2):
     try:

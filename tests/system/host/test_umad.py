@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Malformed
-from agent.infiniband import smp
+from agent.infiniband import sa, smp
+from agent.infiniband.devices import SubnetPort
 from agent.infiniband.node_description import switch_name
-from agent.infiniband.query import PortQuery, query_ports
-from agent.infiniband.smp import Attribute, Exchange
-from agent.infiniband.umad import PortUnavailable, Umad
+from agent.infiniband.query import PortQuery, query_ports, query_sa
+from agent.infiniband.smp import Attribute, Exchange, PortUnavailable
+from agent.infiniband.umad import Umad
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
@@ -208,6 +210,86 @@ def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
         Umad(library_name)
     assert shut.value.reason == "no-umad"
     assert str(shut.value).count(library_name) == 1
+
+
+def administered(library: str, timeout_ms: int = 500) -> PortQuery:
+    """Return the ended query of port 1 of mlx5_0 at the subnet administrator, LID 9."""
+    port = SubnetPort("mlx5_0", 1, lid=22, sm_lid=9, sm_sl=2, pkey_index=0)
+    [query] = query_sa(Umad(library).open, [port], timeout_ms)
+    return query
+
+
+def test_the_subnet_administrator_answers(library: str) -> None:
+    """To its LID by its service level, on queue pair 1; two questions."""
+    query = administered(library)
+    assert (query.error, len(query.exchanges)) == (None, 2)
+    found = sa.replay(query.exchanges)
+    assert (found.node_description, found.port, found.via) == ("MF0;L90.1.3:MQM9700/U1", 3, "sa")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("silent", "no-answer"),
+        ("deaf", "no-answer"),
+        ("flood", "no-answer"),
+        ("huge", "malformed"),
+        ("offset", "malformed"),
+        ("short", "malformed"),
+        ("foreign", "sa-foreign"),
+        ("sa-busy", "sa-busy"),
+        ("denied", "sa-refused"),
+        ("lossy", "no-answer"),
+        ("crowd", "malformed"),
+        ("echo", "malformed"),
+        ("abort", "malformed"),
+        ("not-permitted", "not-permitted"),
+        ("send-fails", "send-failed"),
+    ],
+)
+def test_a_hostile_administrator_is_a_reason(
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, reason: str
+) -> None:
+    """Bounded in time, two questions at most, and one line."""
+    log = tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    started = time.monotonic()
+    query = administered(library, 50)
+    assert time.monotonic() - started < 2
+    assert query.error == reason
+    assert "\n" not in str(query.text)
+    assert not log.exists() or len(log.read_text().splitlines()) <= 2
+
+
+@pytest.mark.parametrize("fault", ["wrong-tid", "lying", "m-key"])
+def test_what_harms_no_answer_of_the_administrator(
+    library: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """A reply to somebody else comes first, the library's length is wrong, or an M_Key drops the
+    SMPs, which is the reason to ask.
+    """
+    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
+    query = administered(library)
+    assert query.error is None
+    assert sa.replay(query.exchanges).node_description == "MF0;L90.1.3:MQM9700/U1"
+    if fault == "m-key":
+        assert queried(library, 50).error == "no-answer"
+
+
+@pytest.mark.parametrize("fault", ["silent", "deaf", "moving"])
+def test_sixteen_ports_are_asked_about_within_the_time_of_the_process(
+    library: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Or it would be killed with the answers of all, the good one's too: a port has its own time,
+    however slowly each question is answered.
+    """
+    monkeypatch.setenv("STAND_IN", ",".join(f"mlx5_{number}:{fault}" for number in range(15)))
+    ports = [SubnetPort(f"mlx5_{number}", 1, 22, 9, 2, 0) for number in range(16)]
+    started = time.monotonic()
+    queries = query_sa(Umad(library).open, ports, 200, 0.4)
+    assert time.monotonic() - started < 0.4 * 16
+    assert [query.error for query in queries] == ["no-answer"] * 15 + [None]
 
 
 @pytest.mark.parametrize(

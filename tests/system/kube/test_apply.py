@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.cleanup import removals
 from agent.kube.annotation import parse
 from agent.kube.answers import Answer, Failure
 from agent.kube.api import connect
-from agent.kube.cleanup import removals
 from agent.kube.managed_fields import owned_labels
 from agent.kube.negotiation import get_node, list_nodes, negotiate
 from agent.kube.plan import ForeignField, plan

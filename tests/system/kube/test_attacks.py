@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.node_events.correlator import Event, name_for
-from agent.node_events.notices import Reason
+from agent.node_events import Event, Reason, name_for
 from tests.support.kube.agents import Agent, P, a_node, denied
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Scene, scene
 from tests.support.kube.cluster import KubectlError

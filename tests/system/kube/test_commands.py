@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
+from agent.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
 from agent.kube.managed_fields import Keys
 from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma

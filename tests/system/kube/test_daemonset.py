@@ -240,6 +240,8 @@ def test_capture_in_the_pod(worker: Worker, repository: Path, tmp_path: Path) ->
     prefix = worker.roll_out("sysfs", BWAGENT_SYSFS_ROOT="/machine/captured")
     speed = {"flavor": "infiniband", "speed.current": "3200G"}
     worker.until("the agent labels the Node", lambda: worker.labels(prefix) == speed)
+    # The kubelet tells of the Pod's phase later than the agent of the Node.
+    worker.until("the Pod is Running", lambda: worker.pod()["status"].get("phase") == "Running")
     plugin = tmp_path / "kubectl-bwagent"
     plugin.write_text(f"#!{sys.executable}\nfrom agent.cli import main\nmain()\n")
     plugin.chmod(0o755)

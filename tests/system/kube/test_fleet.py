@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from agent.errors import Unavailable
-from agent.fleet.cluster import read_cluster
-from agent.fleet.collect import Selection
+from agent.fleet.collect import Selection, read_cluster
 from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, node
 from tests.support.kube import in_process

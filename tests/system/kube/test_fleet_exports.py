@@ -36,7 +36,7 @@ def kinds(cluster: Cluster) -> Cluster:
 
 def served(cluster: Cluster, plural: str) -> bool:
     """Return True once the API server serves the objects of a CRD."""
-    return cluster.request("GET", f"/apis/kueue.x-k8s.io/v1beta1/{plural}").status == 200
+    return cluster.request("GET", f"/apis/kueue.x-k8s.io/v1beta2/{plural}").status == 200
 
 
 def test_kueues_crds_take_it(kinds: Cluster) -> None:
@@ -46,7 +46,7 @@ def test_kueues_crds_take_it(kinds: Cluster) -> None:
     text = kueue_manifests(tall(), NAMING).text
     for _ in range(2):
         kinds.kubectl(*APPLY, stdin=text)
-    path = "/apis/kueue.x-k8s.io/v1beta1"
+    path = "/apis/kueue.x-k8s.io/v1beta2"
     topology = kinds.request("GET", f"{path}/topologies/bwagent").body
     assert [one["nodeLabel"] for one in topology["spec"]["levels"]] == [
         *(f"{NAMING.prefix}/{name}" for name in ("fabric", "superpod", "leafgroup.current")),

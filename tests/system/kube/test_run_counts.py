@@ -32,7 +32,7 @@ def state(number: int, name: str) -> str:
 def counted(agent: Agent) -> dict[str, float]:
     """What the interfaces count, by the annotation."""
     text = agent.metadata().get("annotations", {}).get(f"{P}/observed", "{}")
-    return {row["interface"]: row["counted_gbps"] for row in json.loads(text)["interfaces"]}
+    return {row["interface"]: row["gbps"] for row in json.loads(text)["ports"]}
 
 
 def block(folder: Path, dead: Path) -> None:

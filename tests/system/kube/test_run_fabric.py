@@ -254,7 +254,7 @@ def probe(fabric: Fabric, agent: Agent, *flags: str) -> dict[str, str]:
     word of their keys.
     """
     place = "--node-name", agent.node, "--sysfs-root", str(agent.sys)
-    access = "--kubeconfig", str(agent.cluster.kubeconfig())
+    access = ("--kubeconfig", str(agent.cluster.kubeconfig())) if flags != ("--dry-run",) else ()
     python = "env", f"PYTHONPATH={REPOSITORY}", sys.executable
     words = "-m", "agent.cli", "probe", "-o", "json", *place, *access, *flags
     report = json.loads(fabric.run("host", *python, *words))

@@ -159,7 +159,7 @@ def test_a_swap_a_restart_and_a_repair(host: Host) -> None:
         host.swap()
         document = host.says(agent, 503, "fail", "swapped")
         assert time.monotonic() - began >= DELAY
-        assert document["findings"][0]["text"].startswith("Exchange the cables of mlx5_0 and ")
+        assert document["findings"][0]["text"].startswith("Exchange the far ends of mlx5_0 and ")
         scraped = agent.metrics()
         assert scraped.value("bwagent_findings", code="swapped", interface="mlx5_0") == 1
         assert scraped.value("bwagent_plan_rows") == len(PORTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from agent.events.event import Event
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca
-from tests.support.nodes import KEYS
+from tests.support.nodes import KEYS, LEAF_GROUP
 from tests.support.running import World
 from tests.support.smps import far_end
 
@@ -64,9 +65,23 @@ def test_it_outlives_everything_but_another_leaf(world: World, fabric: Fabric) -
     world.write("proc/sys/kernel/random/boot_id", b"another\n")
     world.start_again()
     assert world.run(3 * HOUR).labels[GROUP] == "a_b"
-    assert all(KEYS.leaf_group in labels for labels in world.api.writes)
+    assert all(LEAF_GROUP in labels for labels in world.api.writes)
     fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
     assert state(world, "ibp1", B, b"4: ACTIVE\n").labels[GROUP] == "a_c"
+
+
+def test_the_leaves_follow_a_port_while_another_is_unread(world: World, fabric: Fabric) -> None:
+    """One HCA blocks, and the cable of the other one is moved: all labels of that follow."""
+    world.errors[f"{HOME}/{A}/infiniband/ibp0/ports"] = errno.ETIMEDOUT
+    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
+    state(world, "ibp1", B, b"1: DOWN\n")
+    state(world, "ibp1", B, b"4: ACTIVE\n")
+    assert world.labels["neighbors.current.ibp1.device"] == "c"
+    assert world.labels["neighbors.current.ibp0.device"] == "a"
+    assert world.labels["leaves.current"] == "a_c"
+    assert world.labels[GROUP] == "a_b"  # the node may have been moved
+    assert world.run(600.0).labels["leaves.current"] == "c"
+    assert world.labels[GROUP] == "a_c"
 
 
 def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None:
@@ -80,8 +95,9 @@ def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None
     state(world, "ibp0", A, b"4: ACTIVE\n")
     assert len(world.api.applied()) == applied <= before + 1
     world.run(1.2 * HOUR)
-    rows = json.loads(world.told)["interfaces"]
-    assert rows[1]["neighbor"]["id"] == f"{9:016x}"
+    document = json.loads(world.told)
+    index, _port = document["ports"][1]["far"]
+    assert document["switches"][index][0] == f"{9:016x}"
 
 
 def test_an_annotation_that_somebody_removed(world: World) -> None:
@@ -93,13 +109,23 @@ def test_an_annotation_that_somebody_removed(world: World) -> None:
     assert world.run(600.0).labels[GROUP] == "a"
 
 
+def test_restarts_renew_no_hold_of_the_group(world: World) -> None:
+    """Nobody knows whose leaf it is; the agent is started again each five minutes."""
+    state(world, "ibp1", B, b"1: DOWN\n")
+    world.api.annotation = None
+    for _ in range(3):
+        world.start_again()
+        world.run(HOUR / 12)
+    assert world.labels[GROUP] == "a"
+
+
 @pytest.mark.slow
 def test_an_annotation_that_lacked_the_port(world: World) -> None:
     """It had no room for it: the label stays."""
     state(world, "ibp1", B, b"1: DOWN\n")
     assert world.api.annotation
     document = json.loads(world.api.annotation)
-    document["interfaces"] = document["interfaces"][:1]
+    document["ports"] = document["ports"][:1]
     world.api.annotation = json.dumps(document | {"dropped": 1})
     world.start_again()
     assert world.run(3 * HOUR).labels[GROUP] == "a_b"
@@ -131,4 +157,4 @@ def test_cleanup_removes_both(world: World) -> None:
     from agent.kube.plan import removal
 
     removed = removal(nodes.node(world.api.labels, {}, world.api.annotation), KEYS).removed
-    assert {KEYS.leaf_group, KEYS.leaf_group.replace("leafgroup", "leaves")} <= removed.keys()
+    assert {LEAF_GROUP, LEAF_GROUP.replace("leafgroup", "leaves")} <= removed.keys()

@@ -11,6 +11,7 @@ from agent.events.event import Event
 from agent.kube.answers import Answer
 from agent.kube.negotiation import negotiate
 from agent.kube.plan import forgetting
+from agent.telemetry.metrics import ports_lost
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
 from tests.support.nodes import KEYS, SPEED
@@ -56,7 +57,11 @@ def look(world: World) -> World:
 
 def remembered(world: World) -> list[str]:
     """The lost interfaces in the Node's annotation."""
-    return [row["interface"] for row in annotation(world).get("lost", [])]
+    return [row["interface"] for row in lost_rows(world)]
+
+
+def lost_rows(world: World) -> list[dict[str, Any]]:
+    return [row for row in annotation(world)["ports"] if "lost" in row]
 
 
 def annotation(world: World) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def annotation(world: World) -> dict[str, Any]:
 
 def counted(world: World) -> int | None:
     seen = world.metrics.snapshot.observation
-    return None if seen is None or seen.lost is None else len(seen.lost)
+    return ports_lost(seen) if seen else None
 
 
 @pytest.fixture
@@ -97,16 +102,28 @@ def test_it_is_a_warning_and_stays_known(world: World) -> None:
 def test_it_survives_a_restart_and_a_reboot(world: World) -> None:
     """The annotation has it; a time is that of the loss."""
     falls_off(world)
-    (row,) = annotation(world)["lost"]
+    (row,) = lost_rows(world)
     assert row["pci"] == bdf(3)
     world.start_again()
     world.run(60.0)
     world.write("proc/sys/kernel/random/boot_id", b"another\n")
     world.start_again()
     world.run(60.0)
-    assert annotation(world)["lost"] == [row]
+    assert lost_rows(world) == [row]
     assert annotation(world)["boot_id"] == "another"
     assert counted(world) == 1
+    verified = [line for line in world.lines if "labels verified" in line]
+    assert ['ports="3 of 4"' in line for line in verified] == [True, True], verified
+
+
+def test_a_port_without_driver_is_one_of_those_that_are_verified(world: World) -> None:
+    """Its function is on the bus; "3 of 3" of a node with four rails would hide it."""
+    world.at(0.0, Event("device", "ibp3"), do=lambda: world.remove(f"{CLASS}/ibp3"))
+    world.run(HOUR)
+    world.start_again()
+    world.run(HOUR)
+    verified = [line for line in world.lines if "labels verified" in line]
+    assert 'ports="3 of 4"' in verified[-1], world.lines
 
 
 def test_a_reboot_finds_it_missing(world: World) -> None:
@@ -115,7 +132,7 @@ def test_a_reboot_finds_it_missing(world: World) -> None:
     again = World(shifted, {"proc/sys/kernel/random/boot_id": b"another\n"}, api=world.api)
     again.run(60.0)
     assert again.labels["speed.current"] == "1200G"
-    assert annotation(again)["lost"][0]["port_guid"] == "a088c20300ab001b"
+    assert lost_rows(again)[0]["port_guid"] == "a088c20300ab001b"
     assert LOST in "\n".join(again.lines)
 
 
@@ -185,3 +202,19 @@ def test_requests_of_a_node_with_a_lost_port(world: World) -> None:
     assert operations[:2] == ["get", "apply"]
     assert len(world.api.applied()) in (5, 6)
     assert len(operations) == 2 * len(world.api.applied())
+
+
+def test_an_hca_that_the_annotation_has_twice_is_lost_once(world: World) -> None:
+    """An edited annotation has its row as present and as lost: the next requests are hourly."""
+    falls_off(world)
+    told = annotation(world)
+    (row,) = lost_rows(world)
+    told["ports"].insert(0, {name: fact for name, fact in row.items() if name != "lost"})
+    world.api.annotation = json.dumps(told)
+    world.start_again()
+    look(world)
+    assert (remembered(world), counted(world)) == (["ibp3"], 1)
+    writes = len(world.api.applied())
+    for _ in range(20):
+        look(world)
+    assert len(world.api.applied()) <= writes + 1

@@ -114,6 +114,17 @@ def test_a_vpd_that_fails_changes_no_role(number: int) -> None:
     assert backend(node.observe()) == ["ibp0", "ibp1"]
 
 
+def test_a_function_of_unknown_kind_may_be_one() -> None:
+    """A copied tree has no PCI ids, and `hca_type` of one of the four cannot be read."""
+    board = management(0, 1, 2, 3)
+    ids = {
+        f"{HOME}/{BOARD}.{number}/{name}" for number in range(4) for name in ("vendor", "device")
+    }
+    node = Node(BACKEND, {path: entry for path, entry in board.items() if path not in ids})
+    node.sick = {f"{HOME}/{BOARD}.2/infiniband/sw2/hca_type": EIO}
+    assert backend(node.observe()) == ["ibp0", "ibp1"]
+
+
 def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
     """Until it leaves itself: two functions alone would be a data card."""
     node = Node(BACKEND, management(0, 1, 2))

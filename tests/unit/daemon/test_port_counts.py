@@ -98,8 +98,8 @@ def changes(world: World) -> int:
 
 def counted(world: World) -> dict[str, float]:
     """What the interfaces count, by the annotation."""
-    rows = json.loads(world.told)["interfaces"]
-    return {row["interface"]: row["counted_gbps"] for row in rows}
+    rows = json.loads(world.told)["ports"]
+    return {row["interface"]: row["gbps"] for row in rows}
 
 
 def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
@@ -118,6 +118,33 @@ def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
         f"ibp{number}": 0.0 if 0 < number < 5 else 400.0 for number in range(8)
     }
     assert world.metrics.snapshot.observation is not None
+
+
+@pytest.mark.parametrize("text", ["0: NOP", "5: ACTIVE_DEFER", "6: <unknown>", "4:ACTIVE"])
+def test_a_state_that_tells_nothing_keeps_the_count(text: str) -> None:
+    """Neither up nor down: the port counts what it last counted, until the hold ends."""
+    world = fabric(eight()).run(60)
+    neighbor = world.labels["neighbors.current.ibp0.device"]
+    world.write(f"{base(0)}/ports/1/state", f"{text}\n".encode())
+    look(world, HOLD - 5)
+    assert speeds(world) == ["3200G"]
+    assert world.labels["neighbors.current.ibp0.device"] == neighbor
+    world.run(10)
+    assert speeds(world) == ["3200G", "2800G"]
+
+
+@pytest.mark.parametrize("name", ["board_id", "hca_type", "sys_image_guid", "node_type"])
+def test_with_backend_device_no_fact_of_a_card_decides(name: str) -> None:
+    """Unread, it removes no label, neither before nor after a restart."""
+    named: dict[str, Any] = {"backend": ("ibp*",)}
+    world = fabric(eight(), **named).run(60)
+    before = world.api.labels
+    for number in range(8):
+        world.errors[f"{base(number)}/{name}"] = errno.EIO
+    look(world, HOLD + 60)
+    world.start_again(**named)
+    world.run(HOLD + 60)
+    assert (world.api.labels, speeds(world)) == (before, ["3200G"])
 
 
 def test_the_hold_of_a_count_ends() -> None:
@@ -176,14 +203,14 @@ def test_a_sum_with_a_held_count_is_logged_once() -> None:
 
 @pytest.mark.slow
 def test_a_restart_while_a_count_is_held() -> None:
-    """The new agent has the count from the annotation, writes nothing, and holds it anew."""
+    """The new agent has the count from the annotation, and for how long; it writes nothing."""
     world = fabric(eight()).run(60)
     block(world, 0)
     pull(world, (1, 2, 3, 4))
     look(world, 300)
     writes = changes(world)
     world.start_again()
-    world.run(HOLD - 20)
+    world.run(HOLD - 320)
     assert (speeds(world), changes(world)) == (["3200G", "1600G"], writes)
     pull(world, (5,))
     look(world)
@@ -192,11 +219,74 @@ def test_a_restart_while_a_count_is_held() -> None:
     assert speeds(world)[-1] == "800G"
 
 
+def clocks(world: World) -> dict[str, list[int | None]]:
+    """Since when interfaces are unread, by the annotation."""
+    rows = json.loads(world.told)["ports"]
+    return {row["interface"]: row["unread"] for row in rows if "unread" in row}
+
+
+def test_restarts_renew_no_hold() -> None:
+    """An HCA that went down while it cannot be read counts for the hold, however often the agent
+    starts.
+    """
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    began = world.time
+    look(world, 90)
+    assert clocks(world) == {"ibp0": [int(began)] * 3}
+    for _ in range(4):
+        world.start_again()
+        world.run(100)
+        assert speeds(world) == ["3200G"]
+    world.start_again()
+    world.run(HOLD - (world.time - began) + 10)
+    assert speeds(world) == ["3200G", "2800G"]
+    assert not any("ibp0" in key for key in world.labels)
+    world.start_again()
+    world.run(100)
+    assert speeds(world) == ["3200G", "2800G"]
+
+
+def test_another_boot_begins_another_hold() -> None:
+    """The clock of the former boot says nothing."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, 400)
+    world.write("proc/sys/kernel/random/boot_id", b"6f0492e8\n")
+    world.start_again()
+    world.run(HOLD - 10)
+    assert speeds(world) == ["3200G"]
+    world.run(20)
+    assert speeds(world) == ["3200G", "2800G"]
+
+
+def test_an_episode_costs_three_requests() -> None:
+    """One when a port is unread for a minute, one when it is read, one when its switch answers."""
+    world = fabric(eight(), resync=1e6).run(60)
+    before = len(world.api.applied())
+    block(world, 0)
+    look(world, 50)
+    assert len(world.api.applied()) == before
+    look(world, 200)
+    look(world, 200)
+    assert len(world.api.applied()) == before + 1
+    world.errors.clear()
+    look(world, 200)
+    look(world, 200)
+    assert len(world.api.applied()) == before + 3
+    assert clocks(world) == {}
+    block(world, 0)
+    look(world, 30)
+    world.errors.clear()
+    look(world, 100)
+    assert len(world.api.applied()) == before + 3
+
+
 def forged(world: World, **changes: Any) -> None:
     """Change the annotation; `gbps` is the count of ibp0."""
     document = json.loads(world.told)
     if "gbps" in changes:
-        document["interfaces"][0]["counted_gbps"] = changes.pop("gbps")
+        document["ports"][0]["gbps"] = changes.pop("gbps")
     world.api.annotation = json.dumps(document | changes)
 
 
@@ -231,8 +321,8 @@ def test_a_count_beside_ports_that_are_seen() -> None:
     """What the annotation has of a port that can be read is of no account."""
     world = fabric(eight()).run(60)
     document = json.loads(world.told)
-    document["interfaces"][0]["counted_gbps"] = 800
-    document["interfaces"][1]["counted_gbps"] = 0
+    document["ports"][0]["gbps"] = 800
+    document["ports"][1]["gbps"] = 0
     world.api.annotation = json.dumps(document)
     world.start_again()
     world.run(30)
@@ -243,8 +333,8 @@ def test_an_annotation_without_counts() -> None:
     """One of an earlier agent: the whole label is held while an HCA is blocked."""
     world = fabric(eight()).run(60)
     document = json.loads(world.told)
-    for row in document["interfaces"]:
-        del row["counted_gbps"]
+    for row in document["ports"]:
+        del row["gbps"]
     world.api.annotation = json.dumps(document)
     block(world, 0)
     pull(world, (1, 2))

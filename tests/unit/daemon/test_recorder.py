@@ -13,7 +13,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.recorder import MAX_BACK_OFF, MAX_BURST, MIN_BACK_OFF, TOKEN_INTERVAL, Recorder
 from agent.events.event import Event
 from agent.kube.answers import Answer
-from agent.model import LastNeighbor, LastNeighbors
+from agent.memory import Fact, FarEnd, Known
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
@@ -226,8 +226,9 @@ class Alone:
 
     def moves(self, was: str, now: str) -> None:
         """Observe that the cable of a port is in another switch."""
-        last = LastNeighbors({"ibp3": _leaf(now)}, was={"ibp3": _leaf(was)})
-        self.recorder.observed(replace(SEEN, last_neighbors=last))
+        facts = (Fact("ibp3", "0000:1b:00.0", far=_leaf(now)),)
+        known = Known(facts, is_seeded=True, was={"ibp3": _leaf(was)})
+        self.recorder.observed(replace(SEEN, known=known))
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -248,8 +249,8 @@ class Alone:
         return [one["count"] for one in self.api.events.values()]
 
 
-def _leaf(name: str) -> LastNeighbor:
-    return LastNeighbor(name, name, "1")
+def _leaf(name: str) -> FarEnd:
+    return FarEnd(name, name, "1")
 
 
 def test_a_flapping_cable_has_few_requests() -> None:

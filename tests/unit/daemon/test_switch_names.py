@@ -65,15 +65,25 @@ class Switched(World):
         return [line for line in self.lines if "ib problem" in line]
 
 
+def test_a_renamed_switch_is_shown_within_twenty_minutes() -> None:
+    """Nothing tells the agent: it asks again, and once more, ten seconds later, to be sure."""
+    world = Switched().run(60)
+    world.description = b"MF0;leaf-new:MQM9700/U1"
+    world.run(20 * 60)
+    assert world.devices() == ["leaf-old", "leaf-new"]
+
+
 def test_a_lost_description_is_asked_for_with_back_off() -> None:
-    """The name stays for hours, one line has the reason, and the intervals double up to an hour."""
+    """The name stays for hours, one line has the reason, and the intervals double up to
+    20 minutes.
+    """
     world = Switched().run(30)
     world.description = None
     world.bounce()
     since = world.time
     world.run(6 * 3600)
-    waits = [RETRY_INTERVAL * 2.0**number for number in range(9)]
-    assert world.waits(since)[:12] == [*waits, *[REFRESH_INTERVAL] * 3]
+    waits = [RETRY_INTERVAL * 2.0**number for number in range(7)]
+    assert world.waits(since)[:10] == [*waits, *[REFRESH_INTERVAL] * 3]
     assert world.devices() == ["leaf-old", None, "leaf-old"]
     assert len(world.problems()) == 1
     assert "no answer to NodeDescription: leaf-old is kept" in world.problems()[0]
@@ -101,7 +111,7 @@ def test_an_annotation_that_disagrees_with_the_labels(name: object, device: str)
     """Its name is not used: the label is held for three answers, then has the node GUID."""
     world = Switched().run(30)
     document = json.loads(world.api.annotation or "")
-    document["interfaces"][0]["neighbor"]["name"] = name
+    document["switches"][0][1] = name
     world.api.annotation, world.description = json.dumps(document), None
     world.start_again()
     assert world.run(25).labels[DEVICE] == "leaf-old"

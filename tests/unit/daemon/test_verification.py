@@ -130,7 +130,7 @@ def test_a_swap_and_its_repair() -> None:
     rack.run(20)
     assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
     [line] = rack.finding_lines()
-    assert 'warning finding code=swapped interface=ibp0 text="Exchange the cables' in line
+    assert 'warning finding code=swapped interface=ibp0 text="Exchange the far ends' in line
     assert 'bwagent_findings{code="swapped",interface="ibp0"} 1.0' in rack.series()
     assert "bwagent_plan_rows 2.0" in rack.series()
     verdict = json.loads(rack.told)["verdict"]

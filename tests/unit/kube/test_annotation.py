@@ -18,9 +18,12 @@ from agent.kube.annotation import (
     RESYNC,
     Annotation,
     LabeledInterface,
+    OtherPort,
     Report,
+    Unread,
     annotation_of,
     fitted,
+    is_cut,
     is_stale,
     parse,
     render,
@@ -28,11 +31,12 @@ from agent.kube.annotation import (
 )
 from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import state_of
+from agent.labels.encode import hashed
+from agent.memory import FarEnd
 from agent.model import (
     Absent,
     Failed,
     IbNeighbor,
-    LastNeighbor,
     Link,
     LldpNeighbor,
     Neighbor,
@@ -40,8 +44,10 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
-from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW, node, rows
-from tests.support.observations import observation
+from agent.sources.pci import Place
+from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node, rows
+from tests.support.observations import PORT, observation
+from tests.support.remembering import completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +68,9 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_text() -> None:
     """It is JSON without white space."""
     assert render(Annotation(NOW, BOOT, rows(("ibp0", "0000:18:00.0")), "0.1.0")) == (
-        '{"schema":1,"agent":"0.1.0",'
+        '{"schema":2,"agent":"0.1.0",'
         f'"boot_id":"{BOOT}","time":"2027-01-15T08:00:00Z",'
-        '"interfaces":[{"interface":"ibp0","pci":"0000:18:00.0"}]}'
+        '"ports":[{"interface":"ibp0","pci":"0000:18:00.0","port":null,"netdev":null}]}'
     )
 
 
@@ -79,7 +85,7 @@ def test_both_ways() -> None:
 
 def test_a_full_observation() -> None:
     """Time, boot ID and PCI addresses of the backend are those of the observation."""
-    found = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
+    found = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")))
     assert (found.time, found.boot_id) == (NOW, BOOT)
     assert [*found.addresses.items()] == [("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")]
 
@@ -90,10 +96,10 @@ def test_a_full_observation() -> None:
 def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     """Time and boot ID stay those of the last full observation, together."""
     before = Annotation(NOW - 60, "another-boot")
-    found = annotate(observation(boot_id=BOOT, **change), [], KEYS, before)
+    found = annotate(observation(boot_id=BOOT, **change), before)
     assert (found.time, found.boot_id) == (NOW - 60, "another-boot")
     assert found.reported == (NOW, BOOT)
-    found = annotate(observation(**change), [], KEYS)
+    found = annotate(observation(**change))
     assert (found.time, found.boot_id) == (None, None)
     assert found.reported == (NOW, BOOT)
     assert parse(render(found), KEY) == (found, None)
@@ -101,8 +107,8 @@ def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
 
 def test_a_full_observation_after_another() -> None:
     """One time is enough then."""
-    before = annotate(observation(ib=Failed("x")), [], KEYS)
-    found = annotate(observation(), [], KEYS, before)
+    before = annotate(observation(ib=Failed("x")))
+    found = annotate(observation(), before)
     assert found.partial is None
     assert found.reported == (found.time, found.boot_id) == (NOW, BOOT)
 
@@ -140,42 +146,30 @@ def test_a_report_of_another_boot_is_a_fact() -> None:
     assert before.facts != replace(before, partial=Report(NOW, "two")).facts
 
 
-def test_interfaces_that_are_held() -> None:
-    """The address of an interface that cannot be read stays as long as it has labels."""
-    before = Annotation(NOW - 60, BOOT, rows(("ibp0", "0000:18:00.0"), ("ibp9", "0000:99:00.0")))
-    found = annotate(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
-    assert found.addresses == {"ibp0": "0000:18:00.0", "ibp1": "0000:2a:00.0"}
-
-
 @pytest.mark.parametrize(
     ("rdma", "kept"), [(Failed("x"), {"ibp9": "0000:99:00.0"}), (Absent("no device"), {})]
 )
 def test_interfaces_without_devices(rdma: Any, kept: dict[str, str]) -> None:
     """The addresses stay if the RDMA devices cannot be read; they go with the last device."""
     before = Annotation(NOW - 60, BOOT, rows(("ibp9", "0000:99:00.0")))
-    assert annotate(observation(rdma=rdma), [], KEYS, before).addresses == kept
+    assert annotate(completed(observation(rdma=rdma), annotation=before)).addresses == kept
 
 
 def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
     """The addresses of its ports stay without labels, those of no other device."""
     held = tuple((name, "0000:18:00.0") for name in ("mlx5_1", "mlx5_1-3", "mlx5_2"))
-    others = tuple((name, "0000:18:00.0") for name in ("mlx5_10", "mlx5_3"))
-    found = annotate(
-        observation(
-            rdma=Seen((RdmaDevice("mlx5_1", failure="blocks"), RdmaDevice("mlx5_3"))),
-            unbound=("mlx5_2",),
-        ),
-        [],
-        KEYS,
-        Annotation(NOW - 60, BOOT, rows(*held, *others)),
-    )
-    assert found.interfaces == rows(*held)
+    others = tuple((name, "0000:19:00.0") for name in ("mlx5_3-1", "mlx5_3"))
+    read = RdmaDevice("mlx5_3", pci="0000:19:00.0", ports=(PORT,))
+    seen = observation(rdma=Seen((RdmaDevice("mlx5_1", failure="blocks"), read)))
+    before = Annotation(NOW - 60, BOOT, rows(*held, *others))
+    found = annotate(completed(seen, annotation=before, place=Place.BUS))
+    assert [(row.interface, row.pci) for row in found.interfaces] == [*held]
 
 
 def test_many_interfaces() -> None:
     """What is written fits and is parsed again."""
     many = [(f"ibp{number:04}", "0000:18:00.0") for number in range(MAX_INTERFACES + 1)]
-    found = fitted(annotate(observation(*many), [], KEYS))
+    found = fitted(annotate(observation(*many)))
     assert 0 < len(found.interfaces) <= MAX_INTERFACES
     assert parse(render(found), KEY) == (found, None)
 
@@ -183,7 +177,7 @@ def test_many_interfaces() -> None:
 def test_malformed_facts() -> None:
     """Malformed names and addresses are left out, so that the annotation can be parsed."""
     found = annotate(
-        observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b"), [], KEYS
+        observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b")
     )
     assert found == Annotation(NOW, None)
 
@@ -223,14 +217,14 @@ def test_the_annotation_of_a_node() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"schema": 2}, "schema"),
+        ({"schema": 3}, "schema"),
         ({"schema": None}, "schema"),
-        ({"interfaces": {}}, "interfaces"),
-        ({"interfaces": [7]}, "row"),
-        ({"interfaces": [{"interface": "ibp0"}]}, "row"),
-        ({"interfaces": [{"interface": "../..", "pci": "0000:18:00.0"}]}, "interface"),
-        ({"interfaces": [{"interface": "ibp0", "pci": "../../etc"}]}, "pci"),
-        ({"interfaces": [{"interface": "a", "pci": "0000:18:00.0"}] * 513}, "interfaces"),
+        ({"ports": {"a": 1}}, "ports"),
+        ({"ports": [7]}, "row"),
+        ({"ports": [{"interface": "ibp0"}]}, "row"),
+        ({"ports": [{"interface": "../..", "pci": "0000:18:00.0"}]}, "interface"),
+        ({"ports": [{"interface": "ibp0", "pci": "../../etc"}]}, "pci"),
+        ({"ports": [{"interface": "a", "pci": "0000:18:00.0"}] * 577}, "ports"),
     ],
 )
 def test_malformed_annotations(change: dict[str, Any], word: str) -> None:
@@ -329,8 +323,13 @@ def test_the_annotation_is_small() -> None:
     assert json.loads(text)["time"] == "2027-01-15T08:00:00Z"
 
 
-SWITCH = LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
-WHOLE = LabeledInterface("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH)
+SWITCH = FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
+WHOLE = LabeledInterface(
+    *("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH),
+    port=1,
+    layer="InfiniBand",
+    via="sa",
+)
 
 
 def whole(count: int) -> tuple[LabeledInterface, ...]:
@@ -342,16 +341,45 @@ def test_facts_both_ways() -> None:
     """Rendering and parsing are inverse for each fact of an interface, known or not."""
     some = (
         LabeledInterface("a", "0000:18:00.0", counted_gbps=0.0),
-        LabeledInterface("b", "0000:18:00.0", neighbor=LastNeighbor(name="Größe\n\x00")),
-        LabeledInterface("c", "0000:18:00.0", neighbor=LastNeighbor()),
+        LabeledInterface("b", "0000:18:00.0", neighbor=FarEnd(name="Größe\n\x00")),
+        LabeledInterface("c", "0000:18:00.0", neighbor=FarEnd()),
     )
-    found = Annotation(NOW, BOOT, (*whole(2), *some), dropped=2)
+    unread = WHOLE._replace(interface="d", unread=Unread(0, None, 81200))
+    found = Annotation(NOW, BOOT, (*whole(2), *some, unread), dropped=2, texts_since=7)
     assert parse(render(found), KEY) == (found, None)
+
+
+@pytest.mark.parametrize("since", [7, "7", {}, [1, 2, 3, 4], [-1], [True], ["1"], [1e300]])
+def test_a_malformed_time_since_which_a_port_is_unread(since: object) -> None:
+    """It is unknown, and the row counts."""
+    document = json.loads(render(Annotation(NOW, BOOT, whole(1))))
+    document["ports"][0]["unread"] = since
+    problem = Problem("node", KEY, None, "malformed facts, ignored: unread of ibp0")
+    assert parse(json.dumps(document), KEY) == (Annotation(NOW, BOOT, whole(1)), problem)
+
+
+def test_64_unread_ports_fit() -> None:
+    """The names of their leaves have 32 characters."""
+    far = FarEnd("b0cf0e0300d4ee40", "MF0;" + "l" * 32 + ":MQM9700/U1", "31")
+    rows = tuple(
+        row._replace(
+            interface=f"mlx5_{number}",
+            netdev=f"mlx5_{number}",
+            port_guid=f"{number:016x}",
+            node_guid=f"{number:016x}",
+            rule="near-gpu",
+            neighbor=far._replace(id=f"{number:016x}"),
+            unread=Unread(9999999, 9999999, 9999999),
+        )
+        for number, row in enumerate(whole(64))
+    )
+    found = Annotation(NOW, BOOT, rows)
+    assert fitted(found) == found
 
 
 def test_facts_of_an_observation() -> None:
     """GUIDs, the counted rate and the selected neighbor are those of the backend port."""
-    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name)
+    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name, "sa")
     links = Seen((Link("ibp0", None, (Neighbor("L90.1.3", "3", None, facts),)),))
     (role,) = observation(("ibp0", "0000:18:00.0")).ports
     role = role._replace(
@@ -359,7 +387,21 @@ def test_facts_of_an_observation() -> None:
         port=replace(role.port, port_guid="a" * 16),
     )
     seen = observation(ports=(role,), ib=links)
-    assert annotate(seen, [], KEYS).interfaces == (WHOLE,)
+    assert annotate(seen).interfaces == (WHOLE,)
+
+
+def test_the_way_to_a_neighbor() -> None:
+    """`via` is that of the last far end, also while it is unknown; only `sa` is written."""
+    (role,) = observation(("ibp0", "0000:18:00.0")).ports
+    before = Annotation(NOW, BOOT, (WHOLE,))
+    unknown = annotate(completed(observation(ports=(role,)), {}, before))
+    assert [row.via for row in unknown.interfaces] == ["sa"]
+    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name)
+    links = Seen((Link("ibp0", None, (Neighbor("L90.1.3", "3", None, facts),)),))
+    seen = annotate(completed(observation(ports=(role,), ib=links), {}, before))
+    assert [row.via for row in seen.interfaces] == [None]
+    assert '"via":"sa"' in render(unknown)
+    assert '"via"' not in render(seen)
 
 
 @pytest.mark.parametrize("description", [None, "Quantum Mellanox Technologies"])
@@ -368,7 +410,7 @@ def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
     facts = IbNeighbor("switch", SWITCH.id or "", None, 3, description)
     neighbor = Neighbor("L90.1.3", "3", None, facts, last_description=SWITCH.name)
     links = Seen((Link("ibp0", None, (neighbor,)),))
-    [row] = annotate(observation(("ibp0", "0000:18:00.0"), ib=links), [], KEYS).interfaces
+    [row] = annotate(observation(("ibp0", "0000:18:00.0"), ib=links)).interfaces
     assert row.neighbor == SWITCH
 
 
@@ -376,15 +418,15 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
     """An LLDP neighbor is its Chassis ID, System Name and Port ID; an overlong text is left out."""
     facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)
     links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", None, facts),)),))
-    found = annotate(observation(("mlx5_0", "0000:18:00.0"), lldp=links), [], KEYS)
-    expected = LastNeighbor("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
+    found = annotate(observation(("mlx5_0", "0000:18:00.0"), lldp=links))
+    expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
     assert [row.neighbor for row in found.interfaces] == [expected]
 
 
 def test_no_counts_without_the_speed_label() -> None:
     """With --source and without `rdma` a changed count is no reason for a request."""
     seen = observation(("ibp0", "0000:18:00.0"), off=frozenset({"rdma"}))
-    found = annotate(seen, [], KEYS, Annotation(NOW, BOOT, (WHOLE,)))
+    found = annotate(completed(seen, annotation=Annotation(NOW, BOOT, (WHOLE,))))
     assert found.interfaces == (WHOLE._replace(counted_gbps=None),)
 
 
@@ -392,10 +434,14 @@ def test_facts_that_are_unknown_now() -> None:
     """Facts that are unknown now are the previous ones of the same PCI function."""
     (role,) = observation(("ibp0", "0000:18:00.0")).ports
     seen = observation(ports=(role._replace(counted_gbps=None),))
+    labels = {KEYS.speed: "400G"}
     before = Annotation(NOW, BOOT, (WHOLE,))
-    assert annotate(seen, [], KEYS, before).interfaces == (WHOLE,)
+    unread = WHOLE._replace(unread=Unread(state=0))
+    assert annotate(completed(seen, labels, before)).interfaces == (unread,)
     moved = Annotation(NOW, BOOT, (WHOLE._replace(pci="0000:99:00.0"),))
-    assert annotate(seen, [], KEYS, moved).interfaces == rows(("ibp0", "0000:18:00.0"))
+    found = annotate(completed(seen, labels, moved))
+    (row,) = found.interfaces
+    assert (row.pci, row.counted_gbps, row.neighbor) == ("0000:18:00.0", None, None)
 
 
 @pytest.mark.parametrize(
@@ -403,10 +449,12 @@ def test_facts_that_are_unknown_now() -> None:
     [
         ("port_guid", ["", "A" * 16, "a" * 15, 7]),
         ("node_guid", ["a" * 17, [], {}]),
-        ("counted_gbps", ["400", True, -1, 10_000.5, math.nan, math.inf, 10**400, []]),
+        ("gbps", ["400", True, -1, 10_000.5, math.nan, math.inf, 10**400, []]),
+        ("layer", ["InfiniBand", 7, []]),
+        ("via", ["smp", "x", 7, []]),
         (
-            "neighbor",
-            ["L90", [], {"id": 7}, {"name": ""}, {"port_id": "x" * 1025}, {"name": "\ud800"}],
+            "far",
+            ["L90", [], {}, 7, [7], [-1], [True, "1", "2", "3"], [0, 7], [0, ""], [0, "\ud800"]],
         ),
     ],
 )
@@ -414,9 +462,9 @@ def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
     """A malformed fact is dropped with a problem that names it; the row stays."""
     for value in values:
         document = json.loads(render(Annotation(NOW, BOOT, whole(2))))
-        document["interfaces"][0][name] = value
+        document["ports"][0][name] = value
         found, problem = parse(json.dumps(document), KEY)
-        without: Any = {name: None}
+        without: Any = {{"gbps": "counted_gbps", "far": "neighbor"}.get(name, name): None}
         assert found == Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
         assert problem is not None
         assert f"{name} of ibp0" in problem.text
@@ -440,7 +488,7 @@ def test_an_interface_with_two_rows() -> None:
 @pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
 def test_room(name: str) -> None:
     """At most 16 KiB of ASCII are written; the last interfaces are left out whole, and counted."""
-    odd = WHOLE._replace(neighbor=LastNeighbor(*[name * 500] * 3))
+    odd = WHOLE._replace(neighbor=FarEnd(*[name * 16] * 3))
     odds = (odd._replace(interface=f"a{number}") for number in range(4))
     large = Annotation(NOW, BOOT, (*odds, *whole(211)))
     found = fitted(large)
@@ -448,17 +496,68 @@ def test_room(name: str) -> None:
     assert len(render(found).encode("ascii")) <= 16_384
     assert found == replace(large, interfaces=large.interfaces[:kept], dropped=215 - kept)
     more = replace(found, interfaces=large.interfaces[: kept + 1])
-    assert len(render(more)) > 16_384 - 20
+    assert len(render(more)) > 16_384
     assert parse(render(found), KEY) == (found, None)
 
 
-def test_no_room_needed() -> None:
-    """An annotation of 32 interfaces with all facts is written whole."""
-    found = Annotation(NOW, BOOT, whole(32))
+def test_64_ports_fit() -> None:
+    """Each on a leaf of its own, with a name of 32 characters; that is more than any node has."""
+    full = WHOLE._replace(node_guid=WHOLE.port_guid, rule="near-gpu")
+    ends = (
+        FarEnd(f"{n:016x}", f"MF0;{f'L{n}-'.ljust(32, 'x')}:MQM9700/U1", "64") for n in range(64)
+    )
+    rows = tuple(
+        full._replace(interface=f"ibp{n}", netdev=f"ibp{n}", neighbor=end)
+        for n, end in enumerate(ends)
+    )
+    found = Annotation(NOW, BOOT, rows)
     assert fitted(found) == found
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_a_long_text_is_cut() -> None:
+    """It ends in the hash of the whole, so two of them are two."""
+    ends = [FarEnd("c", "é" * 40 + end, None, "x" * 64) for end in "ab"]
+    written = Annotation(NOW, BOOT, tuple(WHOLE._replace(neighbor=end) for end in ends))
+    names = [name for _, name in json.loads(render(written))["switches"]]
+    assert len({*names}) == 2
+    for end, name in zip(ends, names, strict=True):
+        assert name.endswith(f"~{hashed(end.name or '')}")
+        assert len(name.encode()) <= 64
+        assert is_cut(name)
+    assert not is_cut(SWITCH.name)
+
+
+def test_schema_1_is_read() -> None:
+    """That of 0.1 and 0.2."""
+    row = {
+        "interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a" * 16, "node_guid": "b" * 16,
+        "counted_gbps": 400.0, "neighbor": {"id": SWITCH.id, "name": SWITCH.name, "port_id": "3"},
+    }  # fmt: skip
+    gone = {**row, "interface": "ibp1", "since": "2027-01-15T08:00:00Z"}
+    text = json.dumps({"schema": 1, "boot_id": BOOT, "interfaces": [row], "lost": [gone]})
+    found, problem = parse(text, KEY)
+    assert problem is None
+    assert found
+    old = WHOLE._replace(port=None, layer=None, via=None)
+    assert found.interfaces == (old,)
+    assert found.lost == (old._replace(interface="ibp1", since=NOW),)
 
 
 def test_interfaces_in_natural_order() -> None:
     """ibp9 comes before ibp10, so that the same interfaces are left out each time."""
     seen = observation(*((f"ibp{number}", "0000:18:00.0") for number in (10, 9, 1)))
-    assert [*annotate(seen, [], KEYS).addresses] == ["ibp1", "ibp9", "ibp10"]
+    assert [*annotate(seen).addresses] == ["ibp1", "ibp9", "ibp10"]
+
+
+def test_the_ports_that_rules_took_out_are_read_back() -> None:
+    """Address, number and rule; an entry of another form drops all of them."""
+    others = (OtherPort("0000:5e:00.0", 1, "front-end"), OtherPort("0000:5e:00.1", 2, "kind"))
+    told = Annotation(1_800_000_000, BOOT, rules="1-x3f", others=others)
+    assert parse(render(told), KEY) == (told, None)
+    for row in ([["x", 1, "kind"]], [["0000:5e:00.0", 1]], [["0000:5e:00.0", [], "kind"]], 7, [7]):
+        document = json.loads(render(told)) | {"others": row}
+        found, problem = parse(json.dumps(document), KEY)
+        assert found is not None
+        assert problem is not None
+        assert found.others == ()

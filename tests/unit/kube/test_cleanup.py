@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from agent.cleanup import clean_up, clean_up_foreign
-from agent.errors import Rejected, Unavailable
-from agent.kube.answers import Answer
-from agent.kube.cleanup import (
+from agent.cleanup import (
     CHANGED,
     CONTENDED,
     MAX_KEYS,
     MAX_PATCH,
     MAX_READS,
+    clean_up,
+    clean_up_foreign,
     foreign_removals,
     nodes,
     removals,
 )
+from agent.errors import Rejected, Unavailable
+from agent.kube.answers import Answer
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.table import Naming

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,21 +13,29 @@ import pytest
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.inputs import observed
+from agent.kube.annotation import Unread
 from agent.kube.answers import Answer
 from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
-from agent.model import HeldCount, RdmaDevice, Seen
+from agent.memory import FarEnd
+from agent.model import Observation, RdmaDevice, Seen
 from tests.support.api_server import replies
 from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
-from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
+from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, PREFIX, SPEED, node
 from tests.support.observations import observation
 
 EXPECTED = f"{PREFIX}/speed.expected"
 HOST = Host(Kernel(), time.time)
 SEEN = observation(("ibp0", "0000:18:00.0"))
 FAILED = Answer(403, message="no")
+
+
+def counted(found: Observation) -> dict[str, float | None]:
+    """Return what each port counts."""
+    assert found.known
+    return {fact.interface: fact.gbps for fact in found.known.facts}
 
 
 def node_reply(a_node: dict[str, Any]) -> Answer:
@@ -57,9 +66,9 @@ def test_what_an_hca_that_fails_counted_last() -> None:
     whole = observation(("ibp1", "0000:19:00.0"))
     seen = replace(whole, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
     lasting = a_target(node({SPEED: "400G"})).completed(HOST, seen)
-    assert (lasting.held_counts, lasting.problems) == ((HeldCount("ibp0", 400.0),), ())
+    assert (counted(lasting)["ibp0"], lasting.problems) == (400.0, ())
     lasting = a_target(node({SPEED: "800G"})).completed(HOST, seen)
-    assert lasting.held_counts == ()
+    assert counted(lasting)["ibp0"] is None
     assert "their sum is 400G" in lasting.problems[0].text
 
 
@@ -70,7 +79,21 @@ def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> Non
     tree = card("ibp0", "0000:18:00.0") | card("ibp1", "0000:19:00.0") | boot
     root = Kernel({f"{NET}/lo": None}, tree, errors=failing)
     seen = observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
-    assert seen.held_counts == (HeldCount("ibp0", 400.0),)
+    assert counted(seen)["ibp0"] == 400.0
+
+
+def test_probe_renews_no_hold() -> None:
+    """Of an HCA that it cannot read either, it writes since when that is so."""
+    unread = Unread(state=1, far=2, role=1)
+    row = ANNOTATED.interfaces[0]._replace(neighbor=FarEnd(None, "a", "1"), unread=unread)
+    before = replace(ANNOTATED, interfaces=(row,), texts_since=1)
+    on = a_target(node({SPEED: "400G", LEAF: "a", f"{LEAF[:-6]}port-id": "1"}, observed=before))
+    found = observation(("ibp1", "0000:19:00.0"))
+    found = replace(found, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
+    seen = on.completed(HOST, found)
+    text = planned(on, seen, Rendered({}))[0].wanted[Field(ANNOTATION, KEYS.annotation)]
+    kept = {row["interface"]: row.get("unread") for row in json.loads(text)["ports"]}
+    assert kept == {"ibp0": [1, 2, 1], "ibp1": None}
 
 
 @pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.cleanup import removal_patch
+from agent.cleanup import removal_patch
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, FieldSet, Node, state_of
 from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
 from agent.kube.plan import ForeignField, plan

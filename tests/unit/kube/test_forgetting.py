@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.cleanup import forget_lost
+from agent.cleanup import forget_lost, losses, unforgotten
 from agent.errors import Rejected
 from agent.kube.annotation import LabeledInterface, render
 from agent.kube.answers import Answer
-from agent.kube.cleanup import losses, unforgotten
 from agent.labels.table import Naming
 from tests.support.api_server import replies
 from tests.support.nodes import ANNOTATED, KEYS, NOW, node

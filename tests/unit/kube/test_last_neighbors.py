@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.annotation import Annotation, LabeledInterface, fitted
-from agent.kube.interfaces import annotate
-from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
+from agent.kube.annotation import Annotation, LabeledInterface, cut, fitted
+from agent.kube.interfaces import annotate, published
+from agent.labels import encode
 from agent.labels.render import render
 from agent.labels.table import Naming
+from agent.memory import SETTLE, FarEnd, Memory
 from agent.model import (
     Absent,
     Failed,
     IbNeighbor,
-    LastNeighbor,
     Link,
     LldpNeighbor,
     Neighbor,
@@ -26,13 +26,16 @@ from agent.model import (
     Seen,
 )
 from agent.reasons import HoldReason
-from tests.support.nodes import BOOT, KEYS, NOW
+from agent.sources.pci import Place
+from tests.support.devices import netdev
+from tests.support.nodes import BOOT, KEYS, LEAF_GROUP, NOW
 from tests.support.observations import PORT, observation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP = KEYS.leaf_group
+GROUP = LEAF_GROUP
+HOLD = 600.0
 
 
 def guid(leaf: str) -> str:
@@ -60,8 +63,8 @@ def seen(*leaves: str | None, hold: bool = False, **changes: Any) -> Observation
     return replace(found, rdma=Seen(devices), ib=Seen(tuple(links)), **changes)
 
 
-def last(leaf: str) -> LastNeighbor:
-    return LastNeighbor(guid(leaf), f"MF0;{leaf}:MQM9700/U1", "1")
+def last(leaf: str) -> FarEnd:
+    return FarEnd(guid(leaf), f"MF0;{leaf}:MQM9700/U1", "1")
 
 
 def annotated(*leaves: str | None, **changes: Any) -> Annotation:
@@ -77,17 +80,17 @@ class Agent:
     """An agent that remembers over its observations; `label` is what the Node has."""
 
     def __init__(self, annotation: Annotation | None, label: str | None = None) -> None:
-        self.now = 1000.0
+        self.now, self.place = 1000.0, Place.GONE
         self.labels: Mapping[str, str] = {GROUP: label} if label else {}
-        self.memory = NeighborMemory()
-        self.annotation = self.memory.seed(annotation, self.labels, KEYS, self.now + SETTLE_TIME)
+        self.memory, self.annotation = Memory(HOLD), annotation
+        self.memory.seed(published(annotation, self.labels, KEYS, BOOT), self.now)
 
-    def sees(self, found: Observation, after: float = SETTLE_TIME) -> str | None:
+    def sees(self, found: Observation, after: float = SETTLE) -> str | None:
         """Observe this; return the leaf group."""
         self.now += after
-        found = self.memory.apply(found, self.annotation, self.now)
-        rendered = render(found, Naming(), self.labels)
-        self.annotation = annotate(found, rendered.labels, KEYS, self.annotation)
+        found = self.memory.complete(found, lambda _address: self.place, self.now)
+        rendered = render(found, Naming())
+        self.annotation = annotate(found, self.annotation)
         self.labels, self.last = rendered.labels, found
         return rendered.labels.get(GROUP)
 
@@ -128,14 +131,15 @@ def test_a_failed_source_changes_nothing(ib: Any) -> None:
     agent = Agent(annotated("a", "b"), "a_b")
     for after in (0.0, 10.0, 1e6):
         assert agent.sees(replace(seen("a", "b"), ib=ib), after) == "a_b"
-    assert agent.last.last_neighbors
-    assert agent.last.last_neighbors.hold is None
+    assert agent.last.known
+    assert agent.last.known.group_hold is None
 
 
 def test_devices_that_cannot_be_read_keep_their_leaves() -> None:
     """One that fails, one without driver, and all of them."""
     agent = Agent(annotated("a", "b", "c"), "a_b_c")
-    one = replace(seen("a"), unbound=("ibp1",))
+    one = seen("a")
+    agent.place = Place.BUS
     broken = RdmaDevice("ibp2", failure="blocks")
     assert agent.sees(replace(one, rdma=Seen((one.ports[0].device, broken)))) == "a_b_c"
     assert agent.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b_c"
@@ -164,8 +168,8 @@ def test_a_move_shows_when_all_have_spoken() -> None:
     first = (link("ibp0", "x"), *(link(f"ibp{n}", None, hold=True) for n in (1, 2, 3)))
     silent = replace(seen("x", None, None, None), ib=Seen(first))
     assert agent.sees(silent, after=0.0) == "a_b_c_d"
-    assert agent.last.last_neighbors
-    assert agent.last.last_neighbors.hold is HoldReason.MAY_HAVE_MOVED
+    assert agent.last.known
+    assert agent.last.known.group_hold is HoldReason.MAY_HAVE_MOVED
     two = (*first[:1], link("ibp1", "y"), *first[2:])
     assert agent.sees(replace(silent, ib=Seen(two)), after=9.0) == "a_b_c_d"
     assert agent.sees(seen("x", "y", "z", None), after=9.0) == "x_y_z"
@@ -197,8 +201,12 @@ def test_ports_and_legs_of_one_function_are_told_apart() -> None:
     )
     device = RdmaDevice("mlx5_4", pci=pci(0))
     ports = tuple(
-        PortRole(f"mlx5_4{end}", device, PORT, None, backend=True, reason="", counted_gbps=0.0)
-        for end in ("-6", "-eth2", "-9")
+        PortRole(f"mlx5_4{end}", device, port, leg, backend=True, reason="", counted_gbps=0.0)
+        for end, port, leg in (
+            ("-6", replace(PORT, number=6), None),
+            ("-eth2", PORT, netdev("eth2")),
+            ("-9", replace(PORT, number=9), None),
+        )
     )
     agent = Agent(Annotation(NOW, BOOT, rows), "a_b_c")
     down = Seen(tuple(link(role.interface, None) for role in ports))
@@ -269,8 +277,9 @@ def test_a_new_node_is_labeled_when_its_ports_have_spoken() -> None:
     agent = Agent(None)
     some = replace(seen("a", "b"), ib=Seen((link("ibp0", "a"), link("ibp1", None, hold=True))))
     assert agent.sees(some, after=0.0) is None
-    assert agent.memory.next_end() == agent.now + SETTLE_TIME
-    assert agent.sees(some, after=SETTLE_TIME) == "a"
+    assert agent.last.known
+    assert agent.last.known.next_end == agent.now + SETTLE
+    assert agent.sees(some, after=SETTLE) == "a"
     assert agent.sees(seen("a", "b"), after=1.0) == "a_b"
 
 
@@ -290,9 +299,9 @@ def test_an_annotation_that_is_gone() -> None:
     """The published label is held while a port is down; all are seen, and it follows."""
     agent = Agent(None, "a_b")
     assert agent.sees(seen("a", None)) == "a_b"
-    assert agent.last.last_neighbors
-    assert agent.last.last_neighbors.hold is HoldReason.NO_NEIGHBOR
-    assert not is_held_without_limit(GROUP, agent.last, KEYS)
+    assert agent.last.known
+    assert agent.last.known.group_hold is HoldReason.NO_NEIGHBOR
+    assert Agent(None, "a_b").sees(seen("a", None), after=HOLD) == "a"
     assert agent.sees(seen("a", "c")) == "a_c"
 
 
@@ -300,10 +309,8 @@ def test_an_annotation_without_room() -> None:
     """What it lacks does not change the label, without limit, unless another port does."""
     agent = Agent(annotated("a", dropped=1), "a_b")
     assert agent.sees(seen("a", None)) == "a_b"
-    assert is_held_without_limit(GROUP, agent.last, KEYS)
-    assert not is_held_without_limit(KEYS.speed, agent.last, KEYS)
+    assert agent.sees(seen("a", None), after=1e6) == "a_b"
     assert agent.sees(seen("a", "b")) == "a_b"
-    assert not is_held_without_limit(GROUP, agent.last, KEYS)
     reloading = Agent(annotated("a", dropped=1), "a_b")
     assert reloading.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b"
     assert reloading.sees(seen("a", None)) == "a_b"
@@ -384,8 +391,8 @@ def test_a_last_neighbor_that_the_label_speaks_against(leaf: str) -> None:
     """Somebody has edited the annotation: the published label is held, and that text never used."""
     agent = Agent(annotated("a", leaf, "c"), "a_b_c")
     assert agent.sees(seen("a", None, None)) == "a_b_c"
-    assert agent.last.last_neighbors
-    assert agent.last.last_neighbors.hold is HoldReason.NO_NEIGHBOR
+    assert agent.last.known
+    assert agent.last.known.group_hold is HoldReason.NO_NEIGHBOR
     assert agent.remembered == ["MF0;a:MQM9700/U1", None, "MF0;c:MQM9700/U1"]
     assert agent.sees(seen("a", "d", None)) == "a_c_d"
 
@@ -415,15 +422,15 @@ def test_names_with_invalid_characters_are_found_in_the_label(leaves: tuple[str,
     value = agent.sees(seen(*leaves))
     again = agent.restarts()
     assert again.sees(seen(leaves[0], None)) == value
-    assert again.last.last_neighbors
-    assert again.last.last_neighbors.hold is None
+    assert again.last.known
+    assert again.last.known.group_hold is None
 
 
 def changed(agent: Agent, found: Observation) -> dict[str, str | None]:
     """Observe this; return the ports with another neighbor, and the name of the last one."""
     agent.sees(found)
-    assert agent.last.last_neighbors
-    return {name: one.name for name, one in agent.last.last_neighbors.was.items()}
+    assert agent.last.known
+    return {name: one.name for name, one in agent.last.known.was.items()}
 
 
 def test_a_cable_that_changed_is_known_once() -> None:
@@ -478,3 +485,19 @@ def test_an_unknown_port_is_no_change() -> None:
     row = LabeledInterface("ibp0", pci(0), neighbor=last("a")._replace(port_id=None))
     agent = Agent(Annotation(NOW, BOOT, (row,)), "a")
     assert changed(agent, seen("a")) == {}
+
+
+def test_a_name_that_was_cut_makes_no_other_hash() -> None:
+    """The annotation has no room for the whole of it: the published group stays."""
+    names = [f"leaf-{number}.{'x' * 70}" for number in range(2)]
+    group = encode.value("_".join(names))
+    rows = tuple(
+        LabeledInterface(
+            f"ibp{number}", pci(number), port=1, neighbor=FarEnd(f"02:{number:02}", cut(name))
+        )
+        for number, name in enumerate(names)
+    )
+    key = f"{KEYS.prefix}/leafgroup.current"
+    found = published(Annotation(NOW, BOOT, rows), {key: group}, KEYS, BOOT)
+    assert found.gap is HoldReason.NOT_REMEMBERED
+    assert [row.last_far for row in found.rows] == [None, None]

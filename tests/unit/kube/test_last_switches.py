@@ -5,15 +5,22 @@ from __future__ import annotations
 import pytest
 
 from agent.kube.annotation import Annotation, LabeledInterface
-from agent.kube.last_switches import last_switches
-from agent.model import LastNeighbor
+from agent.kube.interfaces import published, switches
+from agent.memory import FarEnd
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX
 
 GUID, NAME = "b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"
 IB_LEAF = LEAF.replace(PREFIX, IB_PREFIX)
 
 
-def annotation(*neighbors: tuple[str, LastNeighbor | None]) -> Annotation:
+def last_switches(
+    annotation: Annotation | None, labels: dict[str, str]
+) -> dict[str, tuple[str, str | None]]:
+    """Return what a new agent takes over."""
+    return switches(published(annotation, labels, KEYS, BOOT).rows)
+
+
+def annotation(*neighbors: tuple[str, FarEnd | None]) -> Annotation:
     rows = (
         LabeledInterface(name, "0000:18:00.0", neighbor=neighbor) for name, neighbor in neighbors
     )
@@ -41,15 +48,15 @@ def annotation(*neighbors: tuple[str, LastNeighbor | None]) -> Annotation:
 )
 def test_a_label_with_another_device(name: str | None, labels: dict[str, str], used: bool) -> None:
     """A neighbor counts unless the label of its interface disagrees."""
-    found = last_switches(annotation(("ibp0", LastNeighbor(GUID, name, "3"))), labels, KEYS)
+    found = last_switches(annotation(("ibp0", FarEnd(GUID, name, "3"))), labels)
     assert found == ({"ibp0": (GUID, name)} if used else {})
 
 
 @pytest.mark.parametrize(
     "neighbor",
-    [None, LastNeighbor(), LastNeighbor(None, NAME, "3"), LastNeighbor("00:1c:73:aa:bb:cc", "tor")],
+    [None, FarEnd(), FarEnd(None, NAME, "3"), FarEnd("00:1c:73:aa:bb:cc", "tor")],
 )
-def test_what_is_no_switch(neighbor: LastNeighbor | None) -> None:
+def test_what_is_no_switch(neighbor: FarEnd | None) -> None:
     """A neighbor without a node GUID is an LLDP neighbor, or unknown."""
-    assert last_switches(annotation(("ibp0", neighbor)), {}, KEYS) == {}
-    assert last_switches(None, {}, KEYS) == {}
+    assert last_switches(annotation(("ibp0", neighbor)), {}) == {}
+    assert last_switches(None, {}) == {}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from agent.host import Host
 from agent.kube.annotation import Annotation, LabeledInterface, fitted, parse, render
-from agent.kube.interfaces import annotate
-from agent.kube.lost import Losses
-from agent.model import Absent, Failed, LastNeighbor, LostPort, PortRole, RdmaDevice, Seen
+from agent.kube.interfaces import annotate, published
+from agent.memory import FarEnd, Memory
+from agent.model import Absent, Failed, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports
+from agent.sources.pci import place
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
@@ -25,14 +27,26 @@ GUID_A, GUID_B, GUID_C, GUID_D = (f"a088c203000000{number:02x}" for number in ra
 TWO = (LabeledInterface("ibp0", A, GUID_A), LabeledInterface("ibp1", B, GUID_B))
 THREE = (*TWO, LabeledInterface("ibp3", C, GUID_C, counted_gbps=400.0))
 SINCE = NOW - 60
-GONE = LostPort("ibp3", C, GUID_C, NOW)
+
+
+class Gone(NamedTuple):
+    """A row that is lost."""
+
+    interface: str
+    pci: str
+    guid: str | None
+    since: int | None
+
+
+GONE = Gone("ibp3", C, GUID_C, NOW)
 
 
 def role(name: str, pci: str, guid: str | None, *, backend: bool = True) -> PortRole:
+    port = replace(PORT, port_guid=guid)
     return PortRole(
         name,
-        RdmaDevice(name, pci=pci),
-        replace(PORT, port_guid=guid),
+        RdmaDevice(name, pci=pci, ports=(port,)),
+        port,
         None,
         backend=backend,
         reason="",
@@ -50,9 +64,32 @@ PAIR = (role("ibp0", A, GUID_A), role("ibp1", B, GUID_B))
 
 def lost(
     annotation: Annotation | None, found: Observation, *, tree: Entries | None = None, **flags: Any
-) -> tuple[LostPort, ...]:
-    host = Host(Kernel(tree or {}), lambda: 0.0, **flags)
-    return Losses().apply(host, found, annotation).lost or ()
+) -> tuple[Gone, ...]:
+    agent = Agent(annotation, Host(Kernel(tree or {}), lambda: 0.0, **flags))
+    agent.sees(found)
+    return agent.lost
+
+
+class Agent:
+    """An agent that starts with an annotation."""
+
+    def __init__(self, annotation: Annotation | None, host: Host | None = None) -> None:
+        self.host, self.annotation = host or Host(Kernel(), lambda: 0.0), annotation
+        self.memory = Memory(600.0)
+        globs = self.host.excluded, self.host.backend
+        self.memory.seed(published(annotation, {}, KEYS, BOOT, globs), 0.0)
+
+    def sees(self, found: Observation) -> Observation:
+        """Observe this, two minutes after the start."""
+        self.found = self.memory.complete(found, partial(place, self.host), 120.0)
+        self.annotation = annotate(self.found, self.annotation)
+        return self.found
+
+    @property
+    def lost(self) -> tuple[Gone, ...]:
+        assert self.found.known
+        rows = self.found.known.lost
+        return tuple(Gone(*one.identity, one.lost_since or None) for one in rows)  # type: ignore[arg-type]
 
 
 def labeled(*rows: LabeledInterface, gone: tuple[LabeledInterface, ...] = ()) -> Annotation:
@@ -71,9 +108,9 @@ def on_bus(pci: str, driver: str = "mlx5_core") -> Entries:
 
 def test_an_hca_that_falls_off_the_bus() -> None:
     """It is lost from the first observation without it, with one problem for the operator."""
-    host = Host(Kernel(), lambda: 0.0)
-    found = Losses().apply(host, seen(*PAIR), labeled(*THREE))
-    assert found.lost == (GONE,)
+    agent = Agent(labeled(*THREE))
+    found = agent.sees(seen(*PAIR))
+    assert agent.lost == (GONE,)
     (problem,) = found.problems
     assert (problem.source, problem.subject) == ("rdma", "ibp3")
     assert problem.text == "ibp3 (0000:5e:00.0) is gone from the bus"
@@ -160,7 +197,7 @@ def test_a_lost_port_stays_lost_until_it_is_read() -> None:
     ("flags", "is_lost"),
     [
         ({"excluded": ("ibp3",)}, False),
-        ({"excluded": ("ibp[12]",)}, True),
+        ({"excluded": ("ibp[24]",)}, True),
         ({"backend": ("mlx5_*",)}, False),
         ({"backend": ("mlx5_*", "ibp*")}, True),
     ],
@@ -199,28 +236,29 @@ def test_a_new_hca_at_the_former_address_of_another() -> None:
 
 def test_a_front_end_that_becomes_the_backend_replaces_nothing() -> None:
     """A device that was there, and ignored, in the observation before is not new."""
-    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    agent = Agent(ALREADY)
     front = role("mlx5_9", "0000:90:00.0", GUID_D, backend=False)
-    assert losses.apply(host, seen(*PAIR, front), ALREADY).lost
-    assert losses.apply(host, seen(*PAIR, front._replace(backend=True)), ALREADY).lost
+    for one in (front, front._replace(backend=True)):
+        agent.sees(seen(*PAIR, one))
+        assert agent.lost
 
 
 def test_ports_that_the_annotation_does_not_tell_of() -> None:
     """At a start without a row of a present port, none of those that are there is new."""
-    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
-    before = replace(ALREADY, interfaces=())
-    first = losses.apply(host, seen(*PAIR), before)
-    assert [one.interface for one in first.lost or ()] == ["ibp3"]
-    new = role("ibp3", "0000:77:00.0", GUID_D)
-    assert losses.apply(host, seen(*PAIR, new), replace(before, interfaces=TWO)).lost == ()
+    agent = Agent(replace(ALREADY, interfaces=()))
+    agent.sees(seen(*PAIR))
+    assert [one.interface for one in agent.lost] == ["ibp3"]
+    agent.sees(seen(*PAIR, role("ibp3", "0000:77:00.0", GUID_D)))
+    assert agent.lost == ()
 
 
 def test_the_only_hca_is_replaced() -> None:
     """After an observation without a port, one that comes is new."""
-    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
-    before = labeled(gone=ALREADY.lost)
-    assert losses.apply(host, observation(rdma=Absent("no RDMA device")), before).lost
-    assert losses.apply(host, seen(role("ibp3", A, GUID_A)), before).lost == ()
+    agent = Agent(labeled(gone=ALREADY.lost))
+    agent.sees(observation(rdma=Absent("no RDMA device")))
+    assert agent.lost
+    agent.sees(seen(role("ibp3", A, GUID_A)))
+    assert agent.lost == ()
 
 
 def test_more_lost_ports_than_a_node_has() -> None:
@@ -239,34 +277,38 @@ def test_more_lost_ports_than_a_node_has() -> None:
 
 def test_the_annotation_keeps_the_last_row() -> None:
     """The row goes to `lost` with all its facts, and leaves it when the port is back."""
-    last = THREE[2]._replace(neighbor=LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
+    last = THREE[2]._replace(neighbor=FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
     before = labeled(*TWO, last)
-    host = Host(Kernel(), lambda: 0.0)
-    now = annotate(Losses().apply(host, seen(*PAIR), before), [], KEYS, before)
-    assert now.lost == (last._replace(since=NOW),)
+    agent = Agent(before)
+    agent.sees(seen(*PAIR))
+    now = agent.annotation
+    assert now
+    assert now.lost == (last._replace(since=NOW, counted_gbps=None, layer="InfiniBand"),)
     assert [row.interface for row in now.interfaces] == ["ibp0", "ibp1"]
-    assert '"since":"2027-01-15T08:00:00Z"' in render(now)
+    assert '"lost":"2027-01-15T08:00:00Z"' in render(now)
     assert parse(render(now), KEYS.annotation) == (now, None)
     assert now.facts != before.facts
     back = seen(*PAIR, role("ibp3", C, GUID_C))
-    again = annotate(Losses().apply(host, back, now), [], KEYS, now)
+    agent.sees(back)
+    again = agent.annotation
+    assert again
     assert (again.lost, len(again.interfaces)) == ((), 3)
 
 
 def test_before_the_node_is_read_the_rows_stay() -> None:
     """An observation that does not know the lost ports keeps those of the annotation."""
-    assert annotate(seen(*PAIR), [], KEYS, ALREADY).lost == ALREADY.lost
+    assert annotate(seen(*PAIR), ALREADY).lost == ALREADY.lost
 
 
 def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
     """Lost rows are left out before others, and counted."""
-    large = LastNeighbor("x" * 1000)
-    rows = [LabeledInterface(f"a{number}", A, neighbor=large) for number in range(20)]
+    ends = (FarEnd(f"{number:064}", "x" * 64, "y" * 64) for number in range(60))
+    rows = [LabeledInterface(f"a{number}", A, neighbor=end) for number, end in enumerate(ends)]
     gone = tuple(row._replace(since=NOW) for row in rows[10:])
     found = fitted(labeled(*rows[:10], gone=gone))
     assert len(found.interfaces) == 10
-    assert 0 < len(found.lost) < 10
-    assert found.dropped == 10 - len(found.lost)
+    assert 0 < len(found.lost) < 50
+    assert found.dropped == 50 - len(found.lost)
     assert 15 * 1024 < len(render(found)) <= 16 * 1024
 
 
@@ -296,11 +338,11 @@ def test_a_lost_row_without_a_time(since: str) -> None:
     assert found.lost == (THREE[2]._replace(counted_gbps=None)._replace(since=None),)
     assert (problem is None) == (since == "null")
     assert problem is None or "since of lost ibp3" in problem.text
-    assert "since" not in render(found)
+    assert '"lost":null' in render(found)
     before = replace(found, interfaces=TWO)
-    (still,) = lost(before, seen(*PAIR))
-    assert still == GONE._replace(since=None)
-    (absent,) = absent_ports(seen(*PAIR, lost=(still,)))
+    agent = Agent(before)
+    (absent,) = absent_ports(agent.sees(seen(*PAIR)))
+    assert agent.lost == (GONE._replace(since=None),)
     assert absent.reason == "gone from the bus, missing since an unknown time"
 
 

@@ -334,6 +334,17 @@ def test_a_denial_of_nothing() -> None:
     assert outcome.failure.text.startswith("Node n1: ")
 
 
+def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
+    """It is about the request itself: what was left out of it is refused still, and no request
+    failed. When it is tried again stays as it was.
+    """
+    wanted = desired({**ALL, SPEED: "1G"}, backed_off=frozenset({"P"}))
+    outcome = negotiate(plan(node(ALL), wanted, KEYS), lambda _: denial("no writes today"))
+    assert outcome.failure is None
+    assert [(one.key, one.text) for one in outcome.refused] == [(SPEED, "no writes today")]
+    assert (outcome.back_off, outcome.requests) == (frozenset(), 1)
+
+
 def test_no_permission() -> None:
     """RBAC's refusal concerns no key: it is a failure after one request."""
     words = 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes" in API group ""'

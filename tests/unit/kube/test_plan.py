@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, body, plan
-from agent.model import LastNeighbor
+from agent.memory import FarEnd
 from tests.support.nodes import (
     ACCELERATOR_KEY,
     ANNOTATED,
@@ -98,7 +98,7 @@ def test_nothing_to_do() -> None:
         ({"time": NOW - 60, "agent": "0.0.9"}, False),
         ({"time": NOW - 60, "interfaces": (ROW._replace(counted_gbps=200.0),)}, True),
         ({"time": NOW - 60, "interfaces": (ROW._replace(port_guid="a" * 16),)}, True),
-        ({"time": NOW - 60, "interfaces": (ROW._replace(neighbor=LastNeighbor("a")),)}, False),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(neighbor=FarEnd("a")),)}, False),
     ],
 )
 def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
@@ -118,7 +118,7 @@ def test_an_annotation_that_cannot_be_renewed() -> None:
     assert found.managed[KEYS.annotation_field] == found.wanted[KEYS.annotation_field]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":2}', "x" * 70000])
+@pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":3}', "x" * 70000])
 def test_a_malformed_annotation(text: str) -> None:
     """A malformed annotation is a problem, and is written again."""
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
@@ -133,7 +133,7 @@ def test_an_annotation_without_room() -> None:
     text = found.wanted[KEYS.annotation_field]
     written = json.loads(text)
     assert len(text) <= 16_384
-    assert len(written["interfaces"]) + written["dropped"] == 999
+    assert len(written["ports"]) + written["dropped"] == 999
     assert f"no room for {written['dropped']} interfaces" in found.problems[0].text
     again = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"}, annotation=wide)
     assert not again.is_due

@@ -25,7 +25,7 @@ from agent.kube.annotation import (
 )
 from agent.kube.interfaces import annotate
 from agent.kube.plan import Desired, plan
-from agent.model import LastNeighbor
+from agent.memory import FarEnd
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
 
@@ -33,7 +33,7 @@ KEY = KEYS.annotation
 SWAPPED = RememberedFinding("swapped", "ibp3", "0f3c21aa9d10")
 SPEED = RememberedFinding("speed", None, "aa3c21aa9d10")
 VERDICT = Remembered(BOOT, NOW, (SWAPPED, SPEED))
-SWITCH = LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
+SWITCH = FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
 WHOLE = LabeledInterface("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH)
 
 
@@ -125,7 +125,7 @@ def test_a_malformed_time_is_unknown() -> None:
 def test_an_observation_keeps_it() -> None:
     """`probe` has no verdict of its own, and leaves that of the agent."""
     before = replace(ANNOTATED, verdict=VERDICT)
-    assert annotate(observation(("ibp0", "0000:18:00.0")), [], KEYS, before).verdict == VERDICT
+    assert annotate(observation(("ibp0", "0000:18:00.0")), before).verdict == VERDICT
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,10 @@ def test_interfaces_have_room_before_findings() -> None:
     findings are, and counted.
     """
     findings = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
-    rows = tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(64))
+    wide = WHOLE._replace(port=2, netdev="e" * 15, rule="r" * 30, layer="InfiniBand")
+    rows = tuple(
+        wide._replace(interface=f"ibp{number}", port_guid=f"{number:016x}") for number in range(64)
+    )
     large = replace(ANNOTATED, interfaces=rows, verdict=Remembered(BOOT, NOW, findings))
     found = fitted(large)
     assert (found.interfaces, found.dropped) == (rows, 0)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.cleanup import MAX_FAILURES, Sweep, nodes, removals, remove_owned
 from agent.errors import Unavailable
 from agent.kube.answers import Answer
-from agent.kube.cleanup import MAX_FAILURES, Sweep, nodes, removals, remove_owned
 from tests.support.api_server import labels_in
 from tests.support.nodes import FLAVOR, KEYS, node
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.kube.annotation import Annotation, LabeledInterface
+from agent.kube.managed_fields import Keys
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.model import (
@@ -24,9 +27,10 @@ from agent.model import (
 )
 from agent.nvml.domain import verdict
 from agent.reasons import HoldReason
-from agent.sources.roles import assign
+from agent.sources.pci import Place
 from agent.text import visible
-from tests.support.devices import eth, ib, netdev, port
+from tests.support.devices import assign, eth, ib, netdev, port
+from tests.support.remembering import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,11 +53,14 @@ def key(interface: str, kind: str, prefix: str = P) -> str:
 def roce_link(
     interface: str, device: str = "leaf-1", port_id: str = "swp1", name: str | None = "swp1"
 ) -> Link:
-    return Link(interface, "eth0", (Neighbor(device, port_id, name, LLDP_FACTS, 1.0),))
+    chassis = LLDP_FACTS.chassis_id if device else ""
+    facts = LLDP_FACTS._replace(system_name=device, port_id=port_id, chassis_id=chassis)
+    return Link(interface, "eth0", (Neighbor(device, port_id, name, facts, 1.0),))
 
 
 def ib_link(interface: str, device: str = "L90.1.3", port_id: str = "3") -> Link:
-    return Link(interface, None, (Neighbor(device, port_id, None, IB_FACTS),))
+    facts = replace(IB_FACTS, node_description=f"MF0;{device}:MQM9700/U1", port=int(port_id))
+    return Link(interface, None, (Neighbor(device, port_id, None, facts),))
 
 
 def held(interface: str, missing: str = "silent") -> Link:
@@ -77,9 +84,13 @@ def rendered(
     devices: list[RdmaDevice],
     previous: Mapping[str, str] | None = None,
     naming: Naming | None = None,
+    before: float = 60.0,
     **outcomes: Any,
 ) -> Rendered:
-    """Render an observation of these devices and links over the labels from before."""
+    """Render the first observation of these devices and links of a new agent.
+
+    `previous` are the labels of the Node.
+    """
     off = outcomes.pop("off", frozenset())
     facts: dict[str, Any] = {
         "rdma": Seen(tuple(devices)),
@@ -90,7 +101,9 @@ def rendered(
     facts["accelerator"] = verdict(facts["nvml"])
     facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
-    return render(observation, naming or Naming(), previous)
+    naming = naming or Naming()
+    found = completed(observation, previous, place=Place.BUS, keys=Keys(naming), before=before)
+    return render(found, naming)
 
 
 def neighbors(found: Rendered) -> dict[str, str]:
@@ -262,9 +275,9 @@ def test_leaves_of_both_flavors() -> None:
 @pytest.mark.parametrize("link", [held("mlx5_1"), Link("mlx5_1", None, missing="x", hold=True)])
 def test_leaves_of_a_roce_node_are_held(link: Link) -> None:
     """While one of its neighbors is not known, or LLDP failed; a source of InfiniBand is none."""
-    before, devices = {f"{P}/leaves.current": "old"}, nics("mlx5_0", "mlx5_1")
-    for lldp in (seen(roce_link("mlx5_0"), link), Failed("x")):
-        assert rendered(devices, before, lldp=lldp).labels[f"{P}/leaves.current"] == "old"
+    before, devices = about("mlx5_1", "old", "1"), nics("mlx5_0", "mlx5_1")
+    for lldp, leaves in ((seen(roce_link("mlx5_0"), link), "leaf-1_old"), (Failed("x"), "old")):
+        assert rendered(devices, before, lldp=lldp).labels[f"{P}/leaves.current"] == leaves
     both = seen(roce_link("mlx5_0"), gone("mlx5_1"))
     found = rendered(devices, before, lldp=both, ib=OFF, off=frozenset({"ib"}))
     assert found.labels[f"{P}/leaves.current"] == "leaf-1"
@@ -321,7 +334,8 @@ def test_a_held_link_keeps_its_labels() -> None:
     assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1") | about(
         "mlx5_10", "leaf-1", "swp1", "swp1"
     )
-    assert set(found.held) == set(about("mlx5_1", "old-1", "1", "n1"))
+    leaves = f"{P}/leaves.current"
+    assert set(found.held) == {leaves, *about("mlx5_1", "old-1", "1", "n1")}
 
 
 def test_what_was_never_published_is_not_held() -> None:
@@ -400,6 +414,10 @@ IB_BEFORE = {
 }
 
 
+# With ibp0 seen, on another leaf
+JOINED = {f"{IB}/leaves.current": "L90.1.3_old", f"{IB}/ports.current": "3_2"}
+
+
 def test_a_failed_helper_holds_the_whole_family() -> None:
     """The joined labels, too."""
     found = rendered(
@@ -417,14 +435,14 @@ def test_a_failed_helper_holds_nothing_of_a_device_that_is_gone() -> None:
     assert not [label for label in found if ".ibp1." in label]
 
 
-def test_one_silent_port_leaves_the_joined_labels_as_they_were() -> None:
-    """A joined label is published only when all its parts are known."""
+def test_the_joined_labels_follow_each_port() -> None:
+    """The part of a silent port is the last one that it had."""
     found = rendered(
         hcas("ibp0", "ibp1"), IB_BEFORE, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer"))
     )
-    assert neighbors(found) == IB_BEFORE | about("ibp0", "L90.1.3", "3") | about(
-        "ibp0", "L90.1.3", "3", prefix=IB
-    )
+    now = about("ibp0", "L90.1.3", "3") | about("ibp0", "L90.1.3", "3", prefix=IB)
+    assert neighbors(found) == IB_BEFORE | now | JOINED
+    assert found.held[f"{IB}/leaves.current"] == found.held[f"{P}/neighbors.current.ibp1.device"]
 
 
 def test_a_first_joined_label_has_the_known_parts() -> None:
@@ -438,9 +456,9 @@ def test_a_failed_hca_holds_its_own_and_the_joined_labels() -> None:
     """Its neighbor may still be there."""
     devices = [*hcas("ibp0"), RdmaDevice("ibp1", failure="blocks")]
     found = rendered(devices, IB_BEFORE, ib=seen(ib_link("ibp0")))
-    assert neighbors(found) == IB_BEFORE | about("ibp0", "L90.1.3", "3") | about(
-        "ibp0", "L90.1.3", "3", prefix=IB
-    )
+    now = about("ibp0", "L90.1.3", "3") | about("ibp0", "L90.1.3", "3", prefix=IB)
+    assert neighbors(found) == IB_BEFORE | now | JOINED
+    assert found.held[f"{IB}/leaves.current"] == found.held[f"{P}/neighbors.current.ibp1.device"]
 
 
 def test_a_change_of_flavor_takes_the_family() -> None:
@@ -452,7 +470,8 @@ def test_a_change_of_flavor_takes_the_family() -> None:
 def test_a_source_that_is_switched_off_leaves_its_labels() -> None:
     """`probe --source rdma` on either fabric."""
     off = frozenset({"lldp", "ib", "nvml"})
-    assert neighbors(rendered(nics("mlx5_1"), BEFORE, lldp=OFF, ib=OFF, off=off)) == BEFORE
+    names = ("mlx5_1", "mlx5_2", "mlx5_10")
+    assert neighbors(rendered(nics(*names), BEFORE, lldp=OFF, ib=OFF, off=off)) == BEFORE
     assert (
         neighbors(rendered(hcas("ibp0", "ibp1"), IB_BEFORE, lldp=OFF, ib=OFF, off=off)) == IB_BEFORE
     )
@@ -470,10 +489,10 @@ def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
 
 
 def test_switching_off_lldp_holds_nothing_of_an_infiniband_port() -> None:
-    """Its link is down, so its labels go; those of an interface that LLDP may have seen stay."""
+    """Its link is down, so its labels go; so do those of an interface that is not there."""
     before = about("ibp0", "old", "1") | about("mlx5_1", "old-1", "1", "n1")
     found = rendered(hcas("ibp0"), before, lldp=OFF, off=frozenset({"lldp"}), ib=seen(gone("ibp0")))
-    assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1")
+    assert neighbors(found) == {}
 
 
 def test_switching_off_the_ports_holds_all() -> None:
@@ -495,7 +514,7 @@ def test_switching_off_the_ports_holds_all() -> None:
 )
 def test_a_held_link_has_its_reason(missing: str, reason: HoldReason) -> None:
     """The joined labels have the reason of the first link that is held."""
-    found = rendered(hcas("ibp0"), IB_BEFORE, ib=seen(held("ibp0", missing)))
+    found = rendered(hcas("ibp0"), IB_BEFORE, before=10.0, ib=seen(held("ibp0", missing)))
     device = f"{P}/neighbors.current.ibp0.device"
     assert (found.held[device], found.held[f"{IB}/leaves.current"]) == (reason, reason)
 
@@ -509,7 +528,11 @@ def test_a_held_label_has_the_reason_of_its_failure() -> None:
     assert {off.held[device], off.held[leaves]} == {HoldReason.SOURCE_OFF}
     stuck = rendered([RdmaDevice("ibp0", failure="blocks")], IB_BEFORE, ib=seen())
     assert set(stuck.held.values()) == {HoldReason.DEVICE_FAILED}
-    gone = rendered([], IB_BEFORE | {f"{P}/flavor": "infiniband"}, unbound=("ibp0",), ib=seen())
+    row = LabeledInterface("ibp0", "0000:18:00.0")
+    unloaded = Observation(0.0, "n1", None, (), Seen(()), NONE, seen())
+    labels = IB_BEFORE | {f"{P}/flavor": "infiniband"}
+    found = completed(unloaded, labels, Annotation(None, None, (row,)), Place.BUS)
+    gone = render(found, Naming())
     assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
     assert f"{P}/neighbors.current.ibp1.device" not in gone.labels
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.check import Step
-from agent.lldp.checks import checks
+from agent.lldp.reception import checks
 from agent.model import Netdev
 from tests.support.observations import PORT, observation
 from tests.support.surroundings import around

@@ -58,6 +58,21 @@ def test_the_frames_of_a_sender_stay_in_order() -> None:
     assert len(table.neighbors("eth0")) == 1
 
 
+def test_a_frame_of_the_same_switch_from_another_address_stays_in_order() -> None:
+    """Its shutdown frame from there is not overtaken by a later frame, which revives it."""
+    listener, table = FakeListener(), NeighborTable(30.0, 2)
+    inbox = FrameInbox(listener, table, lambda: 0.0)
+    for at in (0.0, 30.0):
+        table.receive(frame(at=at))
+    for one in (frame(ttl=0, at=60.0, source="020000000001"), frame(at=65.0)):
+        listener.frames = [one]
+        assert inbox.receive()[0]
+    for one in inbox({"eth0": True})[0]:
+        table.receive(one)
+    table.expire("eth0", 120.0)
+    assert len(table.neighbors("eth0")) == 1
+
+
 def test_a_socket_error_is_worth_an_observation() -> None:
     """It opens other sockets."""
 

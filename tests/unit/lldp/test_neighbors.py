@@ -21,6 +21,11 @@ NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
 LEAF, OTHER, THIRD = "001c73000001", "001c73000002", "001c73000003"
 
 
+def chassis_of(source: str) -> bytes:
+    """The Chassis ID of the switch with this source address; LEAF has another one than that."""
+    return b"\x04" + (MAC if source == LEAF else bytes.fromhex(source))
+
+
 def leaf_frame(  # noqa: PLR0913 - each is a TLV
     name: str | None = "leaf-1",
     port: bytes = b"\x05swp1",
@@ -29,22 +34,24 @@ def leaf_frame(  # noqa: PLR0913 - each is a TLV
     source: str = LEAF,
     destination: str = NEAREST,
     enabled: int = BRIDGE,
-    chassis: bytes = b"\x04" + MAC,
+    chassis: bytes | None = None,
     description: str | None = None,
 ) -> bytes:
     """A frame of a switch."""
     text = tlv(4, description.encode()) if description else b""
     text += tlv(5, name.encode()) if name else b""
     return ethernet(
-        identity(chassis, port, ttl) + text + capabilities(enabled) + END,
+        identity(chassis or chassis_of(source), port, ttl) + text + capabilities(enabled) + END,
         source=source,
         destination=destination,
     )
 
 
-def shutdown_frame(port: bytes = b"\x05swp1", source: str = LEAF) -> bytes:
+def shutdown_frame(
+    port: bytes = b"\x05swp1", source: str = LEAF, chassis: bytes | None = None
+) -> bytes:
     """A shutdown LLDPDU, which carries the mandatory TLVs and nothing else."""
-    return ethernet(identity(b"\x04" + MAC, port, 0) + END, source=source)
+    return ethernet(identity(chassis or chassis_of(source), port, 0) + END, source=source)
 
 
 @dataclass
@@ -813,6 +820,95 @@ happenings = st.sampled_from(
     ]
 )
 steps = st.sampled_from((0.25, 1, 5, 10, 20, 29.75, 30, 50))
+
+
+def test_a_switch_that_changes_its_mac_address_stays_one_neighbor() -> None:
+    """Its new name counts in its second frame, and nothing is left of the former one."""
+    port, chassis = damped(), b"\x07chassis"
+    for when in (0, 30):
+        port.receive(when, leaf_frame("old", chassis=chassis, ttl=65535))
+    port.receive(60, leaf_frame("new", chassis=chassis, source=OTHER))
+    assert port.names(60) == ["old"]
+    port.receive(90, leaf_frame("new", chassis=chassis, source=OTHER))
+    assert port.names(90) == ["new"]
+    assert port.missing(90 + 120 + 30.001) == "expired"
+
+
+def test_a_shutdown_frame_from_another_mac_address_ends_its_msap() -> None:
+    """The MSAP is the sender, not the address."""
+    port, chassis = damped(), b"\x07chassis"
+    port.receive(0, leaf_frame(chassis=chassis, ttl=65535))
+    port.receive(5, shutdown_frame(chassis=chassis, source=OTHER))
+    assert port.names(35) == ["leaf-1"]
+    assert port.missing(35.001) == "shutdown"
+
+
+def test_two_switches_behind_one_mac_address_are_two_neighbors() -> None:
+    """One shutdown frame ends one of them."""
+    port = damped()
+    for when in (0, 30):
+        port.receive(when, leaf_frame("a", chassis=b"\x07a"))
+        port.receive(when + 1, leaf_frame("b", chassis=b"\x07b"))
+    assert sorted(port.names(31)) == ["a", "b"]
+    port.receive(40, shutdown_frame(chassis=b"\x07a"))
+    assert port.names(71) == ["b"]
+
+
+@pytest.mark.parametrize("confirm", [1, 2])
+def test_two_ports_of_one_switch_that_send_by_turns_are_two_neighbors(confirm: int) -> None:
+    """Behind a hub, with one source address for both: none replaces the other."""
+    port = Port(NeighborTable(grace=30, confirm=confirm))
+    for when in range(0, 300, 30):
+        port.receive(when, leaf_frame("x", port=b"\x05swp1"))
+        port.receive(when + 10, leaf_frame("x", port=b"\x05swp2"))
+    assert sorted(port.ports(300)) == ["swp1", "swp2"]
+    port.receive(301, shutdown_frame(b"\x05swp2"))
+    assert port.ports(332) == ["swp1"]
+
+
+def test_a_second_frame_of_the_former_port_discards_the_odd_one() -> None:
+    """A candidate is not kept for its TTL, to become a neighbor with one more frame later on."""
+    port = damped()
+    for when, frame in enumerate([b"\x07a", b"\x07a", b"\x07odd", b"\x07a", b"\x07a", b"\x07odd"]):
+        port.receive(when, leaf_frame(port=frame))
+        assert port.ports(when) == ["a"]
+
+
+def test_a_new_port_id_keeps_the_selection() -> None:
+    """A selected switch under its alias stays selected before an equal one."""
+    port = damped()
+    for when in (0, 30):
+        port.receive(when, leaf_frame(port=b"\x07a"))
+        assert port.names(when)[0] == "leaf-1"
+        port.receive(when + 1, leaf_frame("leaf-2", source=OTHER))
+    for when in (60, 90):
+        port.receive(when, leaf_frame(port=b"\x07alias"))
+        port.receive(when + 1, leaf_frame("leaf-2", source=OTHER))
+    assert port.names(91) == ["leaf-1", "leaf-2"]
+    assert port.ports(91) == ["alias", "swp1"]
+
+
+@given(
+    story=st.lists(
+        st.tuples(st.sampled_from((0.25, 5, 20, 50)), st.integers(0, 1), st.booleans()), max_size=20
+    ),
+    addresses=st.lists(st.sampled_from((LEAF, OTHER, THIRD)), min_size=20, max_size=20),
+)
+@settings(max_examples=200, deadline=None)
+def test_source_addresses_play_no_role(
+    story: list[tuple[float, int, bool]], addresses: list[str]
+) -> None:
+    """Two switches whose frames come from any address, or each from its own: the same neighbors."""
+    one, other, now = damped(), damped(), 0.0
+    for (step, switch, speaks), address in zip(story, addresses, strict=False):
+        now += step
+        for port, source in ((one, (LEAF, OTHER)[switch]), (other, address)):
+            chassis = (b"\x07a", b"\x07b")[switch]
+            if speaks:
+                port.receive(now, leaf_frame(f"s{switch}", chassis=chassis, source=source, ttl=20))
+            else:
+                port.receive(now, shutdown_frame(chassis=chassis, source=source))
+        assert one.names(now) == other.names(now)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.node_events.correlator import (
+from agent.node_events import (
     KEPT_TIME,
     MAX_EVENTS,
     MAX_MESSAGE,
@@ -14,8 +14,9 @@ from agent.node_events.correlator import (
     WINDOW,
     Correlator,
     Event,
+    Notice,
+    Reason,
 )
-from agent.node_events.notices import Notice, Reason
 
 WALL = 1_800_000_000.0
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from agent.node_events.correlator import Event, name_for
-from agent.node_events.notices import Reason
+from agent.node_events import Event, Reason, name_for
 
 # RFC 1123 subdomain, as Kubernetes has it.
 NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -7,18 +7,19 @@ from dataclasses import replace
 import pytest
 
 from agent.kube.negotiation import Refusal
-from agent.model import LastNeighbor, LastNeighbors, LostPort
-from agent.node_events.notices import MAX_TEXT, Losses, Reason, cables, refusals
+from agent.memory import Fact, FarEnd, Known
+from agent.node_events import MAX_TEXT, Losses, Reason, cables, refusals
 from tests.support.observations import observation
 
-A, B = LastNeighbor("c0:01", "leaf1", "swp1"), LastNeighbor("c0:02", "leaf2", "swp2")
+A, B = FarEnd("c0:01", "leaf1", "swp1"), FarEnd("c0:02", "leaf2", "swp2")
 SEEN = observation(("ibp0", "0000:18:00.0"))
 NOW = int(SEEN.time)
 
 
-def text(was: LastNeighbor, now: LastNeighbor) -> str:
-    last = LastNeighbors({"ibp0": now}, was={"ibp0": was})
-    (notice,) = cables(replace(SEEN, last_neighbors=last))
+def text(was: FarEnd, now: FarEnd) -> str:
+    facts = (Fact("ibp0", "0000:18:00.0", far=now),)
+    known = Known(facts, is_seeded=True, was={"ibp0": was})
+    (notice,) = cables(replace(SEEN, known=known))
     assert (notice.reason, notice.subject) == (Reason.CABLE_CHANGED, "ibp0")
     return notice.text
 
@@ -28,43 +29,49 @@ def test_a_cable() -> None:
     there = "ibp0 was connected to leaf1 port swp1, is connected to leaf2 port swp2"
     assert text(A, B) == there
     assert text(A._replace(port_id=None), B).startswith("ibp0 was connected to leaf1, is")
-    switch = LastNeighbor("0" * 15 + "1", "MF0;L90.1.3:MQM9700/U1", "3")
+    switch = FarEnd("0" * 15 + "1", "MF0;L90.1.3:MQM9700/U1", "3")
     assert "is connected to L90.1.3 port 3" in text(A, switch)
 
 
 def test_no_cable() -> None:
     """Before the Node was read nobody knows, and nothing is said."""
     assert cables(SEEN) == []
-    assert cables(replace(SEEN, last_neighbors=LastNeighbors({"ibp0": A}))) == []
+    facts = (Fact("ibp0", "0000:18:00.0", far=B),)
+    assert cables(replace(SEEN, known=Known(facts, is_seeded=True))) == []
+    assert cables(replace(SEEN, known=Known(facts, was={"ibp0": A}))) == []
 
 
 def test_names_that_a_neighbor_chose() -> None:
     """They are cut, and what does not print is escaped."""
-    hostile = LastNeighbor("c0:03", "\x1b[2J\u202e" + "x" * 1000, "\n" * 1000)
+    hostile = FarEnd("c0:03", "\x1b[2J\u202e" + "x" * 1000, "\n" * 1000)
     found = text(A, hostile)
     assert found.isprintable()
     assert len(found) < 250
 
 
-def lost(*ports: LostPort) -> list[str]:
-    return [one.text for one in Losses().observed(replace(SEEN, lost=ports))]
+def lost(*ports: Fact) -> list[str]:
+    return [one.text for one in Losses().observed(replace(SEEN, known=Known(lost=ports)))]
+
+
+def gone(since: int | None) -> Fact:
+    return Fact("ibp3", "0000:1b:00.0", lost_since=since)
 
 
 def test_a_lost_port() -> None:
     """It is noticed by the observation that found it missing, and by no later one."""
-    port = LostPort("ibp3", "0000:1b:00.0", None, NOW)
+    gone_now = replace(SEEN, known=Known(lost=(gone(NOW),)))
     there = "ibp3 was at PCI address 0000:1b:00.0, is gone from the bus"
     losses = Losses()
-    assert [one.text for one in losses.observed(replace(SEEN, lost=(port,)))] == [there]
-    assert losses.observed(replace(SEEN, lost=(port,))) == []
-    assert losses.observed(replace(SEEN, lost=())) == []
-    assert len(losses.observed(replace(SEEN, lost=(port,)))) == 1
+    assert [one.text for one in losses.observed(gone_now)] == [there]
+    assert losses.observed(gone_now) == []
+    assert losses.observed(SEEN) == []
+    assert len(losses.observed(gone_now)) == 1
 
 
 @pytest.mark.parametrize("since", [None, NOW - 1, 0])
 def test_a_port_that_was_lost_before(since: int | None) -> None:
     """By an agent before, as the annotation has it."""
-    assert lost(LostPort("ibp3", "0000:1b:00.0", None, since)) == []
+    assert lost(gone(since)) == []
 
 
 def test_refused_keys() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent.labels.render import Rendered
+from agent.memory import Fact
 from agent.model import (
     Absent,
     Failed,
@@ -15,7 +16,6 @@ from agent.model import (
     IbNeighbor,
     Link,
     LldpNeighbor,
-    LostPort,
     Neighbor,
     Observation,
     Problem,
@@ -25,8 +25,8 @@ from agent.model import (
 from agent.nvml.domain import verdict
 from agent.output.document import Choices, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
-from agent.sources.roles import assign
-from tests.support.devices import eth, ib, netdev, plain, port
+from tests.support.devices import assign, eth, ib, netdev, plain, port
+from tests.support.remembering import knowing
 
 NONE = Absent("no such port")
 SDR = "10 Gb/sec (4X SDR)"
@@ -185,8 +185,10 @@ def test_a_gpu_without_health_mask_has_unknown_health() -> None:
 
 def test_labeled_ports_without_a_device_have_rows() -> None:
     """The Node's annotation knows them; nothing else is known of them."""
-    lost = LostPort("ibp3", "0000:5e:00.0", "a088c20300abcdef", 1_800_000_000)
-    seen = replace(observed(ib("ibp0", 1), ib("ibp10", 2)), lost=(lost,), unbound=("ibp4",))
+    since = 1_800_000_000
+    lost = Fact("ibp3", "0000:5e:00.0", port_guid="a088c20300abcdef", lost_since=since)
+    unbound = Fact("ibp4", "0000:5f:00.0", state_why=HoldReason.DEVICE_GONE)
+    seen = knowing(observed(ib("ibp0", 1), ib("ibp10", 2)), unbound, lost=(lost,))
     ports = document(seen, Choices())["ports"]
     assert [port["interface"] for port in ports] == ["ibp0", "ibp3", "ibp4", "ibp10"]
     assert {key: value for key, value in ports[1].items() if value is not None} == {

@@ -9,23 +9,22 @@ import pytest
 
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
+from agent.memory import Fact, FarEnd
 from agent.model import (
     Failed,
-    HeldCount,
-    LastNeighbor,
-    LastNeighbors,
-    LostPort,
     Seen,
 )
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
+from agent.reasons import HoldReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib
 from tests.support.machines import MACHINES
-from tests.support.nodes import KEYS, LEAF, SPEED
+from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
+from tests.support.remembering import completed, knowing
 from tests.support.schemas import validator
 
 if TYPE_CHECKING:
@@ -48,7 +47,8 @@ def document(
     """The document of a key."""
     subject = subject_of(key, NAMING)
     assert subject
-    rendered = render(seen, NAMING, previous)
+    seen = completed(seen, previous) if previous else seen
+    rendered = render(seen, NAMING)
     found = explain.explained(subject, seen, rendered, on_node or None)
     if not on_node:  # the tests give a part of it; the real one is of system/kube/test_explain.py
         validator("explain").validate(found)
@@ -222,13 +222,13 @@ def test_a_switch_that_tells_no_port_name() -> None:
 
 def test_a_lost_port() -> None:
     """It has a reason, and is part of the evidence for the speed."""
-    lost = LostPort("ibp3", "0000:5e:00.0", None, 1_800_000_000)
-    seen = observation(("ibp0", "0000:18:00.0"), lost=(lost,))
+    lost = (Fact("ibp3", "0000:5e:00.0", lost_since=1_800_000_000),)
+    seen = knowing(observation(("ibp0", "0000:18:00.0")), lost=lost)
     assert "ibp3" in explain.known_interfaces(seen)
     assert "gone from the bus" in document(LEAF.replace("ibp0", "ibp3"), seen)["reason"]
     found = facts(document(SPEED, seen))
     assert found["/sys/bus/pci/devices/0000:5e:00.0 pci"] == "gone"
-    alone = observation(lost=(lost,))
+    alone = knowing(observation(), lost=lost)
     of_family = f"{NAMING.ib_prefix}/neighbors.current.ibp3.device"
     assert "gone from the bus" in document(of_family, alone)["reason"]
 
@@ -242,13 +242,13 @@ def test_what_holds_a_label() -> None:
     assert document(SPEED, seen)["reason"] == "the class is unread"
 
     failed = replace(ib("ibp1", 1), failure="blocks", ports=())
-    seen = observation(
-        ("ibp0", "0000:18:00.0"), rdma=Seen((failed,)), held_counts=(HeldCount("ibp1", 400.0),)
-    )
-    found = document(SPEED, seen)
+    seen = observation(("ibp0", "0000:18:00.0"), rdma=Seen((failed,)))
+    why = HoldReason.DEVICE_FAILED
+    row = Fact("ibp1", failed.pci, layer="InfiniBand", gbps=400.0, state_since=0.0, state_why=why)
+    found = document(SPEED, knowing(seen, row, unknown=None))
     assert (found["state"], found["hold"]["reason"]) == ("held", "last-count")
     assert facts(found)["what it did last counted_gbps"] == "400 Gb/s"
-    found = document(SPEED, replace(seen, held_counts=()))
+    found = document(SPEED, seen)
     assert (found["state"], found["hold"]["reason"]) == ("incomplete", "device-failed")
 
 
@@ -352,8 +352,12 @@ def test_a_key_that_is_turned_off(key: str, field: str, flag: str) -> None:
 def test_a_leaf_that_is_remembered() -> None:
     """A port without neighbor has the one of the annotation, beside its state."""
     seen = of_machine("half-failed")
-    last = LastNeighbors({"mlx5_0": LastNeighbor("b" * 16, "MF0;L90.1.3:MQM9700/U1", "3")})
-    found = document(KEYS.leaf_group, replace(seen, last_neighbors=last))
+    last = FarEnd("b" * 16, "MF0;L90.1.3:MQM9700/U1", "3")
+    known = knowing(seen).known
+    assert known
+    rows = [one._replace(last_far=last) if one.interface == "mlx5_0" else one
+            for one in known.facts]  # fmt: skip
+    found = document(LEAF_GROUP, replace(seen, known=known._replace(facts=tuple(rows))))
     assert found["state"] == "seen"
     assert "L90.1.3" in found["value"]
     shown = [one["fact"] for one in found["evidence"] if one["interface"] == "mlx5_0"]

@@ -105,6 +105,20 @@ def test_a_port_without_rate_has_a_reason(
     assert found.endswith(reason) if reason else not found
 
 
+def test_ports_of_one_state_are_one_line() -> None:
+    """Eight dead ports are one sentence, with the address of each."""
+    down = PORT | {"state": "DOWN", "phys_state": "Polling", "counted_gbps": 0.0}
+    ports = [down | {"interface": f"ibp{n}", "pci": f"0000:{n}8:00.0"} for n in range(8)]
+    ports[3] |= {"phys_state": "Disabled"}
+    lines = below("Backend ports that do not count", table(*ports))
+    text = " ".join(lines)
+    assert text.count("no signal from the far end") == 1
+    assert text.startswith("ibp0 (0000:08:00.0), ibp1 (0000:18:00.0), ibp2 (0000:28:00.0), ibp4 ")
+    assert text.endswith(
+        "ibp3 (0000:38:00.0): DOWN, Disabled: administratively disabled on this side"
+    )
+
+
 def test_a_lent_port_is_among_the_neighbors_only() -> None:
     """Its cable is not the reason for the missing rate."""
     down = PORT | {"state": "DOWN", "counted_gbps": 0}
@@ -196,13 +210,28 @@ def test_a_long_label_continues_behind_its_equals_sign() -> None:
 
 
 def test_equal_problems_are_one_line() -> None:
-    """The line has the first subject and the number of the others."""
+    """The line has the first subject and the number of the others, but every flag."""
     problems: list[dict[str, Any]] = [
         {"source": "rdma", "subject": name, "error": "EIO", "text": "I/O error"} for name in "abc"
     ]
     problems.append({"source": "rdma", "subject": "d", "error": None, "text": "odd"})
+    problems += [
+        {"source": "ib", "subject": name, "error": None, "text": f"{name} port 1: odd"}
+        for name in "efg"
+    ]
+    problems.append({"source": "ib", "subject": "h", "error": None, "text": "h port 2: odd"})
+    problems += [
+        {"source": "rdma", "subject": f"--exclude-device {name}", "error": None, "text": "idle"}
+        for name in "ij"
+    ]
     lines = below("Problems", table(problems=problems))
-    assert lines == ["a and 2 more: I/O error (EIO)", "d: odd"]
+    assert lines == [
+        "a and 2 more: I/O error (EIO)",
+        "d: odd",
+        "e and 2 more: port 1: odd",
+        "h port 2: odd",
+        "--exclude-device i, --exclude-device j: idle",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.infiniband.devices import SubnetPort
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
-from agent.sources.roles import assign
-from tests.support.devices import PORT, eth, ib
+from agent.sysfs.worker import DeviceReaders, InlineWorker
+from tests.support import sas
+from tests.support.devices import PORT, assign, eth, ib
 from tests.support.smps import LEAF, exchanges
 
 if TYPE_CHECKING:
@@ -401,3 +403,135 @@ def test_any_answer_is_a_link_or_a_failure(said: Any) -> None:
         (link,) = found.outcome.value
         assert (link.missing or "").replace("-", "").isalpha() != bool(link.neighbors)
     assert all(problem.text.isprintable() for problem in found.problems)
+
+
+# By the subnet administrator, for a port whose SMPs fail
+
+REFUSED: dict[str, Any] = {"exchanges": [], "error": "refused", "text": "ibp0: umad_register: no"}
+SILENT: dict[str, Any] = {
+    "exchanges": [exchanges()[0] | {"reply": None, "error": "no-answer"}],
+    "error": "no-answer",
+    "text": "ibp0: no answer in 500 ms",
+}
+PLACE = {"lid": "0x16", "sm_lid": "0x9", "sm_sl": "2", "pkeys/0": "0xffff"}
+
+
+def by_sa(
+    smps: dict[str, Any], place: dict[str, str], state: str = "ACTIVE", **changes: Any
+) -> tuple[Link, list[str], list[SubnetPort]]:
+    """Return the link of a port with these files, the problems' texts, and what the SA is asked."""
+    asked: list[SubnetPort] = []
+
+    def ask(ports: Sequence[SubnetPort]) -> Any:
+        asked.extend(ports)
+        return {"ports": [answer(exchanges=sas.exchanges()) | changes]}
+
+    base = "sys/class/infiniband/ibp0/ports/1"
+    files = {f"{base}/{name}": f"{text}\n".encode() for name, text in place.items()}
+    host = Host(
+        Tree(MemoryStore(files), {}),
+        lambda: 0.0,
+        ask_smp=helper(answer(**smps)),
+        ask_sa=ask,
+        subnet_readers=DeviceReaders(worker=InlineWorker),
+    )
+    found = source.read(host, assign([ib("ibp0", 0, replace(PORT, state=state))]))
+    assert isinstance(found.outcome, Seen)
+    [link] = found.outcome.value
+    return link, [problem.text for problem in found.problems], asked
+
+
+@pytest.mark.parametrize("smps", [REFUSED, SILENT])
+def test_a_port_that_waits_for_its_question(smps: dict[str, Any]) -> None:
+    """Its reason is that of the SMPs; it says that the SA has not been asked."""
+    link, problems, _ = by_sa(smps, PLACE, exchanges=[], error="no-answer", text=None)
+    assert (link.missing, link.is_unasked, problems) == (smps["error"], True, [smps["text"]])
+    failed, _, _ = by_sa(smps, PLACE, exchanges=[], error="no-answer", text="no answer in 2000 ms")
+    assert (failed.missing, failed.is_unasked) == ("sa-no-answer", False)
+
+
+@pytest.mark.parametrize("smps", [REFUSED, SILENT])
+def test_the_sa_is_the_second_way(smps: dict[str, Any]) -> None:
+    """The labels are those by SMP; no problem is left, and `via` says which way it was."""
+    link, problems, asked = by_sa(smps, PLACE)
+    [neighbor] = link.neighbors
+    assert (neighbor.device, neighbor.port_id, neighbor.via) == ("L90.1.3", "3", "sa")
+    assert neighbor.facts == LEAF
+    assert problems == []
+    assert asked == [SubnetPort("ibp0", 1, 22, 9, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    "smps",
+    [
+        {},
+        {"exchanges": [], "error": "no-answer"},
+        {"exchanges": [], "error": "not-permitted"},
+        {"exchanges": [], "error": "no-umad"},
+    ],
+)
+def test_the_sa_is_not_asked(smps: dict[str, Any]) -> None:
+    """SMPs answer, were not sent so far, or the device that both need is missing."""
+    assert by_sa(smps, PLACE)[2] == []
+
+
+@pytest.mark.parametrize(
+    ("smps", "place", "state", "word"),
+    [
+        (REFUSED, {"sm_lid": "0x0"}, "ACTIVE", "no-sm"),
+        (REFUSED, {"sm_lid": "0xc001"}, "ACTIVE", "no-sm"),
+        (REFUSED, {}, "INIT", "no-sm"),
+        (SILENT, {}, "INIT", "no-answer"),
+        (REFUSED, {"lid": "0x0"}, "ACTIVE", "no-lid"),
+        (REFUSED, {"lid": "0xffff"}, "ACTIVE", "no-lid"),
+    ],
+)
+def test_a_port_that_cannot_ask(
+    smps: dict[str, Any], place: dict[str, str], state: str, word: str
+) -> None:
+    """The reason why; SMPs that were sent and not answered are another one."""
+    link, _, asked = by_sa(smps, PLACE | place, state)
+    assert (link.missing, link.hold, asked) == (word, True, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "pkey", "word"),
+    [
+        ("no-answer", "0xffff", "sa-no-answer"),
+        ("no-answer", "0x7fff", "limited-pkey"),
+        ("sa-no-record", "0x7fff", "limited-pkey"),
+        ("sa-no-record", "0xffff", "sa-no-record"),
+        ("sa-busy", "0x7fff", "sa-busy"),
+        ("sa-refused", "0xffff", "sa-refused"),
+    ],
+)
+def test_each_refusal_of_the_sa_is_the_port_s(error: str, pkey: str, word: str) -> None:
+    """Its text is the problem; labels are held."""
+    link, problems, _ = by_sa(REFUSED, PLACE | {"pkeys/0": pkey}, error=error, text="it is said")
+    assert (link.missing, link.hold, link.neighbors, problems) == (word, True, (), ["it is said"])
+
+
+@pytest.mark.parametrize(
+    ("table", "index"),
+    [
+        (["0xffff", "0x8001"], 0),
+        (["0x7fff", "0xffff"], 1),
+        (["0x7fff", "0x0000", "0x8002"], 2),
+        (["0x7fff", "0x0000"], 0),
+        ([], 0),
+    ],
+)
+def test_a_full_member_asks(table: list[str], index: int) -> None:
+    """P_Key index 0, unless that is a limited membership and another one is full."""
+    files = {f"pkeys/{entry}": text for entry, text in enumerate(table)}
+    place = {name: text for name, text in PLACE.items() if name != "pkeys/0"} | files
+    assert by_sa(REFUSED, place)[2][0].pkey_index == index
+
+
+def test_an_old_snapshot_keeps_its_reason() -> None:
+    """It has neither the LID nor an answer of the SA."""
+    assert by_sa(REFUSED, {})[0].missing == "refused"
+    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=helper(answer(**REFUSED)))
+    found = source.read(host, assign([ib("ibp0", 0)]))
+    assert isinstance(found.outcome, Seen)
+    assert found.outcome.value[0].missing == "refused"

@@ -19,6 +19,7 @@ from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.output.table import render
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
+from agent.sources.roles import decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
 from tests.support.machines import document_of
 
@@ -58,13 +59,14 @@ class Node:
     """A node whose host does what a test sets; the test advances its time."""
 
     def __init__(
-        self, tree: Mapping[str, None] = MappingProxyType({}), table: NeighborTable | None = None
+        self, tree: Mapping[str, Any] = MappingProxyType({}), table: NeighborTable | None = None
     ) -> None:
         self.now = NOW
         self.tree, self.errors = tree, dict[str, int]()
         self.frames: list[Frame] = []
         self.refused: dict[str, str] = {}
         self.fault: Exception | None = None
+        self.all_ethertypes = False
         self.flags: dict[str, dict[str, bool]] = {}
         self.listened: list[Mapping[str, bool]] = []
         self.table = table or NeighborTable()
@@ -74,6 +76,7 @@ class Node:
             root=Tree(MemoryStore(self.tree), self.errors),
             clock=lambda: self.now,
             lldp_neighbors=LldpNeighbors(self._frames, self.table),
+            all_ethertypes=self.all_ethertypes,
             private_flags=lambda name: self.flags.get(name, {}),
         )
 
@@ -159,6 +162,51 @@ def test_several_neighbors_are_kept_in_order() -> None:
     node.send("eth0", switch())
     node.send("eth0", ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009"))
     assert [one.port_id for one in node.link(ETH0).neighbors] == ["swp1", "bmc"]
+
+
+def spark(*netdevs: Netdev) -> tuple[PortRole, ...]:
+    """The roles of two functions with one system image, in two PCI domains."""
+    functions = zip(("0000:01:00.0", "0002:01:00.0"), netdevs, strict=True)
+    return decide(
+        [
+            replace(
+                role(f"roce{pci[3]}", of=one).device,
+                pci=pci,
+                driver="mlx5_core",
+                sys_image_guid="a088c20300abcdef",
+                ports=(role(of=one).port,),
+            )
+            for pci, one in functions
+        ]
+    ).roles
+
+
+OTHER_PORT = ethernet(identity(b"\x04" + MAC, b"\x05swp9") + END)
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        ((switch(), switch()), ""),
+        ((switch(), None), ""),
+        ((None, switch()), ""),
+        ((None, None), ""),
+        ((switch(), OTHER_PORT), "that is linked to leaf-1 swp1, and this one to"),
+    ],
+)
+def test_two_far_ends_of_a_socket_direct_card_are_a_hint(
+    frames: tuple[bytes | None, bytes | None], text: str
+) -> None:
+    """No role changes by LLDP, and the port that does not count has no link."""
+    node = Node()
+    for name, frame in zip(("eth0", "eth1"), frames, strict=True):
+        if frame:
+            node.send(name, frame)
+    links, problems = node.look(*spark(netdev("eth0"), netdev("eth1")))
+    assert list(links) == ["roce0"]
+    assert [(one.subject, text in one.text) for one in problems] == (
+        [("roce2", True)] if text else []
+    )
 
 
 def superseded(link: Link) -> list[tuple[str, bool]]:
@@ -390,6 +438,46 @@ def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
     node.flags["eth0"] = flags
     link = node.link(ETH0)
     assert (link.missing, link.hold) == (reason, True)
+
+
+BRIDGED: dict[str, Any] = {
+    "sys/class/net/eth0/master": "../br0",
+    "sys/class/net/eth0/brport/group_fwd_mask": b"0x0\n",
+    "sys/class/net/br0/bridge/group_fwd_mask": b"0x4000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("tree", "reason"),
+    [
+        (BRIDGED, "taken-by-bridge"),
+        (BRIDGED | {"sys/class/net/br0/bridge/group_fwd_mask": b"0x8\n"}, "silent"),
+        (BRIDGED | {"sys/class/net/br0/bridge/group_fwd_mask": b"garbage\n"}, "silent"),
+        (
+            BRIDGED
+            | {
+                "sys/class/net/eth0/brport/group_fwd_mask": b"0x4000\n",
+                "sys/class/net/br0/bridge/group_fwd_mask": b"0x0\n",
+            },
+            "taken-by-bridge",
+        ),
+        (
+            {
+                "sys/class/net/eth0/master": "../bond0",
+                "sys/class/net/bond0/master": "../ovs-system",
+            },
+            "taken-by-bridge",
+        ),
+        ({"sys/class/net/eth0/master": "../eth0"}, "silent"),
+        ({}, "silent"),
+    ],
+)
+def test_a_bridge_that_takes_the_frames_is_named(tree: dict[str, Any], reason: str) -> None:
+    """A bridge above the netdev or above its bond; --openvswitch receives before it."""
+    node = Node(tree)
+    assert node.link(ETH0).missing == reason
+    node.all_ethertypes = True
+    assert node.link(ETH0).missing == "silent"
 
 
 def test_firmware_blocks_only_the_silent() -> None:

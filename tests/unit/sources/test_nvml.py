@@ -18,6 +18,7 @@ from agent.sources import nvml
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.kernel_tree import BUS, Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,29 @@ def test_any_display_controller_of_nvidia_is_one(machine: Machine, code: str) ->
     assert isinstance(reading.outcome, Seen)
     assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
     assert reading.problems == ()
+
+
+def test_a_function_is_read_once_while_it_is_on_the_bus() -> None:
+    """An observation of a resident agent costs one listing, and the driver of the first GPU."""
+    gpu, other, failed = "0008:01:00.0", "0000:02:00.0", "0000:03:00.0"
+    tree = {
+        f"{BUS}/{address}/{name}": text
+        for address, code in ((gpu, b"0x030200"), (other, b"0x020000"), (failed, b"0x030000"))
+        for name, text in (("class", code), ("vendor", b"0x10de"))
+    }
+    errors = {f"{BUS}/{failed}/class": errno.EIO}
+    root = Kernel(tree, errors=errors)
+    host = Host(root, lambda: 0.0, gpus=lambda: answer(GPU))
+    first = nvml.read(host)
+    root.asked.clear()
+    assert nvml.read(host) == first
+    # a failed read is repeated, and reported
+    assert root.asked == [BUS, f"{BUS}/{failed}/class", f"{BUS}/{gpu}/driver"]
+    assert [problem.error for problem in first.problems] == ["EIO"]
+    gone = {path: text for path, text in tree.items() if gpu not in path}
+    without = replace(host, root=Kernel(gone, errors=errors))
+    assert nvml.read(without).outcome == Failed("the PCI bus could not be read completely")
+    assert host.bus.nvidia == {other: False}
 
 
 def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:

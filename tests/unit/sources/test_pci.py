@@ -9,16 +9,16 @@ from click import BadParameter
 
 from agent.kube.annotation import Annotation
 from agent.kube.interfaces import annotate
-from agent.kube.managed_fields import Keys
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Absent, Failed, Seen
+from agent.model import Failed
 from agent.options import duration
 from agent.sources.observe import observe
-from agent.sources.pci import unbound
+from agent.sources.pci import Place, unbound
 from tests.support.devices import ib
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev, routes
 from tests.support.nodes import rows
+from tests.support.remembering import completed
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BOTH = hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
@@ -32,15 +32,19 @@ BEFORE = {
 LABELED = {"ibp0": A, "ibp1": B}
 
 
+def remembered(labeled: dict[str, str]) -> Annotation:
+    return Annotation(1, "b", rows(*labeled.items()))
+
+
 def test_the_labels_of_a_driver_that_reloads_stay() -> None:
     """Speed and neighbor are held, with a problem; without the annotation the device is unknown."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    assert seen.unbound == ("ibp1",)
+    found = completed(seen, BEFORE, remembered(LABELED), Place.BUS)
     assert any(
-        "its PCI function 0000:19:00.0 is on the bus" in problem.text for problem in seen.problems
+        "its PCI function 0000:19:00.0 is on the bus" in problem.text for problem in found.problems
     )
-    assert BEFORE.items() <= render(seen, Naming(), BEFORE).labels.items()
-    forgotten = render(observe(host(Kernel(WITHOUT))), Naming(), BEFORE).labels
+    assert BEFORE.items() <= render(found, Naming()).labels.items()
+    forgotten = render(completed(observe(host(Kernel(WITHOUT))), BEFORE), Naming()).labels
     assert (forgotten[f"{P}/speed.current"], f"{P}/neighbors.current.ibp1.device" in forgotten) == (
         "400G",
         False,
@@ -58,7 +62,8 @@ def test_a_roce_node_whose_driver_is_unloaded_keeps_its_flavor() -> None:
     }
     seen = observe(host(Kernel(tree)), labeled={"mlx5_0": A})
     before = {f"{P}/flavor": "roce", f"{P}/speed.current": "400G"}
-    assert render(seen, Naming(), before).labels == before
+    found = completed(seen, before, remembered({"mlx5_0": A}), Place.BUS)
+    assert render(found, Naming()).labels == before
 
 
 def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> None:
@@ -72,10 +77,11 @@ def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> N
     seen = observe(host(Kernel(tree)), labeled=LABELED)
     assert [(role.interface, role.backend) for role in seen.ports] == [("mlx5_bond_0", False)]
     before = BEFORE | {"ib.coreweave.cloud/speed.current": "800G"}
-    assert render(seen, Naming(), before).labels == before
+    found = completed(seen, before, remembered(LABELED), Place.BUS)
+    leaf = {f"{P}/leaves.current": "leaf", "ib.coreweave.cloud/leaves.current": "leaf",
+            "ib.coreweave.cloud/neighbors.current.ibp1.device": "leaf"}  # fmt: skip
+    assert render(found, Naming()).labels == before | leaf
     assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
-    ours = observe(host(Kernel(tree)), labeled={"mlx5_9": "0000:99:00.0"})
-    assert [role.backend for role in ours.ports] == [True]
 
 
 def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> None:
@@ -87,14 +93,14 @@ def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> Non
         host(Kernel(front, {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}"})),
         labeled={"ibp0": A},
     )
-    assert seen.unbound == ("ibp0",)
     assert not any(role.backend for role in seen.ports)
 
 
 def test_it_stays_in_the_annotation() -> None:
     """Also when no label names it."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    told = annotate(seen, (), Keys(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    before = Annotation(1, "b", rows(*LABELED.items()))
+    told = annotate(completed(seen, annotation=before, place=Place.BUS))
     assert told.addresses == LABELED
 
 
@@ -103,10 +109,10 @@ def test_a_class_that_fails_forgets_no_interface() -> None:
     seen = replace(
         observe(host(Kernel(WITHOUT)), labeled=LABELED),
         rdma=Failed("blocked"),
-        unbound=(),
         ports=(),
     )
-    told = annotate(seen, (), Keys(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    before = Annotation(1, "b", rows(*LABELED.items()))
+    told = annotate(completed(seen, annotation=before, place=Place.BUS))
     assert told.addresses == LABELED
 
 
@@ -129,26 +135,23 @@ def test_the_labels_of_a_removed_function_are_removed(gone: dict[str, str]) -> N
         host(Kernel(tree, {path: entry for path, entry in gone.items() if entry})),
         labeled=LABELED,
     )
-    assert seen.unbound == ()
+    assert not any("is on the bus" in problem.text for problem in seen.problems)
 
 
 def test_a_device_that_is_present_is_not_missing() -> None:
-    """A device that was renamed, failed, is excluded or has several ports is present; if the class
-    failed, none is missing.
-    """
+    """A device that was renamed, failed, is excluded or has several ports is present."""
     root = host(Kernel(BOTH))
     renamed = ib("mlx5_1", 0x19)
     sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())
     for device, interface in ((renamed, "ibp1"), (sick, "ibp1"), (sick, "ibp1-3")):
-        assert unbound(root, Seen((device,)), {interface: B}) == ((), [])
-    assert unbound(root, Failed("blocked"), LABELED) == ((), [])
-    assert unbound(root, Absent("empty"), LABELED)[0] == ("ibp0", "ibp1")
+        assert unbound(root, (device,), {interface: B}) == set()
+    assert unbound(root, (), LABELED) == {A, B}
 
 
 def test_a_device_listed_without_a_port_is_missing() -> None:
     """The class still lists a device that has just been unbound."""
     hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
-    assert unbound(host(Kernel(BOTH)), Seen((hollow,)), {"ibp1": B})[0] == ("ibp1",)
+    assert unbound(host(Kernel(BOTH)), (hollow,), {"ibp1": B}) == {B}
 
 
 TIMES = {"90": 90.0, "90s": 90.0, "1.5m": 90.0, "1h": 3600.0, "0": 0.0}

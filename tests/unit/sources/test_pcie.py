@@ -12,10 +12,9 @@ import pytest
 from agent.errors import Malformed
 from agent.findings.finding import Draft
 from agent.host import Host
-from agent.snapshot.capture import entries, record
+from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
 from agent.sysfs import parse as kernel

@@ -187,6 +187,33 @@ def test_what_sits_behind_the_function_of_a_failed_device_is_hidden(
     assert [role.interface for role in observation.ports] == ["ibp1"]
 
 
+@pytest.mark.parametrize("name", ["smi0", "ibp9"])
+def test_what_sits_behind_the_function_of_a_device_that_goes_is_hidden(name: str) -> None:
+    """The parent is in the class, and has no ports or nothing any more when it is read."""
+    parent, sub = hca("ibp0", A), hca(name, A)
+    parent[f"{HOME}/{A}/infiniband/ibp0/ports/1/has_smi"] = b"0\n"
+    root = Kernel(LO | parent | sub | card("ibp1", B))
+    node = host(root)
+    assert backend(observe(node)) == ["ibp0", "ibp1"]
+    for gone in ("ports", ""):
+        root.vanishes = f"{CLASS}/ibp0/{gone}".rstrip("/"), 0, ENOENT
+        node.readers.refresh()
+        assert [role.interface for role in observe(node).ports] == ["ibp1"]
+
+
+def test_the_twin_of_a_socket_direct_function_that_goes_is_no_backend_port() -> None:
+    """One cable: the first function has no ports any more when it is read."""
+    twin = hca("ibp1", B)
+    twin[f"{HOME}/{B}/infiniband/ibp1/ports/1/has_smi"] = b"0\n"
+    root = Kernel(LO | hca("ibp0", A) | twin | card("ibp2", C))
+    node = host(root)
+    assert backend(observe(node)) == ["ibp0", "ibp2"]
+    for gone in ("ports", ""):
+        root.vanishes = f"{CLASS}/ibp0/{gone}".rstrip("/"), 0, ENOENT
+        node.readers.refresh()
+        assert backend(observe(node)) == ["ibp2"]
+
+
 def multi_plane() -> Entries:
     """A multi-plane HCA with its SMI sub-device, and another HCA."""
     parent = card("ibp0", A)

@@ -10,9 +10,21 @@ import pytest
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.drops import ethernet_data_ports
 from agent.sources.left_out import dark_backend
-from agent.sources.roles import assign, decide, is_unread
+from agent.sources.roles import decide, is_unread
 from agent.sysfs.bus import Bus, Function
-from tests.support.devices import GPUS, PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+from tests.support.devices import (
+    GPUS,
+    PORT,
+    UP,
+    assign,
+    backend,
+    eth,
+    ib,
+    netdev,
+    plain,
+    port,
+    reasons,
+)
 
 KIND = {"pci_ids": "15b3:101d", "hca_type": "MT4125", "board_id": "other"}
 THIRD = {"pci_ids": "15b3:101f"}
@@ -216,7 +228,7 @@ def test_the_reason_of_each_role(
 
 def test_no_ethernet_port_takes_the_place_of_infiniband_that_is_unbound() -> None:
     """Its driver may be reloading."""
-    roles = assign([eth("a", 1)], infiniband_unbound=True)
+    roles = assign([eth("a", 1)], unbound={"0000:02:00.0"})
     assert reasons(roles) == {"a": "Ethernet, and the backend is InfiniBand"}
 
 
@@ -235,6 +247,27 @@ def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], t
     kind = "ConnectX-7 15b3:1021"
     text = f"Ethernet NIC of another kind than the backend's {kind}{tie}"
     assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
+
+
+TWO_FUNCTIONS = [
+    eth("c", 3, pci="0000:03:00.0"),
+    eth("d", 3, pci="0000:03:00.1"),
+]
+SAME_IDS = [
+    (TWO_FUNCTIONS, "its card has 2 network functions, those of the backend have 1"),
+    (
+        [eth("c", 3, SLOW, board_id="other"), eth("d", 4, SLOW, board_id="other")],
+        "another PSID or PCI subsystem, and another rate, place or number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("others", "difference"), SAME_IDS)
+def test_the_reason_says_what_differs(others: list[RdmaDevice], difference: str) -> None:
+    """The PCI ids are equal, so they explain nothing."""
+    roles = assign([eth("a", 1), eth("b", 2), *others, eth("e", 5)])
+    text = f"Ethernet NIC of another kind than the backend's ConnectX-7 15b3:1021: {difference}"
+    assert reasons(roles) | dict.fromkeys("cd", text) == reasons(roles)
 
 
 def test_a_dark_backend_is_a_hint() -> None:
@@ -298,6 +331,37 @@ def test_a_device_that_cannot_be_read_is_of_the_kind_that_the_bus_tells() -> Non
     bus = Bus({"0000:02:00.0": Function("0000:02:00.0", 0x0207, "15b3:1021")})
     devices = [*map(ib, ("a", "b", "c"), (3, 4, 5)), stuck, *dark("x", "y", "z", "v", "w")]
     assert backend(assign(devices, bus=bus)) == ["a", "b", "c"]
+
+
+def test_a_spare_port_beside_a_device_that_cannot_be_read_is_no_backend() -> None:
+    """The first function has the default route, and now it cannot be read: the second one, which
+    never had a link, does not take its place. One that had a link does.
+    """
+    stuck = RdmaDevice("a", failure="blocks", pci="0000:01:00.0")
+    never = port(state="DOWN", netdev=netdev("b", speed_mbps=None, carrier_up_count=0))
+    spare = replace(eth("b", 1, never), pci="0000:01:00.1")
+    functions = {
+        one: Function(one, 0x0200, "15b3:1021") for one in ("0000:01:00.0", "0000:01:00.1")
+    }
+    bus = Bus(functions)
+    assert backend(assign([stuck, spare], bus=bus)) == []
+    linked = replace(spare, ports=(port(netdev=netdev("b", carrier_up_count=1)),))
+    assert decide([stuck, linked], bus=bus, labeled={"b": "0000:01:00.1"}).roles[0].backend
+
+
+def test_a_card_with_a_function_that_cannot_be_read_is_of_the_kind_of_the_others() -> None:
+    """Two cards of two functions: without one of these the cards are not of two kinds, of which
+    only one would be the backend.
+    """
+    addresses = [f"0000:{bus:02x}:00.{function}" for bus in (1, 2) for function in (0, 1)]
+    functions = {one: Function(one, 0x0200, "15b3:1021") for one in addresses}
+    devices = [eth("a", 1), eth("b", 2)]
+    assert backend(assign(devices, bus=Bus(functions))) == ["a", "b"]
+    for unread in addresses[1::2]:
+        left = {one: function for one, function in functions.items() if one != unread}
+        bus = Bus(left, unread=frozenset({unread}))
+        assert backend(assign(devices, bus=bus)) == ["a", "b"]
+    assert backend(assign(devices, bus=Bus(left))) == ["a"]
 
 
 def test_ethernet_data_ports() -> None:
@@ -423,5 +487,16 @@ def test_a_front_end_does_not_replace_a_function_without_its_driver() -> None:
     """The backend NIC had labels; its driver reloads, so it has no RDMA device for a moment."""
     functions = {"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")}
     bus = Bus({**GPUS.functions, **functions})
-    assert backend(assign([front("a", 1)], labeled={"b": "0000:02:00.0"}, bus=bus)) == []
+    assert backend(assign([front("a", 1)], unbound={"0000:02:00.0"}, bus=bus)) == []
     assert backend(assign([front("a", 1)], bus=bus)) == ["a"]
+
+
+def test_a_virtual_function_that_cannot_be_read_splits_no_kind() -> None:
+    """The bus knows that it is virtual: its card has one network function, as the others have."""
+    rails = [eth(f"rail{number}", number) for number in range(1, 5)]
+    stuck = RdmaDevice("rail1v0", pci="0000:01:00.1", failure="blocks")
+    functions = [Function(str(one.pci), 0x0200, one.pci_ids) for one in rails]
+    virtual = Function("0000:01:00.1", 0x0200, "15b3:101e", is_virtual=True)
+    bus = Bus({one.address: one for one in [*functions, virtual]})
+    dark = [plain(rails[0], state="DOWN"), *rails[1:]]
+    assert backend(assign([*dark, stuck], bus=bus)) == [device.name for device in rails]

@@ -10,8 +10,20 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice
-from agent.sources.roles import assign
-from tests.support.devices import GPUS, PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+from agent.sources.drops import with_hidden
+from tests.support.devices import (
+    GPUS,
+    PORT,
+    UP,
+    assign,
+    backend,
+    eth,
+    ib,
+    netdev,
+    plain,
+    port,
+    reasons,
+)
 
 
 def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
@@ -142,17 +154,20 @@ def test_no_socket_direct(devices: list[RdmaDevice]) -> None:
     assert backend(assign(devices)) == ["sd0", "sd1"]
 
 
-def twin(name: str, pci: str, guid: str | None = "5" * 16, **facts: Any) -> RdmaDevice:
-    """A mlx5 function on Ethernet with this sys_image_guid."""
-    return eth(name, 1, pci=pci, sys_image_guid=guid, **facts)
+def twin(
+    name: str, pci: str, guid: str | None = "5" * 16, port_name: str = "p0", **facts: Any
+) -> RdmaDevice:
+    """A mlx5 function on Ethernet with this sys_image_guid and phys_port_name."""
+    uplink = port(netdev=netdev(f"{name}n{port_name}", phys_port_name=port_name))
+    return eth(name, 1, uplink, pci=pci, sys_image_guid=guid, **facts)
 
 
 # As DGX Spark shows its two cages: each by two functions in two PCI domains.
 SPARK = [
     twin("rocep1s0f0", "0000:01:00.0"),
-    twin("rocep1s0f1", "0000:01:00.1"),
+    twin("rocep1s0f1", "0000:01:00.1", port_name="p1"),
     twin("roceP2p1s0f0", "0002:01:00.0"),
-    twin("roceP2p1s0f1", "0002:01:00.1"),
+    twin("roceP2p1s0f1", "0002:01:00.1", port_name="p1"),
 ]
 
 
@@ -164,12 +179,32 @@ def test_socket_direct_on_ethernet_is_one_cable_for_each_function_number() -> No
         assert "Socket-Direct card of rocep1s0f0 (0000:01:00.0)" in reasons(roles)["roceP2p1s0f0"]
 
 
+@pytest.mark.parametrize(
+    ("unread", "failed"), [(1, {"rocep1s0f1", "roceP2p1s0f1"}), (3, {"roceP2p1s0f1"})]
+)
+def test_the_first_function_of_a_cage_is_judged_without_the_second(
+    unread: int, failed: set[str]
+) -> None:
+    """It counts whatever the second one is; the second one waits for the first."""
+    devices = list(SPARK)
+    devices[unread] = replace(devices[unread], failure="board_id cannot be read", ports=())
+    assert {one.name for one in with_hidden(devices) if one.failure} == failed
+
+
 NO_ETHERNET_TWINS = [
     ("two ports of one card", SPARK[:2]),
     ("other GUIDs", [SPARK[0], twin("b", "0002:01:00.0", "6" * 16)]),
     ("zero GUIDs", [twin(f"a{bus}", f"000{bus}:01:00.0", None) for bus in (1, 2)]),
     ("three are no pair", [twin(f"a{bus}", f"000{bus}:01:00.0") for bus in (1, 2, 3)]),
     ("another driver", [twin(f"a{bus}", f"000{bus}:01:00.0", driver="irdma") for bus in (1, 2)]),
+    (
+        "VFs of one card in a guest",
+        [twin(f"a{bus}", f"0000:0{bus}:00.0", pci_ids="15b3:101e") for bus in (1, 2)],
+    ),
+    (
+        "two ports of one card, each assigned to a slot of a guest",
+        [twin(f"a{bus}", f"0000:0{bus}:00.0", port_name=f"p{bus}") for bus in (0, 1)],
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ from agent.reasons import HoldReason
 from agent.sources.observe import observe
 from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+from tests.support.remembering import completed
 
 if TYPE_CHECKING:
     from agent.model import Observation
@@ -127,8 +128,8 @@ def assert_unknown(seen: Observation) -> None:
     assert seen.rdma.reason.startswith("front-end-unknown: ")
     assert any(problem.text == seen.rdma.reason for problem in seen.problems)
     assert render(seen, Naming()).labels == {}
-    held = render(seen, Naming(), BEFORE)
-    assert held.labels == BEFORE
+    held = render(completed(seen, BEFORE), Naming())
+    assert held.labels == BEFORE | {f"{P}/leaves.current": "leaf"}
     assert set(held.held.values()) == {HoldReason.FRONT_END_UNKNOWN}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from errno import EACCES, EIO, ENOENT, ETIMEDOUT
+import os
+from errno import EACCES, EIO, ENODEV, ENOENT, ETIMEDOUT
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,44 @@ TREE: Entries = (
 
 def read(tree: Entries, errors: Mapping[str, int] | None = None) -> Bus:
     return read_bus(Reader(Kernel(tree, errors=errors), "rdma"), BusMemory())
+
+
+@pytest.mark.parametrize(
+    ("code", "ids", "is_gpu"),
+    [
+        (0x030000, "10de:2e12", True),  # VGA compatible controller: GB10
+        (0x038000, "1002:740c", True),  # display controller: MI250
+        (0x120000, "1002:74a1", True),  # processing accelerator: MI300X
+        (0x030000, "1a03:2000", False),  # the BMC's VGA controller
+        (0x040300, "10de:22ba", False),  # the audio function of a GPU
+    ],
+)
+def test_gpus_are_known_by_class_and_vendor(code: int, ids: str, is_gpu: bool) -> None:
+    bus = read(TREE | function(GPU, f"{SWITCH}/0000:12:01.0", code, ids))
+    assert [one.address for one in bus.gpus] == ([GPU] if is_gpu else [])
+
+
+@pytest.mark.parametrize("error", [EIO, ENODEV, ETIMEDOUT])
+def test_a_nic_has_its_place_though_a_read_of_it_fails(error: int) -> None:
+    """By the link of its RDMA device, and the class in `uevent`: else affinity would abstain."""
+    home = f"sys/devices/{SWITCH}/0000:12:00.0/{NIC}"
+    tree = TREE | {
+        "sys/class/infiniband/mlx5_0": f"../../{home.removeprefix('sys/')}/infiniband/mlx5_0",
+        f"{home}/infiniband/mlx5_0/node_type": b"1: CA\n",
+        f"{home}/uevent": b"PCI_CLASS=20700\n",
+    }
+
+    class Odd(Kernel):
+        def link(self, path: str) -> str:
+            if path == f"{BUS}/{NIC}":
+                raise OSError(error, os.strerror(error), path)
+            return super().link(path)
+
+    place = read(tree).functions[NIC].bridges
+    assert place
+    odd = read_bus(Reader(Odd(tree, errors={f"{BUS}/{NIC}/class": error}), "rdma"), BusMemory())
+    assert odd.functions[NIC].bridges == place
+    assert NIC not in odd.unread
 
 
 def test_the_place_of_a_function_is_its_real_path() -> None:
@@ -108,6 +147,18 @@ def test_an_odd_path_is_no_place(target: str) -> None:
             return target if path == f"{BUS}/{NIC}" else super().link(path)
 
     reader = Reader(Odd(TREE), "rdma")
+    bus = read_bus(reader, BusMemory())
+    assert bus.functions[NIC].bridges is None
+    assert beside(bus, NIC) == NOWHERE
+    assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
+
+
+def test_a_function_without_a_path_is_near_nothing() -> None:
+    """A copied tree that lost its links has a folder there; the problem names it."""
+    home = f"sys/devices/{SWITCH}/0000:12:00.0/{NIC}"
+    copied = {path.replace(home, f"{BUS}/{NIC}"): one for path, one in TREE.items()}
+    del copied[f"{BUS}/{NIC}"]
+    reader = Reader(Kernel(copied), "rdma")
     bus = read_bus(reader, BusMemory())
     assert bus.functions[NIC].bridges is None
     assert beside(bus, NIC) == NOWHERE

@@ -75,10 +75,11 @@ NO_RATES = [
 # Other parsers: the values of include/rdma/ib_verbs.h as the kernel prints them, and what it never
 # prints.
 VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
-    (kernel.enumeration, "0: NOP", "NOP"),
-    (kernel.enumeration, "1: DOWN", "DOWN"),
-    (kernel.enumeration, "4: ACTIVE", "ACTIVE"),
-    (kernel.enumeration, "5: ACTIVE_DEFER", "ACTIVE_DEFER"),
+    (kernel.port_state, "1: DOWN", "DOWN"),
+    (kernel.port_state, "2: INIT", "INIT"),
+    (kernel.port_state, "3: ARMED", "ARMED"),
+    (kernel.port_state, "4: ACTIVE", "ACTIVE"),
+    (kernel.enumeration, "1: CA", "CA"),
     (kernel.enumeration, "4: PortConfigurationTraining", "PortConfigurationTraining"),
     (kernel.enumeration, "7: Phy Test", "Phy Test"),
     (kernel.enumeration, "0: <unknown>", "<unknown>"),
@@ -126,6 +127,8 @@ VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
     (kernel.mac_address, "A0:88:C2:AB:CD:EF", "a0:88:c2:ab:cd:ef"),
 ]
 NONSENSE: list[tuple[Callable[[str], Any], str]] = [
+    *[(kernel.port_state, text) for text in ("0: NOP", "5: ACTIVE_DEFER", "6: <unknown>")],
+    *[(kernel.port_state, text) for text in ("4: DOWN", "5: ACTIVE", "ACTIVE", "4: ACTIVE\n", "")],
     (kernel.enumeration, "ACTIVE"),
     (kernel.enumeration, "4:ACTIVE"),
     (kernel.enumeration, "4: "),
@@ -231,7 +234,7 @@ def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
     ("parse", "words"),
     [
         (kernel.rate, "a rate in Gb/sec"),
-        (kernel.enumeration, "of the form '4: ACTIVE'"),
+        (kernel.enumeration, "of the form '5: LinkUp'"),
         (kernel.link_layer, "a link layer"),
         (kernel.guid, "4 groups of four hex digits"),
         (kernel.gid_guid, "8 groups of four hex digits"),

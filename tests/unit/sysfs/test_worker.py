@@ -396,8 +396,11 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
     assert readers.unstarted == {}
 
 
-def test_old_facts_are_none_where_no_thread_is_to_be_had(rack: Rack) -> None:
+def test_old_facts_are_none_where_no_thread_is_to_be_had(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One device blocks in the only thread: what the others said before is not what they say."""
+    monkeypatch.setattr(worker, "STAGGER", PLENTY)
     threads: list[DeviceWorker] = []
 
     class Only(DeviceWorker):

@@ -123,6 +123,43 @@ def test_every_key_refused() -> None:
     assert world.metrics.snapshot.keys_refused == 4
 
 
+def test_every_change_refused_for_hours() -> None:
+    """No request has failed: the line of each key is all, and the server has few requests more than
+    from an agent at peace.
+    """
+    world = World(IB, api=Api(trouble=refuse_all)).run(8 * 3600)
+    assert said(world, "node request failed") == []
+    assert len(said(world, "label refused")) == 4
+    assert said(world, "no longer refused") == []
+    # In an hour: one attempt of all and one of each of four families, a resync, and looks.
+    writes = [at for at in world.api.applied() if at > 1000 + 3600]
+    assert len(writes) < 7 * (5 + 2)
+
+
+def test_a_refresh_that_is_refused() -> None:
+    """A policy refuses the annotation, whose time alone is new: its refusal ends with a request
+    that carries it, tried again after a minute and then hourly.
+    """
+    world = World(IB).run(30)
+    time, observed = world.api.annotation, f"{P}/observed"
+
+    def trouble(request: Mapping[str, Any]) -> Answer | None:
+        annotations = request.get("body", {}).get("metadata", {}).get("annotations", {})
+        is_same = annotations.get(observed, time) == time
+        return None if is_same else Answer(403, message=f"not {observed}")
+
+    world.api.trouble = trouble
+    world.run(3 * 3600)
+    assert len(said(world, "label refused", observed)) == 1
+    assert said(world, "no longer refused") == []
+    assert not world.state.readiness()[0]
+    world.api.trouble = lambda _request: None
+    world.run(3600 + MINUTE)
+    assert said(world, "no longer refused") == [f"info label no longer refused key={observed}"]
+    assert world.api.annotation != time
+    assert world.state.readiness() == READY
+
+
 def test_a_refused_retry_ends_nothing() -> None:
     """Between two attempts, and after the second refusal, the key is still refused."""
     world = World(IB, api=refusing(SPEED)).run(2 * MINUTE)

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from agent.garbage import uncollected
+from agent.limits import uncollected
 
 
 @uncollected()

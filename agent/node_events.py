@@ -1,6 +1,17 @@
-"""Correlate notices into few Events, as client-go's EventCorrelator does (tools/record).
+"""Events about the Node, as `kubectl describe node` shows them: notices, and their Events.
 
-Rules:
+What is worth a notice:
+- A cable has changed if the port's neighbor is another device or port than the last one that is
+  known, be that from the annotation. A neighbor that is seen for the first time is no change.
+- A port is lost once: when it is found missing (agent/memory.py). One that the annotation has as
+  lost already is not lost again.
+- A port is flapping once, until it was quiet (agent/daemon/flapping.py).
+- A refusal is noticed each time that the API server refuses; a key that is left out of a request
+  because of an earlier refusal is not refused anew.
+- A text has the interface or the keys, what was, and what is. What a neighbor or a server chose is
+  made printable.
+
+Notices are correlated into Events as client-go's EventCorrelator does (tools/record).
 - A notice with the text of an earlier one counts up the same Event, unless that was idle for
   KEPT_TIME: an API server keeps an Event for an hour after its last change.
 - More than MAX_SINGLE texts of one reason in WINDOW become one combined Event, which has the last
@@ -19,15 +30,22 @@ Times `now` are seconds of a monotonic clock, `wall` seconds since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from agent.kube import MANAGER
 from agent.kube.answers import Request
-from agent.node_events.notices import Notice, Reason
-from agent.text import utc, visible
+from agent.kube.negotiation import Refusal
+from agent.memory import FarEnd, Identity, known_of
+from agent.model import Observation, RoleChange, natural
+from agent.text import listed, many, utc, visible
 
+MAX_NAME = 64  # characters of a neighbor's name, or of its port's
+MAX_NAMED = 3  # keys
+MAX_TEXT = 500  # characters
 MAX_SINGLE = 3  # texts
 WINDOW = 600.0  # seconds
 KEPT_TIME = 3600.0  # seconds
@@ -36,11 +54,97 @@ MAX_SUBJECTS = 64  # of a combined Event
 MAX_MESSAGE = 1024  # characters, as the admission policy has it
 MAX_PART = 300  # characters of one text in a combined message
 MAX_NODE_NAME = 236  # characters of an Event's name; with a period and 16 digits 253
-SUBJECTS = {
-    Reason.CABLE_CHANGED: "port",
-    Reason.PORT_LOST: "port",
-    Reason.LABELS_REFUSED: "refusal",
-}
+
+
+class Reason(StrEnum):
+    """The reason of an Event; all have the type Warning."""
+
+    CABLE_CHANGED = "CableChanged"
+    PORT_LOST = "PortLost"
+    PORT_FLAPPING = "PortFlapping"
+    ROLE_CHANGED = "RoleChanged"
+    LABELS_REFUSED = "LabelsRefused"
+
+
+class Notice(NamedTuple):
+    """One change, in a sentence; `subject` is an interface, or the first of several keys."""
+
+    reason: Reason
+    subject: str
+    text: str
+
+
+class Losses:
+    """Finds the ports that are lost since the observation before."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[Identity] = frozenset()
+
+    def observed(self, observation: Observation) -> list[Notice]:
+        """Return the ports that this observation is the first to miss."""
+        lost = {one.identity: one for one in known_of(observation).lost}
+        before, self._known = self._known, frozenset(lost)
+        now = int(observation.time)
+        return [
+            Notice(
+                Reason.PORT_LOST,
+                one.interface,
+                f"{one.interface} was at PCI address {one.function}, is gone from the bus",
+            )
+            for identity, one in lost.items()
+            if one.lost_since == now and identity not in before
+        ]
+
+
+def flapping(interfaces: Iterable[str]) -> list[Notice]:
+    """Return the ports that are flapping since now."""
+    text = "changed five times in ten minutes: changes of its labels wait up to ten minutes"
+    return [Notice(Reason.PORT_FLAPPING, name, f"{name} {text}") for name in interfaces]
+
+
+def roles(changes: Iterable[RoleChange]) -> list[Notice]:
+    """Return the ports whose role is another one, with both verdicts."""
+    return [
+        Notice(
+            Reason.ROLE_CHANGED,
+            one.device,
+            visible(f"{one.device} port {one.port} was {one.before}, is {one.after}", MAX_TEXT),
+        )
+        for one in changes
+    ]
+
+
+def cables(observation: Observation) -> list[Notice]:
+    """Return the ports whose neighbor is another one than in the observation before."""
+    known, found = known_of(observation), []
+    if not known.is_seeded:
+        return []
+    ends = {fact.interface: fact.far for fact in known.facts if fact.far}
+    for name in sorted(known.was, key=natural):
+        was, now = _end(known.was[name]), _end(ends[name])
+        text = f"{name} was connected to {was}, is connected to {now}"
+        found.append(Notice(Reason.CABLE_CHANGED, name, text))
+    return found
+
+
+def _end(far: FarEnd) -> str:
+    device = visible(far.device, MAX_NAME)
+    return f"{device} port {visible(far.port_id, MAX_NAME)}" if far.port_id else device
+
+
+def refusals(refused: Iterable[Refusal]) -> list[Notice]:
+    """Return the keys that a request was refused for, those with one answer together."""
+    keys = defaultdict(list)
+    for one in refused:
+        keys[f"status {one.status}: {one.text}"].append(one.key)
+    return [
+        Notice(
+            Reason.LABELS_REFUSED,
+            min(found),
+            f"{listed(sorted(found), MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}",
+        )
+        for answer, found in keys.items()
+    ]
 
 
 @dataclass(slots=True, eq=False)
@@ -190,19 +294,16 @@ class _Series:
             del self._recent[text]
         for subject in list(self._texts)[:-MAX_SUBJECTS]:
             del self._texts[subject]
-        self.combined.message = _combined_message(self.reason, self._texts)
-
-
-def _combined_message(reason: Reason, texts: dict[str, str]) -> str:
-    """Return the texts that fit, and the number of the others."""
-    head = f"{len(texts)} {SUBJECTS[reason]}{'s' if len(texts) > 1 else ''}: "
-    room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
-    fitting: list[str] = []
-    for text in texts.values():
-        part = visible(text, MAX_PART)
-        room -= len(part) + len("; ")
-        if room < 0:
-            fitting.append(f"and {len(texts) - len(fitting)} more")
-            break
-        fitting.append(part)
-    return head + "; ".join(fitting)
+        # The texts that fit, and the number of the others.
+        subject = "refusal" if self.reason is Reason.LABELS_REFUSED else "port"
+        head = f"{many(len(self._texts), subject)}: "
+        room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
+        fitting: list[str] = []
+        for text in self._texts.values():
+            part = visible(text, MAX_PART)
+            room -= len(part) + len("; ")
+            if room < 0:
+                fitting.append(f"and {len(self._texts) - len(fitting)} more")
+                break
+            fitting.append(part)
+        self.combined.message = head + "; ".join(fitting)

@@ -1,13 +1,22 @@
-"""Link messages of the kernel: which netdevs may have changed (man 7 netlink, man 7 rtnetlink).
+"""Events of the kernel: link messages (man 7 rtnetlink), and uevents (lib/kobject_uevent.c).
 
-The socket is our own rather than pyroute2's. Importing any part of pyroute2 0.9 imports all of it
-and asyncio: 23 MB in a bare interpreter, and still 12 MB on top of what the agent has loaded. Its
-IPRoute queues without a bound, and receives nothing any more after an ENOBUFS.
+Link messages name netdevs that may have changed. The socket is our own rather than pyroute2's.
+Importing any part of pyroute2 0.9 imports all of it and asyncio: 23 MB in a bare interpreter, and
+still 12 MB on top of what the agent has loaded. Its IPRoute queues without a bound, and receives
+nothing any more after an ENOBUFS.
 
 Only the group RTMGRP_LINK is joined: others carry neighbors and routes. Nothing is filtered in the
 kernel: a socket filter knows interfaces by index, and would drop the message of one that is created
 again under another index. Skipping the messages of other netdevs here costs a tenth of a
 millisecond of CPU for each pod that comes and goes (benchmarks/idle_wakeups.py).
+
+Uevents are those of RDMA devices, netdevs and drivers, read through pyudev. A driver that binds a
+PCI function causes "bind": the driver of a GPU or HCA was loaded.
+
+Uevents come from the kernel's own multicast group rather than udevd's. Those of udevd follow only
+after its rules have run; in a container that does not see /run/udev they never come, and no error
+is reported. The kernel sends a device's uevents to the network namespace of the device, hence to a
+pod with hostNetwork, and never into a user namespace.
 """
 
 from __future__ import annotations
@@ -17,8 +26,9 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from agent.errors import Unavailable
 from agent.events.event import Event
 
 MAX_MESSAGES = 256  # read at once, before the other monitors are polled again
@@ -61,23 +71,19 @@ class LinkMonitor:
 
         Raises OSError if messages were lost (ENOBUFS) or the socket has failed.
         """
-        received = self._received()
-        return {Event("link", name) for message in received for name in self._concerned(message)}
+        found: set[str] = set()
+        with suppress(BlockingIOError):
+            for _ in range(MAX_MESSAGES):
+                for message in parse(self._sock.recv(1 << 16)):
+                    # two for a rename, often none
+                    old = self._known.pop(message.ifindex, message.name)
+                    if message.name in self._names and not message.gone:
+                        self._known[message.ifindex] = message.name
+                    found |= {old, message.name} & self._names
+        return {Event("link", name) for name in found}
 
     def close(self) -> None:
         self._sock.close()
-
-    def _received(self) -> Iterator[LinkMessage]:
-        with suppress(BlockingIOError):
-            for _ in range(MAX_MESSAGES):
-                yield from parse(self._sock.recv(1 << 16))
-
-    def _concerned(self, message: LinkMessage) -> set[str]:
-        """Return the watched netdevs that the message is about: two for a rename, often none."""
-        old = self._known.pop(message.ifindex, message.name)
-        if message.name in self._names and not message.gone:
-            self._known[message.ifindex] = message.name
-        return {old, message.name} & self._names
 
 
 def parse(data: bytes) -> Iterator[LinkMessage]:
@@ -126,3 +132,53 @@ def set_receive_buffer(sock: socket.socket, size: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+class UeventMonitor:
+    """Reads uevents of all RDMA devices, of bound PCI functions, and of the netdevs in `names`.
+
+    Raises Unavailable where pyudev or libudev is missing, OSError where no socket can be opened.
+    """
+
+    def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
+        self._names = names
+        try:
+            import pyudev  # type: ignore[import-untyped]
+
+            self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        except ImportError as error:  # pyudev raises it for a missing libudev, too
+            raise Unavailable(f"uevents: {error}") from error
+        for subsystem in ("infiniband", "net", "pci"):
+            self._monitor.filter_by(subsystem)
+        # pyudev's own function needs CAP_NET_ADMIN.
+        with socket.socket(fileno=os.dup(self._monitor.fileno())) as sock:
+            set_receive_buffer(sock, receive_buffer)
+        self._monitor.start()
+
+    def fileno(self) -> int:
+        return int(self._monitor.fileno())
+
+    def read(self) -> set[Event]:
+        """Return events for at most MAX_MESSAGES uevents; OSError (ENOBUFS) if some were lost.
+
+        A rename ("move") names the old device as well. A name that is not UTF-8 gives "resync".
+        """
+        found: set[Event] = set()
+        for _ in range(MAX_MESSAGES):
+            device = self._monitor.poll(0)
+            if device is None:
+                break
+            try:
+                names = {device.sys_name}
+                if device.action == "move":
+                    names.add(device.properties.get("DEVPATH_OLD", "").rpartition("/")[2])
+                if device.subsystem == "net":
+                    found |= {Event("link", name) for name in names & self._names}
+                elif device.subsystem == "infiniband" or device.action == "bind":
+                    found |= {Event("device", name) for name in names if name}
+            except UnicodeDecodeError:  # by pyudev: any bytes but a few are a netdev name
+                found.add(Event("resync", "uevents"))
+        return found
+
+    def close(self) -> None:
+        self._monitor = None  # libudev closes the socket with the last reference

@@ -1,1 +1,0 @@
-"""Events about the Node, as `kubectl describe node` shows them."""

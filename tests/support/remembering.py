@@ -1,0 +1,52 @@
+"""Observations completed by an agent's memory, which starts from labels and an annotation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.kube.interfaces import published
+from agent.memory import Memory, known_of
+from agent.model import natural
+from agent.sources.pci import Place
+from tests.support.nodes import BOOT, KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.kube.annotation import Annotation
+    from agent.kube.managed_fields import Keys
+    from agent.memory import Fact
+    from agent.model import Observation
+
+HOLD = 600.0
+
+
+def completed(  # noqa: PLR0913 - what a new agent finds
+    found: Observation,
+    labels: Mapping[str, str] | None = None,
+    annotation: Annotation | None = None,
+    place: Place = Place.GONE,
+    *,
+    keys: Keys = KEYS,
+    before: float = 60.0,
+) -> Observation:
+    """Return the second observation of an agent that finds these on the Node, equal to the first.
+
+    `place` is that of every function without device; the first was `before` seconds ago.
+    """
+    memory = Memory(HOLD)
+    memory.seed(published(annotation, labels or {}, keys, BOOT), 0.0)
+    for now in (120.0 - before, 120.0):
+        seen = memory.complete(found, lambda _address: place, now)
+    return seen
+
+
+def knowing(
+    found: Observation, *unread: Fact, lost: tuple[Fact, ...] = (), **changes: Any
+) -> Observation:
+    """Return an observation after which the memory has these rows, too."""
+    known = known_of(found)
+    facts = tuple(sorted((*known.facts, *unread), key=lambda fact: natural(fact.interface)))
+    known = known._replace(facts=facts, lost=lost, is_seeded=True, **changes)
+    return replace(found, known=known)

@@ -1,0 +1,142 @@
+"""How long a running agent keeps a far end that it does not see: by the port, not by its name."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.events.event import Event
+from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev
+from tests.support.lldp_frames import switch
+from tests.support.running import World
+from tests.support.smps import far_end
+
+if TYPE_CHECKING:
+    from tests.support.kernel_tree import Entries
+
+HUP = Event("signal", "SIGHUP")
+HOUR, HOLD = 3600.0, 600.0
+A, B = "0000:18:00.0", "0000:19:00.0"
+
+
+def nic(number: int, bdf: str) -> Entries:
+    """A RoCE NIC with its netdev; the GUID is that of the function."""
+    return {
+        **hca(f"mlx5_{number}", bdf, "Ethernet", {1: f"eth{number}"}),
+        **netdev(f"eth{number}", bdf),
+    }
+
+
+@pytest.fixture
+def world() -> World:
+    """Two RoCE NICs, on leaf-0 and leaf-1."""
+    world = World(nic(0, A), nic(1, B))
+    hear(world, 120)
+    world.run(120)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+    return world
+
+
+def hear(world: World, seconds: int, numbers: tuple[int, ...] = (0, 1)) -> None:
+    """Let the switches send a frame each 30 s."""
+    for after in range(0, seconds, 30):
+        for number in numbers:
+            frame = switch(f"leaf-{number}")
+            world.at(after, do=partial(world.hear, f"eth{number}", frame))
+
+
+def leaves(world: World) -> tuple[str | None, ...]:
+    """The neighbors of both ports, the leaves and the leaf group."""
+    neighbors = [f"neighbors.current.mlx5_{number}.device" for number in (0, 1)]
+    keys = [*neighbors, "leaves.current", "leafgroup.current"]
+    return tuple(world.labels.get(key) for key in keys)
+
+
+def look(world: World, seconds: float = 30.0) -> World:
+    world.at(0.0, HUP)
+    return world.run(seconds)
+
+
+def swap_names(world: World) -> None:
+    """Boot the node again: each function has the name of the other, and LLDP is silent."""
+    for path in [path for path in world.entries if path.startswith((f"{HOME}/", CLASS, NET))]:
+        del world.entries[path]
+    world.entries |= nic(1, A) | nic(0, B) | {f"{NET}/lo": None}
+    world.write("proc/sys/kernel/random/boot_id", b"another\n")
+    world.start_again()
+
+
+def test_names_that_a_boot_swapped_carry_no_far_end_over(world: World) -> None:
+    """The labels of a port are those of its function, before any switch was received."""
+    swap_names(world)
+    look(world)
+    assert leaves(world) == ("leaf-1", "leaf-0", "leaf-0_leaf-1", "leaf-0_leaf-1")
+
+
+def test_swapped_names_beside_an_unread_port(world: World) -> None:
+    """The link layer of one port gives EIO after that boot: no leaf of the group is missing."""
+    path = f"{HOME}/{A}/infiniband/mlx5_1/ports/1/link_layer"
+    world.errors[path] = errno.EIO
+    swap_names(world)
+    look(world, HOUR)
+    assert leaves(world)[3] == "leaf-0_leaf-1"
+
+
+def test_a_port_that_became_infiniband_has_no_ethernet_switch(world: World) -> None:
+    """Its former far end goes at once."""
+    world.remove(f"{CLASS}/mlx5_0", f"{HOME}/{A}", f"{NET}/eth0")
+    world.remove(f"{CLASS}/mlx5_1", f"{HOME}/{B}", f"{NET}/eth1")
+    world.entries |= hca("mlx5_0", A) | hca("mlx5_1", B)
+    look(world)
+    assert leaves(world)[:3] == (None, None, None)
+    world.smp = lambda address: far_end(address, 7, "ib-leaf")
+    look(world, HOUR)
+    assert leaves(world) == ("ib-leaf", "ib-leaf", "ib-leaf", "ib-leaf")
+
+
+def test_restarts_renew_no_hold_of_a_far_end(world: World) -> None:
+    """A switch is silent; the agent is started again each five minutes."""
+    hear(world, int(HOUR), (1,))
+    for _ in range(4):
+        world.start_again()
+        world.run(HOUR / 12)
+    assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
+
+
+def test_restarts_renew_no_grace(world: World) -> None:
+    """A link is down; the agent is started again each 45 s."""
+    hear(world, int(HOUR), (1,))
+    world.write(f"{HOME}/{A}/infiniband/mlx5_0/ports/1/state", b"1: DOWN\n")
+    world.write(f"{HOME}/{A}/net/eth0/operstate", b"down\n")
+    for _ in range(2):
+        world.start_again()
+        look(world, 45.0)
+    assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
+
+
+def lend(world: World) -> None:
+    """Move the netdev of the first port into the network namespace of a pod."""
+    world.remove(*netdev("eth0", A), f"{HOME}/{A}/net")
+
+
+def test_a_port_that_is_lent_keeps_its_leaf(world: World) -> None:
+    """Its link is up, for longer than a hold."""
+    lend(world)
+    hear(world, 2 * int(HOUR), (1,))
+    look(world, 2 * HOUR)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+
+
+def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
+    """Its link goes down in the pod; the labels go with the grace of any link."""
+    lend(world)
+    hear(world, int(HOUR), (1,))
+    look(world)
+    world.write(f"{HOME}/{A}/infiniband/mlx5_0/ports/1/state", b"1: DOWN\n")
+    look(world, 25.0)
+    assert (leaves(world)[0], world.labels["speed.current"]) == ("leaf-0", "400G")
+    world.run(10.0)
+    assert leaves(world) == (None, "leaf-1", "leaf-1", "leaf-0_leaf-1")

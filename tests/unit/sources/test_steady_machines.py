@@ -1,0 +1,121 @@
+"""Devices that come late end in the roles that one observation of all has; so does a restart while
+something is missing.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.kube.interfaces import annotate, pins
+from agent.model import Netdev, PortRole, RdmaDevice, Seen
+from agent.snapshot.replay import replay
+from agent.sources.observe import observe
+from agent.sources.roles import decide
+from agent.sources.steady import CONFIRM, RoleMemory
+from tests.support.devices import backend
+from tests.support.machines import FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agent.sysfs.bus import Bus
+
+
+@pytest.mark.parametrize("seconds", [10.0, 10 * CONFIRM])
+@pytest.mark.parametrize("machine", FOLDERS)
+def test_devices_that_come_late_have_their_roles_after_two_minutes(
+    machine: Path, seconds: float
+) -> None:
+    """Half of them are there for seconds, or for ten minutes, then all."""
+    host = replay(str(machine), (), ())
+    found = observe(host).rdma
+    devices = list(found.value) if isinstance(found, Seen) else []
+    whole = backend(decide(devices, bus=host.bus.bus).roles)
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(devices, len(devices))  # noqa: S311
+        now = 0.0
+        memory = RoleMemory(lambda: now)  # noqa: B023 - of this turn
+        half = shuffled[: len(devices) // 2]
+        for there in (half, half, devices, devices, devices):
+            decision = decide(there, bus=host.bus.bus, memory=memory)
+            now += seconds if there is half else CONFIRM
+        assert backend(decision.roles) == whole
+
+
+# The parent of an SMI sub-device or sub-function goes after it.
+PARENTS = {"cx8-ib-smi", "gb300-nvl72", "roce-subfunction"}
+NO_ADDRESS = {"soft-roce"}  # so its ports are not in the annotation
+
+
+def with_ports(device: RdmaDevice, **facts: Any) -> RdmaDevice:
+    return replace(device, ports=tuple(replace(port, **facts) for port in device.ports))
+
+
+def without_route(device: RdmaDevice) -> RdmaDevice:
+    def bare(netdev: Netdev) -> Netdev:
+        return replace(netdev, default_route=False)
+
+    ports = tuple(
+        replace(port, netdev=port.netdev and bare(port.netdev), legs=tuple(map(bare, port.legs)))
+        for port in device.ports
+    )
+    return replace(device, ports=ports)
+
+
+def missing(
+    devices: Sequence[RdmaDevice], bus: Bus, backend: Sequence[RdmaDevice]
+) -> Iterator[tuple[Sequence[RdmaDevice], Bus]]:
+    """Yield the node while something is missing that its roles may depend on."""
+
+    def without(*addresses: str | None) -> Bus:
+        functions = {name: one for name, one in bus.functions.items() if name not in addresses}
+        return replace(bus, functions=functions)
+
+    gpus = [one.address for one in bus.gpus]
+    for gone in (gpus, gpus[::2], *([one] for one in gpus)):
+        yield devices, without(*gone)
+    for one in devices:
+        others = [other for other in devices if other is not one]
+        yield others, bus
+        yield [other for other in others if other.pci != one.pci], without(one.pci)
+    yield [one for one in devices if one not in backend[1:]], bus
+    yield [with_ports(one, state="DOWN") for one in devices], bus
+    yield [with_ports(one, state="DOWN") if one in backend else one for one in devices], bus
+    yield [without_route(one) for one in devices], bus
+
+
+@pytest.mark.parametrize("machine", FOLDERS)
+def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> None:
+    """A GPU or NIC off the bus, HCAs in recovery, links that are down, a lease without route."""
+    host, now = replay(str(machine), (), ()), 0.0
+    found = observe(host)
+    devices = list(found.rdma.value) if isinstance(found.rdma, Seen) else []
+    labeled = {one.interface: one.device.pci for one in found.backend}
+
+    def look(there: Sequence[RdmaDevice], bus: Bus, memory: RoleMemory) -> tuple[PortRole, ...]:
+        return decide(there, labeled=labeled, bus=bus, memory=memory).roles
+
+    settled = RoleMemory(lambda: now)
+    for _ in range(2):
+        roles = look(devices, host.bus.bus, settled)
+        now += CONFIRM
+    told = annotate(replace(found, ports=roles), globs=((), ()), roles=settled.known)
+    whole = {(one.device.name, one.port.number) for one in roles if one.backend}
+    named = [one for one in devices if any(one.name == name for name, _ in whole)]
+    for there, bus in missing(devices, host.bus.bus, named):
+        memory = RoleMemory(lambda: now)  # noqa: B023 - of this turn
+        names = {one.name for one in there}
+        memory.seed(pins(told), settled.known)
+        for _ in range(3):
+            after = look(there, bus, memory)
+            now += 10 * CONFIRM
+        left = {(one.device.name, one.port.number) for one in after if one.backend}
+        is_known = machine.name not in NO_ADDRESS
+        hidden = {one.name for one in devices if machine.name in PARENTS and one.name not in names}
+        if is_known and not hidden:
+            assert left == {key for key in whole if key[0] in names}
