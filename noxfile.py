@@ -16,6 +16,7 @@ WORKERS = ("-n", "auto", "--maxprocesses", "8")
 # these tests wait for two thirds of their time.
 MORE = str(min((os.cpu_count() or 1) + 2, 8))
 BY_FILE = ("-n", MORE, "--dist", "loadfile", "--no-loadscope-reorder")
+BY_FILE += ("--max-worker-restart", "0")  # else xdist repeats what ended a worker
 INSTALLED: set[str] = set()
 
 nox.needs_version = ">=2025.2"

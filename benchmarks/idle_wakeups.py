@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.events.monitor import Monitor, Monitors
+from agent.events.netlink import LinkMonitor, UeventMonitor
 from agent.events.port_states import FILES, PortStateSweep
-from agent.events.rtnetlink import LinkMonitor
-from agent.events.uevents import UeventMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

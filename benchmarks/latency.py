@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.events.netlink import LinkMonitor
 from agent.events.port_states import SWEEP_INTERVAL as SWEEP
-from agent.events.rtnetlink import LinkMonitor
 from benchmarks.idle import get
 from benchmarks.rack import PORTS, ethernet, infiniband
 from tests.support.kube.programs import free_ports

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import agent
-from agent.helper.forkserver import ForkServer
-from agent.helper.process import HelperProcesses
+from agent.helper.process import ForkServer, HelperProcesses
 from benchmarks import cost
 from tests.support import stand_in_nvml
 
