@@ -216,18 +216,10 @@ class Cluster:
             urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
         )
 
-    def kubeconfig(self, token: str | None = None, host: str | None = None) -> Path:
-        """Write a kubeconfig file for the owner of this token; the admin's when None.
-
-        `host` is the API server's address for a client that cannot reach this host's loopback.
-        """
+    def kubeconfig(self, token: str | None = None) -> Path:
+        """Write a kubeconfig file for the owner of this token; the admin's when None."""
         path = self.folder / f"{secrets.token_hex(4)}.kubeconfig"
         server = {"server": self.url, "certificate-authority": str(self.ca)}
-        if host is not None:
-            server |= {
-                "server": self.url.replace("127.0.0.1", host),
-                "tls-server-name": "kubernetes.default.svc",
-            }
         config = {
             "apiVersion": "v1",
             "kind": "Config",

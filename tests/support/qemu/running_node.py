@@ -5,11 +5,13 @@ a test.
     rxe1 p1 ------ swp1  leaf-2
          eth0 --- the host: the API server, and the test (tests/support/qemu/remote_calls.py)
 
-`python -m tests.support.qemu.running_node NODE KUBECONFIG`; each agent leaves agent-N.log.
+`python -m tests.support.qemu.running_node NODE ACCOUNT PORT`; each agent leaves agent-N.log.
+ACCOUNT is a folder with what a Pod has of its service account, PORT that of the API server.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,12 +21,14 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
+from agent.kube.access import SERVICE_ACCOUNT
 from tests.support.qemu.cabled_node import BWAGENT, Node, add_rdma, run
-from tests.support.qemu.remote_calls import obey
+from tests.support.qemu.remote_calls import HOST, obey
 from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
 
 START = 200.0  # seconds that an agent may take until it is ready
 ADDRESS = "127.0.0.1:9477"
+API_SERVER = "kubernetes.default.svc"  # the name in its certificate
 # The HCA on the bus has no driver: without the flag no Ethernet port would be the backend.
 RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS, "--backend-device", "rxe*")
 
@@ -35,8 +39,8 @@ WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.api, agen
 class RunningNode:
     """The node, its switches and its agent; the public methods are the commands."""
 
-    def __init__(self, stack: ExitStack, name: str, kubeconfig: str, logs: Path) -> None:
-        self._command = (*RUN, "--node-name", name, "--kubeconfig", kubeconfig)
+    def __init__(self, stack: ExitStack, name: str, logs: Path) -> None:
+        self._command = (*RUN, "--node-name", name)
         self._logs, self._started = logs, 0
         self._agent: subprocess.Popen[bytes] | None = None
         subprocess.Popen(WARM_UP)
@@ -142,13 +146,24 @@ def _is_ready() -> bool:
         return False
 
 
+def as_in_a_pod(account: str, port: str) -> None:
+    """Give the agents what a Pod has: the service account, and the API server by its name."""
+    Path(SERVICE_ACCOUNT).parent.mkdir(parents=True)
+    Path(SERVICE_ACCOUNT).symlink_to(account)
+    hosts = Path("/run/hosts")  # the root is that of the host, and read-only
+    hosts.write_text(f"127.0.0.1 localhost\n{HOST} {API_SERVER}\n")
+    run("mount", "--bind", str(hosts), "/etc/hosts")
+    os.environ |= {"KUBERNETES_SERVICE_HOST": API_SERVER, "KUBERNETES_SERVICE_PORT": port}
+
+
 def main() -> None:
     """Build the node, and run commands."""
     Path("/run/lldpd").mkdir(exist_ok=True)  # where lldpd locks itself in
-    name, kubeconfig = sys.argv[1:]
+    name, account, port = sys.argv[1:]
+    as_in_a_pod(account, port)
     with ExitStack() as stack:
         run("modprobe", "virtio_net")
-        node = RunningNode(stack, name, kubeconfig, Path.cwd())
+        node = RunningNode(stack, name, Path.cwd())
         obey(node)
         stack.pop_all()  # the machine takes all of it down with itself
 

@@ -70,7 +70,8 @@ class Scenario:
     folder: Path
     random: Random
     node: str
-    kubeconfig: Path
+    account: Path  # what a Pod has of its service account
+    port: int | None  # of the API server
     versions: dict[str, list[Version]] = field(
         default_factory=dict
     )  # by step: its versions, after the last one before
@@ -83,7 +84,8 @@ class Scenario:
         self.timeline.note(name)
         folder = self.folder / name
         folder.mkdir()
-        command = f'exec "$PYTHON" -m tests.support.qemu.running_node {self.node} {self.kubeconfig}'
+        node = f"tests.support.qemu.running_node {self.node} {self.account} {self.port}"
+        command = f'exec "$PYTHON" -m {node}'
         env = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
         machine = Machine(folder, (*USER_NETWORK, *HCA_ON_THE_BUS))
         # Switches and cables come up before the first step.

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support import switch
 from tests.support.qemu.machine import missing
-from tests.support.qemu.remote_calls import HOST
 from tests.support.qemu.scenario import Rest, Scenario, Step, without
 from tests.support.qemu.timeline import P, Timeline, faults
 from tests.support.real_parts import require
@@ -162,10 +163,14 @@ def begun(request: pytest.FixtureRequest, folder: Path) -> Iterator[Scenario]:
     cluster: Cluster = request.getfixturevalue("installed")
     site = {key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
     cluster.node(NODE, labels=site)
-    kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
+    account = folder / "account"
+    account.mkdir()
+    (account / "token").write_text(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"))
+    shutil.copy(cluster.ca, account / "ca.crt")
+    port = urlsplit(cluster.url).port
     with Timeline(cluster, NODE) as timeline:
         chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
-        yield Scenario(timeline, folder, chance, NODE, kubeconfig)
+        yield Scenario(timeline, folder, chance, NODE, account, port)
 
 
 @pytest.fixture(scope="module")
