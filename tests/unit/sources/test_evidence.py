@@ -106,7 +106,9 @@ def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path)
     assert {key: fewer.get(key) for key in DECIDED} == {key: labels.get(key) for key in DECIDED}
     assert fewer.items() <= labels.items()
     absent = {key.partition("/")[2].partition(".")[0] for key in labels.keys() - fewer.keys()}
-    line = re.search(r"^Without root: no (.+), since", (machine / "README.md").read_text(), re.M)
+    line = re.search(
+        r"^Without root: no (.+), since", (machine / "README.md").read_text(), re.MULTILINE
+    )
     assert set(re.findall(r"`(\w+)`", line[1]) if line else ()) == absent
 
 
