@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import PortRole
-from agent.sources.affinity import NEAR, NOWHERE
 from agent.sources.kinds import Nic, kinds, number_of_devices, text_of
 from agent.sources.roles import IN_USE, rate_of
-from agent.sysfs.bus import EMPTY
+from agent.sysfs.bus import EMPTY, NEAR, NOWHERE
 from agent.text import listed
 
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
