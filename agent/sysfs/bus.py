@@ -180,7 +180,7 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     if names is None:
         if len(reader.problems) > before:
             return _unlisted(memory, f"/{DEVICES} cannot be listed")
-        memory.bus = EMPTY  # there is no PCI bus, or the tree has none of it
+        memory.bus, memory.names = EMPTY, ()  # there is no PCI bus, or the tree has none of it
         return EMPTY
     if tuple(names) == memory.names and memory.is_complete:
         reader.problems += memory.odd

@@ -125,6 +125,13 @@ def test_a_bus_that_cannot_be_listed_is_the_last_one(number: int) -> None:
     assert read(TREE, {BUS: ENOENT}) == Bus()
 
 
+def test_a_bus_that_was_away_is_there_again() -> None:
+    memory = BusMemory()
+    known = read_bus(Reader(Kernel(TREE), "rdma"), memory)
+    assert read_bus(Reader(Kernel({}), "rdma"), memory) == Bus()
+    assert read_bus(Reader(Kernel(TREE), "rdma"), memory) == known
+
+
 ODD_PATHS = {
     "a circle": f"../../../devices/pci0000:10/0000:10:01.0/0000:10:01.0/{NIC}",
     "cut": "../../../devices/pci0000:10/0000:10:01.0",
