@@ -9,8 +9,9 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import agent
@@ -36,9 +37,8 @@ from agent.text import missing_since
 Json = dict[str, Any]
 
 SCHEMA = 1
-FIRST_MLX5 = (
-    4113  # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
-)
+# Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
+FIRST_MLX5 = 4113
 ABSENT = "absent"  # the state of a labeled port without an RDMA device
 # Facts that a neighbor sent, fields of LldpNeighbor or IbNeighbor; None: its protocol lacks it.
 NEIGHBOR_FACTS = (
@@ -52,13 +52,37 @@ NEIGHBOR_FACTS = (
     "system_name",
     "ttl",
 )
-# The keys of a row of `ports`.
-PORT_FACTS = (
-    *("interface", "device", "port", "leg", "pci", "netdev", "link_layer", "state", "phys_state"),
-    *("rate_gbps", "rate_text", "counted_gbps", "role", "reason", "evidence"),
-    *("node_guid", "port_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "numa_node"),
-    "link_downed",
-)
+# The keys of a row of `ports`, and their facts.
+PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
+    "interface": attrgetter("interface"),
+    "device": attrgetter("device.name"),
+    "port": attrgetter("port.number"),
+    "leg": lambda role: role.leg.name if role.leg else None,
+    "pci": attrgetter("device.pci"),
+    "netdev": lambda role: netdev.name if (netdev := role.leg or role.port.netdev) else None,
+    "link_layer": attrgetter("port.link_layer"),
+    "state": attrgetter("port.state"),
+    "phys_state": attrgetter("port.phys_state"),
+    "rate_gbps": attrgetter("port.rate_gbps"),
+    "rate_text": attrgetter("port.rate_text"),
+    "counted_gbps": attrgetter("counted_gbps"),
+    "role": lambda role: "backend" if role.backend else "ignored",
+    "reason": attrgetter("reason"),
+    "evidence": lambda role: {
+        "rule": role.rule,
+        "text": role.reason,
+        "gpu": role.gpu,
+        "distance": role.distance,
+    },
+    "node_guid": attrgetter("device.node_guid"),
+    "port_guid": attrgetter("port.port_guid"),
+    "sys_image_guid": attrgetter("device.sys_image_guid"),
+    "hca_type": attrgetter("device.hca_type"),
+    "board_id": attrgetter("device.board_id"),
+    "fw_ver": attrgetter("device.fw_ver"),
+    "numa_node": attrgetter("device.numa_node"),
+    "link_downed": attrgetter("port.link_downed"),
+}
 _HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
 
@@ -213,41 +237,7 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
 
 def _ports(observation: Observation) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
-    rows: list[Json] = []
-    for role in observation.ports:
-        device, port, netdev = role.device, role.port, role.leg or role.port.netdev
-        rows.append(
-            {
-                "interface": role.interface,
-                "device": device.name,
-                "port": port.number,
-                "leg": role.leg.name if role.leg else None,
-                "pci": device.pci,
-                "netdev": netdev.name if netdev else None,
-                "link_layer": port.link_layer,
-                "state": port.state,
-                "phys_state": port.phys_state,
-                "rate_gbps": port.rate_gbps,
-                "rate_text": port.rate_text,
-                "counted_gbps": role.counted_gbps,
-                "role": "backend" if role.backend else "ignored",
-                "reason": role.reason,
-                "evidence": {
-                    "rule": role.rule,
-                    "text": role.reason,
-                    "gpu": role.gpu,
-                    "distance": role.distance,
-                },
-                "node_guid": device.node_guid,
-                "port_guid": port.port_guid,
-                "sys_image_guid": device.sys_image_guid,
-                "hca_type": device.hca_type,
-                "board_id": device.board_id,
-                "fw_ver": device.fw_ver,
-                "numa_node": device.numa_node,
-                "link_downed": port.link_downed,
-            }
-        )
+    rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
     absent = [
         dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
         for one in absent_ports(observation)

@@ -261,15 +261,14 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
             if roles:
                 number = str(roles[0].port.number)
                 port = f"{roles[0].device.name} port {number}"
-            via, subject = facts.via, f"{port}: directed route 0,{number}"
+            via, way, field = facts.via, f"directed route 0,{number}", "NodeInfo.LocalPortNum"
             if via == "sa":
-                subject = f"{port}: the subnet administrator's records"
+                way, field = "the subnet administrator's records", "LinkRecord.ToPortNum"
+            subject = f"{port}: {way}"
             rows = [("NodeDescription.NodeString", facts.node_description)]
             if not facts.node_description:
                 rows.append(("NodeDescription, earlier", found.last_description))
-            rows.append(("NodeInfo.NodeGUID", facts.node_guid))
-            field = "LinkRecord.ToPortNum" if via == "sa" else "NodeInfo.LocalPortNum"
-            rows.append((field, str(facts.port)))
+            rows += [("NodeInfo.NodeGUID", facts.node_guid), (field, str(facts.port))]
         at = seen.time - (found.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)

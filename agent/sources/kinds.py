@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.affinity import Beside
 from agent.sources.drops import pci_numbers
-from agent.sysfs.bus import Bus
+from agent.sysfs.bus import Beside, Bus
 from agent.text import many
 
 # Products by PCI ids (https://pci-ids.ucw.cz), for words only.

@@ -6,15 +6,14 @@ it is a hint of `probe` and `doctor` and a metric, with the flag that settles it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import PortRole
-from agent.sources.affinity import NEAR, NOWHERE
 from agent.sources.kinds import Nic, kinds, number_of_devices, text_of
 from agent.sources.roles import IN_USE, rate_of
-from agent.sysfs.bus import EMPTY
+from agent.sysfs.bus import EMPTY, NEAR, NOWHERE
 from agent.text import listed
 
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
@@ -67,6 +66,7 @@ def hints(roles: Sequence[PortRole]) -> list[Hint]:
             " run as root, or name the backend with --backend-device"
         )
         found.append(Hint(tuple(suspects), text))
+    found += _counted_twice(role for role in roles if role.backend)
     if dark := dark_backend(roles):
         return [*found, dark]
     # InfiniBand HCAs of a kind of their own are told in any case.
@@ -85,6 +85,21 @@ def hints(roles: Sequence[PortRole]) -> list[Hint]:
     if has_gpus and (several := _several_kinds([role for role in roles if role.backend])):
         found.append(several)
     return found
+
+
+def _counted_twice(backend: Iterable[PortRole]) -> Iterator[Hint]:
+    """Yield a hint for each PCI function of which several devices count."""
+    by_function: dict[str, dict[str, None]] = {}
+    for role in backend:
+        if role.device.pci:
+            by_function.setdefault(role.device.pci, {})[role.device.name] = None
+    for pci, names in by_function.items():
+        if len(names) > 1:
+            text = (
+                f"{listed([*names])}: all are PCI function {pci}, and may be one port that is"
+                " counted several times: --exclude-device settles that"
+            )
+            yield Hint(tuple(names), text)
 
 
 def dark_backend(roles: Iterable[PortRole]) -> Hint | None:

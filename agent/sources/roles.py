@@ -31,7 +31,6 @@ from typing import NamedTuple
 from agent.ids import card_of, is_named
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
 from agent.sources import drops
-from agent.sources.affinity import are_at_same_place, beside, has_decisive_gpus
 from agent.sources.drops import DevicePort, PortKey, device_ports
 from agent.sources.kinds import (
     Nic,
@@ -43,9 +42,11 @@ from agent.sources.kinds import (
     text_of,
 )
 from agent.sources.steady import RoleMemory, Verdict, Verdicts
-from agent.sysfs.bus import EMPTY, ETHERNET_CLASS, INFINIBAND_CLASSES, Bus, Function
+from agent.sysfs.bus import EMPTY, ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, Bus, Function
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
+MIN_GPUS = 2
+NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
 
 Devices = Sequence[RdmaDevice]
@@ -123,7 +124,7 @@ def _roles(
         rule, text = verdict or Verdict("flag", "named by --backend-device")
         is_backend = one.key not in ignored
         name = _name(one, ignored)
-        nearest = beside(bus, one.device.pci, one.device.numa_node)
+        nearest = bus.beside(one.device.pci, one.device.numa_node)
         roles += [
             PortRole(
                 interface=f"{name}-{leg.name}" if leg else name,
@@ -226,7 +227,7 @@ def _nic(one: DevicePort, devices: Devices, bus: Bus) -> Nic:
         device,
         port,
         port.link_layer,
-        beside(bus, device.pci, device.numa_node),
+        bus.beside(device.pci, device.numa_node),
         cables=len(rates),
         active_gbps=max(rates) or None,
         nominal_gbps=_nominal_gbps(port.netdev, port) or 0.0,
@@ -285,7 +286,7 @@ def _unread(
             continue
         layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
         known_device = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
-        known.append(Nic(known_device, None, layer, beside(bus, address)))
+        known.append(Nic(known_device, None, layer, bus.beside(address)))
     return known, unknown
 
 
@@ -327,29 +328,36 @@ def _is_routed(nic: Nic) -> bool:
 
 
 def gpu_affinity(nics: Nics, case: Case) -> Verdicts:
-    """Take out the NICs that are not near a GPU, where that is decisive (affinity.py).
+    """Take out the NICs that are not near a GPU, if NEAR_SHARE of two or more GPUs have one near.
 
-    The NICs of other ports, those of the front end for instance, do not count as a GPU's.
+    All NICs on the bus count, bound or not, so that a dead HCA does not change the answer, but
+    those of other ports, as of the front end, are not a GPU's. What is at the same place as a near
+    NIC stays: its GPU fell off the bus.
     """
     bus = case.bus
     addresses = {nic.device.pci for nic in nics if nic.device.pci}
     others = {one.pci for one in case.devices if one.ports and one.pci} - addresses
     cards = {card_of(one) for one in others} - {card_of(one) for one in addresses}
-    counted = {
-        address: one
-        for address, one in bus.functions.items()
-        if one.is_gpu or (address not in others and one.card not in cards)
-    }
-    if not has_decisive_gpus(replace(bus, functions=counted), addresses):
+    counted = [
+        one
+        for one in bus.functions.values()
+        if one.address in addresses
+        or (one.is_nic and one.address not in others and one.card not in cards)
+    ]
+    gpus = bus.gpus
+    served = sum(any(one.distance(gpu) in NEAR for one in counted) for gpu in gpus)
+    part, whole = NEAR_SHARE
+    if len(gpus) < MIN_GPUS or served * whole < len(gpus) * part:
         return {}
     functions = [bus.functions.get(nic.device.pci or "") for nic in nics]
     for nic, function in zip(nics, functions, strict=True):
         if nic.device.pci and (function is None or function.bridges is None):
             return {}  # its place is not known
-    near = [one for one, nic in zip(functions, nics, strict=True) if nic.beside.is_near]
+    places = [one and one.place for one in functions]
+    near = {place for place, nic in zip(places, nics, strict=True) if nic.beside.is_near} - {None}
     far = {}
-    for nic, function in zip(nics, functions, strict=True):
-        if not nic.beside.is_near and not are_at_same_place(function, near):
+    for nic, place in zip(nics, places, strict=True):
+        if not nic.beside.is_near and place not in near:
             distance = f" ({nic.beside.distance})" if nic.beside.distance else ""
             text = f"not near a GPU{distance}, as the backend's NICs are"
             far[_key(nic)] = Verdict("gpu-affinity", text)

@@ -1,5 +1,10 @@
 """The PCI functions that the roles of ports depend on: NICs, GPUs and the bridges above them.
 
+The words for the distance between two are those of `nvidia-smi topo` and NCCL: PIX has at most one
+PCIe switch between, PXB several, PHB the host bridge, NODE and SYS nothing but the CPU. Near is PIX
+or PXB: both functions are below one PCI bridge. A guest whose bus is flat, a Grace CPU whose GPUs
+have root ports of their own, and a ConnectX-8 with Data Direct have no NIC near a GPU.
+
 All facts are kept by the kernel in memory, so no read touches a device, and every user may read
 them. They do not change while a function is on the bus: each function is read once, and the bus
 again when its list of names changes.
@@ -33,12 +38,28 @@ GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
 GPU_VENDORS = frozenset({"10de", "1002", "1da3"})  # NVIDIA, AMD, Habana Labs
 # The Data Direct function of a ConnectX-8: a DMA engine beside the GPU, whose NIC is elsewhere.
 DATA_DIRECT = "15b3:2100"
+NEAR = frozenset({"PIX", "PXB"})  # distances with a PCI bridge above both
 MAX_BRIDGES = 32  # above one function; PCI allows 256 buses
 
 T = TypeVar("T")
 
 _IDS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+class Beside(NamedTuple):
+    """The GPU that is nearest to a NIC, and how near; None is unknown."""
+
+    gpu: str | None = None
+    distance: str | None = None  # "PIX" | "PXB" | "PHB" | "NODE" | "SYS"
+
+    @property
+    def is_near(self) -> bool:
+        """True if a PCI bridge is above both."""
+        return self.distance in NEAR
+
+
+NOWHERE = Beside()
 
 
 class Function(NamedTuple):
@@ -71,6 +92,29 @@ class Function(NamedTuple):
         is_network = self.code >> 8 == NETWORK or self.code in INFINIBAND_CLASSES
         return is_network and self.ids != DATA_DIRECT
 
+    @property
+    def place(self) -> tuple[str, tuple[str | None, ...]] | None:
+        """Its PCI ids, and those of the bridges above it; None if one of them is unknown.
+
+        Functions of one place are alike, whatever their addresses.
+        """
+        if self.ids is None or not self.bridge_ids or None in self.bridge_ids:
+            return None
+        return self.ids, self.bridge_ids
+
+    def distance(self, other: Function) -> str | None:
+        """Return PIX, PXB or PHB; None if nothing but the CPU is between."""
+        if self.address == other.address:  # a GPU with ports of its own (Gaudi)
+            return "PIX"
+        if self.bridges is None or other.bridges is None or self.host_bridge != other.host_bridge:
+            return None
+        common = len([one for one in self.bridges if one in other.bridges])
+        if not common:
+            return "PHB"
+        # Below the upstream port of one switch each has a downstream port.
+        is_one_switch = max(len(self.bridges), len(other.bridges)) - common <= 1
+        return "PIX" if is_one_switch else "PXB"
+
 
 @dataclass(frozen=True, slots=True)
 class Bus:
@@ -89,6 +133,20 @@ class Bus:
     def nics(self) -> list[Function]:
         """The NICs, bound to a driver or not."""
         return [one for one in self.functions.values() if one.is_nic]
+
+    def beside(self, address: str | None, numa_node: int | None = None) -> Beside:
+        """Return the nearest GPU of a function; of several the one at the lowest address."""
+        nic = self.functions.get(address or "")
+        if nic is None or nic.bridges is None:
+            return NOWHERE
+        gpus = self.gpus
+        found = [(one.address, nic.distance(one)) for one in gpus]
+        for distance in ("PIX", "PXB", "PHB"):
+            if near := [name for name, how in found if how == distance]:
+                return Beside(min(near), distance)
+        if not gpus or numa_node is None:
+            return NOWHERE
+        return Beside(None, "NODE" if numa_node in {one.numa_node for one in gpus} else "SYS")
 
 
 EMPTY = Bus()
@@ -122,7 +180,7 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     if names is None:
         if len(reader.problems) > before:
             return _unlisted(memory, f"/{DEVICES} cannot be listed")
-        memory.bus = EMPTY  # there is no PCI bus, or the tree has none of it
+        memory.bus, memory.names = EMPTY, ()  # there is no PCI bus, or the tree has none of it
         return EMPTY
     if tuple(names) == memory.names and memory.is_complete:
         reader.problems += memory.odd

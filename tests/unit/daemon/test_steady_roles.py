@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
+from agent.sources.steady import VERSION
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, hca, netdev, routes
 from tests.support.running import World
 
@@ -102,6 +103,15 @@ def test_nics_that_are_lent_to_a_vm_outvote_nobody() -> None:
     away(world, driver="vfio-pci")
     look(world)
     assert {row["interface"] for row in json.loads(world.told)["ports"]} == {"mlx5_0"}
+    assert world.metrics.snapshot.roles_changed == 0
+    assert speeds(world) == ["1600G", "400G"]
+
+
+def test_hcas_in_recovery_outvote_nobody() -> None:
+    """Their functions are there, with their driver and no RDMA device: they count for the hold."""
+    world = agent(FOUR, nic(5, other=True), nic(6, other=True), nic(7, other=True))
+    away(world, driver="mlx5_core")
+    look(world)
     assert world.metrics.snapshot.roles_changed == 0
     assert speeds(world) == ["1600G", "400G"]
 
@@ -286,6 +296,17 @@ def test_the_annotation_of_0_2_0_pins_no_role() -> None:
     world.start_again()
     world.run(20)
     assert speeds(world)[-2:] == ["2000G", "1600G"]
+
+
+def test_another_version_of_the_rules_pins_no_role() -> None:
+    """Of the same one, the front end that has lost its route would stay one."""
+    world = agent(FOUR, nic(4), routes("eth4"))
+    written = json.loads(world.told)
+    world.api.annotation = json.dumps(written | {"rules": f"{VERSION - 1}"})
+    world.entries |= routes()
+    world.start_again()
+    world.run(20)
+    assert speeds(world) == ["1600G", "2000G"]
 
 
 def test_a_new_agent_takes_over_a_front_end_that_was_no_backend_before() -> None:

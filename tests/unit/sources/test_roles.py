@@ -9,7 +9,7 @@ import pytest
 
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.drops import ethernet_data_ports
-from agent.sources.left_out import dark_backend
+from agent.sources.left_out import dark_backend, hints
 from agent.sources.roles import decide, is_unread
 from agent.sysfs.bus import Bus, Function
 from tests.support.devices import (
@@ -293,6 +293,15 @@ def test_a_dark_backend_is_a_hint() -> None:
 
 
 STUCK = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
+
+
+def test_two_devices_of_one_function_are_a_hint() -> None:
+    """No rule tells which of them has the cable; a device with several ports is one device."""
+    assert backend(roles := assign([ib("ib0", 1), ib("ib1", 1), ib("ib2", 2)])) == [
+        *("ib0", "ib1", "ib2")
+    ]
+    assert [hint.interfaces for hint in hints(roles)] == [("ib0", "ib1")]
+    assert not hints(assign([ib("ib0", 1, PORT, replace(PORT, number=2)), ib("ib2", 2)]))
 
 
 def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:

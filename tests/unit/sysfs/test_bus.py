@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.sources.affinity import NOWHERE, Beside, beside, has_decisive_gpus
-from agent.sysfs.bus import Bus, BusMemory, read_bus
+from agent.sysfs.bus import NOWHERE, Beside, Bus, BusMemory, read_bus
 from agent.sysfs.reader import Reader
 from tests.support.kernel_tree import BUS, Entries, Kernel
 
@@ -98,9 +97,9 @@ def test_the_place_of_a_function_is_its_real_path() -> None:
         False,
     )
     assert nic.bridge_ids == ("8086:352a", "1000:c030", "1000:c030")
-    assert beside(bus, NIC) == Beside(GPU, "PIX")
-    assert beside(bus, FAR, 1) == Beside(None, "SYS")
-    assert beside(bus, "0000:99:00.0") == NOWHERE
+    assert bus.beside(NIC) == Beside(GPU, "PIX")
+    assert bus.beside(FAR, 1) == Beside(None, "SYS")
+    assert bus.beside("0000:99:00.0") == NOWHERE
 
 
 def test_nothing_is_read_twice_while_the_list_of_names_is_the_same() -> None:
@@ -126,6 +125,13 @@ def test_a_bus_that_cannot_be_listed_is_the_last_one(number: int) -> None:
     assert read(TREE, {BUS: ENOENT}) == Bus()
 
 
+def test_a_bus_that_was_away_is_there_again() -> None:
+    memory = BusMemory()
+    known = read_bus(Reader(Kernel(TREE), "rdma"), memory)
+    assert read_bus(Reader(Kernel({}), "rdma"), memory) == Bus()
+    assert read_bus(Reader(Kernel(TREE), "rdma"), memory) == known
+
+
 ODD_PATHS = {
     "a circle": f"../../../devices/pci0000:10/0000:10:01.0/0000:10:01.0/{NIC}",
     "cut": "../../../devices/pci0000:10/0000:10:01.0",
@@ -149,7 +155,7 @@ def test_an_odd_path_is_no_place(target: str) -> None:
     reader = Reader(Odd(TREE), "rdma")
     bus = read_bus(reader, BusMemory())
     assert bus.functions[NIC].bridges is None
-    assert beside(bus, NIC) == NOWHERE
+    assert bus.beside(NIC) == NOWHERE
     assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
 
 
@@ -161,7 +167,7 @@ def test_a_function_without_a_path_is_near_nothing() -> None:
     reader = Reader(Kernel(copied), "rdma")
     bus = read_bus(reader, BusMemory())
     assert bus.functions[NIC].bridges is None
-    assert beside(bus, NIC) == NOWHERE
+    assert bus.beside(NIC) == NOWHERE
     assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
 
 
@@ -181,7 +187,7 @@ def test_a_guest_below_vmbus_has_no_common_bridge() -> None:
         | function("0001:00:00.0", above.format("guid-2", "001"), 0x030200, "10de:2330")
     )
     assert bus.functions["0101:00:00.0"].host_bridge == "pci0101:00"
-    assert not beside(bus, "0101:00:00.0").is_near
+    assert not bus.beside("0101:00:00.0").is_near
 
 
 def test_512_functions() -> None:
@@ -192,4 +198,4 @@ def test_512_functions() -> None:
         tree |= function(address, "pci0000:00", 0x020000)
     bus = read(tree)
     assert len(bus.nics) == 512
-    assert not has_decisive_gpus(bus, ())
+    assert {bus.beside(one.address) for one in bus.nics} == {NOWHERE}
