@@ -47,6 +47,7 @@ OF_NODES = ("node", "rack", "unit")  # columns of a sheet of nodes
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 
+BLANK = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "N/A"})  # of a cell that is left empty
 _RULE = re.compile(r":?-{3,}:?")  # below the header of a table in Markdown
 
 Location = tuple[str | None, str | None]  # rack, unit
@@ -62,9 +63,10 @@ class Table(NamedTuple):
     remarks: Sequence[str] = ()  # notes of the last reading of the rows
 
     def stripped(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows, their cells without white space at the ends."""
+        """Yield the rows, their cells without white space at the ends; BLANK is empty."""
         for row, cells in self.rows:
-            yield row, [cell.strip() for cell in cells]
+            texts = (cell.strip() for cell in cells)
+            yield row, ["" if text in BLANK else text for text in texts]
 
 
 def recognizes(source: Source) -> bool:
@@ -153,9 +155,9 @@ def _locations(table: Table) -> dict[str, Location]:
     """Return the places of a sheet of nodes by the name in lower case; none for any other sheet."""
     columns: dict[str, int] = {}
     found: dict[str, Location] = {}
-    for number, row in table.rows:
+    for number, row in table.stripped():
         if columns:
-            texts = [cell.strip().replace(UNSAVED, "") for cell in row]
+            texts = [text.replace(UNSAVED, "") for text in row]
             cells = {name: texts[i] if i < len(texts) else "" for name, i in columns.items()}
             location = cells["rack"] or None, cells.get("unit") or None
             node = cells["node"].lower()

@@ -209,6 +209,17 @@ def test_rows_that_are_no_cables() -> None:
     )
 
 
+@pytest.mark.parametrize("blank", ["-", " -- ", "\u2013", "n/a", "N/A"])
+def test_cells_that_stand_for_nothing(blank: str) -> None:
+    """They are a free port, or a place that is not known; they are no name."""
+    text = f"A-Node,A-Port,A-Rack,Z-Node,Z-Port\na,1,{blank},b,2\na,3,R1,{blank},{blank}\n"
+    (plan,) = read_source(Source("p", text.encode()))
+    assert plans.of([plan]) == plans.meaning([plans.cable("a 1", "b 2")])
+    assert plan.notes == ("1 row skipped, without a far end (the first: p, row 3)",)
+    with pytest.raises(Malformed, match="p, row 4, column Z-Port: empty "):
+        read(f"{text}a,4,R1,b,{blank}\n")
+
+
 def test_columns_of_one_name() -> None:
     """Unknown columns of one name, or of none, are carried through by a name of their own."""
     text = "A-Node,A-Port,Z-Node,Z-Port,Note,Note,\na,1,b,2,x,y,z\n"
