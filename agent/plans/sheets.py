@@ -46,7 +46,6 @@ SEPARATORS = (",", ";", "\t", "|")
 OF_NODES = ("node", "rack", "unit")  # columns of a sheet of nodes
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
-
 BLANK = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "N/A"})  # of a cell that is left empty
 _RULE = re.compile(r":?-{3,}:?")  # below the header of a table in Markdown
 
@@ -191,9 +190,9 @@ def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
     head = takewhile(lambda one: one[0] <= MAX_HEADER_ROW, table.stripped())
     lacks = [(absent, row) for row, cells in head if (absent := missing(cells, table.columns))]
-    absent, row = min(lacks, key=lambda one: len(one[0]), default=([], 0))
-    if 0 < 2 * len(absent) <= len(table.columns or REQUIRED):
-        return Malformed(f"{table.place._replace(row=row)}: no column {absent[0]}")
+    near = min(lacks, key=lambda one: len(one[0]), default=None)
+    if near and 2 * len(near[0]) <= len(table.columns or REQUIRED):
+        return Malformed(f"{table.place._replace(row=near[1])}: no column {near[0][0]}")
     wanted = ", ".join(table.columns.values())
     what = f"row with all of {wanted}" if wanted else f"header such as {EXPECTED}"
     return Malformed(f"{table.place}: no {what} in the first {MAX_HEADER_ROW} rows")
