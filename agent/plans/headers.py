@@ -188,15 +188,18 @@ def _named(row: Sequence[str], columns: Columns, place: Place) -> Header | None:
     return found._replace(rate=rate, mark=mark, others=others)
 
 
-def missing(row: Sequence[str]) -> str | None:
-    """Return the columns that a row lacks to be a header, if it has some of them."""
-    found = {field for _, table in FORMS for field in (table.get(key(cell)) for cell in row)}
-    absent = [field for field in REQUIRED if field not in found]
-    if not absent or len(absent) > len(REQUIRED) // 2:
-        return None
-    side, name = absent[0]
-    noun = "node" if name == "node" else "port"
-    return f"no column for the {noun} of the {('first', 'second')[side]} end"
+def missing(row: Sequence[str], columns: Columns) -> list[str]:
+    """Return what a row lacks to be a header, of the form that it is nearest to."""
+    if columns:
+        keys = {key(name) for name in _unique(row)}
+        return [f"{title!r}" for title in columns.values() if key(title) not in keys]
+    keys = {key(cell) for cell in row}
+    forms = ({table.get(one) for one in keys} for _, table in (*FORMS, *LOOSE_FORMS))
+    absent = min(([field for field in REQUIRED if field not in one] for one in forms), key=len)
+    return [
+        f"for the {'node' if name == 'node' else 'port'} of the {('first', 'second')[side]} end"
+        for side, name in absent
+    ]
 
 
 def _doubled(

@@ -18,13 +18,23 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from agent.errors import Malformed
 from agent.plans import xlsx
-from agent.plans.cables import Cables, date_fault, fault, mark_of, quoted
-from agent.plans.headers import MAX_HEADER_ROW, WORDS, Header, header, key, letters, missing
+from agent.plans.cables import UNSAVED, Cables, date_fault, fault, mark_of, quoted
+from agent.plans.headers import (
+    MAX_HEADER_ROW,
+    REQUIRED,
+    WORDS,
+    Header,
+    header,
+    key,
+    letters,
+    missing,
+)
 from agent.plans.ib_dump import described_end
 from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
 from agent.plans.own import broken_row
@@ -36,6 +46,8 @@ SEPARATORS = (",", ";", "\t", "|")
 OF_NODES = ("node", "rack", "unit")  # columns of a sheet of nodes
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
+BLANK = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "N/A"})  # of a cell that is left empty
+_RULE = re.compile(r":?-{3,}:?")  # below the header of a table in Markdown
 
 Location = tuple[str | None, str | None]  # rack, unit
 
@@ -50,9 +62,10 @@ class Table(NamedTuple):
     remarks: Sequence[str] = ()  # notes of the last reading of the rows
 
     def stripped(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows, their cells without white space at the ends."""
+        """Yield the rows, their cells without white space at the ends; BLANK is empty."""
         for row, cells in self.rows:
-            yield row, [cell.strip() for cell in cells]
+            texts = (cell.strip() for cell in cells)
+            yield row, ["" if text in BLANK else text for text in texts]
 
 
 def recognizes(source: Source) -> bool:
@@ -73,13 +86,13 @@ def read(source: Source) -> list[Plan]:
         found = [(table, plan_of(table)) for table in tables]
     plans = [plan for _, plan in found if plan and plan.cables]
     if not plans:
-        for table, plan in found:
-            if plan is not None:
-                reasons = "; ".join(plan.notes) or "no row below the header"
-                raise Malformed(f"{table.place}: no cables: {reasons}")
-        if found:
-            raise without_header(found[0][0])
-        raise Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
+        if not found:
+            raise Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
+        table, plan = next((one for one in found if one[1] is not None), found[0])
+        if plan is None:
+            raise Malformed("; ".join([str(without_header(table)), *notes]))
+        reasons = "; ".join([*plan.notes, *notes]) or "no row below the header"
+        raise Malformed(f"{table.place}: no cables: {reasons}")
     locations: dict[str, Location] = {}
     for table in [table for table, plan in found if plan is None]:
         of_sheet = _locations(table)
@@ -141,9 +154,10 @@ def _locations(table: Table) -> dict[str, Location]:
     """Return the places of a sheet of nodes by the name in lower case; none for any other sheet."""
     columns: dict[str, int] = {}
     found: dict[str, Location] = {}
-    for number, row in table.rows:
+    for number, row in table.stripped():
         if columns:
-            cells = {name: row[i].strip() if i < len(row) else "" for name, i in columns.items()}
+            texts = [text.replace(UNSAVED, "") for text in row]
+            cells = {name: texts[i] if i < len(texts) else "" for name, i in columns.items()}
             location = cells["rack"] or None, cells.get("unit") or None
             node = cells["node"].lower()
             if found.setdefault(node, location) != location:
@@ -174,19 +188,14 @@ def plan_of(table: Table) -> Plan | None:
 
 def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
-    if table.columns:
-        titles = ", ".join(table.columns.values())
-        return Malformed(
-            f"{table.place}: no row with all of {titles} in the first {MAX_HEADER_ROW} rows"
-        )
-    for row, cells in table.stripped():
-        if row > MAX_HEADER_ROW:
-            break
-        if reason := missing(cells):
-            return Malformed(f"{table.place._replace(row=row)}: {reason}")
-    return Malformed(
-        f"{table.place}: no header such as {EXPECTED} in the first {MAX_HEADER_ROW} rows"
-    )
+    head = takewhile(lambda one: one[0] <= MAX_HEADER_ROW, table.stripped())
+    lacks = [(absent, row) for row, cells in head if (absent := missing(cells, table.columns))]
+    near = min(lacks, key=lambda one: len(one[0]), default=None)
+    if near and 2 * len(near[0]) <= len(table.columns or REQUIRED):
+        return Malformed(f"{table.place._replace(row=near[1])}: no column {near[0][0]}")
+    wanted = ", ".join(table.columns.values())
+    what = f"row with all of {wanted}" if wanted else f"header such as {EXPECTED}"
+    return Malformed(f"{table.place}: no {what} in the first {MAX_HEADER_ROW} rows")
 
 
 def _find_header(rows: Iterator[tuple[int, list[str]]], table: Table) -> tuple[Header, int] | None:
@@ -220,7 +229,7 @@ class _Reader:
 
     def read(self, row: int, cells: list[str]) -> None:
         """Add the cable of a row, if it is one."""
-        if not any(cells):
+        if all(_RULE.fullmatch(cell) for cell in cells if cell):
             return
         if self._strict and any(cells[self._width :]):
             place = self._at(row, letters(self._width))
@@ -230,8 +239,9 @@ class _Reader:
         if not all(names):
             if any(names[:2]) and any(names[2:]):
                 place = self._at(row, self._columns.names[self._ports[names.index("")]])
+                hint = "" if self._strict else ", and text that is struck through is left out"
                 raise Malformed(
-                    f"{place}: empty (a merged cell has its value in its first row only)"
+                    f"{place}: empty (a merged cell has its value in its first row only{hint})"
                 )
             self.cables.skip("without a far end" if any(names) else "not a cable", self._at(row))
         elif names[0].lower() == self._title:
@@ -267,9 +277,10 @@ class _Reader:
     def _cable(self, row: int, cells: list[str]) -> Cable:
         columns, names = self._columns, self._columns.names
         place = Place(self._place.file, self._place.sheet, row)
+        mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
+        cells = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
         speed = cells[columns.rate] if columns.rate >= 0 else ""
         rate_gbps = rate(speed, self._bare_unit) if speed else None
-        mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
         fields = {names[i]: cells[i] for i in columns.others if cells[i]}
         for i in range(self._width, len(cells)):  # to the right of the header, of a workbook
             if cells[i]:

@@ -2,8 +2,8 @@
 
 openpyxl is an optional extra (`bwagent[plan]`): only a plan in a workbook needs it, and the image
 does without. A formula counts by the value that was saved with it; one without is named where it
-stands for a name. Hidden rows are read, and rows of which every cell is struck through are left
-out, each with a note.
+stands for a name. Hidden rows are read, and text that is struck through is left out, each with a
+note.
 
 Invariants:
 - the expansion is bounded before anything is decompressed: zipfile reads no more of a member than
@@ -19,7 +19,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, time
 from typing import Any
 from xml.parsers import expat
@@ -67,7 +67,7 @@ def sheets(source: Source) -> tuple[list[Rows], list[str]]:
         from openpyxl import load_workbook
 
         data = io.BytesIO(source.data)
-        book = load_workbook(data, read_only=True, data_only=True, keep_links=False)
+        book = load_workbook(data, read_only=True, data_only=True, keep_links=False, rich_text=True)
     except ImportError:
         raise Unavailable(
             "a plan in an XLSX workbook needs openpyxl: pip install 'bwagent[plan]' (or CSV)"
@@ -140,12 +140,11 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         row = 0
-        hidden: list[int] = []
-        struck: list[int] = []
-        in_part: list[int] = []  # with some cells that are struck through
+        crossed: set[int] = set()  # with text that is struck through
+        hidden, struck, in_part, unsaved = list[int](), list[int](), list[int](), list[int]()
         try:
             with self._sheet._get_source() as part:
-                parser = _parser(part, self._sheet)
+                parser = _parser(part, self._sheet, self._struck, crossed)
                 for number, cells in parser.parse():
                     if not cells:
                         continue
@@ -155,13 +154,11 @@ class Rows:
                         raise ValueError(f"row {number} below row {row}")
                     texts = _texts(cells)
                     row = number
-                    styles = {int(cell["style_id"]) for cell in cells if cell["value"] is not None}
-                    if styles and styles <= self._struck:
-                        struck.append(row)
-                        continue
-                    in_part += [row] if styles & self._struck else []
+                    if row in crossed:
+                        (in_part if any(texts) else struck).append(row)
                     is_hidden = parser.row_dimensions.pop(str(row), {}).get("hidden") in _TRUE
                     hidden += [row] if is_hidden and any(texts) else []
+                    unsaved += [row] if UNSAVED in texts else []
                     yield row, texts
         except _ERRORS as error:
             place = self.place._replace(row=row + 1)
@@ -171,13 +168,18 @@ class Rows:
             for rows, what in (
                 (hidden, "hidden, and read"),
                 (struck, "struck through, and left out"),
-                (in_part, "struck through in part, and read"),
+                (in_part, "struck through in part, which is not read"),
+                (unsaved, "with a formula without a saved value, which is read as empty"),
             )
             if rows
         ]
 
 
-def _parser(part: Any, sheet: Any) -> Any:
+def _parser(part: Any, sheet: Any, struck: Collection[int], crossed: set[int]) -> Any:
+    """Return the parser of a sheet; `struck` are its styles of text that is struck through.
+
+    It adds the rows with such text to `crossed`.
+    """
     from openpyxl.worksheet._reader import FORMULA_TAG, VALUE_TAG, WorkSheetParser
 
     book = sheet.parent
@@ -188,18 +190,30 @@ def _parser(part: Any, sheet: Any) -> Any:
         epoch=book.epoch,
         date_formats=book._date_formats,
         timedelta_formats=book._timedelta_formats,
+        rich_text=True,
     )
     parse_cell = parser.parse_cell
 
-    def with_formula(element: Any) -> Any:
-        """Tell a formula that was never computed from an empty cell."""
+    def parsed(element: Any) -> Any:
+        """Tell a formula that was never computed from an empty cell, and leave out struck text."""
         cell = parse_cell(element)
         is_formula = element.find(FORMULA_TAG) is not None
         if is_formula and not element.findtext(VALUE_TAG) and element.get("t") != "str":
             cell["value"] = UNSAVED  # the saved value of an empty text has its type
+        value, is_struck = cell["value"], int(cell["style_id"]) in struck
+        if isinstance(value, list):  # runs of text; some have a font of their own
+            kept = [
+                run for run in value if not (run.font.strike if hasattr(run, "font") else is_struck)
+            ]
+            cell["value"] = "".join(map(str, kept))
+            is_struck = len(kept) < len(value)
+        elif is_struck:
+            cell["value"] = None
+        if is_struck and value is not None:
+            crossed.add(cell["row"])
         return cell
 
-    parser.parse_cell = with_formula  # type: ignore[method-assign]
+    parser.parse_cell = parsed  # type: ignore[method-assign]
     return parser
 
 

@@ -21,6 +21,7 @@ from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Numbered, common_d
 from agent.fleet.report import outcome, uncompared
 from agent.labels.encode import gbps
 from agent.text import many, utc
+from agent.verify.expected import LABEL
 
 Cut = Callable[[str], str]
 
@@ -274,7 +275,8 @@ def _lines(number: int, one: Finding, cut: Cut) -> Iterator[Line]:
     moves = one.moves
     if not moves and one.code == PULLED and len(one.ports) == 1:
         facts = dict(one.facts)
-        near = Spot(facts.get("rack"), facts.get("unit"), facts.get("label"))
+        label = next((value for name, value in one.facts if LABEL.search(name)), None)
+        near = Spot(facts.get("rack"), facts.get("unit"), label)
         far = Spot(one.rack, facts.get("far-unit"))
         moves = (Move(one.ports[0], one.actual, one.expected, near, far),)
     if not moves:

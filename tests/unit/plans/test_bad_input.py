@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openpyxl import Workbook, load_workbook
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
 from openpyxl.styles import Font
 
 from agent.errors import Malformed, Unavailable
@@ -345,9 +347,17 @@ def formula(sheet: Any) -> None:
     sheet["F2"] = "=1+1"
 
 
+def formulas_beside(sheet: Any) -> None:
+    sheet["C2"], sheet["G2"], sheet["J1"], sheet["J2"] = "=A1", "=A1", "Speed", "=400"
+
+
 def merged(sheet: Any) -> None:
     sheet.append(["gpu-018", "mlx5_1", "", "", "leaf01", "2"])
     sheet.merge_cells("A2:A3")
+
+
+def half_struck(sheet: Any) -> None:
+    strike(sheet, "F2:F2")
 
 
 def numbers(sheet: Any) -> None:
@@ -378,6 +388,7 @@ def test_ports_that_are_no_dates(text: str) -> None:
         (date, "p.xlsx, sheet Links, row 2, column Z-Port: the date '2026-01-02'"),
         (formula, "p.xlsx, sheet Links, row 2, column Z-Port: a formula without a saved value"),
         (merged, "p.xlsx, sheet Links, row 3, column A-Node Name: empty (a merged cell has"),
+        (half_struck, "p.xlsx, sheet Links, row 2, column Z-Port: empty (a merged cell has its"),
     ],
 )
 def test_cells_that_are_no_text(change: Any, message: str) -> None:
@@ -395,6 +406,16 @@ def test_numbers_and_surplus_cells() -> None:
     assert dict(one.fields) == {"column J": "note"}
 
 
+def test_a_formula_beside_the_names() -> None:
+    """Without its value rack, unit and rate are unknown, and a note says so."""
+    (plan,) = read_source(Source("p.xlsx", edited(formulas_beside)))
+    (one,) = plan.cables
+    assert (one.a.rack, one.b.rack, one.rate_gbps, dict(one.fields)) == (None, None, None, {})
+    assert plan.notes == (
+        "1 row with a formula without a saved value, which is read as empty (the first: row 2)",
+    )
+
+
 def test_hidden_and_other_sheets_are_notes() -> None:
     """A hidden sheet and one without a header are skipped with a note."""
     book = plans.workbook({"Cover": [["Hall 3"]], "Links": TABLE, "Old": TABLE}, hidden=["Old"])
@@ -404,6 +425,9 @@ def test_hidden_and_other_sheets_are_notes() -> None:
         "sheet 'Old' is hidden: skipped",
         "sheet 'Cover' has no header of cables: skipped",
     )
+    book = plans.workbook({"Cover": [["Hall 3"]], "Links": TABLE}, hidden=["Links"])
+    with pytest.raises(Malformed, match=r"rows; sheet 'Links' is hidden: skipped$"):
+        read_source(Source("p.xlsx", book))
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -531,7 +555,7 @@ def test_a_cell_at_the_bottom() -> None:
     skipped = "1 row skipped, without a far end (the first: p.xlsx, sheet Links, row 9)"
     start = time.process_time()
     message = refusal("p.xlsx", sheet(f'{found}<row r="1048576"><c r="A1048576" s="1"/></row>'))
-    assert message == f"p.xlsx, sheet Links: no cables: {skipped}"
+    assert message == f"p.xlsx, sheet Links: no cables: {skipped}; sheet 'Old' is hidden: skipped"
     assert time.process_time() - start < 0.5
 
 
@@ -571,22 +595,41 @@ def strike(sheet: Any, cells: str) -> None:
 
 
 def crossed(sheet: Any) -> None:
-    for number in (3, 4, 5):
+    for number in (3, 4, 5, 6, 7):
         sheet.append([f"gpu-{number}", "mlx5_1", "", "", "leaf01", number, None, None, "x"])
     sheet.row_dimensions[3].hidden = True
     strike(sheet, "A4:J4")
     strike(sheet, "I5:I5")
+    strike(sheet, "A6:F6")
+    sheet["I6"] = "removed"
+    swp = TextBlock(InlineFont(), "swp")
+    sheet["F7"] = CellRichText(swp, TextBlock(InlineFont(strike=True), "1"), "7")
 
 
 def test_hidden_and_struck_rows() -> None:
-    """What a reader of the sheet does not see is said; what is crossed out is no cable."""
+    """What a reader of the sheet does not see is said; what is crossed out is not read."""
     (plan,) = read_source(Source("p.xlsx", edited(crossed)))
-    assert [one.place.row for one in plan.cables] == [2, 3, 5]
+    assert [(one.place.row, one.b.interface) for one in plan.cables] == [
+        *((2, "1"), (3, "3"), (5, "5"), (7, "swp7")),
+    ]
+    assert plan.cables[2].fields == {}
     assert plan.notes == (
         "1 row hidden, and read (the first: row 3)",
         "1 row struck through, and left out (the first: row 4)",
-        "1 row struck through in part, and read (the first: row 5)",
+        "3 rows struck through in part, which is not read (the first: row 5)",
+        "1 row skipped, not a cable (the first: p.xlsx, sheet Links, row 6)",
     )
+
+
+def test_runs_of_text_in_a_struck_cell() -> None:
+    """A run with a font of its own counts by that; without one it has that of the cell."""
+
+    def change(sheet: Any) -> None:
+        sheet["F2"] = CellRichText("old ", TextBlock(InlineFont(), "swp2"))
+        strike(sheet, "F2:F2")
+
+    (plan,) = read_source(Source("p.xlsx", edited(change)))
+    assert plan.cables[0].b.interface == "swp2"
 
 
 def test_dates_and_truth_values_are_text() -> None:

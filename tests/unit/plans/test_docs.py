@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.plans.reader import KINDS, read_source
+from agent.plans.reader import KINDS, LOOKS, read_source
 from agent.plans.source import Source
 
 if TYPE_CHECKING:
@@ -35,3 +35,12 @@ def test_every_kind_has_a_row_and_an_example(repository: Path) -> None:
     kinds = KINDS.keys() - OWN
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) - OWN == kinds
     assert {kind for kind, _, _ in EXAMPLE.findall(text)} - OWN == kinds
+
+
+def test_every_refused_format_has_a_row(repository: Path) -> None:
+    """With the words of the refusal, and the kind to make of the file."""
+    text = (repository / "docs/plans.md").read_text()
+    for _, name, nearest in LOOKS:
+        words = re.escape(f"`looks like {name.partition(' (')[0]}`")
+        (row,) = re.findall(rf"^\|.*{words}.*\|$", text, re.MULTILINE)
+        assert f"`{nearest}`" in row.rpartition(" | ")[2]

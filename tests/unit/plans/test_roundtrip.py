@@ -12,6 +12,7 @@ from agent.plans import headers
 from agent.plans.cables import date_fault
 from agent.plans.model import Cable, End
 from agent.plans.reader import read_source
+from agent.plans.sheets import BLANK
 from agent.plans.source import Source
 from tests.support import plans
 
@@ -30,7 +31,7 @@ TEXT = (
     )
     .map(str.strip)
     .filter(lambda text: text and headers.key(text) not in ODD)
-    .filter(lambda text: not date_fault(text))
+    .filter(lambda text: not date_fault(text) and text not in BLANK)
 )
 WORD = st.from_regex(r"[a-z][a-z0-9-]{0,10}[a-z0-9]", fullmatch=True)
 PLACE = st.none() | st.from_regex(r"[A-Z]?[0-9]{1,3}", fullmatch=True)

@@ -88,6 +88,30 @@ def test_a_stricter_header_comes_first(header: str, carried: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "lacks"),
+    [
+        ("Host,HCA,Switch", "row 1: no column for the port of the second end"),
+        ("Hostname,Adapter,Leaf,Leaf Port", "row 1: no column for the port of the first end"),
+        ("Node,Port,Peer Port", "row 1: no column for the node of the second end"),
+        (
+            "Server,Leaf\nSource,Source Port,Destination",
+            "row 2: no column for the port of the second",
+        ),
+    ],
+)
+def test_a_header_that_lacks_a_column(header: str, lacks: str) -> None:
+    """Of the form of header, and of the row, that is nearest to one."""
+    with pytest.raises(Malformed, match=f"^p, {lacks}"):
+        read_source(Source("p", f"{header}\ngpu-1,mlx5_0,leaf01\n".encode()))
+
+
+def test_a_table_in_markdown() -> None:
+    """The line below the header is none of the table."""
+    text = "| Node | Port | Peer | Peer Port |\n|:---|---|---|---:|\n| gpu-1 | ib0 | leaf | 1 |\n"
+    assert read(text) == plans.meaning([plans.cable("gpu-1 ib0", "leaf 1")])
+
+
 def test_a_title_above_is_no_yaml() -> None:
     """The row that is nearest to a header is named, whatever stands above it."""
     with pytest.raises(Malformed, match=r"^p, row 2: no column for the port of the second end; --"):
@@ -131,8 +155,9 @@ def test_columns_of_a_workbook() -> None:
         (
             "Server,NIC,Leaf\n",
             None,
-            "p: no row with all of Server, NIC, Leaf, Port in the first 20",
+            "p, row 1: no column 'Port'",
         ),
+        ("Server,A\n", None, "p: no row with all of Server, NIC, Leaf, Port in the first 20 rows"),
         ("Server,NIC,Leaf,Port,port\na,1,b,2,3\n", None, "p, row 1: two columns 'Port'"),
         ("graph {}", "dot", "p: --columns is for tables, not for the kind dot"),
     ],
@@ -182,6 +207,17 @@ def test_rows_that_are_no_cables() -> None:
         "2 rows skipped, without a far end (the first: p, row 3)",
         "1 row skipped, not a cable (the first: p, row 4)",
     )
+
+
+@pytest.mark.parametrize("blank", ["-", " -- ", "\u2013", "n/a", "N/A"])
+def test_cells_that_stand_for_nothing(blank: str) -> None:
+    """They are a free port, or a place that is not known; they are no name."""
+    text = f"A-Node,A-Port,A-Rack,Z-Node,Z-Port\na,1,{blank},b,2\na,3,R1,{blank},{blank}\n"
+    (plan,) = read_source(Source("p", text.encode()))
+    assert plans.of([plan]) == plans.meaning([plans.cable("a 1", "b 2")])
+    assert plan.notes == ("1 row skipped, without a far end (the first: p, row 3)",)
+    with pytest.raises(Malformed, match="p, row 4, column Z-Port: empty "):
+        read(f"{text}a,4,R1,b,{blank}\n")
 
 
 def test_columns_of_one_name() -> None:

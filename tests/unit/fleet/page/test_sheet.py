@@ -49,10 +49,11 @@ def test_a_swap_has_two_rows_with_each_end_once() -> None:
 def test_a_pulled_cable_goes_from_nowhere() -> None:
     """By a plan it has no move; its places are facts."""
     ref = PortRef("gpu-001", "mlx5_0")
-    facts = {"rack": "A1", "unit": "17", "far-rack": "B3", "far-unit": "40"}
+    facts = {"Cable Label": "C1", "rack": "A1", "unit": "17", "far-rack": "B3", "far-unit": "40"}
     one = finding("missing", [ref], "look", expected=("leaf01", "1"), facts=facts)
     (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
-    assert stop.lines[0][3:7] == ("rack A1, unit 17", "no link", "leaf01/1", "rack B3, unit 40")
+    near, far = "rack A1, unit 17, cable C1", "rack B3, unit 40"
+    assert stop.lines[0][3:7] == (near, "no link", "leaf01/1", far)
 
 
 def test_other_findings_are_sentences_and_silent_nodes_are_apart() -> None:
