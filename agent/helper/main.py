@@ -62,8 +62,9 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
 def sa(payload: dict[str, Any]) -> dict[str, Any]:
     """Ask the subnet administrator for the far ends of InfiniBand ports, one after the other.
 
-    In: {"ports": [[device, number, lid, sm_lid, sm_sl, pkey_index], ...], "timeout_ms": 2000,
-    "library": "libibumad.so.3"}; only ports is required (agent.infiniband.devices.SubnetPort).
+    In: {"ports": [[device, number, lid, sm_lid, sm_sl, pkey_index, subnet_prefix], ...],
+    "timeout_ms": 2000, "library": "libibumad.so.3"}; only ports is required
+    (agent.infiniband.devices.SubnetPort).
     Out: as that of `smp`; agent/infiniband/sa.py decodes the exchanges.
     """
     from agent.infiniband.devices import SubnetPort

@@ -34,6 +34,7 @@ class SubnetPort(NamedTuple):
     sm_lid: int  # sm_lid: the LID of the subnet manager, whose QP1 is the SA
     sm_sl: int  # sm_sl: the service level to it
     pkey_index: int  # of pkeys/: a partition with full membership, if there is one
+    subnet_prefix: int | None = None  # gids/0, upper half; None: no global route may be needed
 
 
 Answer = dict[str, Any]
@@ -48,6 +49,7 @@ MAX_TEXT = 200  # characters of a text for operators
 SA_SPREAD = 3600.0
 SA_PORT_LIMIT = 4.0  # seconds for all questions about one port
 LAST_UNICAST_LID = 0xBFFF  # IBTA vol. 1, 4.1.1
+DEFAULT_PREFIX = 0xFE80 << 48  # of a subnet, 4.1.1
 
 
 class DeviceQueries(Generic[P]):

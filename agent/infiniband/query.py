@@ -172,6 +172,8 @@ def query_sa(
     """Ask the subnet administrator for the far ends of ports, one question at a time.
 
     A port has `limit` seconds for all its questions, so that a slow answer takes no other's time.
+    One with a `subnet_prefix` may be a virtual port: if nothing comes back, it asks once more, with
+    a global route.
     """
     from agent.infiniband import sa  # a helper that sends SMPs does not load it
 
@@ -189,10 +191,15 @@ def query_sa(
             sl=port.sm_sl,
             pkey_index=port.pkey_index,
         )
-        steps = sa.conversation(port.lid, FIRST_TID)
         end = time.monotonic() + limit
-        query = PortQuery(port.device, port.number, timeout_ms, 1, steps, end)
-        ended += _run([query], partial(open_port, management=management))
+        for subnet_prefix in dict.fromkeys((None, port.subnet_prefix)):
+            to = management._replace(subnet_prefix=subnet_prefix)
+            steps = sa.conversation(port.lid, FIRST_TID)
+            query = PortQuery(port.device, port.number, timeout_ms, 1, steps, end)
+            _run([query], partial(open_port, management=to))
+            if query.error is not NeighborReason.NO_ANSWER or len(query.exchanges) > 1:
+                break
+        ended.append(query)
     return ended
 
 

@@ -41,8 +41,8 @@ _GET_TABLE, _GET_TABLE_RESP = 0x12, 0x92
 _BY_LID = 0x1  # ComponentMask: the LID of a NodeRecord, the FromLID of a LinkRecord
 _RMPP_ACTIVE, _RMPP_LAST, _RMPP_DATA = 0x01, 0x04, 1  # RMPPFlags, RMPPType
 
-_BUSY = {0x0001, 0x0100}  # 13.4.7 busy; 15.2.2 insufficient resources
-_NO_RECORDS = 0x0300
+_BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
+_NO_RESOURCES, _NO_RECORDS = 0x0100, 0x0300  # 15.2.2
 _STATUSES = smp.STATUSES | {  # 15.2.2
     0x0100: "insufficient resources",
     0x0200: "invalid request",
@@ -160,7 +160,8 @@ def decode(reply: bytes, request: bytes) -> list[bytes]:
     if header.status == _NO_RECORDS:
         return []
     if header.status:
-        reason = NeighborReason.SA_BUSY if header.status in _BUSY else NeighborReason.SA_REFUSED
+        is_busy = header.status & _BUSY or header.status == _NO_RESOURCES
+        reason = NeighborReason.SA_BUSY if is_busy else NeighborReason.SA_REFUSED
         word = _STATUSES.get(header.status, "unknown")
         raise PortUnavailable(reason, f"SA reply: Status is {header.status:#06x} ({word})")
     _require_whole(header, len(reply))

@@ -15,7 +15,10 @@ rdma-core, libibumad/umad.c), and the kernel's rules show through:
 - A TransactionID that is still outstanding cannot be sent again (EINVAL), so a repetition waits for
   that timeout.
 - Registering an agent of class 0x81 fails where there is no subnet management interface: RoCE, many
-  VFs, planes of ConnectX-8.
+  VFs, planes of ConnectX-8. On other VFs sending fails, with EPERM (mlx5_ib_post_send).
+- Virtual ports of one LID are told apart by the GID, so a reply reaches one only if it has a global
+  route, as the request then has: ib_sa sends it to the SA's well-known GID where the port requires
+  that (update_sm_ah in drivers/infiniband/core/sa_query.c), which sysfs does not show.
 - For an agent that is registered with an RMPP version the kernel acknowledges and joins segments.
   What it has joined stays in its queue (ENOSPC) if the buffer is too small.
 
@@ -28,6 +31,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,7 +42,7 @@ from agent.reasons import NeighborReason
 LIBRARY = "libibumad.so.3"
 TIMEOUT_SLACK = 0.1  # seconds that the kernel may be late with its own timeout
 
-_NOT_PERMITTED = {errno.EACCES, errno.EPERM}
+SA_GUID = 0x0200000000000002  # IB_SA_WELL_KNOWN_GUID, include/rdma/ib_sa.h
 _NOT_READY = {errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR}
 
 _INT, _POINTER = ctypes.c_int, ctypes.c_void_p
@@ -52,6 +56,7 @@ _PROTOTYPES = {  # name: (result, arguments), infiniband/umad.h
     "umad_size": (ctypes.c_size_t, ()),
     "umad_get_mad": (_POINTER, (_POINTER,)),
     "umad_set_addr": (_INT, (_POINTER, _INT, _INT, _INT, _INT)),
+    "umad_set_grh": (_INT, (_POINTER, _POINTER)),
     "umad_set_pkey": (_INT, (_POINTER, _INT)),
     "umad_send": (_INT, (_INT, _INT, _POINTER, _INT, _INT, _INT)),
     "umad_recv": (_INT, (_INT, _POINTER, ctypes.POINTER(_INT), _INT)),
@@ -72,9 +77,18 @@ class Management(NamedTuple):
     max_length: int = smp.LENGTH  # bytes of a reply
     sl: int = 0
     pkey_index: int = 0
+    subnet_prefix: int | None = None  # send with a global route, to the SA's GID in this subnet
 
 
 SMPS = Management(0x81, 1, 0, lid=0xFFFF, qp=0, qkey=0, require=smp.require_get)
+
+
+def global_route(subnet_prefix: int) -> bytes:
+    """Return the ib_mad_addr_t (infiniband/umad.h) that umad_set_grh() takes for the SA's GID.
+
+    Traffic class, flow label and hop limit are 0, as in the kernel's own requests.
+    """
+    return bytes(16) + struct.pack(">QQ", subnet_prefix, SA_GUID) + bytes(12)
 
 
 class Umad:
@@ -135,9 +149,11 @@ class Port:
         buffer, to = self._buffer(), self._to
         self._lib.umad_set_addr(buffer, to.lid, to.qp, to.sl, to.qkey)
         self._lib.umad_set_pkey(buffer, to.pkey_index)
+        if to.subnet_prefix is not None:
+            self._lib.umad_set_grh(buffer, global_route(to.subnet_prefix))
         ctypes.memmove(self._lib.umad_get_mad(buffer), request, len(request))
         sent = self._lib.umad_send(self._id, self._agent, buffer, len(request), timeout_ms, 0)
-        self._check(sent, NeighborReason.SEND_FAILED, "umad_send")
+        self._check(sent, NeighborReason.SEND_FAILED, "umad_send", NeighborReason.REFUSED)
 
     def receive(self, request: bytes) -> bytes | None:
         """Receive the reply to `request`; None if no MAD or that of another request is there."""
@@ -162,11 +178,17 @@ class Port:
     def _buffer(self) -> ctypes.Array[ctypes.c_char]:
         return ctypes.create_string_buffer(self._lib.umad_size() + self._to.max_length)
 
-    def _check(self, result: int, reason: NeighborReason, function: str) -> int:
+    def _check(
+        self,
+        result: int,
+        reason: NeighborReason,
+        function: str,
+        eperm: NeighborReason = NeighborReason.NOT_PERMITTED,
+    ) -> int:
         if result >= 0:
             return result
         # The cause is in errno: the result itself is often only -EIO or -EPERM.
         number = ctypes.get_errno() or -result
-        if number in _NOT_PERMITTED:
-            reason = NeighborReason.NOT_PERMITTED
+        reasons = {errno.EACCES: NeighborReason.NOT_PERMITTED, errno.EPERM: eperm}
+        reason = reasons.get(number, reason)
         raise PortUnavailable(reason, f"{self.name}: {function}: {os.strerror(number)}")

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import (
+    DEFAULT_PREFIX,
     LAST_UNICAST_LID,
     Address,
     Answer,
@@ -62,7 +63,11 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         answers = by_port(host.ask_smp(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    unanswered = [role for role, sender in senders if _needs_sa(role, answers.get(sender))]
+    unanswered = [
+        (role, str(answer.get("error")))
+        for role, sender in senders
+        if (answer := answers.get(sender)) and _needs_sa(role, answer)
+    ]
     asked_sa, found = _ask_sa(host, unanswered)
     common = _common_text(answers)
     links = []
@@ -88,9 +93,9 @@ def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     return sender.device.name, sender.port.number
 
 
-def _needs_sa(role: PortRole, answer: Answer | None) -> bool:
+def _needs_sa(role: PortRole, answer: Answer) -> bool:
     """Return True if the SMPs of a port that is up failed: not if none could be tried so far."""
-    if _is_down(role) or not answer:
+    if _is_down(role):
         return False
     error = str(answer.get("error"))
     return error == NeighborReason.REFUSED or (
@@ -98,21 +103,26 @@ def _needs_sa(role: PortRole, answer: Answer | None) -> bool:
     )
 
 
-def _ask_sa(host: Host, roles: list[PortRole]) -> tuple[dict[Address, Answer], list[Problem]]:
-    """Return the entries of the SA for these ports; an `error` where it cannot be asked."""
+def _ask_sa(
+    host: Host, ports: list[tuple[PortRole, str]]
+) -> tuple[dict[Address, Answer], list[Problem]]:
+    """Return the entries of the SA for these ports, whose SMPs failed for a reason.
+
+    An entry has an `error` where the SA cannot be asked.
+    """
     places: dict[Address, Place] = {}
     found: list[Problem] = []
     by_device: defaultdict[str, list[int]] = defaultdict(list)
-    for role in roles:
+    for role, _ in ports:
         by_device[role.device.name].append(role.port.number)
-    jobs = {name: partial(_places, host.root, name, ports) for name, ports in by_device.items()}
+    jobs = {name: partial(_places, host.root, name, of) for name, of in by_device.items()}
     host.subnet_readers.refresh()
     for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
         places |= {(name, number): place for number, place in of_ports.items()}
         found += problems
     entries: dict[Address, Answer] = {}
     asked = []
-    for role in roles:
+    for role, smp_reason in ports:
         address = role.device.name, role.port.number
         place = places.get(address)
         if place is None or place.lid is None or place.sm_lid is None:
@@ -120,9 +130,10 @@ def _ask_sa(host: Host, roles: list[PortRole]) -> tuple[dict[Address, Answer], l
         reason = place.fault(role.port.state)
         entries[address] = {"error": reason, "is_limited": place.is_limited}
         if reason is None:
-            asked.append(
-                SubnetPort(*address, place.lid, place.sm_lid, place.sm_sl, place.pkey_index)
-            )
+            # a virtual port has no queue pair 0
+            prefix = place.subnet_prefix if smp_reason == NeighborReason.REFUSED else None
+            sl, index = place.sm_sl, place.pkey_index
+            asked.append(SubnetPort(*address, place.lid, place.sm_lid, sl, index, prefix))
     answers: dict[Address, Answer] = {}
     try:
         answers = by_port(host.ask_sa(asked)) if asked else {}
@@ -145,6 +156,7 @@ class Place(NamedTuple):
     sm_sl: int  # sm_sl
     pkey_index: int  # of pkeys/: the first full member, or 0
     is_limited: bool  # none is a full member
+    subnet_prefix: int  # gids/0, upper half
 
     def fault(self, state: str | None) -> NeighborReason | None:
         """Return the reason why the port cannot ask the SA. Only an ACTIVE one sends on QP1."""
@@ -172,7 +184,8 @@ def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Plac
                     index, is_limited = (entry, False) if pkey else (index, is_limited)
                     break
                 is_limited = is_limited or bool(pkey)
-            places[number] = Place(lid, sm_lid, sm_sl or 0, index, is_limited)
+            prefix = reader.value(f"{path}/gids/0", kernel.gid_prefix) or DEFAULT_PREFIX
+            places[number] = Place(lid, sm_lid, sm_sl or 0, index, is_limited, prefix)
     return places, reader.problems
 
 

@@ -81,6 +81,12 @@ def gid_guid(text: str) -> str | None:
     return digits[16:] if digits and digits[16:].strip("0") else None
 
 
+def gid_prefix(text: str) -> int | None:
+    """Parse `ports/N/gids/0`: the subnet prefix, the upper half of the GID."""
+    digits = _hex_groups(text, 8)
+    return int(digits[:16], 16) if digits else None
+
+
 def _hex_groups(text: str, count: int) -> str | None:
     if not _GROUPS.fullmatch(text) or text.count(":") != count - 1:
         raise Malformed(f"{text[:64]!r} is not {count} groups of four hex digits")

@@ -54,8 +54,9 @@ def missing(*more: str) -> str | None:
 class Fabric:
     """A running ibsim; a context manager, so that it ends with the test."""
 
-    def __init__(self, netlist: str, folder: Path) -> None:
+    def __init__(self, netlist: str, folder: Path, *limits: str) -> None:
         self._folder = folder
+        self._limits = limits  # of ibsim: `-N 2048` nodes
         self._log = folder / "ibsim.log"
         self._netlist = folder / "netlist"
         self._netlist.write_text(netlist)
@@ -67,7 +68,7 @@ class Fabric:
         """Start ibsim and wait until its console answers."""
         with self._log.open("w") as log:
             self._ibsim = subprocess.Popen(
-                [*WITH_US, "ibsim", "-s", self._netlist],
+                [*WITH_US, "ibsim", *self._limits, "-s", self._netlist],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -157,8 +158,8 @@ class Fabric:
         return [*prefix, "sh", "-c", f'LD_PRELOAD="{self._no_qp0} $LD_PRELOAD" exec "$@"', "sh"]
 
     @contextmanager
-    def manager(self, host: str, *arguments: str) -> Iterator[None]:
-        """Run a subnet manager on a host, and wait until it has configured the fabric."""
+    def manager(self, host: str, *arguments: str) -> Iterator[int]:
+        """Run a subnet manager on a host, wait until it has configured the fabric; give its PID."""
         log = self._folder / "opensm.log"
         log.unlink(missing_ok=True)
         command = [*WITH_US, *self.under(host), "opensm", "-d", "2", "-f", str(log), *arguments]
@@ -171,7 +172,7 @@ class Fabric:
                 assert manager.poll() is None, "opensm ended"
                 assert time.monotonic() < deadline, "opensm has no subnet"
                 time.sleep(0.05)
-            yield
+            yield manager.pid
         finally:
             manager.kill()
             manager.wait(TIMEOUT)

@@ -16,6 +16,7 @@
  *   not-permitted    its device node may not be opened
  *   refused          no agent of this class can be registered
  *   send-fails       umad_send() fails
+ *   no-smi           it fails with EPERM for an agent of class 0x81
  *   crash, hang      umad_recv() does that
  *   blocks           umad_open_port() never returns
  *
@@ -32,6 +33,7 @@
  *   abort            the transfer is given up (RMPP ABORT)
  *   lying            the length of the reply is 1 GB
  *   m-key            it answers, the switch does not
+ *   virtual          it answers requests with a global route only, to its well-known GID; no agent of class 0x81
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,6 +63,12 @@ static struct port {
 static int is(const struct port *port, const char *fault)
 {
 	return strcmp(port->fault, fault) == 0;
+}
+
+/* The address in a MAD's header is one of struct ib_mad_addr, but for the queue pair. */
+static int is_global(const struct user_mad *umad)
+{
+	return umad->address[12] && !memcmp(umad->address + 16, "\xfe\x80\0\0\0\0\0\1\2\0\0\0\0\0\0\2", 16);
 }
 
 static int fail(int error, int result)
@@ -193,6 +201,16 @@ int umad_set_addr(void *umad, int lid, int qp, int sl, int qkey)
 	return umad && lid == 0xffff && !qp && !sl && !qkey ? 0 : fail(EINVAL, -EINVAL);
 }
 
+int umad_set_grh(void *umad, void *address)
+{
+	struct user_mad *mad = umad;
+
+	mad->address[12] = address != NULL;
+	if (address)
+		memcpy(mad->address + 16, (uint8_t *)address + 16, 16);
+	return 0;
+}
+
 int umad_set_pkey(void *umad, int index)
 {
 	return umad && index < 8 ? 0 : fail(EINVAL, -EINVAL);
@@ -236,7 +254,8 @@ int umad_register(int id, int class, int version, uint8_t rmpp, void *methods)
 {
 	if (class == 3 && version == 2 && rmpp == 1 && !methods)
 		return AGENT;
-	if (class != 0x81 || version != 1 || rmpp || methods || is(&ports[id], "refused"))
+	if (class != 0x81 || version != 1 || rmpp || methods || is(&ports[id], "refused") ||
+	    is(&ports[id], "virtual"))
 		return fail(EPROTONOSUPPORT, -EPERM);
 	return AGENT;
 }
@@ -255,10 +274,12 @@ int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int ret
 	if (agent != AGENT || length != MAD || retries || is(port, "send-fails"))
 		return fail(EINVAL, -EIO);
 	memcpy(&port->pending, umad, HEADER + MAD);
+	if (is(port, "no-smi") && mad[1] != 3)
+		return fail(EPERM, -EIO);
 	memcpy(mad + 8, "\0\0\0\7", 4);
 	log_mad(port, mad, length);
 	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO) ||
-	       (is(port, "m-key") && mad[1] != 3);
+	       (is(port, "m-key") && mad[1] != 3) || (is(port, "virtual") && !is_global(&port->pending));
 	port->sent++;
 	port->strangers = is(port, "wrong-tid");
 	port->pending.status = lost ? ETIMEDOUT : 0;

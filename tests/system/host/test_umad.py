@@ -4,7 +4,9 @@ have.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import struct
 import sys
 import time
 from contextlib import closing
@@ -15,11 +17,11 @@ import pytest
 
 from agent.errors import Malformed
 from agent.infiniband import sa, smp
-from agent.infiniband.devices import SubnetPort
+from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.node_description import switch_name
 from agent.infiniband.query import PortQuery, query_ports, query_sa
 from agent.infiniband.smp import Attribute, Exchange, PortUnavailable
-from agent.infiniband.umad import Umad
+from agent.infiniband.umad import Umad, global_route
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
+PREFIX = 0xFE80000000000001  # of the stand-in's subnet
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +215,9 @@ def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
     assert str(shut.value).count(library_name) == 1
 
 
-def administered(library: str, timeout_ms: int = 500) -> PortQuery:
+def administered(library: str, timeout_ms: int = 500, prefix: int | None = None) -> PortQuery:
     """Return the ended query of port 1 of mlx5_0 at the subnet administrator, LID 9."""
-    port = SubnetPort("mlx5_0", 1, lid=22, sm_lid=9, sm_sl=2, pkey_index=0)
+    port = SubnetPort("mlx5_0", 1, 22, sm_lid=9, sm_sl=2, pkey_index=0, subnet_prefix=prefix)
     [query] = query_sa(Umad(library).open, [port], timeout_ms)
     return query
 
@@ -262,6 +265,19 @@ def test_a_hostile_administrator_is_a_reason(
     assert not log.exists() or len(log.read_text().splitlines()) <= 2
 
 
+def test_smps_that_a_driver_does_not_send_are_refused(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mlx5 does of a virtual function: no privilege changes that, and the SA is asked."""
+    monkeypatch.setenv("STAND_IN", "mlx5_0:no-smi")
+    query = queried(library, 50)
+    assert (query.error, query.text) == (
+        "refused",
+        "mlx5_0 port 1: umad_send: Operation not permitted",
+    )
+    assert administered(library).error is None
+
+
 @pytest.mark.parametrize("fault", ["wrong-tid", "lying", "m-key"])
 def test_what_harms_no_answer_of_the_administrator(
     library: str, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -272,9 +288,45 @@ def test_what_harms_no_answer_of_the_administrator(
     monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
     query = administered(library)
     assert query.error is None
-    assert sa.replay(query.exchanges).node_description == "MF0;L90.1.3:MQM9700/U1"
+    found = sa.replay(query.exchanges)
+    assert (found.node_description, found.port) == ("MF0;L90.1.3:MQM9700/U1", 3)
     if fault == "m-key":
         assert queried(library, 50).error == "no-answer"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "outcome"),
+    [(PREFIX, (None, 3)), (None, ("no-answer", 1)), (DEFAULT_PREFIX, ("no-answer", 2))],
+)
+def test_a_virtual_port_needs_a_global_route(
+    library: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    prefix: int | None,
+    outcome: tuple[str | None, int],
+) -> None:
+    """It shares its LID, so a reply without one reaches another port; one question is lost."""
+    log = tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN", "mlx5_0:virtual")
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    query = administered(library, 100, prefix)
+    assert (query.error, len(log.read_text().splitlines())) == outcome
+    if query.error is None:
+        assert sa.replay(query.exchanges).node_description == "MF0;L90.1.3:MQM9700/U1"
+    assert queried(library, 50).error == "refused"
+
+
+def test_a_global_route_is_where_the_kernel_reads_it() -> None:
+    """In struct ib_user_mad_hdr, include/uapi/rdma/ib_user_mad.h, by libibumad itself."""
+    require(missing())
+    lib = Umad().lib
+    buffer = ctypes.create_string_buffer(lib.umad_size() + smp.LENGTH)
+    lib.umad_set_addr(buffer, 9, 1, 2, sa.QKEY)
+    lib.umad_set_grh(buffer, global_route(PREFIX))
+    address, present, rest, gid, flow = struct.unpack_from("20x 12s B 3s 16s I", buffer)
+    assert address == bytes.fromhex("00000001 80010000 0009 02 00")  # qpn, qkey, lid, sl, path bits
+    assert (present, rest, flow) == (1, bytes(3), 0)
+    assert gid == bytes.fromhex("fe80000000000001 0200000000000002")
 
 
 @pytest.mark.parametrize("fault", ["silent", "deaf", "moving"])

@@ -132,6 +132,7 @@ def test_each_refusal_has_its_word(links: list[bytes], nodes: list[bytes], word:
     [
         (0x0001, "sa-busy"),
         (0x0100, "sa-busy"),
+        (0x8001, "sa-busy"),
         (0x0700, "sa-refused"),
         (0x0200, "sa-refused"),
         (0x000C, "sa-refused"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.infiniband.devices import SubnetPort
+from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
@@ -413,7 +413,13 @@ SILENT: dict[str, Any] = {
     "error": "no-answer",
     "text": "ibp0: no answer in 500 ms",
 }
-PLACE = {"lid": "0x16", "sm_lid": "0x9", "sm_sl": "2", "pkeys/0": "0xffff"}
+PLACE = {
+    "lid": "0x16",
+    "sm_lid": "0x9",
+    "sm_sl": "2",
+    "pkeys/0": "0xffff",
+    "gids/0": "fec0:0000:0000:0001:b83f:d203:00aa:bb00",
+}
 
 
 def by_sa(
@@ -450,15 +456,26 @@ def test_a_port_that_waits_for_its_question(smps: dict[str, Any]) -> None:
     assert (failed.missing, failed.is_unasked) == ("sa-no-answer", False)
 
 
-@pytest.mark.parametrize("smps", [REFUSED, SILENT])
-def test_the_sa_is_the_second_way(smps: dict[str, Any]) -> None:
-    """The labels are those by SMP; no problem is left, and `via` says which way it was."""
+@pytest.mark.parametrize(("smps", "prefix"), [(REFUSED, 0xFEC0000000000001), (SILENT, None)])
+def test_the_sa_is_the_second_way(smps: dict[str, Any], prefix: int | None) -> None:
+    """The labels are those by SMP; no problem is left, and `via` says which way it was.
+
+    A port that refuses SMPs may be a virtual one, which needs a global route in its subnet.
+    """
     link, problems, asked = by_sa(smps, PLACE)
     [neighbor] = link.neighbors
     assert (neighbor.device, neighbor.port_id, neighbor.via) == ("L90.1.3", "3", "sa")
     assert neighbor.facts == LEAF
     assert problems == []
-    assert asked == [SubnetPort("ibp0", 1, 22, 9, 2, 0)]
+    assert asked == [SubnetPort("ibp0", 1, 22, 9, 2, 0, prefix)]
+
+
+@pytest.mark.parametrize("gid", [None, "0000:0000:0000:0000:0000:0000:0000:0000", "nothing"])
+def test_a_subnet_without_prefix(gid: str | None) -> None:
+    """Has the default one: a virtual port may not have its GID yet."""
+    place = {name: text for name, text in PLACE.items() if name != "gids/0"}
+    _, _, [asked] = by_sa(REFUSED, place | ({"gids/0": gid} if gid else {}))
+    assert asked.subnet_prefix == DEFAULT_PREFIX
 
 
 @pytest.mark.parametrize(
