@@ -199,4 +199,4 @@ def _slow(
             refs = [one.ref for one in ports]
             facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
             actual = (first.end.device, first.end.port)
-            yield finding("slow", refs, text, key=[*refs], facts=facts, actual=actual)
+            yield finding("slow", refs, text, facts=facts, actual=actual)

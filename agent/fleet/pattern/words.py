@@ -133,13 +133,20 @@ def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
     return finding(
         "mirrored",
         [move.port for move in moves],
-        f"The cables of the {len(run)} nodes from {first} to {last} are in the reverse order:"
-        " exchange those of the first and the last, the second and the last but one, and so on.",
+        in_reverse(len(run), first, last),
         moves=tuple(moves),
         confidence=round(confidence(on_line, all_nodes), 3),
         majority=f"{on_line} of {all_nodes} nodes have neighboring ports in the order of names",
         expected=moves[0].wanted,
         actual=moves[0].actual,
+    )
+
+
+def in_reverse(nodes: int, first: str, last: str) -> str:
+    """Return the sentence of so many nodes in the reverse order."""
+    return (
+        f"The cables of the {nodes} nodes from {first} to {last} are in the reverse order: exchange"
+        " those of the first and the last, the second and the last but one, and so on."
     )
 
 
