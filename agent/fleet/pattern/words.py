@@ -12,7 +12,7 @@ from agent.fleet.pattern.grouping import Row, current
 from agent.fleet.pattern.ports import PortNumbers
 from agent.model import natural
 from agent.text import listed, many
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}
 NO_NEIGHBORS = "no neighbors"
@@ -26,7 +26,7 @@ class Ports:
         """Keep the groups; they are searched when the first name is wanted."""
         self._groups = groups
         self._numbers = numbers
-        self._ends: dict[str, FarEnd] = {}
+        self._ends: dict[str, SeenEnd] = {}
 
     def names(self, seat: Seat | None) -> Ends:
         """Return the device and the port of a seat."""
@@ -39,7 +39,7 @@ class Ports:
         """Return the name of a leaf."""
         return self._end(leaf).device
 
-    def _end(self, leaf: str) -> FarEnd:
+    def _end(self, leaf: str) -> SeenEnd:
         """Return a port of a leaf."""
         if not self._ends:
             seen = [
