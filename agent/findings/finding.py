@@ -99,6 +99,7 @@ NODE_CODES = {
 }
 RANK = {code: rank for rank, code in enumerate(CODES)}
 ID_LENGTH = 12  # hex digits
+SAME_ID = {"shifted": "swapped"}  # the cables of a node in a ring, which the pattern tells apart
 NOT_VERIFIED = "not-verified"  # fact of an `unverifiable` without interfaces: the code in question
 
 T = TypeVar("T")
@@ -213,7 +214,8 @@ def finding(  # noqa: PLR0913 - most are keywords
     """
     names = tuple(nodes or dict.fromkeys(port.node for port in ports))
     of_ports = (f"{port.node}/{port.interface}" for port in sorted(ports))
-    parts = [code, *(str(part or "") for part in key or (*sorted(names), *of_ports))]
+    cause = key or (*sorted(names), *of_ports)
+    parts = [SAME_ID.get(code, code), *(str(part or "") for part in cause)]
     identity = "\0".join(parts).casefold().encode(errors="surrogatepass")
     return Finding(
         code,

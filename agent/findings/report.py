@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from agent.findings.baseline import Accepted
-from agent.findings.finding import CODES, ERROR, INFO, UNKNOWN, WARNING, Ends, Finding
+from agent.findings.finding import (
+    CODES,
+    ERROR,
+    INFO,
+    NO_END,
+    UNKNOWN,
+    WARNING,
+    Finding,
+    Move,
+)
 from agent.output import junit
 from agent.output.layout import MAX_TEXT
 from agent.text import many, visible
@@ -62,10 +71,19 @@ def counted(findings: Iterable[Finding]) -> str:
     return f"{many(counts.total(), 'finding')}: {listed}"
 
 
-def cells(one: Finding, subject: Iterable[str | None], ends: tuple[Ends, Ends]) -> list[str | None]:
-    """Return a row of CSV: what it is about, the expected and the actual end, and COLUMNS' rest."""
+def cells(
+    one: Finding, subject: Iterable[str | None], move: Move | None = None, *, is_first: bool = True
+) -> list[str | None]:
+    """Return a row of CSV: what it is about, its ends and racks, and the rest of COLUMNS.
+
+    They are those of the cable to move; without one, the first row has those of the finding.
+    """
     facts = dict(one.facts)
-    racks = " to ".join(filter(None, map(facts.get, ("rack", "far-rack"))))
+    ends = (one.expected, one.actual) if is_first else (NO_END, NO_END)
+    places = facts.get("rack"), facts.get("far-rack")
+    if move:
+        ends, places = (move.wanted, move.actual), (move.near.rack, move.far.rack)
+    racks = " to ".join(filter(None, places))
     row = [*subject, *ends[0], *ends[1], one.code, one.text, racks, one.id]
     return [cell and visible(cell, MAX_TEXT) for cell in row]
 

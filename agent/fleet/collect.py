@@ -17,7 +17,7 @@ from agent.kube.listing import pages
 from agent.labels.table import Naming
 from agent.model import natural
 from agent.text import visible
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 Json = dict[str, Any]
 Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
@@ -81,7 +81,7 @@ def _identified(nodes: Sequence[FleetNode]) -> tuple[FleetNode, ...]:
     Without it one switch would be two: by its identifier, and by its label. One label may have
     several switches, two of one name: it is left as it is.
     """
-    ends = defaultdict[str, dict[str, FarEnd]](dict)
+    ends = defaultdict[str, dict[str, SeenEnd]](dict)
     for port in (port for node in nodes for port in node.ports):
         if port.far_end and port.far_end.id is not None:
             ends[port.far_end.label].setdefault(port.far_end.id, port.far_end)

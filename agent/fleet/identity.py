@@ -18,7 +18,7 @@ from agent.findings.names import guid, mac, name_keys, node_key
 from agent.fleet.model import Fleet
 from agent.model import natural
 from agent.text import listed, utc
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 Off = frozenset[str]
 
@@ -32,7 +32,7 @@ class _Claim(NamedTuple):
     """A switch port that a port of a node sees."""
 
     port: PortRef
-    end: FarEnd
+    end: SeenEnd
 
 
 class _Reports(NamedTuple):

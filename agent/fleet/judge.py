@@ -34,7 +34,7 @@ from agent.plans.model import Plan
 from agent.text import listed, many
 from agent.verify.expected import Expected
 from agent.verify.judge import DEFAULTS, Options
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 NAMING = Naming()
 MIN_PORTS = 4  # of one interface in a group
@@ -151,7 +151,7 @@ class _Rated(NamedTuple):
     """A port with a far end and a known rate."""
 
     ref: PortRef
-    end: FarEnd
+    end: SeenEnd
     address: str  # of its PCI function, or else the interface
     gbps: float
 
@@ -199,4 +199,4 @@ def _slow(
             refs = [one.ref for one in ports]
             facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
             actual = (first.end.device, first.end.port)
-            yield finding("slow", refs, text, key=[*refs], facts=facts, actual=actual)
+            yield finding("slow", refs, text, facts=facts, actual=actual)

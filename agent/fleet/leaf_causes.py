@@ -18,7 +18,7 @@ from agent.text import listed, many
 from agent.verify import cables, words
 from agent.verify.cables import Cable
 from agent.verify.expected import Row
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
 Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
@@ -144,7 +144,7 @@ class _Known(NamedTuple):
     """A port whose far end is known, perhaps by the annotation only."""
 
     port: PortRef
-    end: FarEnd
+    end: SeenEnd
     is_down: bool
 
 

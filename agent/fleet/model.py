@@ -3,7 +3,7 @@
 Invariants:
 - None is unknown. A text is what the Node has, unaltered: it may be hostile, and is escaped where
   it is printed (agent/text.py `visible`).
-- `FarEnd.switch` is the switch's own identifier where the annotation has one, else its name.
+- `SeenEnd.switch` is the switch's own identifier where the annotation has one, else its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from agent.findings.baseline import Accepted
 from agent.findings.finding import Finding
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -29,8 +29,8 @@ class FleetPort(NamedTuple):
     port_guid: str | None = None
     node_guid: str | None = None  # of the HCA
     gbps: float | None = None  # what it counted last; 0: not ACTIVE
-    far_end: FarEnd | None = None  # now; None: no neighbor label
-    last_end: FarEnd | None = (
+    far_end: SeenEnd | None = None  # now; None: no neighbor label
+    last_end: SeenEnd | None = (
         None  # the last one known, of the annotation; equal to `far_end` or older
     )
     is_lost: bool = False  # left the bus
@@ -72,7 +72,7 @@ class Group(NamedTuple):
 
     name: str  # for people: the leaves, or their first and last
     nodes: tuple[str, ...]  # in natural order
-    leaves: tuple[str, ...]  # identities of the switches (FarEnd.switch), in rail order
+    leaves: tuple[str, ...]  # identities of the switches (SeenEnd.switch), in rail order
     pattern: str | None  # in words: "rail-optimized: interface i on leaf i"; None: no pattern
 
 

@@ -24,11 +24,11 @@ from agent.kube.facts import is_word
 from agent.kube.managed_fields import OBSERVED
 from agent.labels import encode
 from agent.labels.table import Naming
-from agent.memory import FarEnd as LastFarEnd
+from agent.memory import FarEnd
 from agent.model import natural
 from agent.plans.rates import rate
 from agent.text import listed, visible
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 Json = dict[str, Any]
 Texts = dict[str, str]
@@ -187,7 +187,7 @@ def _ports(
         if neighbor:  # with the label that it would have
             title = _name(neighbor, flavor)
             if label := _label_of(title) or _value(neighbor.id or ""):
-                last = FarEnd(label, neighbor.port_id, None, neighbor.id, title)
+                last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
         if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
             last = now
         port = FleetPort(
@@ -205,7 +205,7 @@ def _ports(
     return tuple(ports)
 
 
-def _far_end(labels: Texts, neighbor: LastFarEnd | None, flavor: str | None) -> FarEnd | None:
+def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:
     """Return the far end that the labels name; None without a device label.
 
     The neighbor counts if the label is that of its name or of its identifier, and its unaltered
@@ -216,11 +216,11 @@ def _far_end(labels: Texts, neighbor: LastFarEnd | None, flavor: str | None) -> 
         return None
     name = _name(neighbor, flavor)
     if neighbor is None or device not in (_label_of(name), _value(neighbor.id or "")):
-        return FarEnd(device, port_id, port_name)
+        return SeenEnd(device, port_id, port_name)
     raw = neighbor.port_id
     if port_id and raw and port_id == (_label_of(raw) or encode.hashed(raw)):
         port_id = raw
-    return FarEnd(device, port_id, port_name, neighbor.id, name)
+    return SeenEnd(device, port_id, port_name, neighbor.id, name)
 
 
 def _label_of(text: str | None) -> str:
@@ -228,7 +228,7 @@ def _label_of(text: str | None) -> str:
     return text.rpartition("~")[2] if text and is_cut(text) else _value(text or "")
 
 
-def _name(neighbor: LastFarEnd | None, flavor: str | None) -> str | None:
+def _name(neighbor: FarEnd | None, flavor: str | None) -> str | None:
     """Return the switch's name alone: of an InfiniBand NodeDescription, or the System Name."""
     if neighbor and neighbor.name and flavor == INFINIBAND:
         return _switch_name(neighbor.name)

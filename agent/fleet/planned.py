@@ -1,9 +1,9 @@
 """Compare all nodes with the plan or their expected labels; fold the findings by their causes.
 
 The findings of a node are those of agent/verify/judge.py, under the same IDs. Those of one cause
-are one: cables of several nodes in a ring, a leaf that is down or renamed, a node without any link,
-a switch port that the plan gives twice, cables that lack the same fact, nodes that have the same
-cables exchanged in the same way.
+are one: cables of several nodes in a ring, nodes in the reverse order, a leaf that is down or
+renamed, a node without any link, a switch port that the plan gives twice, cables that lack the same
+fact, nodes that have the same cables exchanged in the same way.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from agent.fleet.expectation import Expectations
 from agent.fleet.leaf_causes import Leaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
+from agent.fleet.pattern.ports import MIN_MIRRORED
+from agent.fleet.pattern.words import in_reverse
 from agent.fleet.seen import seen_node, with_names
 from agent.model import natural
 from agent.reasons import NeighborReason
@@ -49,6 +51,7 @@ MAX_REASONS = 20  # more that are of one node each are one finding
 OTHERS = "reasons of one node each"
 MIN_INTERFACES = 2  # of a node, all missing
 SWAPPED = "swapped"
+RINGS = frozenset({SWAPPED, "shifted"})
 
 
 class Compared(NamedTuple):
@@ -117,7 +120,7 @@ def contradiction(node: str, error: Malformed) -> Finding:
 
 
 def _findings(
-    nodes: Iterable[FleetNode],
+    nodes: Sequence[FleetNode],
     results: Sequence[Result],
     found: Sequence[cables.Cable],
     leaves: Leaves,
@@ -137,7 +140,13 @@ def _findings(
         explained.update(ports)
     wrong = [one for one in found if one.is_wrong]
     left = [one for one in wrong if one.ref not in in_rings and one.ref not in explained]
-    for ring in rings_in(left, off):  # over several nodes
+    rings = rings_in(left, off)  # over several nodes
+    for one in _mirrored(rings, found, [node.name for node in nodes]):
+        yield one
+        explained.update(one.ports)
+    for ring in rings:
+        if explained.issuperset(one.ref for one in ring):
+            continue
         yield finding(
             "swapped",
             [one.ref for one in ring],
@@ -157,6 +166,44 @@ def _findings(
         explained.update(ports)
     rest = [(result.node, one) for result in results for one in result.findings]
     yield from _of_nodes(rest, {one.ref: one for one in wrong}, explained)
+
+
+def _mirrored(
+    rings: Iterable[list[cables.Cable]], found: Iterable[cables.Cable], nodes: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield a finding for each run of nodes in the reverse order.
+
+    Most cables of the first node are exchanged with those of the last, of the second with those of
+    the last but one, and so on.
+    """
+    rank = {name: number for number, name in enumerate(nodes)}
+    cabled = Counter(one.ref.node for one in found if one.far_end)
+    crossed = grouped(rings, lambda ring: tuple(sorted(rank[one.ref.node] for one in ring)))
+    exchanged = {
+        pair: same
+        for pair, same in crossed.items()
+        if len({*pair}) == len(pair) == 2
+        and all(2 * len(same) > cabled[nodes[number]] for number in pair)
+    }
+    for total, around in grouped(exchanged, sum).items():  # pairs around the same middle
+        run: list[tuple[int, int]] = []
+        for pair in sorted(around, reverse=True):  # from the middle on
+            if pair[0] == (total - 1) // 2 - len(run):
+                run.append(pair)
+        members = range(run[-1][0], run[-1][1] + 1) if run else range(0)
+        if len(members) < MIN_MIRRORED:
+            continue
+        moved = [one for pair in run for ring in exchanged[pair] for one in ring]
+        moved.sort(key=lambda one: rank[one.ref.node])  # those of a node stay in their order
+        yield finding(
+            "mirrored",
+            [one.ref for one in moved],
+            in_reverse(len(members), nodes[members[0]], nodes[members[-1]]),
+            moves=tuple(one.move for one in moved),
+            expected=moved[0].expected,
+            actual=moved[0].actual,
+            facts=moved[0].row.facts,
+        )
 
 
 def _of_nodes(
@@ -311,7 +358,7 @@ def habits(found: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
     nodes or more agree better than accidents would.
     """
     found = list(found)
-    swapped = [one for one in found if one.code == SWAPPED and len(one.nodes) == 1]
+    swapped = [one for one in found if one.code in RINGS and len(one.nodes) == 1]
     by_node = grouped(swapped, lambda one: one.nodes[0])
     alike = grouped(by_node, lambda node: tuple(sorted(one.interfaces for one in by_node[node])))
     rings_of: dict[str, Rings] = {}
@@ -321,7 +368,7 @@ def habits(found: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
             rings_of |= dict.fromkeys(nodes, rings)
     if not rings_of:
         return found
-    kept = [one for one in found if one.code != SWAPPED or rings_of.keys().isdisjoint(one.nodes)]
+    kept = [one for one in found if one.code not in RINGS or rings_of.keys().isdisjoint(one.nodes)]
     for rings, nodes in grouped(rings_of, rings_of.__getitem__).items():
         same = [one for node in nodes for one in by_node[node]]
         names = sorted(nodes, key=natural)

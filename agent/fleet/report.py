@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,11 +13,10 @@ from agent.findings.baseline import document as accepted_document
 from agent.findings.finding import (
     ERROR,
     INFO,
-    NO_END,
     UNKNOWN,
     WARNING,
-    Ends,
     Finding,
+    PortRef,
     fleet_document,
     place_of,
 )
@@ -195,21 +194,14 @@ def json_text(judged: Judged) -> str:
 
 
 def csv_text(judged: Judged) -> str:
-    """Return a row for each port of a finding, or else for each of its nodes.
-
-    Only the first has the finding's ends where a port has no move.
-    """
+    """Return a row for each port of a finding, or else for each of its nodes."""
     rows = []
     for one in judged.findings:
-        moves = {move.port: (move.wanted, move.actual) for move in one.moves}
-        ends: tuple[Ends, Ends] = (one.expected, one.actual)
-        subjects: Iterable[tuple[str, str | None]] = one.ports or [
-            (name, None) for name in one.nodes
-        ]
-        for subject in subjects or [("", None)]:
-            own = moves.get(subject, ends)  # type: ignore[call-overload]
-            rows.append(report.cells(one, subject, own))
-            ends = (NO_END, NO_END)
+        moves = {move.port: move for move in one.moves}
+        subjects = [*one.ports] or [PortRef(name, "") for name in one.nodes or [""]]
+        for number, subject in enumerate(subjects):
+            row = report.cells(one, subject, moves.get(subject), is_first=not number)
+            rows.append(row)
     return rows_text([COLUMNS, *rows])
 
 

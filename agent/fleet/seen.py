@@ -14,7 +14,7 @@ from agent.findings.finding import PortRef
 from agent.findings.names import SeenDevice, guid, leaf_key, mac
 from agent.findings.port_names import SeenPort
 from agent.fleet.model import INFINIBAND, FleetNode, FleetPort
-from agent.verify.seen import DOWN, FarEnd, Port, SeenNode
+from agent.verify.seen import DOWN, Port, SeenEnd, SeenNode
 
 NO_LABEL = "the Node has no neighbor label of this port"
 ACTIVE = "ACTIVE"
@@ -30,7 +30,7 @@ def seen_node(node: FleetNode) -> SeenNode:
             continue
         device, number, leg = _parts(port.interface)
         end, state = port.far_end, DOWN if port.gbps == 0 else None
-        far_ends: tuple[FarEnd, ...] = ()
+        far_ends: tuple[SeenEnd, ...] = ()
         if end:
             seen = _seen_device(end.label, end.name, end.id)
             names = tuple(dict.fromkeys(filter(None, (end.port_id, end.port_name))))

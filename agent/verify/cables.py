@@ -29,7 +29,7 @@ from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
 from agent.verify.expected import Row
 from agent.verify.interfaces import shape
-from agent.verify.seen import FarEnd, Port, SeenNode
+from agent.verify.seen import Port, SeenEnd, SeenNode
 
 Off = frozenset[str]
 
@@ -54,7 +54,7 @@ class Cable(NamedTuple):
     port: Port
     status: str
     reason: str | None = None  # of UNVERIFIABLE and MISSING
-    far_end: FarEnd | None = None  # the one that was compared
+    far_end: SeenEnd | None = None  # the one that was compared
     device: Match = INCOMPARABLE
     far_port: Match = INCOMPARABLE
 
@@ -107,7 +107,7 @@ def check(node: str, row: Row, port: Port, off: Off = frozenset()) -> Cable:
     return next((one for one in results if one.status == AS_PLANNED), results[0])
 
 
-def compared(cable: Cable, row: Row, far_end: FarEnd, off: Off) -> Cable:
+def compared(cable: Cable, row: Row, far_end: SeenEnd, off: Off) -> Cable:
     """Return a cable as if it had this row, compared with this far end."""
     device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
     port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
@@ -271,7 +271,7 @@ def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
     )
     by_end = grouped(ends, lambda one: one[0])
 
-    def candidates(end: FarEnd | None) -> Iterator[Cable]:
+    def candidates(end: SeenEnd | None) -> Iterator[Cable]:
         """Yield the cables whose planned end may be this one; likely ones first."""
         if not end:
             return

@@ -120,10 +120,7 @@ def table(result: Result, notes: Sequence[str]) -> str:
 
 def csv_text(result: Result, _notes: Sequence[str]) -> str:
     """Return a row for each finding."""
-    rows = [
-        cells(one, [" ".join(one.interfaces)], (one.expected, one.actual))
-        for one in result.findings
-    ]
+    rows = [cells(one, [" ".join(one.interfaces)]) for one in result.findings]
     return rows_text([COLUMNS, *rows])
 
 

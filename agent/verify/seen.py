@@ -14,7 +14,7 @@ MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Tabl
 DOWN = "DOWN"
 
 
-class FarEnd(NamedTuple):
+class SeenEnd(NamedTuple):
     """The switch port at the far end of a cable, as a node observes it, or as its labels have it.
 
     `switch` is equal for two ports of one switch; names are for people.
@@ -57,7 +57,7 @@ class Port(NamedTuple):
     rate_gbps: float | None = None  # what it counts; 0: not ACTIVE, or the standby leg of a bond
     is_suspect: bool = False  # the kernel may not know the speed
     kind: tuple[str | None, str | None] = (None, None)  # hca_type, board_id
-    far_ends: tuple[FarEnd, ...] = ()  # the selected one first
+    far_ends: tuple[SeenEnd, ...] = ()  # the selected one first
     missing: str | None = None  # why there is none, a NeighborReason
     link_layer: str | None = None
 
@@ -123,7 +123,7 @@ def seen_node(observation: Observation, name: str) -> SeenNode:
     )
 
 
-def far_end(neighbor: Neighbor) -> FarEnd:
+def far_end(neighbor: Neighbor) -> SeenEnd:
     """Return a neighbor in the form that names are compared in."""
     facts = neighbor.facts
     if isinstance(facts, LldpNeighbor):
@@ -141,4 +141,4 @@ def far_end(neighbor: Neighbor) -> FarEnd:
         is_twin = twin_port(facts.node_description)
         port = SeenPort((str(facts.port),), infiniband=True, twin_port=is_twin)
     ids = neighbor.port_id, neighbor.port_name
-    return FarEnd(neighbor.device, *ids, seen_device=device, seen_port=port)
+    return SeenEnd(neighbor.device, *ids, seen_device=device, seen_port=port)

@@ -10,7 +10,7 @@ from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import Expected
 from agent.verify.interfaces import Entry, map_key
 from agent.verify.plan_index import from_plans
-from agent.verify.seen import FarEnd, Port, SeenNode
+from agent.verify.seen import Port, SeenEnd, SeenNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,11 +21,11 @@ NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port
 
 
-def lldp(device: str, port: str) -> FarEnd:
+def lldp(device: str, port: str) -> SeenEnd:
     """The far end of an Ethernet port."""
     mac = "00:1c:73:aa:bb:cc"
     seen = SeenDevice(device, (device,), macs=(mac,))
-    return FarEnd(device, port, port, seen_device=seen, seen_port=SeenPort((port,)))
+    return SeenEnd(device, port, port, seen_device=seen, seen_port=SeenPort((port,)))
 
 
 def smp(
@@ -35,14 +35,14 @@ def smp(
     *,
     named: bool = True,
     twin: bool | None = None,
-) -> FarEnd:
+) -> SeenEnd:
     """The far end of an InfiniBand port."""
     seen = SeenDevice(device, (device,) if named else (), (guid,))
     of_port = SeenPort((str(port),), infiniband=True, twin_port=twin)
-    return FarEnd(device, str(port), seen_device=seen, seen_port=of_port)
+    return SeenEnd(device, str(port), seen_device=seen, seen_port=of_port)
 
 
-def port(interface: str, far_end: FarEnd | None, number: int = 0, **facts: Any) -> Port:
+def port(interface: str, far_end: SeenEnd | None, number: int = 0, **facts: Any) -> Port:
     """An ACTIVE backend port at 400 Gb/s."""
     facts = {
         "device": interface,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.model import Fleet as Model
 from agent.fleet.model import FleetNode, FleetPort
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support import fleets
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @lru_cache(100_000)
-def far_end(end: End, style: str) -> FarEnd:
+def far_end(end: End, style: str) -> SeenEnd:
     """Return a far end as the labels and the annotation have it."""
     names = fleets.names(end, style)
     label = re.sub(r"[^A-Za-z0-9._-]", "-", names.name)
     port_name = re.sub(r"[^A-Za-z0-9._-]", "-", names.port_name) if names.port_name else None
-    return FarEnd(label, names.port_id, port_name, names.id, names.name)
+    return SeenEnd(label, names.port_id, port_name, names.id, names.name)
 
 
 def model(fleet: Fleet) -> Model:

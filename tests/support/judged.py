@@ -8,7 +8,7 @@ from zlib import crc32
 
 from agent.findings.finding import Move, PortRef, finding
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,9 +35,9 @@ def leaf(group: int, rail: int) -> str:
     return f"su{group + 1:02}-leaf{rail + 1:02}"
 
 
-def far_end(name: str, port: int) -> FarEnd:
+def far_end(name: str, port: int) -> SeenEnd:
     """Return the far end of an InfiniBand cable."""
-    return FarEnd(name, str(port), None, f"b83fd2{crc32(name.encode()):010x}", name)
+    return SeenEnd(name, str(port), None, f"b83fd2{crc32(name.encode()):010x}", name)
 
 
 def node(name: str, group: int, place: int, speed: float = 3200) -> FleetNode:
@@ -92,7 +92,7 @@ def found(judged: Judged, one: Finding, cables: int = 0) -> Judged:
     return judged._replace(findings=(*judged.findings, one), as_planned=judged.as_planned - cables)
 
 
-def end_of(judged: Judged, ref: PortRef) -> FarEnd:
+def end_of(judged: Judged, ref: PortRef) -> SeenEnd:
     """Return the far end of a port."""
     of_node = next(one for one in judged.fleet.nodes if one.name == ref.node)
     end = next(port for port in of_node.ports if port.interface == ref.interface).far_end
@@ -173,7 +173,7 @@ def faulty(nodes: int = 24, per_group: int = 8) -> Judged:
     return judged._replace(notes=("group 3: 8 of 8 nodes agree",))
 
 
-def _on(end: FarEnd) -> Change:
+def _on(end: SeenEnd) -> Change:
     return lambda port: port._replace(far_end=end)
 
 
@@ -182,7 +182,7 @@ def hostile() -> Judged:
     judged = faulty(18, 9)
     refs = [PortRef("gpu-001", f"mlx5_{rail}") for rail in range(len(HOSTILE))]
     for ref, name in zip(refs, HOSTILE, strict=True):
-        end = FarEnd(name, name, name, name, name)
+        end = SeenEnd(name, name, name, name, name)
         judged = changed(judged, [ref], _on(end))
         one = finding(
             "miscabled",

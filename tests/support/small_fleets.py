@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
 from agent.model import natural
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +17,9 @@ NOW = 1_795_000_000
 BOOT = "b3ae9df5-0d0b-4a4f-8b0a-4b7a4d6f0f00"
 
 
-def far_end(device: str, port: object, **facts: Any) -> FarEnd:
+def far_end(device: str, port: object, **facts: Any) -> SeenEnd:
     """The port of a switch whose identifier is made of its name."""
-    return FarEnd(device, str(port), None, **{"id": chassis(device), "name": device, **facts})
+    return SeenEnd(device, str(port), None, **{"id": chassis(device), "name": device, **facts})
 
 
 def chassis(device: str) -> str:
@@ -28,7 +28,7 @@ def chassis(device: str) -> str:
     return f"00:1c:{digits[:2]}:{digits[2:4]}:{digits[4:6]}:{digits[6:]}"
 
 
-def port(name: str, number: int, end: FarEnd | None, **facts: Any) -> FleetPort:
+def port(name: str, number: int, end: SeenEnd | None, **facts: Any) -> FleetPort:
     """An ACTIVE port at 400 Gb/s of a node; without a far end, one that is down."""
     guid = f"{sum(ord(one) * 37**place for place, one in enumerate(name)) % 2**32:08x}{number:08x}"
     return FleetPort(
@@ -45,7 +45,7 @@ def port(name: str, number: int, end: FarEnd | None, **facts: Any) -> FleetPort:
     )
 
 
-def node(name: str, ends: Iterable[FarEnd | None], **facts: Any) -> FleetNode:
+def node(name: str, ends: Iterable[SeenEnd | None], **facts: Any) -> FleetNode:
     """A node whose agent has just reported."""
     ports = tuple(port(name, number, end) for number, end in enumerate(ends))
     known = {"flavor": ROCE, "ports": ports, "time": NOW - 60, "boot_id": BOOT, "agent": "0.1.0"}

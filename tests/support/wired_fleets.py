@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
 from agent.labels.table import Naming
 from agent.model import natural
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,7 +81,7 @@ def _nodes(rack: Rack) -> Iterable[FleetNode]:
 
 
 def _port(rail: int, leaf: str, number: int) -> FleetPort:
-    end = FarEnd(leaf, str(number), None, f"{hash_of(leaf):016x}", leaf)
+    end = SeenEnd(leaf, str(number), None, f"{hash_of(leaf):016x}", leaf)
     return FleetPort(f"ibp{rail}", f"0000:{rail + 16:02x}:00.0", gbps=400.0, far_end=end)
 
 
@@ -118,7 +118,7 @@ def tall() -> Fleet:
 
 def hostile(text: str) -> Fleet:
     """Return a fleet whose every text is or contains `text`, beside two good nodes."""
-    port = FleetPort(text, text, gbps=400.0, far_end=FarEnd(text, text, text, text, text))
+    port = FleetPort(text, text, gbps=400.0, far_end=SeenEnd(text, text, text, text, text))
     bad = node(f"gpu-1{text}", f"leaf{text}", domain=text, ports=[port])
     site = {"fabric": f"f{text}", "superpod": text}
     good = fleet_of(Rack(names(1, 2), ("leaf1",), site))

@@ -21,7 +21,7 @@ from agent.labels.table import Naming
 from agent.model import natural
 from agent.plans.own import COLUMNS, rows_text
 from agent.text import visible
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
@@ -36,7 +36,7 @@ class Link(NamedTuple):
 
     node: FleetNode
     port: FleetPort
-    end: FarEnd
+    end: SeenEnd
 
     @property
     def rate(self) -> str | None:

@@ -17,7 +17,7 @@ from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.page.lookup import Leaf, Leaves, Mark, Marks
 from agent.model import natural
 from agent.text import visible
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 T = TypeVar("T")
 FOLDED_FROM = 17  # nodes of a group, from which equal neighbors share a row
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
     port: FleetPort | None  # None: the node has no such interface
     leaf: Leaf | None = None
-    last: FarEnd | None = None  # where it was, now that no neighbor is seen
+    last: SeenEnd | None = None  # where it was, now that no neighbor is seen
     other_name: str | None = None  # of the interface, where it is not the rail's
     other_gbps: float | None = None  # where it is not the rail's
     mark: Mark | None = None
@@ -161,7 +161,7 @@ def _most_common(values: Iterable[T]) -> T | None:
     return found[0][0] if found else None
 
 
-def end_text(end: FarEnd | None) -> str | None:
+def end_text(end: SeenEnd | None) -> str | None:
     """Return the far end of a cable as `leaf07/12`."""
     return place_text(end.device, end.port) if end else None
 

@@ -30,7 +30,7 @@ OF_CABLES = ("leaf-down",)  # those of them that mark cables
 class Leaf(NamedTuple):
     """A switch."""
 
-    id: str  # FarEnd.switch
+    id: str  # SeenEnd.switch
     name: str  # without the domain that all have
     color: str  # classes of page.css
 

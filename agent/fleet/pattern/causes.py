@@ -238,16 +238,9 @@ def causes(groups: Sequence[Ruled], odds: Sequence[Odd]) -> Iterator[Cause]:
     wrong all the same, its port is not.
     """
     rings = _rings(odds)
-    within: dict[str, list[list[Odd]]] = defaultdict(list)
     for ring in rings:
-        names = {odd.row.node.name for odd in ring}
-        within["" if len(names) > 1 else min(names)].append(ring)
-    for name, found in within.items():
-        shifted = sorted((odd for ring in found for odd in ring), key=lambda odd: odd.column)
-        if name and _is_shifted(shifted):
-            yield Cause(SHIFTED, tuple(shifted))
-        else:
-            yield from (Cause(SWAPPED, tuple(ring)) for ring in found)
+        is_of_node = len({odd.row.node.name for odd in ring}) == 1
+        yield Cause(SHIFTED if is_of_node and _is_shifted(ring) else SWAPPED, tuple(ring))
     done = {odd.key for ring in rings for odd in ring}
     alone = [odd for odd in odds if odd.key not in done]
     taken = _taken(groups, odds)
@@ -335,16 +328,13 @@ def _growth(seats: Sequence[tuple[int, int]], modulus: int) -> Counter[int]:
     return max(steps.values(), key=Counter.total, default=Counter())
 
 
-def _is_shifted(odds: Sequence[Odd]) -> bool:
+def _is_shifted(ring: Sequence[Odd]) -> bool:
     """Return True if each of neighboring cables is in the next one's place, all to one side."""
-    columns = [odd.column for odd in odds]
-    if len(odds) < MIN_SHIFTED or columns[-1] - columns[0] >= len(odds):
+    columns, cables = [odd.column for odd in ring], len(ring)
+    if cables < MIN_SHIFTED or max(columns) - min(columns) >= cables:
         return False
-    owner = {odd.wanted: number for number, odd in enumerate(odds)}
-    steps = {
-        (owner[odd.actual] - number) % len(odds) for number, odd in enumerate(odds) if odd.actual
-    }
-    return steps in ({1}, {len(odds) - 1})
+    steps = {(after - before) % cables for before, after in pairwise([*columns, columns[0]])}
+    return steps in ({1}, {cables - 1})
 
 
 def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:

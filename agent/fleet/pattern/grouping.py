@@ -33,7 +33,7 @@ from agent.fleet.pattern.evidence import (
     is_majority,
     surprise,
 )
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 if TYPE_CHECKING:
     from agent.fleet.pattern.ports import PortNumbers
@@ -96,7 +96,7 @@ def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
     return [*found.values()]
 
 
-def current(port: FleetPort) -> FarEnd | None:
+def current(port: FleetPort) -> SeenEnd | None:
     """Return the far end that a port has now, or had last."""
     return None if port.is_lost else port.far_end or port.last_end
 

@@ -26,7 +26,7 @@ from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import RIVALS, is_coincidence, is_habit, is_majority
 from agent.fleet.pattern.grouping import Count, LeafRule, Leaves, Row, current
 from agent.ids import SWITCH_PORT
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 Names = tuple[str | None, str | None]  # port ID, port name
 Parsed = tuple[str, tuple[int, ...]]  # template, numbers
@@ -84,7 +84,7 @@ class PortNumbers:
         self._template = {label: some.most_common(1)[0][0] for label, some in templates.items()}
         self._texts: dict[tuple[str, int], str] = {}
 
-    def __getitem__(self, end: FarEnd) -> int | None:
+    def __getitem__(self, end: SeenEnd) -> int | None:
         """Return the number of a far end's port; None if its switch names most ports otherwise."""
         names = end.port_id, end.port_name
         found = self._of.get(names)
@@ -92,7 +92,7 @@ class PortNumbers:
             return None
         return found
 
-    def text(self, like: FarEnd, number: int) -> str | None:
+    def text(self, like: SeenEnd, number: int) -> str | None:
         """Return the name of a port of the switch of another one; None if no node has it."""
         if not self._texts:
             self._texts = {

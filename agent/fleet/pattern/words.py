@@ -12,7 +12,7 @@ from agent.fleet.pattern.grouping import Row, current
 from agent.fleet.pattern.ports import PortNumbers
 from agent.model import natural
 from agent.text import listed, many
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}
 NO_NEIGHBORS = "no neighbors"
@@ -26,7 +26,7 @@ class Ports:
         """Keep the groups; they are searched when the first name is wanted."""
         self._groups = groups
         self._numbers = numbers
-        self._ends: dict[str, FarEnd] = {}
+        self._ends: dict[str, SeenEnd] = {}
 
     def names(self, seat: Seat | None) -> Ends:
         """Return the device and the port of a seat."""
@@ -39,7 +39,7 @@ class Ports:
         """Return the name of a leaf."""
         return self._end(leaf).device
 
-    def _end(self, leaf: str) -> FarEnd:
+    def _end(self, leaf: str) -> SeenEnd:
         """Return a port of a leaf."""
         if not self._ends:
             seen = [
@@ -133,13 +133,20 @@ def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
     return finding(
         "mirrored",
         [move.port for move in moves],
-        f"The cables of the {len(run)} nodes from {first} to {last} are in the reverse order:"
-        " exchange those of the first and the last, the second and the last but one, and so on.",
+        in_reverse(len(run), first, last),
         moves=tuple(moves),
         confidence=round(confidence(on_line, all_nodes), 3),
         majority=f"{on_line} of {all_nodes} nodes have neighboring ports in the order of names",
         expected=moves[0].wanted,
         actual=moves[0].actual,
+    )
+
+
+def in_reverse(nodes: int, first: str, last: str) -> str:
+    """Return the sentence of so many nodes in the reverse order."""
+    return (
+        f"The cables of the {nodes} nodes from {first} to {last} are in the reverse order: exchange"
+        " those of the first and the last, the second and the last but one, and so on."
     )
 
 

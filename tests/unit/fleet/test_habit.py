@@ -32,6 +32,21 @@ def test_the_same_permutation_in_each_rack_is_one_finding(pairs: list[tuple[int,
     assert len(found.moves) == len(found.ports) == 2 * 16 * len(pairs)
 
 
+@pytest.mark.parametrize("cables", [3, 8])
+@pytest.mark.parametrize("step", [1, -1])
+def test_the_same_shift_in_each_rack_is_one_finding(cables: int, step: int) -> None:
+    """With a plan and without one, under the same ID."""
+    fleet = Fleet(fleets.RAIL, 32 * 8)
+    plan = plan_of(model(fleet).nodes)
+    for node in range(2, fleet.size, 32):
+        for slot in range(cables):
+            fleet.ends[Cable(node, slot)] = fleet.wired(Cable(node, (slot + step) % cables))
+    (found,) = judge(model(fleet)).findings
+    (planned,) = judge(model(fleet), [plan]).findings
+    assert (found.code, found.severity, len(found.nodes)) == ("swapped", "warning", 8)
+    assert planned.id == found.id
+
+
 def test_its_id_is_that_of_the_habit() -> None:
     """Whichever nodes have it."""
     (few,) = judge(model(one_of_each_rack([(2, 3)], 8))).findings

@@ -9,7 +9,7 @@ import pytest
 
 from agent.fleet.identity import findings
 from agent.fleet.model import INFINIBAND
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def found(nodes: list[FleetNode], *silent: str) -> list[Finding]:
 def seen(*ends: tuple[str, str, str | None]) -> list[FleetNode]:
     """One node for each of these far ends: name, port, identifier."""
     return [
-        node(f"gpu-{one:03}", [FarEnd(name, port, None, identity, name)])
+        node(f"gpu-{one:03}", [SeenEnd(name, port, None, identity, name)])
         for one, (name, port, identity) in enumerate(ends, 1)
     ]
 

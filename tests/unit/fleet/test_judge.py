@@ -18,7 +18,7 @@ from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
 from agent.plans.model import Cable, End, Place
 from agent.verify.judge import Options
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support.planned_fleets import codes, exchanged, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
@@ -186,7 +186,7 @@ def test_one_node() -> None:
 texts = st.one_of(
     st.none(), st.text(max_size=6), st.sampled_from(["leaf01", "swp1", "\x1b[2J", "0"])
 )
-ends = st.one_of(st.none(), st.builds(FarEnd, st.text(min_size=1, max_size=4), *[texts] * 4))
+ends = st.one_of(st.none(), st.builds(SeenEnd, st.text(min_size=1, max_size=4), *[texts] * 4))
 ports = st.builds(
     FleetPort,
     st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_0-3", "mlx5_bond_0-eth2", "-", "x-\u0663"]),

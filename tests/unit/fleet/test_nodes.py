@@ -14,8 +14,8 @@ from agent.fleet.nodes import NodeReader
 from agent.kube.annotation import LabeledInterface, cut, parse
 from agent.labels import encode
 from agent.labels.table import Naming
-from agent.memory import FarEnd as LastEnd
-from agent.verify.seen import FarEnd
+from agent.memory import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support.fleet_nodes import (
     BOOT,
     IB,
@@ -49,14 +49,14 @@ def port(found: FleetNode, name: str = "ibp3") -> FleetPort:
     return next(port for port in found.ports if port.interface == name)
 
 
-def observed(neighbor: LastEnd, **facts: Any) -> str:
+def observed(neighbor: FarEnd, **facts: Any) -> str:
     """Return an annotation with one interface."""
     return annotation(
         7, interfaces=(LabeledInterface("eth0", "0000:18:00.0", **facts, neighbor=neighbor),)
     )
 
 
-def roce(device: str, port_id: str, text: str | None) -> FarEnd | None:
+def roce(device: str, port_id: str, text: str | None) -> SeenEnd | None:
     """Return the far end of a RoCE interface with these labels."""
     key = f"{P}/neighbors.current.eth0"
     more = {f"{P}/flavor": "roce", f"{key}.device": device, f"{key}.port-id": port_id}
@@ -88,7 +88,7 @@ def test_a_node() -> None:
     assert (found.time, found.boot_id, found.node_boot_id) == (TIME, BOOT, BOOT)
     assert found.problems == ()
     assert [one.interface for one in found.ports] == [f"ibp{rail}" for rail in range(RAILS)]
-    end = FarEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
+    end = SeenEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
     assert port(found)[:5] == ("ibp3", "0000:1b:00.0", "a088c20300000703", "a088c20300000703", 400)
     assert (port(found).far_end, port(found).last_end) == (end, end)
 
@@ -119,32 +119,32 @@ def test_a_node_without_the_agent_is_none(document: dict[str, Any]) -> None:
 def test_a_newer_label_stands_alone() -> None:
     """The annotation still has the neighbor before it, as the last one."""
     end = port(read(node(7, {DEVICE: "L9.1.3"})))
-    assert end.far_end == FarEnd("L9.1.3", "8")
-    assert end.last_end == FarEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
+    assert end.far_end == SeenEnd("L9.1.3", "8")
+    assert end.last_end == SeenEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
 
 
 def test_a_guid_is_the_label_of_a_switch_without_a_name() -> None:
     """Its identifier is known, and its factory text is no name."""
     factory = "Quantum Mellanox Technologies"
-    rows = (LabeledInterface("ibp3", "0000:1b:00.0", neighbor=LastEnd(guid(7, 3), factory, "8")),)
+    rows = (LabeledInterface("ibp3", "0000:1b:00.0", neighbor=FarEnd(guid(7, 3), factory, "8")),)
     end = port(read(node(7, {DEVICE: guid(7, 3)}, annotation(7, interfaces=rows)))).far_end
-    assert end == FarEnd(guid(7, 3), "8", None, guid(7, 3), None)
+    assert end == SeenEnd(guid(7, 3), "8", None, guid(7, 3), None)
 
 
 @pytest.mark.parametrize("name", ["leaf 01/rack <b>7</b>", "x" * 80, "leaf\x1b[2J\n01", "交换机-7"])
 def test_unaltered_texts_are_those_whose_encoding_is_the_label(name: str) -> None:
     """Hashed, shortened and hostile names, and the port's."""
-    text = observed(LastEnd("00:1c:73:aa:bb:cc", name, "Ethernet1/1"))
+    text = observed(FarEnd("00:1c:73:aa:bb:cc", name, "Ethernet1/1"))
     end = roce(encode.value(name), "Ethernet1-1", text)
-    assert end == FarEnd(encode.value(name), "Ethernet1/1", None, "00:1c:73:aa:bb:cc", cut(name))
+    assert end == SeenEnd(encode.value(name), "Ethernet1/1", None, "00:1c:73:aa:bb:cc", cut(name))
     assert roce(encode.value(name), "Ethernet1-2", text) == end._replace(port_id="Ethernet1-2")
 
 
 def test_a_name_without_any_valid_character_is_labeled_by_its_chassis_id() -> None:
     """The name is known nevertheless; so is a port whose label is a hash."""
-    text = observed(LastEnd("00:1c:73:aa:bb:cc", "机", "口"))
+    text = observed(FarEnd("00:1c:73:aa:bb:cc", "机", "口"))
     end = roce("00-1c-73-aa-bb-cc", encode.hashed("口"), text)
-    assert end == FarEnd("00-1c-73-aa-bb-cc", "口", None, "00:1c:73:aa:bb:cc", "机")
+    assert end == SeenEnd("00-1c-73-aa-bb-cc", "口", None, "00:1c:73:aa:bb:cc", "机")
 
 
 def test_hashes_without_an_annotation_are_the_identity() -> None:
@@ -220,7 +220,7 @@ def test_a_lost_interface() -> None:
     found = read(document)
     assert [one.interface for one in found.ports if one.is_lost] == ["ibp3"]
     assert port(found).far_end is None
-    assert port(found).last_end == FarEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
+    assert port(found).last_end == SeenEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
 
 
 def test_another_prefix_is_named() -> None:

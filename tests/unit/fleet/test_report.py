@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.findings.finding import CODES, Finding, Move, PortRef, finding
+from agent.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import Group
 from agent.fleet.report import EXIT, FORMATS, outcome, verdict
 from tests.support.small_fleets import judged, rack
@@ -30,7 +30,10 @@ SWAPPED = finding(
     "swapped",
     [A, B],
     "Exchange the cables of gpu-001 mlx5_3 and gpu-002 mlx5_3.",
-    moves=(Move(A, ENDS[1], ENDS[0]), Move(B, ENDS[0], ENDS[1])),
+    moves=(
+        Move(A, ENDS[1], ENDS[0], Spot("B1"), Spot("B3")),
+        Move(B, ENDS[0], ENDS[1], Spot("B2"), Spot("B4")),
+    ),
     expected=ENDS[0],
     actual=ENDS[1],
     facts={"rack": "B1", "far-rack": "B3"},
@@ -125,7 +128,7 @@ def test_json_has_the_names_unaltered() -> None:
 
 
 def test_csv_has_a_row_for_each_port() -> None:
-    """Each with the ends of its own cable; of a finding without ports, one for each node."""
+    """Each with ends and racks of its own cable; of a finding without ports, one for each node."""
     rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](judged(rack(), SWAPPED, SILENT)))))
     ends = [(row["node"], row["interface"], row["expected device"], row["actual port"])
             for row in rows]  # fmt: skip
@@ -136,7 +139,7 @@ def test_csv_has_a_row_for_each_port() -> None:
         ("gpu-004", "", "", ""),
     ]
     assert {row["id"] for row in rows[:2]} == {SWAPPED.id}
-    assert rows[0]["racks"] == "B1 to B3"
+    assert [row["racks"] for row in rows] == ["B1 to B3", "B2 to B4", "", ""]
 
 
 def test_junit_fails_once_for_one_cause() -> None:

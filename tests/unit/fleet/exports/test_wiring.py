@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.fleet.exports.wiring import TITLES, csv_rows, graph, graphml, plain
 from agent.fleet.model import FleetPort
 from agent.plans.reader import read_plan
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_csv_columns() -> None:
 
 def test_no_cell_is_a_formula() -> None:
     """A switch that calls itself a formula is a text to a spreadsheet program."""
-    port = FleetPort("ibp0", far_end=FarEnd("evil", "1", name="=cmd()"))
+    port = FleetPort("ibp0", far_end=SeenEnd("evil", "1", name="=cmd()"))
     text = csv_rows(fleet([node("gpu-1", "leaf1", ports=[port])]), NAMING).text
     assert next(csv.DictReader(io.StringIO(text)))["device"] == "'=cmd()"
 
@@ -94,7 +94,7 @@ def test_a_comment_of_graphml_has_no_two_dashes() -> None:
 
 def test_two_switches_of_one_name() -> None:
     """Switches with one name and two identities are two, and said to be."""
-    ends = [FarEnd("leaf", "1", id=f"000000000000000{at}", name="leaf") for at in (1, 2)]
+    ends = [SeenEnd("leaf", "1", id=f"000000000000000{at}", name="leaf") for at in (1, 2)]
     ports = [FleetPort(f"ibp{at}", far_end=end) for at, end in enumerate(ends)]
     text = graph(fleet([node("gpu-1", "leaf", ports=ports)]), NAMING).text
     assert '"leaf 0000000000000001":"1" -- "gpu-1":"ibp0"' in text

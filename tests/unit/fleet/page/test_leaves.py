@@ -10,7 +10,7 @@ import pytest
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
 from agent.fleet.page.lookup import COLORS, TEXTURES, Leaves
 from agent.fleet.page.render import FOLDER
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support import judged
 
 Rgb = tuple[float, float, float]
@@ -133,7 +133,7 @@ def test_more_leaves_than_colors() -> None:
 
 def of_names(names: list[str], ids: list[str] | None = None) -> Judged:
     """Return a fleet of one node with a cable to each leaf."""
-    ends = [FarEnd(name, "1", None, one) for name, one in zip(names, ids or names, strict=True)]
+    ends = [SeenEnd(name, "1", None, one) for name, one in zip(names, ids or names, strict=True)]
     ports = tuple(FleetPort(f"mlx5_{at}", far_end=end) for at, end in enumerate(ends))
     switches = tuple(end.switch for end in ends)
     fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", judged.NOW)

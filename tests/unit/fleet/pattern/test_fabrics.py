@@ -6,7 +6,7 @@ from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.pattern.infer import infer
 from agent.plans.reader import read_source
 from agent.plans.source import Source
-from agent.verify.seen import FarEnd
+from agent.verify.seen import SeenEnd
 from tests.support import fleets, plans
 from tests.support.fleets import Cable, End
 
@@ -30,7 +30,7 @@ def fleet_of(dump: str) -> Fleet:
     ports: dict[str, list[FleetPort]] = {}
     for one in plan.cables:
         host, leaf = sorted((one.a, one.b), key=lambda end: end.interface.isdigit())
-        end = FarEnd(leaf.node, leaf.interface)
+        end = SeenEnd(leaf.node, leaf.interface)
         ports.setdefault(host.node, []).append(FleetPort(host.interface, far_end=end, last_end=end))
     nodes = [
         FleetNode(name, time=NOW, ports=tuple(sorted(found, key=lambda port: port.interface)))
