@@ -50,7 +50,7 @@ from agent.kube.managed_fields import (
     state_of,
     without,
 )
-from agent.kube.plan import ForeignField, Plan, body, replan
+from agent.kube.plan import Change, ForeignField, Plan, body, replan
 
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
@@ -91,6 +91,11 @@ class Outcome:
     failure: Failure | None = None  # the reason for an early end
     node: Node | None = None  # as in the last accepted response
     requests: int = 0
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The labels that were changed, by key."""
+        return self.plan.changes_to({**dict.fromkeys(self.removed), **self.applied})
 
     @property
     def is_complete(self) -> bool:
