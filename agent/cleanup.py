@@ -406,7 +406,7 @@ def _patch(kube: Kube, shown: Removal, fields: Sequence[Field]) -> Failure | Non
             return fault
         patch = removal_patch(state, [field.key for field in fields])
         answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
-        if answer.accepted:
+        if answer.node is not None:
             return None
         fault, version = failure_of(answer, state.name), state.version
         if fault.kind != "refused":

@@ -70,6 +70,7 @@ from agent.kube.facts import (
     Fact,
     Json,
     Schema,
+    array,
     matching,
     number,
     past,
@@ -267,22 +268,25 @@ _FINDING = record(
     required=("code", "id"),
 )
 _REPORT: Schema = {"boot_id": WORD, "time": TIME}
-_SINCE: Schema = {"texts_since": SECONDS, "domain_since": SECONDS, "group_since": SECONDS}
+_VERDICT: Schema = {**_REPORT, "findings": array(_FINDING, MAX_FINDINGS), "dropped": COUNT}
 
 
-def _parse_findings(rows: Any) -> tuple[RememberedFinding, ...]:
-    if not isinstance(rows, list) or len(rows) > MAX_FINDINGS:
-        raise ValueError(rows)
-    return tuple(_FINDING.parse(row) for row in rows)
+def _parse_other(row: Any) -> OtherPort:
+    facts = (matching(PCI), _PORT["port"], WORD)
+    return OtherPort(*(fact.parse(value) for fact, value in zip(facts, row, strict=True)))
 
 
-_VERDICT: Schema = {
-    **_REPORT,
-    "findings": Fact(
-        _parse_findings, lambda rows: [_FINDING.document(row) for row in rows[:MAX_FINDINGS]]
-    ),
-    "dropped": COUNT,
+# Facts of the whole node, after the rows
+_NODE: Schema = {
+    "texts_since": SECONDS,
+    "domain_since": SECONDS,
+    "group_since": SECONDS,
+    "rules": WORD,
+    "others": array(Fact(_parse_other), MAX_OTHERS),
+    "gpus": array(matching(PCI), MAX_OTHERS),
+    "away": array(matching(PCI), MAX_OTHERS),
 }
+_HEAD: Schema = {"time": TIME, "boot_id": WORD, "agent": WORD, "dropped": COUNT, **_NODE}
 
 
 def interface_facts(facts: Json) -> Json:
@@ -314,15 +318,8 @@ def render(annotation: Annotation) -> str:
     if switches:
         document["switches"] = list(switches)
     document["ports"] = ports
-    document |= written({name: getattr(annotation, name) for name in _SINCE}, _SINCE)
-    if annotation.rules:
-        document["rules"] = annotation.rules
-    if annotation.others:
-        document["others"] = annotation.others
-    if annotation.gpus:
-        document["gpus"] = annotation.gpus
-    if annotation.away:
-        document["away"] = annotation.away
+    of_node = {name: getattr(annotation, name) for name in _NODE}
+    document |= written({name: value for name, value in of_node.items() if value != ()}, _NODE)
     if verdict:
         facts = verdict._asdict() | {"dropped": verdict.dropped or None}
         document["verdict"] = written(facts, _VERDICT)
@@ -451,35 +448,6 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
 
 def _problem(key: str, text: str) -> Problem:
     return Problem("node", key, None, visible(text, MAX_PROBLEM))
-
-
-def _parse_others(rows: Any) -> tuple[OtherPort, ...]:
-    if not isinstance(rows, list) or len(rows) > MAX_OTHERS:
-        raise ValueError(rows)
-    facts = (matching(PCI), _PORT["port"], WORD)
-    return tuple(
-        OtherPort(*(fact.parse(value) for fact, value in zip(facts, row, strict=True)))
-        for row in rows
-    )
-
-
-def _parse_addresses(rows: Any) -> tuple[str, ...]:
-    if not isinstance(rows, list) or len(rows) > MAX_OTHERS:
-        raise ValueError(rows)
-    return tuple(matching(PCI).parse(row) for row in rows)
-
-
-_HEAD: Schema = {
-    "time": TIME,
-    "boot_id": WORD,
-    "agent": WORD,
-    "dropped": COUNT,
-    **_SINCE,
-    "rules": WORD,
-    "others": Fact(_parse_others),
-    "gpus": Fact(_parse_addresses),
-    "away": Fact(_parse_addresses),
-}
 
 
 def _parse(text: str) -> tuple[Annotation, list[str]]:

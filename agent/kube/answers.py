@@ -92,7 +92,7 @@ class Answer:
     message: str = ""
     causes: tuple[Cause, ...] = ()
     retry_after: float | None = None  # seconds
-    node: Mapping[str, Any] | None = None
+    node: Mapping[str, Any] | None = None  # as it is after a request that succeeded
     nodes: Sequence[Mapping[str, Any]] = ()  # of a page
     following: str = ""  # metadata.continue for the next page; empty: it is the last
     remaining: int | None = None  # Nodes behind this page; None: unknown
@@ -104,11 +104,6 @@ class Answer:
     def succeeded(self) -> bool:
         """True if what was requested was done."""
         return self.status in SUCCESSES and not self.error
-
-    @property
-    def accepted(self) -> bool:
-        """True if the Node is as requested."""
-        return self.succeeded and self.node is not None
 
     @property
     def denied(self) -> bool:

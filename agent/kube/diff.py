@@ -8,25 +8,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 from agent.kube.answers import one_line
 from agent.kube.managed_fields import ANNOTATION
 from agent.kube.negotiation import Outcome
 from agent.kube.ownership import managers_text
-from agent.kube.plan import ForeignField, Plan
+from agent.kube.plan import Change, ForeignField, Plan
 from agent.text import missing_since
 
 
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
-    counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
-    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counts = Counter(change.verb for change in plan.changes)
+    summary = ", ".join(f"{counts[verb]} {verb}" for verb in sorted(counts))
     forgotten = f"{len(plan.forgotten)} lost interfaces to forget"
-    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
     return [
         f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
-        *_diff(_values_before(plan), after),
+        *_diff(plan.changes),
         *_removed_annotations(plan),
         *(
             f"- lost {one.interface} ({one.pci}), {missing_since(one.since)}"
@@ -40,20 +40,18 @@ def planned(plan: Plan) -> list[str]:
 
 def done(outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
-    plan = outcome.plan
-    changed = {*outcome.applied, *outcome.removed}
-    before = {key: was for key, was in _values_before(plan).items() if key in changed}
+    plan, changes = outcome.plan, outcome.changes
     if plan.only_forgets and outcome.is_complete:
         summary = f"{len(plan.forgotten)} lost interfaces forgotten"
-    elif count := len(outcome.applied) + len(outcome.removed):
-        summary = f"{count} label{'' if count == 1 else 's'} changed"
+    elif changes:
+        summary = f"{len(changes)} label{'' if len(changes) == 1 else 's'} changed"
     elif outcome.failure and outcome.failure.maybe_done:
         summary = "outcome unknown"
     else:
         summary = "up to date" if outcome.is_complete else "nothing applied"
     return [
         f"Node {plan.node}: {summary}",
-        *_diff(before, outcome.applied),
+        *_diff(changes),
         *(_removed_annotations(plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
         *_foreign(plan),
@@ -66,17 +64,12 @@ def done(outcome: Outcome) -> list[str]:
     ]
 
 
-def _values_before(plan: Plan) -> dict[str, str]:
-    """Return the Node's values of the labels that the plan changes or removes, by key."""
-    return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
-
-
-def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
-    for key in sorted(before.keys() | after.keys()):
-        if key in before:
-            yield f"- {key}={before[key]}"
-        if key in after:
-            yield f"+ {key}={after[key]}"
+def _diff(changes: Iterable[Change]) -> Iterable[str]:
+    for key, before, after in changes:
+        if before is not None:
+            yield f"- {key}={before}"
+        if after is not None:
+            yield f"+ {key}={after}"
 
 
 def _removed_annotations(plan: Plan) -> list[str]:

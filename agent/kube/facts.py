@@ -70,6 +70,17 @@ def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Fact:
     return Fact(parse, lambda value: written(value._asdict(), schema))
 
 
+def array(fact: Fact, most: int) -> Fact:
+    """Return the fact that is a list of up to `most` facts, malformed if any of them is."""
+
+    def parse(values: object) -> tuple[Any, ...]:
+        if not isinstance(values, list) or len(values) > most:
+            raise ValueError(values)
+        return tuple(fact.parse(value) for value in values)
+
+    return Fact(parse, lambda values: [fact.document(value) for value in values])
+
+
 def matching(pattern: re.Pattern[str]) -> Fact:
     """Return the fact that is text of this pattern."""
 
@@ -123,13 +134,9 @@ def _text(value: object) -> str:
     return value
 
 
-def _count(value: object) -> int:
-    """Return a number of rows; 0 for a malformed one."""
-    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
-
-
 WORD = matching(_WORD)
 TEXT = Fact(_text)
 TIME = Fact(parse_time, utc)
-COUNT = Fact(_count)
+# Of rows; a malformed one is 0
+COUNT = Fact(lambda value: value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0)
 SECONDS = Fact(lambda value: int(number(MAX_SECONDS).parse(value)))

@@ -195,8 +195,14 @@ def published(
     last = _trusted(annotation, texts.get("group"))
     # A name that was cut makes another hash.
     whole = {name: one for name, one in last.items() if not is_cut(one.name)}
-    if boot_id is None or annotation.reported.boot_id != boot_id:
-        annotation = _without_since(annotation)
+    if boot_id is None or annotation.reported.boot_id != boot_id:  # times of another boot
+        annotation = replace(
+            annotation,
+            interfaces=tuple(row._replace(unread=READ) for row in annotation.interfaces),
+            texts_since=None,
+            domain_since=None,
+            group_since=None,
+        )
     rows = [
         _fact(
             row._replace(neighbor=None) if row.interface in contradicted else row,
@@ -276,14 +282,6 @@ def _fact(row: LabeledInterface, layer: str | None, label: Label, last: FarEnd |
         state_since=row.unread.state,
         far_since=row.unread.far,
         role_since=row.unread.role,
-    )
-
-
-def _without_since(annotation: Annotation) -> Annotation:
-    """Return the annotation without the times of another boot."""
-    rows = tuple(row._replace(unread=READ) for row in annotation.interfaces)
-    return replace(
-        annotation, interfaces=rows, texts_since=None, domain_since=None, group_since=None
     )
 
 

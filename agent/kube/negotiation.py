@@ -50,7 +50,7 @@ from agent.kube.managed_fields import (
     state_of,
     without,
 )
-from agent.kube.plan import ForeignField, Plan, body, replan
+from agent.kube.plan import Change, ForeignField, Plan, body, replan
 
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
@@ -93,6 +93,11 @@ class Outcome:
     requests: int = 0
 
     @property
+    def changes(self) -> tuple[Change, ...]:
+        """The labels that were changed, by key."""
+        return self.plan.changes_to({**dict.fromkeys(self.removed), **self.applied})
+
+    @property
     def is_complete(self) -> bool:
         """True if no request failed and no key was refused."""
         return not (self.failure or self.refused)
@@ -125,7 +130,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
     while groups:
         families = groups.pop(0)
         answer = session.settle(families)
-        if answer.accepted:
+        if answer.node is not None:
             continue
         if not answer.denied:
             return session.outcome(failure_of(answer, plan.node))
@@ -213,9 +218,9 @@ class _Session:
             request, fields = self._request(families, force=force)
             self._applies += 1
             answer = self._kube(request)
-            if answer.accepted:
+            if answer.node is not None:
                 # Take over the Node as the server has stored it.
-                stored = select(state_of(answer.node or {}).fields, fields)
+                stored = select(state_of(answer.node).fields, fields)
                 lost = self.changes(families) & differing(fields, stored)
                 self._managed, self._node = stored, answer.node
                 self._is_current = self._is_accepted = True
@@ -260,7 +265,7 @@ class _Session:
         name = self._plan.node
         self._reads += 1
         answer = self._kube({"operation": "get", "node": name})
-        if answer.node is None or not answer.accepted:
+        if answer.node is None:
             # The failure of the GET, whatever its status, refuses no key.
             return replace(answer, error=failure_of(answer, name).kind)
         self._begin(replan(answer.node, self._plan))
@@ -319,7 +324,7 @@ class _Session:
 def get_node(kube: Kube, name: str) -> Node | Failure:
     """Get the metadata of a Node."""
     answer = exchange(kube, {"operation": "get", "node": name})
-    return answer.node if answer.accepted and answer.node else failure_of(answer, name)
+    return answer.node or failure_of(answer, name)
 
 
 def exchange(kube: Kube, request: Request) -> Answer:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.kube.annotation import (
     MAX_BYTES,
@@ -73,6 +73,21 @@ class ForeignField:
     kind: str = LABEL
 
 
+class Change(NamedTuple):
+    """A label's value on the Node before and after; None: the Node has no such label."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+    @property
+    def verb(self) -> str:
+        """`added`, `changed` or `removed`."""
+        if self.after is None:
+            return "removed"
+        return "added" if self.before is None else "changed"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The fields of manager `bwagent` on a Node, before and after."""
@@ -103,26 +118,24 @@ class Plan:
         return bool(changes if self.has_news else changes - {self.keys.annotation_field})
 
     @property
-    def added(self) -> dict[str, str]:
-        """Labels that the Node does not have: key to value."""
-        return labels_of(without(self.wanted, self.on_node))
+    def changes(self) -> tuple[Change, ...]:
+        """The labels that the Node gets, changes or loses, by key."""
+        after = {
+            **dict.fromkeys(labels_of(select(self.managed, self.gone))),
+            **labels_of(self.wanted),
+        }
+        return self.changes_to(after)
 
-    @property
-    def changed(self) -> dict[str, tuple[str, str]]:
-        """Labels with another value on the Node: key to (value there, value wanted)."""
-        before, after = labels_of(self.on_node), labels_of(self.wanted)
-        changed = [key for key in after if before.get(key, after[key]) != after[key]]
-        return {key: (before[key], after[key]) for key in changed}
+    def changes_to(self, after: Mapping[str, str | None]) -> tuple[Change, ...]:
+        """Return what has another value on the Node than these, by key; None: no label."""
+        before = labels_of(self.on_node)
+        changes = (Change(key, before.get(key), after[key]) for key in sorted(after))
+        return tuple(one for one in changes if one.before != one.after)
 
     @property
     def gone(self) -> FieldSet:
         """Fields that the Node loses. One that another manager has too stays."""
         return self.managed.keys() - self.wanted.keys() - self.shared
-
-    @property
-    def removed(self) -> dict[str, str]:
-        """Labels that the Node loses: key to value."""
-        return labels_of(select(self.managed, self.gone))
 
 
 def plan(node: Node, desired: Desired, keys: Keys) -> Plan:

@@ -59,10 +59,10 @@ def check_policy(kube: Kube, node: str) -> PolicyState:
         policy, message = denial.groups()
         if MANAGER in policy or message.startswith(MANAGER):
             return PolicyState(in_force=True, text=answer.text, status=answer.status)
-    if not answer.accepted:
+    if answer.node is None:
         failure = failure_of(answer, node)
         return PolicyState(None, failure.text, answer.status, failure.retry_after)
-    if state_of(answer.node or {}).fields.get(Field(LABEL, FOREIGN)) == value:
+    if state_of(answer.node).fields.get(Field(LABEL, FOREIGN)) == value:
         return PolicyState(in_force=False, text=ACCEPTED, status=answer.status)
     text = f"Node {node}: the API server dropped a foreign label (dry run)"
     return PolicyState(None, text, answer.status)

@@ -99,7 +99,7 @@ class Reconciler:
         differs there is read again. An API server that is overloaded is not asked for more.
         """
         answer = exchange(self.kube, {"operation": "get", "node": self.name, "cached": True})
-        if answer.node is None or not answer.accepted:
+        if answer.node is None:
             failure = failure_of(answer, self.name)
             node = known if failure.kind in ("busy", "server") else None
             return Result(node, failure=failure, codes=(answer.status,))

@@ -12,11 +12,11 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of
-from agent.kube.plan import Plan
+from agent.kube.plan import Change, Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
 from agent.memory import known_of
@@ -35,38 +35,6 @@ LINE_DELAY = 60.0  # seconds that a label is held before the log has it
 GONE = "gone from the bus"
 
 
-class Change(NamedTuple):
-    """A label's value before and after; None: the Node has no such label."""
-
-    key: str
-    before: str | None
-    after: str | None
-
-    @property
-    def verb(self) -> str:
-        """`added`, `changed` or `removed`."""
-        if self.after is None:
-            return "removed"
-        return "added" if self.before is None else "changed"
-
-
-def planned(plan: Plan) -> list[Change]:
-    """Return the changes of a plan, by key."""
-    changes = [Change(key, None, value) for key, value in plan.added.items()]
-    changes += [Change(key, before, after) for key, (before, after) in plan.changed.items()]
-    changes += [Change(key, value, None) for key, value in plan.removed.items()]
-    return sorted(changes, key=lambda change: change.key)
-
-
-def applied(result: Result) -> list[Change]:
-    """Return the changes that the API server accepted."""
-    if result.plan is None or result.outcome is None:
-        return []
-    before = {change.key: change.before for change in planned(result.plan)}
-    accepted = {**dict.fromkeys(result.outcome.removed), **result.outcome.applied}
-    return _effective(Change(key, before.get(key), accepted[key]) for key in sorted(accepted))
-
-
 class DryRun:
     """The changes that a dry run reports: each plan has all of them, since the Node stays as is."""
 
@@ -78,18 +46,15 @@ class DryRun:
 
         A label that a plan does not change has the value that is on the Node.
         """
-        last, now = self._planned, {change.key: change for change in planned(plan)}
+        last, now = self._planned, {change.key: change for change in plan.changes}
         self._planned, steps = now, []
         for key in sorted(last.keys() | now.keys()):
             on_node = (now.get(key) or last[key]).before
             unchanged = Change(key, on_node, on_node)
             before, after = last.get(key, unchanged).after, now.get(key, unchanged).after
-            steps.append(Change(key, before, after))
-        return _effective(steps)
-
-
-def _effective(changes: Iterable[Change]) -> list[Change]:
-    return [change for change in changes if change.before != change.after]
+            if before != after:
+                steps.append(Change(key, before, after))
+        return steps
 
 
 class Unknown:
@@ -106,7 +71,7 @@ class Unknown:
         if result.plan is None or result.outcome is None:
             return
         known = {*result.outcome.removed, *result.outcome.applied}
-        for change in planned(result.plan):
+        for change in result.plan.changes:
             if change.key not in known:
                 first, _ = self._sent.get(change.key, (change, now))
                 self._sent[change.key] = change._replace(before=first.before), now

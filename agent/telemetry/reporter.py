@@ -15,18 +15,16 @@ from agent import __version__
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.managed_fields import Keys
-from agent.kube.plan import Plan
+from agent.kube.plan import Change, Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
 from agent.model import Observation, Problem, RoleChange
 from agent.telemetry import conditions
 from agent.telemetry.changes import (
-    Change,
     DryRun,
     HeldLabels,
     Start,
     Unknown,
-    applied,
     reason_of,
 )
 from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer, SecondAgent
@@ -254,7 +252,8 @@ class Reporter:
         if result.failure and result.failure.maybe_done:
             self._unknown.lost(result, self.wall())
         known = {(change.key, change.after) for change, _ in found}
-        for change in self._dry_run.changes(plan) if self.dry_run else applied(result):
+        made = result.outcome.changes if result.outcome else ()
+        for change in self._dry_run.changes(plan) if self.dry_run else made:
             if (change.key, change.after) not in known:
                 self._log_change(change, cycle)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.kube.annotation import Interfaces
+    from agent.kube.plan import Plan
 
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
@@ -28,6 +29,11 @@ ANNOTATED = Annotation(
     BOOT,
     (LabeledInterface("ibp0", "0000:18:00.0", counted_gbps=400.0, port=1, layer="InfiniBand"),),
 )
+
+
+def removed(plan: Plan) -> dict[str, str | None]:
+    """Return the labels that the Node loses by a plan: key to value."""
+    return {one.key: one.before for one in plan.changes if one.after is None}
 
 
 def rows(*interfaces: tuple[str, str]) -> Interfaces:

@@ -38,12 +38,15 @@
 {{- $faults = append $faults (printf "%s is changed with policy.enabled=false: no policy would hold the agent to it (policy.elsewhere=true if one does)" $name) }}
 {{- end }}
 {{- end }}
-{{- /* The lower bounds of the agent's flags, in seconds. */}}
-{{- range $flag, $least := dict "gpuInterval" 1 "minInterval" 1 "portInterval" 0.1 "resync" 300 }}
+{{- /* The bounds of the agent's flags, in seconds; none is above 720h. */}}
+{{- range $flag, $least := dict "gpuInterval" 1 "hold" 0 "minInterval" 1 "portInterval" 0.1 "resync" 300 "verdictDelay" 0 }}
 {{- with get $.Values.run $flag }}
 {{- $unit := ternary 3600 (ternary 60 1 (hasSuffix "m" .)) (hasSuffix "h" .) }}
-{{- if lt (mulf (regexFind "^[0-9.]+" . | float64) $unit) (float64 $least) }}
+{{- $seconds := mulf (regexFind "^[0-9.]+" . | float64) $unit }}
+{{- if lt $seconds (float64 $least) }}
 {{- $faults = append $faults (printf "run.%s=%s is below the agent's least time, %vs" $flag . $least) }}
+{{- else if gt $seconds 2592000.0 }}
+{{- $faults = append $faults (printf "run.%s=%s is above the agent's greatest time, 720h" $flag .) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -402,6 +402,8 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "no time between changes": ({"run.minInterval": "0"}, "run.minInterval=0 is below"),
     "a GPU query all the time": ({"run.gpuInterval": "0.5"}, "run.gpuInterval=0.5 is below"),
     "a sweep all the time": ({"run.portInterval": "0.01s"}, "run.portInterval=0.01s is below"),
+    "a hold of years": ({"run.hold": "9999h"}, "run.hold=9999h is above"),
+    "a resync of two months": ({"run.resync": "86401m"}, "run.resync=86401m is above"),
     "all without devices": ({"sources": []}, "sources is empty"),
     "a capability for nothing": ({"privileges.netRaw": True}, "privileges.netRaw is for"),
     "devices for nothing": ({"privileges.hostDevices": True}, "privileges.hostDevices is for"),

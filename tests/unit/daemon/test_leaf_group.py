@@ -156,5 +156,5 @@ def test_cleanup_removes_both(world: World) -> None:
     """They are keys of the table, and owned."""
     from agent.kube.plan import removal
 
-    removed = removal(nodes.node(world.api.labels, {}, world.api.annotation), KEYS).removed
-    assert {LEAF_GROUP, LEAF_GROUP.replace("leafgroup", "leaves")} <= removed.keys()
+    todo = removal(nodes.node(world.api.labels, {}, world.api.annotation), KEYS)
+    assert {LEAF_GROUP, LEAF_GROUP.replace("leafgroup", "leaves")} <= nodes.removed(todo).keys()

@@ -66,8 +66,9 @@ def test_any_response(operation: str, status: int, head: dict[str, str], data: b
     assert answer.status == status
     if answer.succeeded:
         assert status in (200, 201)
-        assert answer.accepted == (operation == "get")
+        assert (answer.node is not None) == (operation == "get")
     else:
+        assert answer.node is None
         assert failure_of(answer, "n1").kind in KINDS
 
 

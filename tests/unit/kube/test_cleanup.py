@@ -29,7 +29,17 @@ from agent.kube.plan import removal
 from agent.labels.table import Naming
 from tests.support.api_server import replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import ANNOTATED, FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, node
+from tests.support.nodes import (
+    ANNOTATED,
+    FLAVOR,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    PREFIX,
+    SPEED,
+    node,
+    removed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +92,7 @@ def test_removal() -> None:
     """A removal drops the owned labels and the annotation, and no other field of the manager."""
     ours = {FLAVOR: "roce", "old.example/flavor": "roce"}
     found = removal(node(ours, {"site": {EXPECTED: "1G"}}), KEYS)
-    assert found.removed == {FLAVOR: "roce"}
+    assert removed(found) == {FLAVOR: "roce"}
     assert {field.key for field in found.wanted} == {"old.example/flavor"}
     assert Field(ANNOTATION, KEYS.annotation) in found.managed
     assert found.is_due
@@ -92,7 +102,7 @@ def test_removals() -> None:
     """Nodes with nothing to remove and nothing to report are left out."""
     others = node({}, {"kubectl-label": {LEAF: "a"}}, observed=None)
     found = removals([node(observed=None), others, node({SPEED: "1G"})], KEYS)
-    assert [todo.removed for todo in found] == [{SPEED: "1G"}]
+    assert [removed(todo) for todo in found] == [{SPEED: "1G"}]
 
 
 def test_nodes() -> None:

@@ -22,7 +22,7 @@ from agent.kube.managed_fields import (
 from agent.kube.ownership import owned
 from agent.kube.plan import Plan, body, plan
 from agent.labels.table import LABELS, Naming
-from tests.support.nodes import ANNOTATED, FLAVOR, KEYS, NOW, PREFIX, desired, node
+from tests.support.nodes import ANNOTATED, FLAVOR, KEYS, NOW, PREFIX, desired, node, removed
 
 OLD = "old.example"
 OURS = {FLAVOR: "roce", f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"}
@@ -95,7 +95,7 @@ def test_nothing_outside_the_table() -> None:
 def test_removal(age: float | None) -> None:
     """Under a listed prefix everything goes, the annotation too, if that is as old as two hours."""
     found = planned(a_node(age))
-    assert (found.removed, found.is_due) == (
+    assert (removed(found), found.is_due) == (
         {f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"},
         True,
     )
@@ -109,7 +109,7 @@ def test_only_the_annotation_is_left() -> None:
     for key in (f"{OLD}/flavor", f"{OLD}/speed.current"):
         del found["metadata"]["labels"][key]
     todo = planned(found)
-    assert (todo.removed, todo.is_due) == ({}, True)
+    assert (removed(todo), todo.is_due) == ({}, True)
     assert todo.gone == {Field(ANNOTATION, f"{OLD}/observed")}
 
 
@@ -124,7 +124,7 @@ def test_a_key_that_others_have_too() -> None:
         }
     )
     found = planned(shared)
-    assert found.removed == {f"{OLD}/speed.current": "1G"}
+    assert removed(found) == {f"{OLD}/speed.current": "1G"}
     assert [held.key for held in found.left_alone] == [f"{OLD}/flavor"]
 
 
@@ -133,7 +133,7 @@ def test_a_key_that_others_have_too() -> None:
 def test_a_running_agent(keys: Any, age: float) -> None:
     """A young annotation is that of a running agent: everything stays, and one line names both."""
     found = planned(a_node(age), keys)
-    assert (found.removed, found.is_due) == ({}, False)
+    assert (removed(found), found.is_due) == ({}, False)
     text = f"another bwagent labels this Node under {OLD}, this one under {PREFIX}"
     assert reasons(found) == {OLD: text}
 
@@ -143,13 +143,13 @@ def test_a_running_agent_with_a_failing_source() -> None:
     found = a_node(age=60)
     report = {"schema": 1, "time": None, "partial": {"boot_id": "b", "time": _rfc3339(NOW - 60)}}
     found["metadata"]["annotations"][f"{OLD}/observed"] = json.dumps(report)
-    assert planned(found).removed == {}
+    assert removed(planned(found)) == {}
 
 
 def test_a_running_agent_of_a_third_prefix() -> None:
     """With any other agent on the Node nothing is removed."""
     found = planned(a_node(60, "b.example"))
-    assert (found.removed, found.is_due) == ({}, False)
+    assert (removed(found), found.is_due) == ({}, False)
     assert "this one under" in reasons(found)["b.example"]
     assert reasons(found)[OLD].endswith("another bwagent labels this Node under b.example")
 
@@ -161,7 +161,7 @@ def test_a_malformed_annotation(text: str) -> None:
     """An annotation without a time is none of a running agent."""
     odd = a_node(60)
     odd["metadata"]["annotations"][f"{OLD}/observed"] = text
-    assert planned(odd).removed.keys() == OURS.keys() - {FLAVOR}
+    assert removed(planned(odd)).keys() == OURS.keys() - {FLAVOR}
 
 
 def test_an_unknown_time() -> None:
@@ -177,7 +177,7 @@ def test_an_unknown_time() -> None:
 def test_a_prefix_that_is_not_listed() -> None:
     """Everything stays, and the line has the command that removes it."""
     found = planned(a_node(1e8), KEYS)
-    assert (found.removed, found.is_due) == ({}, False)
+    assert (removed(found), found.is_due) == ({}, False)
     command = f"bwagent cleanup --label-prefix {OLD} --ib-label-prefix {OLD} --accelerator-label="
     assert reasons(found)[OLD] == f"{command} removes these labels of a former prefix"
 
@@ -194,10 +194,10 @@ def test_a_key_of_another_shape() -> None:
 def test_backed_off() -> None:
     """Keys whose removal was refused stay for the time of the back-off."""
     found = planned(a_node(), backed_off=frozenset({f"{OLD}/flavor"}))
-    assert found.removed == {f"{OLD}/speed.current": "1G"}
+    assert removed(found) == {f"{OLD}/speed.current": "1G"}
     assert found.postponed == (f"{OLD}/flavor",)
     found = planned(a_node(), backed_off=frozenset({FORMER}))
-    assert (found.removed, found.is_due) == ({}, False)
+    assert (removed(found), found.is_due) == ({}, False)
 
 
 def test_version() -> None:
@@ -215,4 +215,4 @@ def test_version() -> None:
 def test_own_annotation_is_not_another_agents() -> None:
     """The agent's own annotation, however young, holds nothing back."""
     fresh = node(OURS, observed=replace(ANNOTATED, time=NOW))
-    assert planned(fresh).removed.keys() == OURS.keys() - {FLAVOR}
+    assert removed(planned(fresh)).keys() == OURS.keys() - {FLAVOR}

@@ -25,6 +25,7 @@ from tests.support.nodes import (
     SPEED,
     desired,
     node,
+    removed,
     rows,
 )
 
@@ -60,13 +61,13 @@ def test_a_manager_of_an_absent_label() -> None:
     odd_one = node({}, {"other": {ACCELERATOR_KEY: "b.2"}})
     del odd_one["metadata"]["labels"][ACCELERATOR_KEY]
     found = planned(odd_one, {ACCELERATOR_KEY: "a.1"})
-    assert (found.added, found.left_alone) == ({ACCELERATOR_KEY: "a.1"}, ())
+    assert (found.changes, found.left_alone) == (((ACCELERATOR_KEY, None, "a.1"),), ())
 
 
 def test_a_fresh_node() -> None:
     """A Node without labels of the agent gets all of them."""
     found = planned(node(observed=None), {FLAVOR: "roce", SPEED: "3200G"})
-    assert (found.added, found.changed, found.removed) == ({FLAVOR: "roce", SPEED: "3200G"}, {}, {})
+    assert found.changes == ((FLAVOR, None, "roce"), (SPEED, None, "3200G"))
     assert found.is_due
 
 
@@ -74,9 +75,12 @@ def test_a_change() -> None:
     """Labels are added, changed or removed; an unchanged one is in the request only."""
     ours = {FLAVOR: "infiniband", SPEED: "2800G", LEAF: "L90.1.3"}
     found = planned(node(ours), {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"})
-    assert found.added == {IB_SPEED: "3200G"}
-    assert found.changed == {SPEED: ("2800G", "3200G")}
-    assert found.removed == {LEAF: "L90.1.3"}
+    assert found.changes == (
+        (LEAF, "L90.1.3", None),
+        (SPEED, "2800G", "3200G"),
+        (IB_SPEED, None, "3200G"),
+    )
+    assert [one.verb for one in found.changes] == ["removed", "changed", "added"]
     assert labels_of(found) == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
     assert found.is_due
 
@@ -151,7 +155,7 @@ def test_foreign_labels_stay_out() -> None:
     theirs = {"site": {EXPECTED: "3200G", "site.example/rack": "1", "kubernetes.io/hostname": "n1"}}
     found = planned(node({FLAVOR: "roce"}, theirs), {FLAVOR: "roce", SPEED: "0G"})
     assert labels_of(found) == {FLAVOR: "roce", SPEED: "0G"}
-    assert found.removed == {}
+    assert removed(found) == {}
 
 
 def test_managed_labels_outside_the_table() -> None:
@@ -206,15 +210,14 @@ def test_an_accelerator_of_the_same_value() -> None:
         ACCELERATOR_KEY: "a.1"
     }
     found = planned(node({ACCELERATOR_KEY: "a.1"}, theirs), {})
-    assert (found.removed, found.is_due) == ({}, True)
+    assert (removed(found), found.is_due) == ({}, True)
     assert found.left_alone == (ForeignField(ACCELERATOR_KEY, "a.1", None, ("nfd",)),)
 
 
 def test_drift() -> None:
     """A key of the table that others changed or removed is restored."""
     found = planned(node({}, {"kubectl-edit": {FLAVOR: "x"}}), {FLAVOR: "roce", SPEED: "0G"})
-    assert found.changed == {FLAVOR: ("x", "roce")}
-    assert found.added == {SPEED: "0G"}
+    assert found.changes == ((FLAVOR, "x", "roce"), (SPEED, None, "0G"))
 
 
 @pytest.mark.parametrize("backed_off", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])

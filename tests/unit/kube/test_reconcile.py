@@ -50,7 +50,7 @@ def test_dry_run() -> None:
     requests, kube = replies(GOT)
     result = Reconciler(kube, "n1", KEYS, dry_run=True).reconcile(None, WANTED, always=True)
     assert result.plan is not None
-    assert result.plan.added == {FLAVOR: "roce"}
+    assert result.plan.changes == ((FLAVOR, None, "roce"),)
     assert len(requests) == 1
 
 

@@ -86,7 +86,7 @@ def test_a_conflict() -> None:
     )
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert outcome.taken == (Taken(SPEED, "kubectl-edit", "9G"),)
-    assert outcome.plan.changed == {SPEED: ("9G", "1G")}
+    assert (SPEED, "9G", "1G") in outcome.plan.changes
     assert outcome.applied == {SPEED: "1G", FLAVOR: "roce"}
 
 
