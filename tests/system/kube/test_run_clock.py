@@ -89,9 +89,9 @@ def observed(agent: Agent) -> float:
 class Projected(Cluster):
     """An API server whose clients have their tokens in a file, as a kubelet writes it."""
 
-    def kubeconfig(self, token: str | None = None, host: str | None = None) -> Path:
+    def kubeconfig(self, token: str | None = None) -> Path:
         """Write a kubeconfig that names the file with the token."""
-        path = super().kubeconfig(token, host)
+        path = super().kubeconfig(token)
         if token:
             config = json.loads(path.read_text())
             config["users"][0]["user"] = {"tokenFile": str(self.folder / "token")}
