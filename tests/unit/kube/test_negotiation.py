@@ -21,7 +21,7 @@ from agent.kube.negotiation import (
     list_nodes,
     negotiate,
 )
-from agent.kube.plan import ForeignField, plan
+from agent.kube.plan import Change, ForeignField, plan
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -122,6 +122,14 @@ def test_a_key_that_is_accepted_and_not_stored() -> None:
     assert all("not stored" in one.text for one in outcome.refused)
     assert {FLAVOR, SPEED} <= outcome.back_off
     assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
+    assert outcome.changes == (Change(SPEED, "1G", "9G"),)
+
+
+def test_a_carried_label_that_is_dropped() -> None:
+    """A mutating webhook takes out a label that the plan does not change: it is a change."""
+    server = Server({FLAVOR: "roce", SPEED: "1G"}, mutates={FLAVOR: None})
+    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
+    assert outcome.changes == (Change(FLAVOR, "roce", None), Change(SPEED, "1G", "2G"))
 
 
 def test_no_change() -> None:
