@@ -11,6 +11,7 @@ Questions to the subnet administrator (SA) are not repeated: it has those of ten
 from __future__ import annotations
 
 import math
+import os
 import select
 import time
 from collections.abc import Callable, Iterable
@@ -28,8 +29,9 @@ from agent.reasons import NeighborReason
 
 OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
 
-# An open umad device is an agent of its own, so each conversation counts from here, and two
-# recordings of a port have equal requests.
+# An open umad device is an agent of its own, so each conversation of SMPs counts from here, and two
+# recordings of a port have equal requests. One with the subnet administrator begins at random: any
+# node of the partition may send to QP1, and the kernel matches a response by its TransactionID.
 FIRST_TID = 1
 
 
@@ -194,7 +196,7 @@ def query_sa(
         end = time.monotonic() + limit
         for subnet_prefix in dict.fromkeys((None, port.subnet_prefix)):
             to = management._replace(subnet_prefix=subnet_prefix)
-            steps = sa.conversation(port.lid, FIRST_TID)
+            steps = sa.conversation(port.lid, int.from_bytes(os.urandom(4)))
             query = PortQuery(port.device, port.number, timeout_ms, 1, steps, end)
             _run([query], partial(open_port, management=to))
             if query.error is not NeighborReason.NO_ANSWER or len(query.exchanges) > 1:
