@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
 from tests.simulation.flapping import WINDOW, Flaps
-from tests.simulation.names import Told, natural, totals
+from tests.simulation.last_leaves import leaf
+from tests.simulation.names import Told, encode, natural, totals
 from tests.simulation.neighbors import Hearing
 from tests.simulation.outcome import FAILED, JOINED, NONE, NOTHING, SUM, Outcome, joins
 
@@ -239,6 +240,11 @@ class Oracle:
         """
         self.advance(now)
         self._told = told
+        on_node = dict(on_node) | {
+            unit: on_node[unit] | _by_row(row, on_node[unit])
+            for row in told.rows.values()
+            if (unit := f"neighbor {row['interface']}") in on_node
+        }
         self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
@@ -331,6 +337,14 @@ class Oracle:
         if len(timeline.entries) > 200:
             timeline.prune(now - 3 * HOLD)
         return is_other
+
+
+def _by_row(row: Mapping[str, Any], values: Values) -> Values:
+    """Return the neighbors of a row whose device is on the Node; its port ID may be another's."""
+    far = row.get("neighbor", {})
+    device, port = (encode(text or "") for text in (leaf(far), far.get("port_id")))
+    ends = (one for one in values if isinstance(one, tuple) and device)
+    return frozenset((device, port, one[2]) for one in ends if one[0] == device)
 
 
 def _kept(unit: str, told: Told, now: float) -> tuple[float, float] | None:
