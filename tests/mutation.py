@@ -99,11 +99,12 @@ def prepare(tests: str, modules: Sequence[str]) -> Path:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    for name in ("agent", "tests"):
+    for name in ("agent", "docs", "tests"):
         (folder / name).symlink_to(REPOSITORY / name)
     selected = sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob(tests))
     configuration = {
         "source_paths": ["agent"],
+        "also_copy": ["docs"],
         "only_mutate": [*modules],
         "do_not_mutate_patterns": [r"\bcast\("],
         "pytest_add_cli_args_test_selection": selected,
