@@ -21,9 +21,9 @@ from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
 from tests.simulation.flapping import WINDOW, Flaps
 from tests.simulation.last_leaves import leaf
-from tests.simulation.names import Told, encode, natural, totals
+from tests.simulation.names import Told, encode, gigabits, natural, totals
 from tests.simulation.neighbors import Hearing
-from tests.simulation.outcome import FAILED, JOINED, NONE, NOTHING, SUM, Outcome, joins
+from tests.simulation.outcome import FAILED, JOINED, LAST, NONE, NOTHING, SUM, Outcome, joins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,7 +152,9 @@ class Sum(Timeline):
         """What an agent may publish at this moment."""
         found = Timeline.may_write(self, now)
         sums = totals(port.may_write(now) for port in self.ports.values())
-        return (found - {SUM}) | sums if SUM in found else found
+        if LAST in found:
+            sums |= NONE if gigabits(0) in sums else NOTHING
+        return (found - {SUM, LAST}) | sums if {SUM, LAST} & found else found
 
     def changes(self) -> set[float]:
         """When that of a port became another, too."""
