@@ -247,15 +247,19 @@ class Oracle:
             for row in told.rows.values()
             if (unit := f"neighbor {row['interface']}") in on_node
         }
+        names = self._names()
+        for pci, row in told.rows.items():  # renamed since then
+            before, unit = f"neighbor {row['interface']}", f"neighbor {names.get(pci)}"
+            if before in on_node and unit != before:
+                on_node[unit] = on_node.get(unit, NONE) | on_node[before] | NONE
         self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
-            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now))
+            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now, names))
         is_bare = None in on_node.get("speed", NONE)
         for pci, timeline in self.ports.items():
             counts = timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare)
             timeline.begin(now, counts, _span([_part(told, pci, 0)], now))
-        names = self._names()
         for pci, timeline in self.ends.items():
             ends = _last_ends(told, pci, names.get(pci), on_node)
             timeline.begin(now, ends, _span([_part(told, pci, 1)], now))
@@ -349,13 +353,16 @@ def _by_row(row: Mapping[str, Any], values: Values) -> Values:
     return frozenset((device, port, one[2]) for one in ends if one[0] == device)
 
 
-def _kept(unit: str, told: Told, now: float) -> tuple[float, float] | None:
+def _kept(
+    unit: str, told: Told, now: float, names: Mapping[str, str]
+) -> tuple[float, float] | None:
     """Return when the hold of a unit may have begun, by the annotation; None: with the agent."""
     kind, _, name = unit.partition(" ")
     if kind == "accelerator":
         return _span([told.domain], now)
     if kind == "neighbor":
-        pcis = [pci for pci, row in told.rows.items() if row["interface"] == name]
+        rows = told.rows.items()
+        pcis = [pci for pci, row in rows if name in (row["interface"], names.get(pci))]
         return _span([_part(told, pci, 1) for pci in pcis], now)
     if kind in ("flavor", "speed"):
         return _span([told.texts, *(_part(told, pci, 2) for pci in told.rows)], now)
