@@ -18,8 +18,8 @@ Rules:
   by which it was read, has not been asked since the start; without limit while the netdev is lent
   to a pod and the port is ACTIVE. A port whose link layer changed has no remembered far end.
   `last_far` outlives all this.
-- M3: of a device that is not read, or whose driver is gone, all parts are unread. After `hold` its
-  ports count 0 and have no far end; they stay rows.
+- M3: of a device that is not read, or whose driver is gone, all parts are unread; of all devices if
+  the class is not read. After `hold` its ports count 0 and have no far end; they stay rows.
 - M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
 - M5: a port that is read, and is no backend port any more, is forgotten.
 - A part is unread since the first observation that lacked it; only a read of that part resets it.
@@ -289,7 +289,8 @@ class Memory:
         if isinstance(observation.rdma, Failed):
             why = observation.rdma.hold or HoldReason.SOURCE_FAILED
             facts = [_unread(row, why, now) for row in self._facts]
-            unknown: HoldReason | None = why
+            is_known = self._is_whole and facts and all(row.gbps is not None for row in facts)
+            unknown = None if is_known else why
         else:
             self._is_read = True
             facts = self._merged(observation, where, now)

@@ -31,6 +31,7 @@ REPOSITORY = Path(__file__).parents[1]
 SCRATCH = REPOSITORY / "build/mutation"
 # Patterns: unit tests, and the modules that they test.
 UNITS = {
+    "tests/unit/daemon/test_flapping.py": ("agent/daemon/flapping.py",),
     "tests/unit/daemon/test_schedule.py": ("agent/daemon/schedule.py",),
     "tests/unit/infiniband/test_node_description.py": ("agent/infiniband/node_description.py",),
     "tests/unit/infiniband/test_smp.py": ("agent/infiniband/smp.py",),
@@ -46,6 +47,7 @@ UNITS = {
     "tests/unit/sources/test_roles*.py": ("agent/sources/roles.py",),
     "tests/unit/sources/test_routes.py": ("agent/sources/netdev.py",),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
+    "tests/unit/test_memory.py": ("agent/memory.py",),
 }
 PYTEST = ("-p", "no:cacheprovider", "--hypothesis-seed=0")
 LOG = "mutmut.log"
@@ -97,11 +99,12 @@ def prepare(tests: str, modules: Sequence[str]) -> Path:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    for name in ("agent", "tests"):
+    for name in ("agent", "docs", "tests"):
         (folder / name).symlink_to(REPOSITORY / name)
     selected = sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob(tests))
     configuration = {
         "source_paths": ["agent"],
+        "also_copy": ["docs"],
         "only_mutate": [*modules],
         "do_not_mutate_patterns": [r"\bcast\("],
         "pytest_add_cli_args_test_selection": selected,

@@ -11,8 +11,14 @@ import time
 from collections import Counter
 from contextlib import nullcontext
 from multiprocessing import Pool
+from typing import TYPE_CHECKING
 
+from tests.simulation.combinations import Case, cases
+from tests.simulation.combinations import run as combined
 from tests.simulation.scenario import Report, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main() -> int:
@@ -24,15 +30,24 @@ def main() -> int:
     parser.add_argument(
         "--timeline", action="store_true", help="print what happened, whether it was right or not"
     )
+    parser.add_argument(
+        "--combinations",
+        metavar="WORDS",
+        help='in place of seeds: each fault with each change whose name has these words; "": all',
+    )
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     options = parser.parse_args()
     first = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
-    print(f"seed {first}", flush=True)  # noqa: T201 - a report on the terminal
-    seeds = range(first, first + options.scenarios)
+    words = options.combinations
+    if words is None:
+        print(f"seed {first}", flush=True)  # noqa: T201 - a report on the terminal
+        jobs: Sequence[int | Case] = range(first, first + options.scenarios)
+    else:
+        jobs = [case for case in cases(every=True) if words in str(case)]
     counts: Counter[str] = Counter()
     started, failed, seconds = time.monotonic(), 0, 0.0
     with Pool(options.processes) if options.processes > 1 else nullcontext() as pool:
-        reports = pool.imap(run, seeds, 8) if pool else map(run, seeds)
+        reports = pool.imap(_run, jobs, 8) if pool else map(_run, jobs)
         for report in reports:
             counts.update(report.counts)
             seconds += report.seconds
@@ -44,9 +59,13 @@ def main() -> int:
         print(f"{count:10}  {name}")  # noqa: T201 - a report on the terminal
     took = time.monotonic() - started
     hours = seconds / 3600
-    summary = f"{len(seeds)} scenarios, {hours:.0f} simulated hours, {took:.0f} s: {failed} failed"
+    summary = f"{len(jobs)} scenarios, {hours:.0f} simulated hours, {took:.0f} s: {failed} failed"
     print(summary)  # noqa: T201 - a report on the terminal
     return int(failed > 0)
+
+
+def _run(job: int | Case) -> Report:
+    return run(job) if isinstance(job, int) else combined(job)
 
 
 def _show(report: Report, *, always: bool) -> None:

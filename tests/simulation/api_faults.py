@@ -10,7 +10,7 @@ from tests.simulation.apiserver import Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.names import ACC, ANNOTATION, IB, P
 from tests.simulation.request_rate import DENIED, RESYNC
-from tests.simulation.sensors import _break, lasting
+from tests.simulation.sensors import break_helpers, lasting
 from tests.simulation.world import AN_HOUR
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def helper_dies(world: World, rng: Random) -> float:
     """Kill the helper process that sends the requests."""
     seconds = lasting(rng)
     world.note(f"API helper: killed for {seconds} s")
-    _break(world, seconds, ("api",), lambda: Unavailable("helper kube: killed by SIGKILL"))
+    break_helpers(world, seconds, ("api",), lambda: Unavailable("helper kube: killed by SIGKILL"))
     return seconds
 
 

@@ -22,6 +22,7 @@ from tests.simulation.outcome import (
     AWAY,
     FAILED,
     JOINED,
+    LAST,
     NONE,
     NOTHING,
     SUM,
@@ -350,6 +351,8 @@ class Truth:
         return all(self._hidden_ones.may_be_given_up(hca.pci, now) for hca in hcas)
 
     def _speed(self, hcas: list[Hca]) -> Outcome:
+        if self._node.unseen and hcas and self._certain:
+            return seen(LAST)
         if self._node.unseen or (self._node.busless and not self._node.all()):
             return FAILED
         ports = seen(SUM)

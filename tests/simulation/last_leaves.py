@@ -99,11 +99,12 @@ class LastLeaves:
     def begin(self, rows: Mapping[str, Any]) -> None:
         """Start a new agent, which read these rows of the annotation, by PCI address."""
         for pci, port in self._ports.items():
-            last = _leaf(rows[pci].get("neighbor", {})) if pci in rows else None
+            last = leaf(rows[pci].get("neighbor", {})) if pci in rows else None
             unsure = port.may_be if pci not in rows else frozenset()
             port.may_be = unsure | {last} | port.seen
 
 
-def _leaf(neighbor: Mapping[str, str]) -> str | None:
+def leaf(neighbor: Mapping[str, str]) -> str | None:
+    """Return the name of a switch in a row of the annotation."""
     raw = neighbor.get("name") or neighbor.get("id")
     return raw.removeprefix("MF0;").partition(":")[0] if raw else None

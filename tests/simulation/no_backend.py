@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL
 from tests.simulation.process import killed
-from tests.simulation.sensors import ERRNOS, _lay, lasting
+from tests.simulation.sensors import ERRNOS, lasting, lay
 from tests.simulation.sysfs import CLASS, NET, Fault
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _fail(world: World, rng: Random, hca: Hca, fault: Fault) -> float:
     if rng.random() < 0.5:
         world.at(rng.uniform(0.0, seconds / 2), partial(killed, world, rng))
     count = _hide if fault.path == f"{CLASS}/{hca.name}" else _blur
-    return _lay(world, seconds, fault, partial(count, hca))
+    return lay(world, seconds, fault, partial(count, hca))
 
 
 def attribute_fails(world: World, rng: Random) -> float:

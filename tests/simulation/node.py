@@ -100,6 +100,7 @@ class Node:
     blind: int = 0  # faults that hide the whole tree
     bootless: int = 0  # faults that hide which boot this is
     busless: int = 0  # faults that hide the PCI bus
+    is_bus_read: bool = True  # by the agent that runs: the bus does not change while it is hidden
     classless: int = 0  # faults that hide the RDMA class
     smp_trouble: int = 0  # faults that prevent SMP queries
     by_sa: bool = False  # its ports refuse SMPs; the subnet administrator answers
@@ -119,7 +120,8 @@ class Node:
     @property
     def unseen(self) -> bool:
         """True if no RDMA device can be read."""
-        return bool(self.blind or self.classless)
+        is_placeless = self.busless and not self.is_bus_read
+        return bool(self.blind or self.classless or is_placeless)
 
     @property
     def others(self) -> list[Hca]:

@@ -15,14 +15,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
 from tests.simulation.flapping import WINDOW, Flaps
-from tests.simulation.names import Told, natural, totals
+from tests.simulation.last_leaves import leaf
+from tests.simulation.names import Told, encode, gigabits, natural, totals
 from tests.simulation.neighbors import Hearing
-from tests.simulation.outcome import FAILED, JOINED, NONE, NOTHING, SUM, Outcome, joins
+from tests.simulation.outcome import FAILED, JOINED, LAST, NONE, NOTHING, SUM, Outcome, joins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +152,9 @@ class Sum(Timeline):
         """What an agent may publish at this moment."""
         found = Timeline.may_write(self, now)
         sums = totals(port.may_write(now) for port in self.ports.values())
-        return (found - {SUM}) | sums if SUM in found else found
+        if LAST in found:
+            sums |= NONE if gigabits(0) in sums else NOTHING
+        return (found - {SUM, LAST}) | sums if {SUM, LAST} & found else found
 
     def changes(self) -> set[float]:
         """When that of a port became another, too."""
@@ -239,15 +242,24 @@ class Oracle:
         """
         self.advance(now)
         self._told = told
+        on_node = dict(on_node) | {
+            unit: on_node[unit] | _by_row(row, on_node[unit])
+            for row in told.rows.values()
+            if (unit := f"neighbor {row['interface']}") in on_node
+        }
+        names = self._names()
+        for pci, row in told.rows.items():  # renamed since then
+            before, unit = f"neighbor {row['interface']}", f"neighbor {names.get(pci)}"
+            if before in on_node and unit != before:
+                on_node[unit] = on_node.get(unit, NONE) | on_node[before] | NONE
         self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
-            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now))
+            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now, names))
         is_bare = None in on_node.get("speed", NONE)
         for pci, timeline in self.ports.items():
             counts = timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare)
             timeline.begin(now, counts, _span([_part(told, pci, 0)], now))
-        names = self._names()
         for pci, timeline in self.ends.items():
             ends = _last_ends(told, pci, names.get(pci), on_node)
             timeline.begin(now, ends, _span([_part(told, pci, 1)], now))
@@ -333,13 +345,24 @@ class Oracle:
         return is_other
 
 
-def _kept(unit: str, told: Told, now: float) -> tuple[float, float] | None:
+def _by_row(row: Mapping[str, Any], values: Values) -> Values:
+    """Return the neighbors of a row whose device is on the Node; its port ID may be another's."""
+    far = row.get("neighbor", {})
+    device, port = (encode(text or "") for text in (leaf(far), far.get("port_id")))
+    ends = (one for one in values if isinstance(one, tuple) and device)
+    return frozenset((device, port, one[2]) for one in ends if one[0] == device)
+
+
+def _kept(
+    unit: str, told: Told, now: float, names: Mapping[str, str]
+) -> tuple[float, float] | None:
     """Return when the hold of a unit may have begun, by the annotation; None: with the agent."""
     kind, _, name = unit.partition(" ")
     if kind == "accelerator":
         return _span([told.domain], now)
     if kind == "neighbor":
-        pcis = [pci for pci, row in told.rows.items() if row["interface"] == name]
+        rows = told.rows.items()
+        pcis = [pci for pci, row in rows if name in (row["interface"], names.get(pci))]
         return _span([_part(told, pci, 1) for pci in pcis], now)
     if kind in ("flavor", "speed"):
         return _span([told.texts, *(_part(told, pci, 2) for pci in told.rows)], now)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.names import Value, Values
 
 SUM = "the sum of what the ports count"  # stands for it among the values of the speed
+LAST = "the sum of what the ports counted last"  # while none can be read; none after their holds
 JOINED = "the neighbors of the ports, joined"  # so for the leaves and the port IDs
 ANY = "any value"  # stands for all: a flood of neighbors leaves too many choices to list them
 MAX_PRODUCT = 20_000

@@ -33,6 +33,7 @@ class Report:
     timeline: tuple[str, ...]
     counts: Counter[str]
     seconds: float  # simulated
+    combination: str = ""  # of combinations.py, in place of the seed's scenario
 
     def told(self) -> str:
         """Return the violations, the last lines of the timeline, and the command that
@@ -45,10 +46,13 @@ class Report:
             "",
             f"again: {self.command}",
         ]
-        return "\n".join([f"seed {self.seed}: {len(self.violations)} violations", *lines])
+        name = self.combination or f"seed {self.seed}"
+        return "\n".join([f"{name}: {len(self.violations)} violations", *lines])
 
     @property
     def command(self) -> str:
+        if self.combination:
+            return f'python -m tests.simulation --combinations "{self.combination}" --timeline'
         return f"python -m tests.simulation --seed {self.seed} --scenarios 1 --timeline"
 
 
@@ -115,7 +119,7 @@ def play(
     for number, fault in enumerate(drawn):
         world.at(
             rng.uniform(20.0, span),
-            partial(_begin, world, fault, random.Random(f"{seed} {number}")),  # noqa: S311 - a simulation
+            partial(begin, world, fault, random.Random(f"{seed} {number}")),  # noqa: S311 - a simulation
         )
     world.at(rng.uniform(0, SPEAKS), partial(_tick, world))
     world.at(span, partial(_conclude, world))
@@ -125,7 +129,8 @@ def play(
     return Report(seed, tuple(judge.violations), tuple(judge.timeline), judge.counts, world.time)
 
 
-def _begin(world: World, fault: Fault, rng: random.Random) -> None:
+def begin(world: World, fault: Fault, rng: random.Random) -> None:
+    """Start a fault, and wait for its end before the check at the end."""
     world.judge.counts[f"fault {fault.__name__}"] += 1
     seconds = fault(world, rng)
     world.active += 1

@@ -44,6 +44,7 @@ DEVICE = (
     "ports",
 )
 NETDEV = ("operstate", "speed", "address")
+TREES = (CLASS, BUS, "proc", BOOT_ID)
 FREE_TEXT = ("hca_type", "board_id", "fw_ver")
 ERRNOS = (errno.EIO, errno.EINVAL, errno.ENODEV, errno.EACCES, errno.ENXIO)
 GARBAGE = (
@@ -63,7 +64,7 @@ def lasting(rng: Random) -> float:
     return rng.choice([5.0, 40.0, 400.0, 590.0, 900.0])
 
 
-def _lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None]) -> float:
+def lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None]) -> float:
     """Add a fault of the tree for a while; `count` marks it in the node."""
 
     def begin() -> None:
@@ -81,11 +82,11 @@ def _lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None
     return seconds
 
 
-def _hide(hca: Hca, by: int) -> None:
+def hide(hca: Hca, by: int) -> None:
     hca.sick += by
 
 
-def _blur(hca: Hca, by: int) -> None:
+def blur(hca: Hca, by: int) -> None:
     hca.murky += by
 
 
@@ -95,6 +96,7 @@ def _blind(world: World, by: int) -> None:
 
 def _unplug(world: World, by: int) -> None:
     world.node.busless += by
+    world.node.is_bus_read |= not world.node.busless
 
 
 def _unboot(world: World, by: int) -> None:
@@ -117,7 +119,7 @@ def attribute_fails(world: World, rng: Random) -> float:
         return 0.0
     path, number, seconds = _attribute(hca, rng), rng.choice(ERRNOS), lasting(rng)
     world.note(f"{path}: {errno.errorcode[number]} for {seconds} s")
-    return _lay(world, seconds, Fault(path, number), partial(_blur, hca))
+    return lay(world, seconds, Fault(path, number), partial(blur, hca))
 
 
 def attribute_is_garbage(world: World, rng: Random) -> float:
@@ -128,7 +130,7 @@ def attribute_is_garbage(world: World, rng: Random) -> float:
     if path.endswith(FREE_TEXT):
         text = b"\0\xff\n"  # any other text would be a valid value
     world.note(f"{path}: {text[:20]!r} for {seconds} s")
-    return _lay(world, seconds, Fault(path, text), partial(_blur, hca))
+    return lay(world, seconds, Fault(path, text), partial(blur, hca))
 
 
 def device_fails(world: World, rng: Random) -> float:
@@ -137,7 +139,7 @@ def device_fails(world: World, rng: Random) -> float:
         return 0.0
     number, seconds = rng.choice(ERRNOS), lasting(rng)
     world.note(f"{hca.name}: {errno.errorcode[number]} everywhere for {seconds} s")
-    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), partial(_hide, hca))
+    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), partial(hide, hca))
 
 
 def device_blocks(world: World, rng: Random) -> float:
@@ -148,23 +150,23 @@ def device_blocks(world: World, rng: Random) -> float:
     path, seconds = rng.choice(paths), lasting(rng)
     world.note(f"{hca.name}: reads{path} block for {seconds} s")
     # A VPD is read once: it hides a device only from an agent that has not read it.
-    count = _blur if path == "/device/vpd" else _hide
-    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(count, hca))
+    count = blur if path == "/device/vpd" else hide
+    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(count, hca))
 
 
 def class_fails(world: World, rng: Random) -> float:
     """Let reads of the class, the bus, the routes or the boot ID fail."""
-    path, number, seconds = (
-        rng.choice([CLASS, BUS, "proc", BOOT_ID]),
-        rng.choice(ERRNOS),
-        lasting(rng),
-    )
+    return tree_fails(world, rng.choice(TREES), rng.choice(ERRNOS), lasting(rng))
+
+
+def tree_fails(world: World, path: str, number: int, seconds: float) -> float:
+    """Let reads of one of TREES fail."""
     world.note(f"/{path}: {errno.errorcode[number]} for {seconds} s")
     if (
         path == "proc" and world.node.infiniband
     ):  # where only a node whose HCAs are all hidden asks for routes
         for hca in world.node.hcas:
-            _lay(world, seconds, Fault("proc/net", number), partial(_blur, hca))
+            lay(world, seconds, Fault("proc/net", number), partial(blur, hca))
     # Without an Ethernet device, the front end aside, no role depends on a route.
     roce = ("proc",) if world.node.hcas and not world.node.infiniband else ()
     count = {
@@ -172,10 +174,10 @@ def class_fails(world: World, rng: Random) -> float:
         BUS: partial(_unplug, world),
         BOOT_ID: partial(_unboot, world),
     }.get(path, lambda _by: None)
-    return _lay(world, seconds, Fault(path, number), count)
+    return lay(world, seconds, Fault(path, number), count)
 
 
-def _break(
+def break_helpers(
     world: World, seconds: float, kinds: tuple[str, ...], error: Callable[[], Exception]
 ) -> None:
     """Let the helpers of these kinds fail for a while; the first of several errors is raised."""
@@ -195,10 +197,10 @@ def out_of_descriptors(world: World, rng: Random) -> float:
     """EMFILE: no file can be opened and no child started."""
     seconds = lasting(rng)
     world.note(f"EMFILE for {seconds} s")
-    _break(
+    break_helpers(
         world, seconds, ("api", "nvml", "smp"), lambda: OSError(errno.EMFILE, "Too many open files")
     )
-    return _lay(world, seconds, Fault("", errno.EMFILE), partial(_blind, world))
+    return lay(world, seconds, Fault("", errno.EMFILE), partial(_blind, world))
 
 
 def out_of_memory(world: World, rng: Random) -> float:
@@ -206,8 +208,8 @@ def out_of_memory(world: World, rng: Random) -> float:
     seconds = lasting(rng)
     world.note(f"MemoryError for {seconds} s")
     world.judge.is_memory_short = True
-    _break(world, seconds, ("api", "nvml", "smp"), MemoryError)
-    return _lay(world, seconds, Fault("sys", "memory"), partial(_blind, world))
+    break_helpers(world, seconds, ("api", "nvml", "smp"), MemoryError)
+    return lay(world, seconds, Fault("sys", "memory"), partial(_blind, world))
 
 
 def out_of_threads(world: World, rng: Random) -> float:
@@ -247,7 +249,7 @@ def nvml_fails(world: World, rng: Random) -> float:
         "crash": "killed by SIGSEGV",
         "nonsense": "its answer is not a JSON object",
     }
-    _break(world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}"))
+    break_helpers(world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}"))
     return seconds
 
 
@@ -258,11 +260,11 @@ def smp_fails(world: World, rng: Random) -> float:
         rng.choice(["killed by SIGKILL", "no answer within 10 s", "ended with status 1"]),
     )
     world.note(f"SMP helper: {words} for {seconds} s")
-    _break(world, seconds, ("smp",), lambda: Unavailable(f"helper smp: {words}"))
+    break_helpers(world, seconds, ("smp",), lambda: Unavailable(f"helper smp: {words}"))
     return seconds
 
 
-def _mute(world: World, seconds: float) -> float:
+def mute(world: World, seconds: float) -> float:
     world.muffled += 1
     world.muffled_until = max(world.muffled_until, world.time + seconds)
 
@@ -280,14 +282,14 @@ def ears_die(world: World, rng: Random) -> float:
     world.note(f"no wake-ups for {seconds} s")
     world.deafness["links"] = "it is simulated"
     world.at(seconds, partial(world.deafness.pop, "links", None))
-    return _mute(world, seconds)
+    return mute(world, seconds)
 
 
 def messages_lost(world: World, rng: Random) -> float:
     """Lose messages for a while, with ENOBUFS."""
     seconds = rng.choice([0.2, 2.0, 10.0])
     world.note(f"ENOBUFS, messages of {seconds} s are lost")
-    return _mute(world, seconds)
+    return mute(world, seconds)
 
 
 def sockets_die(world: World, rng: Random) -> float:

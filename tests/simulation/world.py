@@ -205,6 +205,7 @@ class World:
                     self._live()
                 self._die()
                 self._lie(self.time + self.rest)
+                self.node.is_bus_read = not self.node.busless
                 self.oracle.born(self.time)
 
     def finish(self) -> None:

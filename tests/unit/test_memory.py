@@ -7,17 +7,21 @@ seconds, HOLD is that of the label contract.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.memory import GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.lldp.frame import Frame
+from agent.lldp.neighbors import NeighborTable
+from agent.memory import ENDED, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,
     IbNeighbor,
@@ -31,6 +35,7 @@ from agent.model import (
 )
 from agent.reasons import HoldReason, NeighborReason
 from agent.sources.pci import Place
+from tests.support.lldp_frames import switch
 from tests.support.observations import observation
 
 HOLD = 600.0
@@ -152,17 +157,6 @@ def test_one_unread_port_holds_its_own_parts_only(moment: float) -> None:
     }
 
 
-def test_an_unread_port_counts_nothing_after_its_hold() -> None:
-    """Its last leaf alone stays."""
-    memory, _ = two()
-    found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
-    memory.merge(found, on_bus, 1.0)
-    known = memory.merge(found, on_bus, 1.0 + HOLD)
-    assert node_texts(known)["speed.current"] == "400G"
-    assert node_texts(known)["leaves.current"] == "L1"
-    assert node_texts(known)["leafgroup.current"] == "L0_L1"
-
-
 def test_without_any_port_that_is_read_the_speed_goes_and_roce_does_not_come() -> None:
     """All InfiniBand devices are unread for longer than the hold, beside an Ethernet port."""
     memory, _ = two()
@@ -180,19 +174,6 @@ def test_a_function_without_driver_counts_nothing_after_its_hold() -> None:
     known = memory.merge(observed([]), on_bus, 1.0 + HOLD)
     assert [fact.state_why for fact in known.facts] == [HoldReason.DEVICE_GONE] * 2
     assert node_texts(known)["speed.current"] == "0G"
-
-
-def test_a_restart_renews_no_hold() -> None:
-    """The rows carry the time since which they are unread."""
-    memory, _ = two()
-    found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
-    known = memory.merge(found, on_bus, 10.0)
-    for now in (300.0, 500.0):
-        memory = Memory(HOLD)
-        memory.seed(Published(known.facts, texts={"group": "L0_L1"}), now)
-        known = memory.merge(found, on_bus, now)
-        assert node_texts(known)["speed.current"] == "800G"
-    assert node_texts(memory.merge(found, on_bus, 10.0 + HOLD))["speed.current"] == "400G"
 
 
 def test_names_that_a_reboot_swapped_carry_nothing_over() -> None:
@@ -222,33 +203,6 @@ def test_a_port_of_another_link_layer_has_no_remembered_far_end() -> None:
     found = observed([changed, role("ibp1")], [link("ibp1", "L1")], lldp=Failed("not heard yet"))
     known = memory.merge(found, on_bus, 5.0)
     assert rows(known)["ibp0"].far is rows(known)["ibp0"].last_far is None
-
-
-@pytest.mark.parametrize(
-    ("state", "missing", "lasts"),
-    [
-        ("DOWN", NeighborReason.LINK_DOWN, GRACE),
-        ("DOWN", NeighborReason.NO_NETDEV, GRACE),
-        ("ACTIVE", NeighborReason.NO_NETDEV, 1e6),
-        ("ACTIVE", NeighborReason.SILENT, HOLD),
-        ("ACTIVE", NeighborReason.EXPIRED, 0.0),
-    ],
-)
-def test_how_long_a_far_end_stays(state: str, missing: NeighborReason, lasts: float) -> None:
-    """By what is known of the link; a netdev that is lent has no limit while the port is up."""
-    memory, _ = two()
-    gbps = 400.0 if state == "ACTIVE" else 0.0
-    found = observed(
-        [role("ibp0", gbps, state=state), role("ibp1")],
-        [link("ibp0", None, missing), link("ibp1", "L1")],
-    )
-    known = memory.merge(found, on_bus, 10.0)
-    assert leaf(known, "ibp0") == ("L0" if lasts else None)
-    if lasts:
-        assert leaf(memory.merge(found, on_bus, 9.0 + lasts), "ibp0") == "L0"
-        known = memory.merge(found, on_bus, 10.0 + lasts)
-    assert leaf(known, "ibp0") == ("L0" if lasts == 1e6 else None)
-    assert rows(known)["ibp0"].last_far is not None
 
 
 @pytest.mark.parametrize(
@@ -370,6 +324,20 @@ def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
     assert set(node_texts(known)) == {"leafgroup.current"}
 
 
+def test_a_hold_ends_while_another_begins() -> None:
+    """A device is unread, then the whole class: what the device counted goes with its own hold."""
+    memory, _ = two()
+    memory.published({"speed": "800G", "flavor": "infiniband"})
+    memory.merge(observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"]), on_bus, 10.0)
+    broken = replace(observed([]), rdma=Failed("EIO"))
+    known = memory.merge(broken, on_bus, HOLD)
+    assert node_texts(known)["speed.current"] == "800G"
+    known = memory.merge(broken, on_bus, 10.0 + HOLD)
+    assert node_texts(known)["speed.current"] == "400G"
+    assert node_texts(known)["flavor"] == "infiniband"
+    assert set(node_texts(memory.merge(broken, on_bus, 2 * HOLD))) == {"leafgroup.current"}
+
+
 def test_a_port_that_is_read_has_its_name() -> None:
     """The unread port that had this name before keeps its leaf and its rate, and no label."""
     memory, _ = two()
@@ -424,12 +392,147 @@ def test_a_port_is_known_by_its_number() -> None:
     assert rows(known)["ibp0-1"].gbps == 400.0
 
 
+# Random sequences: each port is what its own history says, whatever happens to the other.
+
+
+class Case(NamedTuple):
+    """How a port is observed."""
+
+    gbps: float | None = 400.0  # None: it is not read
+    leaf: str | None = None  # None: it is not seen
+    missing: NeighborReason | None = None
+    state: str = "ACTIVE"
+    is_unread: bool = False  # all of it
+
+
+LEFT, RIGHT = Case(leaf="L8"), Case(leaf="L9")
+SILENT = Case(missing=NeighborReason.NO_ANSWER)
+ENDING = Case(missing=NeighborReason.EXPIRED)
+NO_LINK = Case(0.0, missing=NeighborReason.LINK_DOWN, state="DOWN")
+LENT = Case(missing=NeighborReason.NO_NETDEV)
+NO_RATE = Case(None, leaf="L8")
+UNREAD = Case(is_unread=True)
+SITUATIONS = [LEFT, RIGHT, SILENT, ENDING, NO_LINK, LENT, NO_RATE, UNREAD]
+
+
+class Port:
+    """What one port counts, and its far end, by the rules M1 to M3; they are sure."""
+
+    def __init__(self) -> None:
+        self.gbps, self.leaf, self.last = 400.0, "L8", "L8"
+        self.count_since: float | None = None
+        self.far_since: float | None = None
+        self.down_since: float | None = None
+
+    def see(self, case: Case, now: float) -> None:
+        if case.is_unread or case.gbps is None:
+            self.count_since = now if self.count_since is None else self.count_since
+        else:
+            self.gbps, self.count_since = case.gbps, None
+        if case.leaf:
+            self.leaf = self.last = case.leaf
+            self.far_since = self.down_since = None
+        elif case is ENDING:
+            self.leaf, self.far_since, self.down_since = "", None, None
+        else:
+            if not case.is_unread:
+                is_down = case.state == "DOWN"
+                first = now if self.down_since is None else self.down_since
+                self.down_since = first if is_down else None
+            since = now if self.far_since is None else self.far_since
+            self.far_since = None if case is LENT else since
+        if self.count_since is not None and now >= self.count_since + HOLD:
+            self.gbps = 0.0
+        ends = [(self.far_since, HOLD), (self.down_since, GRACE)]
+        if any(since is not None and now >= since + lasts for since, lasts in ends):
+            self.leaf = ""
+
+    def restart(self, now: float) -> None:
+        """A new agent knows what has been unread for a minute, and no link that was down."""
+        self.count_since, self.far_since = (
+            since if since is not None and now >= since + KEPT else now
+            for since in (self.count_since, self.far_since)
+        )
+        self.down_since = None
+
+
+def restarted(known: Known, texts: Mapping[str, str], now: float) -> Memory:
+    """Return the memory of the next agent, which has read the annotation of this one."""
+
+    def kept(since: float | None) -> float | None:
+        return since if since is not None and now >= since + KEPT else None
+
+    nothing = Fact("", None)
+    found = tuple(
+        row._replace(
+            state_since=kept(row.state_since),
+            far_since=kept(row.far_since),
+            role_since=kept(row.role_since),
+            down_since=nothing.down_since,
+            state_why=nothing.state_why,
+            far_why=nothing.far_why,
+            state_ended=nothing.state_ended,
+            has_ended=nothing.has_ended,
+        )
+        for row in known.facts
+    )
+    memory = Memory(HOLD)
+    memory.seed(Published(found, texts=texts, is_whole=True), now)
+    return memory
+
+
+steps = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(SITUATIONS), min_size=2, max_size=2),
+        st.sampled_from([1.0, 20.0, 31.0, 61.0, 300.0, 599.0, 601.0]),
+        st.sampled_from(["", "", "", "class", "agent"]),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+@example([([UNREAD, LEFT], 599.0, ""), ([LEFT, LEFT], 1.0, "class"), ([LEFT, LEFT], 61.0, "class")])
+def test_a_port_is_what_its_own_history_says(found: list[tuple[list[Case], float, str]]) -> None:
+    """Each part outlives its last read by its own time, over restarts of the agent, too."""
+    names = ["ibp0", "ibp1"]
+    memory, ports, now = Memory(HOLD), [Port(), Port()], 0.0
+    first = [role(name) for name in names], [link(name, "L8") for name in names]
+    known = memory.merge(observed(*first), on_bus, now)
+    for cases, after, what in found:
+        now += after
+        if what == "agent":
+            texts = {"speed": node_texts(known).get("speed.current", ""), "flavor": "infiniband"}
+            memory = restarted(known, texts, now)
+            for one in ports:
+                one.restart(now)
+        seen = dict(zip(names, [UNREAD] * 2 if what == "class" else cases, strict=True))
+        read = {name: case for name, case in seen.items() if not case.is_unread}
+        whole = observed(
+            [role(name, case.gbps, state=case.state) for name, case in read.items()],
+            [link(name, case.leaf, case.missing) for name, case in read.items()],
+            failed=[name for name in names if name not in read],
+        )
+        whole = replace(whole, rdma=Failed("EIO")) if what == "class" else whole
+        known = memory.merge(whole, on_bus, now)
+        for name, one in zip(names, ports, strict=True):
+            one.see(seen[name], now)
+            fact = rows(known)[name]
+            assert (fact.gbps, leaf(known, name) or "") == (one.gbps, one.leaf)
+            assert one.leaf in (one.last, "")
+        texts = node_texts(known)
+        total = sum(one.gbps for one in ports)
+        assert texts.get("speed.current") in ({f"{total:g}G"} if total else {"0G", None})
+        assert texts.get("leaves.current", "") == "_".join(sorted({p.leaf for p in ports} - {""}))
+        assert memory.merge(whole, on_bus, now) == known._replace(was={})
+
+
 # The table of docs/labels.md of how long a value stays that may be false.
 
 DOCS = Path(__file__).parents[2] / "docs/labels.md"
 MARK = "<!-- how long: walked through by tests/unit/test_memory.py -->"
-TIMES = {"hold": HOLD, "30 s": GRACE, "no limit": math.inf, "follow at once": 0.0,
-         "follows at once": 0.0}  # fmt: skip
+TIMES = {"hold": HOLD, "30 s": GRACE, "hold and an hour": HOLD + SA_SPREAD, "no limit": math.inf,
+         "follow at once": 0.0, "follows at once": 0.0}  # fmt: skip
 OTHER = (role("ibp1"), link("ibp1", "L1"))
 
 
@@ -437,9 +540,27 @@ def seen(port: object, far: object) -> Observation:
     return observed([port, OTHER[0]], [far, OTHER[1]])  # type: ignore[list-item]
 
 
+def expiring(moment: float) -> Observation:
+    """The TTL of 120 s has been over for so many seconds."""
+    table = NeighborTable(GRACE)
+    table.set_link("eth0", 0.0, up=True)
+    table.receive(Frame("eth0", 0.0, switch("L0")))
+    table.expire("eth0", 120.01 + moment)
+    missing = None if table.neighbors("eth0") else table.missing("eth0")
+    return seen(role("ibp0"), link("ibp0", None if missing else "L0", missing))
+
+
+def left_out(name: str) -> Observation:
+    device = replace(role(name).device, ports=(), excluded=True)
+    found = observed([OTHER[0]], [OTHER[1]])
+    return replace(found, rdma=Seen((*found.rdma.value, device)))  # type: ignore[union-attr]
+
+
 DOWN = role("ibp0", 0.0, state="DOWN")
+NO_QUESTION = "the subnet administrator, by which it was read, has not been asked since the start"
+NOT_ASKED = link("ibp0", None, NeighborReason.REFUSED)._replace(is_unasked=True)
 # By cause: the observation, and where a function without device is.
-CAUSES = {
+CAUSES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] = {
     "the state or rate of a port cannot be read": (
         seen(role("ibp0", None), link("ibp0", "L0")), Place.BUS),
     "a device cannot be read": (
@@ -450,6 +571,9 @@ CAUSES = {
         replace(observed([]), rdma=Failed("EIO", hold=HoldReason.SOURCE_FAILED)), Place.BUS),
     "a switch is silent, or its source fails": (
         seen(role("ibp0"), link("ibp0", None, "no-answer")), Place.BUS),
+    "the TTL of the neighbor expired, or it sent a shutdown frame": (expiring, Place.BUS),
+    NO_QUESTION: (
+        seen(role("ibp0"), NOT_ASKED), Place.BUS),
     "the link is down": (seen(DOWN, link("ibp0", None, "link-down")), Place.BUS),
     "the link is down, and the source fails": (
         replace(observed([DOWN, OTHER[0]]), ib=Failed("EIO")), Place.BUS),
@@ -457,7 +581,11 @@ CAUSES = {
         seen(role("ibp0"), link("ibp0", None, "no-netdev")), Place.BUS),
     "the port has another link layer": (
         seen(role("ibp0", 100.0, layer=ROCE), link("ibp0", None, "silent")), Place.BUS),
-    "the function left the bus": (observed([OTHER[0]], [OTHER[1]]), Place.GONE),
+    "the function left the bus, or was given to a VM": (
+        observed([OTHER[0]], [OTHER[1]]), Place.VM),
+    "the device is left out by a flag": (left_out("ibp0"), Place.BUS),
+    "the port is no backend port any more": (
+        seen(role("ibp0", backend=False), link("ibp0", "L0")), Place.BUS),
 }  # fmt: skip
 
 
@@ -483,14 +611,18 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
     """Each part of the port has the old value until its time, and not from then on."""
     found, place = CAUSES[cause]
     memory, known = two()
+    if found is CAUSES[NO_QUESTION][0]:
+        by_sa = tuple(fact._replace(via="sa") for fact in known.facts)
+        memory.seed(Published(by_sa, texts={"group": "L0_L1"}), 100.0)
     old = rows(known)["ibp0"]
     speed, neighbor, group = table()[cause]
-    moments = {0.0} | {end + step for end in (GRACE, HOLD) for step in (-1.0, 0.0)} | {1e6}
-    for moment in sorted(moments):
-        now = rows(memory.merge(found, lambda _pci: place, 100.0 + moment)).get("ibp0")
+    ends = {GRACE, HOLD, HOLD + SA_SPREAD}
+    for moment in sorted({0.0, 1e6} | {end + step for end in ends for step in (-1.0, 0.0)}):
+        one = found(moment) if callable(found) else found
+        now = rows(memory.merge(one, lambda _pci: place, 100.0 + moment)).get("ibp0")
         is_old = (
             now is not None and now.gbps == old.gbps and (now.state_why is not None),
-            now is not None and now.far == old.far and now.far_why is not None,
+            now is not None and now.far == old.far and (callable(found) or bool(now.far_why)),
             now is not None and now.last_far == old.last_far,
         )
         assert is_old[0] == (moment < speed), ("speed", moment)
@@ -499,3 +631,22 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
             assert is_old[2] == (moment < group), ("leaf group", moment)
         elif now and not now.far:
             assert now.last_far is None, ("leaf group", moment)
+
+
+@pytest.mark.parametrize("missing", NeighborReason)
+def test_every_reason_of_a_missing_neighbor_is_a_cause(missing: NeighborReason) -> None:
+    """A far end that is missing for it stays as long as the table says."""
+    cause = {
+        NeighborReason.LINK_DOWN: "the link is down",
+        NeighborReason.NO_NETDEV: "the network device is lent to a Pod, the port ACTIVE",
+    }.get(missing, "a switch is silent, or its source fails")
+    lasts = 0.0 if missing in ENDED else table()[cause][1]  # its grace is over
+    memory, _ = two()
+    found = seen(role("ibp0"), link("ibp0", None, missing))
+    ends = {0.0, GRACE, HOLD, 1e6}
+    stays = {
+        end
+        for end in sorted(ends)
+        if leaf(memory.merge(found, on_bus, 100.0 + end), "ibp0") == "L0"
+    }
+    assert stays == {end for end in ends if end < lasts}

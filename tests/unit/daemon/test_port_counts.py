@@ -147,45 +147,6 @@ def test_with_backend_device_no_fact_of_a_card_decides(name: str) -> None:
     assert (world.api.labels, speeds(world)) == (before, ["3200G"])
 
 
-def test_the_hold_of_a_count_ends() -> None:
-    """600 s after the first failed observation the blocked HCA counts 0; unblocked, it is back."""
-    world = fabric(eight()).run(60)
-    block(world, 0)
-    look(world, HOLD - 5)
-    assert speeds(world) == ["3200G"]
-    world.run(10)
-    assert (speeds(world), counted(world)["ibp0"]) == (["3200G", "2800G"], 0.0)
-    world.errors.clear()
-    look(world, 20)
-    assert (speeds(world)[-1], counted(world)["ibp0"]) == ("3200G", 400.0)
-
-
-@pytest.mark.slow
-def test_two_hcas_that_fail_one_after_the_other() -> None:
-    """Each has its own hold."""
-    world = fabric(eight()).run(60)
-    block(world, 0)
-    look(world, 300)
-    block(world, 1)
-    look(world, 295)
-    assert speeds(world) == ["3200G"]
-    world.run(295)
-    assert speeds(world) == ["3200G", "2800G"]
-    world.run(20)
-    assert speeds(world) == ["3200G", "2800G", "2400G"]
-
-
-def test_an_unread_state_of_one_port() -> None:
-    """A port whose state cannot be read counts what it did; the others are seen."""
-    world = fabric(eight()).run(60)
-    world.errors[f"{base(0)}/ports/1/state"] = errno.EIO
-    pull(world, (1,))
-    look(world)
-    assert world.api.labels[SPEED] == "2800G"
-    world.run(HOLD + 10)
-    assert world.api.labels[SPEED] == "2400G"
-
-
 def test_a_sum_with_a_held_count_is_logged_once() -> None:
     """After a minute there is one line with the reason, and one for its end."""
     world = fabric(eight()).run(60)

@@ -1,0 +1,118 @@
+"""The agent takes the place of 0.2.0, and 0.2.0 takes its place again, while facts cannot be read.
+
+0.2.0 is that of the history of this repository. It says that it does not read the annotation of a
+newer agent, and starts from the labels alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.fabric import Fabric, missing
+from tests.support.kernel_tree import HOME, NET, hca
+from tests.support.kube.resident import REPOSITORY, Agent, P
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+
+TREE = hca("ibsim0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
+STATE = f"{HOME}/0000:19:00.0/infiniband/ibp1/ports/1/state"
+NETLIST = """
+Switch 8 "leaf1"
+[1] "host"[1]
+
+Hca 1 "host"
+[1] "leaf1"[1]
+"""
+LABELS = {
+    "flavor": "infiniband",
+    "speed.current": "800G",
+    "leaves.current": "leaf1",
+    "leafgroup.current": "leaf1",
+    "neighbors.current.ibsim0.device": "leaf1",
+    "neighbors.current.ibsim0.port-id": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of 0.2.0, which the tests' way to start an agent starts."""
+    git = ["git", "-C", str(REPOSITORY)]
+    find = [*git, "log", "-1", "--format=%H", "--grep", "^release: version 0.2.0$"]
+    found = subprocess.run(find, capture_output=True, text=True, check=False).stdout.strip()
+    if not found:
+        pytest.skip("no history here that has 0.2.0")
+    folder = tmp_path_factory.mktemp("0.2.0")
+    files = subprocess.run([*git, "archive", found, "agent"], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(files.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    start = folder / "tests/support/quick.py"
+    start.parent.mkdir(parents=True)
+    for package in (folder / "tests", start.parent):  # before those of this repository
+        (package / "__init__.py").touch()
+    start.write_text("from agent.cli import main\n\nmain()\n")
+    return folder
+
+
+class Site:
+    """A node with a fabric, on which agents follow each other."""
+
+    def __init__(self, cluster: Cluster, fabric: Fabric, folder: Path, older: Path) -> None:
+        self.cluster, self.fabric, self.folder = cluster, fabric, folder
+        self._older = older
+        cluster.node("upgrade")
+
+    @contextmanager
+    def agent(self, *, is_older: bool = False) -> Iterator[Agent]:
+        """Run an agent until the block ends."""
+        under = self.fabric.under("host")
+        if is_older:
+            under = [*under, "env", "-C", str(self._older), f"PYTHONPATH={self._older}"]
+        with Agent(self.cluster, self.folder, "upgrade", {}, under=under) as agent:
+            yield agent
+
+
+def schema(agent: Agent) -> object:
+    """Return the schema of the annotation."""
+    return json.loads(agent.metadata()["annotations"][f"{P}/observed"])["schema"]
+
+
+def test_no_label_changes_on_the_way_there_and_back(
+    cluster: Cluster, older: Path, tmp_path: Path
+) -> None:
+    """The switch does not answer any of the new agents, and the state of a port cannot be read."""
+    require(missing())
+    state = tmp_path / STATE
+    with Fabric(NETLIST, tmp_path) as fabric:
+        site = Site(cluster, fabric, tmp_path, older)
+        lay(TREE, tmp_path)
+        with site.agent(is_older=True) as agent:
+            agent.until(lambda: agent.labels() == LABELS)
+            assert schema(agent) == 1
+        fabric.console('Error "leaf1"[1] 100')
+        state.unlink()
+        state.mkdir()
+        for is_older in (False, True, False):
+            with site.agent(is_older=is_older) as agent:
+                agent.until(lambda: agent.metrics().value("bwagent_labels_held"))
+                assert agent.labels() == LABELS
+        state.rmdir()
+        rewrite(state, b"1: DOWN\n")
+        for is_older, speed in ((False, "400G"), (True, "800G")):
+            with site.agent(is_older=is_older) as agent:
+                agent.speaks(speed)
+                assert agent.labels() == LABELS | {"speed.current": speed}
+                assert schema(agent) == (1 if is_older else 2)
+            rewrite(state, b"4: ACTIVE\n")
