@@ -135,15 +135,17 @@ def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
         return Failed(f"/{CLASS} could not be listed")
     if not reader.names("sys/class/net"):
         return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
-    bus = read_bus(reader, host.bus)
-    for one in bus.nics:
-        if one.code in INFINIBAND_CLASSES and not given_to_vm(reader, one.address):
+    before = len(reader.problems)
+    for pci in reader.names(PCI) or ():  # of the bus nothing but the classes decides
+        code = reader.value(f"{PCI}/{pci}/class", kernel.number)
+        if code and code >> 8 in INFINIBAND_CLASSES and not given_to_vm(reader, pci):
             return Failed(
                 f"/{CLASS} {state} while the PCI bus has InfiniBand controllers"
-                f" ({one.address} first): is their driver loaded?"
+                f" ({pci} first): is their driver loaded?"
             )
-    if bus.failure or bus.unread:
+    if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
+    bus = read_bus(reader, host.bus)
     drivers = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics if bus.gpus)
     for driver in sorted({link.rpartition("/")[2] for link in drivers} & RDMA_MODULES.keys()):
         reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {_module_of(driver)}")

@@ -118,4 +118,4 @@ def test_the_bounds_of_times_are_the_agents() -> None:
     assert {
         re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name): least
         for name, least in found.items()
-    } == {k: v for k, v in bounds.items() if v}
+    } == bounds
