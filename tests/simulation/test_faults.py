@@ -93,7 +93,9 @@ def test_a_seed_that_was_found(seed: int) -> None:
     assert run(seed).violations == ()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [1, 4, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in (0, 2, 3, 5))]
+)
 def test_neighbors_by_the_subnet_administrator(seed: int) -> None:
     """All ports refuse SMPs: links flap, cables are moved, the agent is killed, while the subnet
     manager is busy, away, or assigns other LIDs.
