@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.support.fabric import MANAGERS, Fabric, missing
 
 LEAF = 32  # HCAs of a leaf
+MOST = 254 * LEAF  # ports of a switch: NumPorts has 8 bits (IBTA vol. 1, 14.2.5.3)
 SECONDS = 20
 CLIENT = """
 import sys, time
@@ -55,6 +56,8 @@ def cpu(pid: int) -> float:
 
 def main(hcas: int) -> int:
     """Print the row of a subnet with that many HCAs; return 1 if a question was not answered."""
+    if not LEAF <= hcas <= MOST:
+        raise SystemExit(f"{hcas}: not {LEAF} to {MOST:,} HCAs, which one spine connects")
     if reason := missing(*MANAGERS):
         raise SystemExit(reason)
     with tempfile.TemporaryDirectory() as name:
