@@ -30,7 +30,6 @@ from agent.infiniband.devices import (
     printable,
     recorded_reason,
 )
-from agent.infiniband.node_description import switch_name
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
@@ -266,8 +265,3 @@ def _replayed(answer: Answer, *, is_sa: bool) -> IbNeighbor:
     from agent.infiniband import sa
 
     return sa.replay(exchanges)
-
-
-def node_label(guid: str, description: str | None) -> str:
-    """Return the text that a node is labeled by."""
-    return (switch_name(description) if description else None) or guid
