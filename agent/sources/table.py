@@ -3,7 +3,7 @@
 A new source adds its name to agent/sources/__init__.py, its row here, its field to Observation
 (agent/model.py), its rows to LABELS (agent/labels/table.py) and, for a new kind of I/O, one field
 to Host (agent/host.py). Everything else iterates over SOURCES: observation, queries, polling,
-snapshots, anonymization, holds, metrics, hints.
+snapshots, anonymization, metrics, hints.
 """
 
 from __future__ import annotations

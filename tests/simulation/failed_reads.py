@@ -5,9 +5,9 @@ A case is a place of a machine's tree (a file, a listing or a link, or everythin
 folder) and an errno. The place fails under every path that leads to it, as an inode does, and
 nothing else fails.
 
-Eight equal HCAs have eight equal `state` files, so of the reads that are alike the first fails with
-EIO, and the last with one of the other errnos, which take turns. With `alike` each read fails with
-every errno.
+Eight equal HCAs have eight equal `state` files, so of the reads that are alike one fails: the first
+or the last, with one of the errnos; both take turns. With `alike` each of them fails, and each
+errno is that of one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import re
 from dataclasses import replace
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.daemon.observer import Observer
@@ -32,7 +32,7 @@ from tests.simulation.names import ACC, P
 from tests.simulation.sysfs import BUS, CLASS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.daemon.observer import Cycle
@@ -82,12 +82,8 @@ class Case(NamedTuple):
     read: Read
     number: int
 
-    @property
-    def error(self) -> str:
-        return errno.errorcode[self.number]
-
     def __str__(self) -> str:
-        return f"{self.error} {self.read.verb} /{self.read.path}"
+        return f"{errno.errorcode[self.number]} {self.read.verb} /{self.read.path}"
 
 
 class FallibleRoot:
@@ -292,16 +288,15 @@ class Machine:
         for read in self.root.readers:
             places.setdefault(self.root.place(read), read)
         reads = sorted([*places.values(), *self._folders()], key=lambda one: natural(one.path))
-        if self._alike:
-            return [Case(read, number) for read in reads for number in ERRNOS]
         groups: dict[object, list[Read]] = {}
         for read in reads:
             groups.setdefault(self._kind(read), []).append(read)
-        others = cycle(ERRNOS[1:])
+        if self._alike:
+            return [case for group in groups.values() for case in _all(group)]
+        turns = cycle(product((0, -1), ERRNOS))
         return [
-            case
-            for group in groups.values()
-            for case in (Case(group[0], errno.EIO), Case(group[-1], next(others)))
+            Case(group[place], number)
+            for group, (place, number) in zip(groups.values(), turns, strict=False)
         ]
 
     def _folders(self) -> list[Read]:
@@ -350,6 +345,12 @@ class Machine:
         functions = {device.pci for device in self.devices if device.name in names} - {None}
         beside = {device.name for device in self.devices if device.pci in functions}
         return frozenset(names | beside) or None
+
+
+def _all(group: Sequence[Read]) -> list[Case]:
+    """Return a case of each read, and one of each errno."""
+    count = max(len(group), len(ERRNOS)) if len(group) != 2 else 2 * len(ERRNOS)
+    return [Case(group[n % len(group)], ERRNOS[n % len(ERRNOS)]) for n in range(count)]
 
 
 def _concerns(read: Read, role: PortRole) -> bool:

@@ -1,8 +1,8 @@
 """The label changes that a failed read may cause: every exception from the rules of `untrue`.
 
 Written by hand from the label contract and the README of each machine, and read by eye; nothing
-here is computed from the agent. A row says which reads, on which machines, with which errnos, and
-which changes; the comment above it says why an operator would want that.
+here is computed from the agent. A row says which reads, on which machines, and which changes; the
+comment above it says why an operator would want that.
 
 No row is about a node that has labels and a failure that is shorter than the hold: there, no failed
 read changes any label. (A link's state that cannot be read is not known to be down, ENODEV of an
@@ -45,7 +45,6 @@ class Row(NamedTuple):
     files: str  # Read.file_class
     changes: str  # a Change as text
     machines: str = ANY
-    errors: str = ANY
 
 
 ROWS = (
@@ -123,11 +122,7 @@ def permits(machine: str, case: Case, change: Change) -> bool:
 
 def is_about(row: Row, machine: str, case: Case) -> bool:
     """Return True if a row is about this read of this machine."""
-    return (
-        _matches(row.files, case.read.file_class)
-        and _matches(row.machines, machine)
-        and _matches(row.errors, case.error)
-    )
+    return _matches(row.files, case.read.file_class) and _matches(row.machines, machine)
 
 
 def _matches(pattern: str, text: object) -> bool:

@@ -1,9 +1,8 @@
 """One failed read makes no label wrong: on every machine, every read that an observation needs.
 
 Each case is a cycle of the daemon's observer in which one file, listing, link or device folder
-fails with EIO, ETIMEDOUT or ENODEV. `nox -s sweep` has every read of every machine fail with each
-of them, the other sessions those of one machine of each shape, less the reads that are alike
-(failed_reads.py).
+fails with EIO, ETIMEDOUT or ENODEV. `nox -s sweep` has every read of every machine fail, the other
+sessions those of one machine of each shape, less the reads that are alike (failed_reads.py).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def measured() -> Iterator[None]:
         sys.settrace(coverage)
 
 
-@pytest.mark.parametrize("days", [0.3, pytest.param(3.0, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("days", [0.2, pytest.param(3.0, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("fabric", SEEDS)
 def test_nothing_grows(fabric: str, days: float) -> None:
     """Memory and descriptors at the end of a run are those of its first half."""

@@ -39,14 +39,17 @@ def test_a_cable_that_is_moved(rack: Rack) -> None:
 
 
 def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
-    """A deleted netdev keeps its labels like a lent one; created again, its frames arrive on the
-    new index.
+    """A deleted netdev keeps its labels like a lent one, while the port is ACTIVE; created again,
+    its frames arrive on the new index.
     """
     [leaf1, *_] = rack.leaves
     rack.node.ip("link", "delete", f"eth{REBUILT}")
     remove(rack.agent.folder, f"{HOME}/{function(REBUILT)}/net")
     rack.agent.until(lambda: rack.missing(REBUILT) == ["no-netdev"])
     assert rack.far_end(REBUILT) == ("leaf1", f"swp{REBUILT}")
+    rack.agent.set(f"mlx5_{REBUILT}", "state", "1: DOWN")  # which ends what a lent one keeps
+    rack.until(REBUILT, None, None)
+    rack.agent.set(f"mlx5_{REBUILT}", "state", "4: ACTIVE")
     cable(leaf1, "swp99", rack.node, f"eth{REBUILT}")
     lay(roce(REBUILT), rack.agent.folder)
     rack.until(REBUILT, "leaf1", "swp99")
@@ -64,6 +67,17 @@ def test_a_switch_whose_name_is_no_label(rack: Rack) -> None:
     log = rack.agent.log.read_text()
     assert log.count(f"labels problem subject=mlx5_{STAYS}") == 1
     assert "東京" in log
+
+
+def test_a_switch_port_with_another_mac_and_name(rack: Rack) -> None:
+    """A neighbor is its chassis and port: the new name does not wait for the TTL of the old one."""
+    [leaf1, *_] = rack.leaves
+    leaf1.ip("link", "set", f"swp{STAYS}", "address", "02:00:00:00:00:99")
+    leaf1.rename("leaf-9")
+    rack.until(STAYS, "leaf-9", f"swp{STAYS}")
+    assert [labels["device"] for labels in rack.told(STAYS)] == ["leaf-9"]
+    leaf1.rename("leaf1")
+    rack.until(STAYS, "leaf1", f"swp{STAYS}")
 
 
 def test_a_netdev_whose_name_is_no_text(rack: Rack) -> None:
