@@ -13,6 +13,7 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.daemon.flapping import MAX_WAIT
 from agent.daemon.schedule import Settings
 from benchmarks import cost
 from benchmarks.rack import PORTS
@@ -71,7 +72,7 @@ class Flapping(Thread):
         for number in range(PORTS):
             self._set(number, up=True)
         last = time.monotonic()
-        wait_for(lambda: self._says(PORTS))
+        wait_for(lambda: self._says(PORTS), 2 * MAX_WAIT)
         right, cpu = time.monotonic() - last, cost.cpu(self._agent.process.pid) - before
         outcome = Outcome(last - began, self._changes, self._patches(since), right, cpu)
         time.sleep(INTERVAL)

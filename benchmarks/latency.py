@@ -22,6 +22,7 @@ import statistics
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,12 +111,12 @@ class Fabric:
     namespace: Namespace
     links: LinkMonitor | None = None
 
-    def set(self, *, up: bool) -> None:
-        """Take its first link down or up."""
+    def set(self, port: int, *, up: bool) -> None:
+        """Take a link down or up."""
         if self.links:
-            self.agent.ethernet(0, up=up)
+            self.agent.ethernet(port, up=up)
         else:
-            self.agent.infiniband(0, up=up)
+            self.agent.infiniband(port, up=up)
 
     def speed(self, *, up: bool) -> str:
         """Return the expected label."""
@@ -148,7 +149,7 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
 def measure(
     stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay, rounds: int
 ) -> list[Change]:
-    """Measure all changes."""
+    """Measure all changes, of one port after the other: a port that changes often is flapping."""
     witness = Witness(cluster)
     witness.start()
     both = fabrics(stack, cluster, rack, relay)
@@ -156,18 +157,18 @@ def measure(
         witness.saw(one.agent.node, one.speed(up=True))
     time.sleep(SETTLED)
     found = []
-    for up, one in [(up, one) for _ in range(rounds) for up in (False, True) for one in both]:
+    for number, up, one in product(range(rounds), (False, True), both):
         time.sleep(random.uniform(*PAUSE))  # noqa: S311 - no secret
-        found.append(change(one, witness, up=up))
+        found.append(change(one, number % PORTS, witness, up=up))
     return found
 
 
-def change(one: Fabric, witness: Witness, *, up: bool) -> Change:
+def change(one: Fabric, port: int, witness: Witness, *, up: bool) -> Change:
     """Change a link, and wait for the label."""
     if one.links:
         one.links.read()
     began = time.time()
-    one.set(up=up)
+    one.set(port, up=up)
     heard = one.links and select.select([one.links.fileno()], [], [], PATIENCE)[0]
     woken = time.time() if heard else None
     seen = witness.saw(one.agent.node, one.speed(up=up))

@@ -242,9 +242,9 @@ def bring_up(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
     other.plugged()
 
 
-def wait_for(happened: Callable[[], T]) -> T:
+def wait_for(happened: Callable[[], T], patience: float = PATIENCE) -> T:
     """Return the result of `happened` as soon as it is true; fail if it is not in time."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not (result := happened()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
