@@ -26,6 +26,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Seen, natural
 from agent.snapshot.replay import replay
+from agent.sources.steady import RoleMemory
 from agent.sysfs.bus import BusMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.simulation.names import ACC, P
@@ -209,9 +210,13 @@ class Agent:
             found, missing = frames(links)
             return [replace(one, time=one.time + self._passed) for one in found], missing
 
+        def clock() -> float:
+            return start + self._passed
+
         host = replace(
             host,
-            clock=lambda: start + self._passed,
+            clock=clock,
+            roles=RoleMemory(clock),
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
             readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
             bus=BusMemory(),

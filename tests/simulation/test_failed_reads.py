@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.sources.steady import CONFIRM
 from tests.simulation.failed_reads import HOLD, Agent, Case, Machine
 from tests.simulation.permitted import ROWS, is_about, permits
 from tests.simulation.untrue import Change, changed, untrue
@@ -32,6 +33,7 @@ SHAPES = {
     "bond-roce": "a bond, whose legs are the ports",
     "cpu-node": "no RDMA devices",
     "cx8-ib-smi": "InfiniBand of four planes, with SMI sub-devices",
+    "dgx-spark": "one cable behind two functions, in two PCI domains",
     "driver-reloading": "functions without devices, labels that are held",
     "gb200-registering": "NVLink, GPUs that still register",
     "h200-roce": "RoCE, with LLDP neighbors",
@@ -145,9 +147,10 @@ def test_every_row_of_the_table_is_about_a_read() -> None:
 
 
 def running(machine: Machine) -> Agent:
-    """An agent that has observed the machine, whose Node had no labels before."""
+    """An agent whose roles have lasted, and whose Node had no labels before."""
     agent = Agent(machine)
     agent.observe()
+    agent.observe(after=CONFIRM)
     return agent
 
 

@@ -88,9 +88,8 @@ def test_a_fresh_node_whose_hcas_cannot_be_read(cluster: Cluster, tmp_path: Path
             agent.until(lambda: observed(agent))
             look(agent)
             assert "flavor" not in agent.labels()
+    show(tmp_path, tree)
     with Agent(cluster, tmp_path, node, {}, *HOLD) as agent:
-        show(tmp_path, tree)
-        agent.look()
         agent.speaks("1600G")
         assert agent.labels()["flavor"] == "infiniband"
         assert "roce" not in agent.log.read_text()
