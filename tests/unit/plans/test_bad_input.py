@@ -149,7 +149,6 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         (f"{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
         (f"{HEADER}{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
         ("graph G {" + "{" * 40, "plan.csv, row 1: more than 32 subgraphs in each other"),
-        ("T sw\n P1 -> T gpu P1\n", "plan.csv: looks like a topology file of ibdm or UFM"),
     ],
 )
 def test_messages(content: str, message: str) -> None:
@@ -366,7 +365,7 @@ def numbers(sheet: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2-Jan", "02-Jan-26", "2-Jan-2026", "2. Jan", "Jan-02", "2.1.2026", "1/2/2026", "1:02:00"],
+    ["2-Jan", "02-Jan-26", "2-Jan-2026", "02. Jan", "Jan-02", "2.1.2026", "1/2/2026", "01:02:00"],
 )
 def test_dates(text: str) -> None:
     """A split port that a spreadsheet program has taken for a date or a time is no port."""
@@ -375,7 +374,7 @@ def test_dates(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["1/2", "1/2/26", "1:2", "Eth1/2", "1-2", "2.1", "Jan", "12.0"])
+@pytest.mark.parametrize("text", ["1/2", "1/2/26", "1:2", "Eth1/2", "1-2", "2.1", "Jan", "1a:00.0"])
 def test_ports_that_are_no_dates(text: str) -> None:
     """The numbers of chassis, slots and cages."""
     (plan,) = read(f"{HEADER}\ngpu,1,leaf,{text}\n")

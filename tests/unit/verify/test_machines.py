@@ -131,9 +131,11 @@ def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
 def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
     """In both forms; a rate that the plan does not have, and nobody knows, is no difference."""
     naming = Naming()
-    csv, labels = (written(machine.node, naming, kind)[0] for kind in FORMATS)
+    (csv, notes), (labels, _) = (written(machine.node, naming, kind) for kind in FORMATS)
+    assert len(notes) == len(machine.node.ports) - len(machine.ports)
     by_rows = from_plans(read_csv(Source("plan.csv", csv.encode())), [machine.node.name])
     [plan] = read_labels(Source("plan.yaml", labels.encode()))
     for expected in (by_rows, from_labels(plan.labels, naming, plan.file)):
         result = verify(expected, machine.node, machine.options)
+        assert result.as_planned == len(machine.ports)
         assert [one.text for one in result.findings if one.severity in {ERROR, UNKNOWN}] == []

@@ -14,7 +14,6 @@ from agent.plans.cables import date_fault, fault
 from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.own import read_csv
 from agent.plans.source import Source
-from agent.verify.plan_index import from_plans
 from agent.verify.write import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import FIXTURES, bwagent, complaint
@@ -102,10 +101,8 @@ def test_all_rows_of_a_node_are_in_one_file(limit: int) -> None:
     assert all(part.size <= limit for part in parts)
     assert (len(parts) == 1) == (limit == 1 << 20)
     assert sorted(one for part in parts for one in of(read(part))) == meaning(cables)
-    for number in range(64):
-        name = f"gpu-{number:04}"
-        counts = [len(from_plans(read(part), [name]).rows) for part in parts]
-        assert sorted(counts, reverse=True)[:2] in ([8, 0], [8])
+    hosts = [{row.partition(",")[0] for row in part.text.splitlines()[1:]} for part in parts]
+    assert sum(map(len, hosts)) == len(set().union(*hosts)) == 64
     again, _ = split(plans(reversed(cables)), limit)
     assert again == parts
     assert sum(part.nodes for part in parts) == 64
@@ -172,7 +169,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """A workbook becomes files, each with a line; both are read as the workbook is."""
-    cables = fabric(1300, fields={"Notes": "n" * 60})
+    cables = fabric(130, fields={"Notes": "n" * 1000})
     book = tmp_path / "site.xlsx"
     book.write_bytes(workbook({"Links": rows(cables, "sided")}))
     finished = bwagent("verify", "--plan", str(book), "--write-plan", "csv", "--split", "parts",
