@@ -283,18 +283,15 @@ def test_pictures_are_no_xml() -> None:
     assert read_source(Source("p.xlsx", book))
 
 
-@pytest.mark.slow
 def test_a_zip_bomb_is_refused() -> None:
     """A workbook that expands beyond the limit is refused before it is read."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as book:
         for part in ("xl/workbook.xml", "xl/worksheets/sheet1.xml"):
-            with book.open(part, "w") as file:
-                for _ in range(160):
-                    file.write(bytes(1 << 20))
-    assert len(out.getvalue()) < 1 << 20
+            book.writestr(part, bytes(160 << 10))
+    sizes = [(160 << shift).to_bytes(4, "little") for shift in (10, 20)]  # as the headers have them
     with pytest.raises(Malformed, match=r"^p.xlsx: expands to 320 MiB in 2 parts; the limits are"):
-        read_source(Source("p.xlsx", out.getvalue()))
+        read_source(Source("p.xlsx", out.getvalue().replace(*sizes)))
 
 
 def test_a_million_styles_are_refused() -> None:
@@ -508,8 +505,10 @@ def test_a_long_line_is_refused(kind: str) -> None:
 
 def test_white_space_costs_no_time() -> None:
     """No pattern backtracks over the empty lines before a text."""
+    start = time.process_time()
     with pytest.raises(Malformed, match=r"^plan.csv: no header"):
         read("\n \t" * 20_000 + "x")
+    assert time.process_time() - start < 1
 
 
 def test_a_sheet_that_breaks_off() -> None:
@@ -654,7 +653,7 @@ def test_cells_in_any_order() -> None:
 def test_many_sheets() -> None:
     """Each sheet with a header is read, each with a name of its own."""
     pages = {f"S{number}": plans.rows([plans.cable(f"gpu-{number} 1", f"leaf {number}")], "sided")
-             for number in range(250)}  # fmt: skip
+             for number in range(100)}  # fmt: skip
     found = read_source(Source("p.xlsx", plans.workbook(pages)))
     assert [plan.sheet for plan in found] == [*pages]
 
