@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agent.fleet.exports.slurm import (
-    Block,
+    Switch,
     block_conf,
     block_sizes,
     manifests,
@@ -94,7 +94,7 @@ def test_host_names(given: list[str], expected: str) -> None:
 )
 def test_block_sizes(sizes: list[int], expected: list[int]) -> None:
     """The smallest block is the base; it doubles up to as many blocks as there are."""
-    blocks = [Block(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
+    blocks = [Switch(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
     assert block_sizes(blocks) == expected
 
 
