@@ -57,6 +57,7 @@ def test_its_id_is_that_of_the_habit() -> None:
 def test_accidents_are_findings_of_their_own() -> None:
     """Three nodes are no habit; nor are two legs, which can be exchanged in one way only."""
     assert len(judge(model(one_of_each_rack([(2, 3)], 3))).findings) == 3
+    assert len(judge(model(one_of_each_rack([(0, 1), (2, 3), (4, 5), (6, 7)], 3))).findings) == 12
     for shape, size, rate in ((fleets.DUAL_PLANE, 512, 0.02), (fleets.RAIL, 128, 0.02)):
         fleet = Fleet(shape, size)
         fleet.inject(rate, [fleets.SWAP_WITHIN])

@@ -263,9 +263,9 @@ def test_a_zip_bomb_is_refused() -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as book:
         for part in ("xl/workbook.xml", "xl/worksheets/sheet1.xml"):
             book.writestr(part, bytes(160 << 10))
-    sizes = [(160 << shift).to_bytes(4, "little") for shift in (10, 20)]  # as the headers have them
+    small, big = ((160 << shift).to_bytes(4, "little") for shift in (10, 20))  # in the headers
     with pytest.raises(Malformed, match=r"^p.xlsx: expands to 320 MiB in 2 parts; the limits are"):
-        read_source(Source("p.xlsx", out.getvalue().replace(*sizes)))
+        read_source(Source("p.xlsx", out.getvalue().replace(small, big)))
 
 
 def test_a_million_styles_are_refused() -> None:

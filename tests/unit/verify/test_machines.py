@@ -15,6 +15,7 @@ from agent.findings.report import OK, outcome
 from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.plans.own import read_csv, read_labels
+from agent.plans.rates import rate
 from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
@@ -135,6 +136,9 @@ def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
     assert len(notes) == len(machine.node.ports) - len(machine.ports)
     by_rows = from_plans(read_csv(Source("plan.csv", csv.encode())), [machine.node.name])
     [plan] = read_labels(Source("plan.yaml", labels.encode()))
+    rates = [port.rate_gbps for port in machine.node.ports.values()]
+    if None not in rates:
+        assert rate(plan.labels[f"{naming.prefix}/speed.expected"]) == sum(filter(None, rates))
     for expected in (by_rows, from_labels(plan.labels, naming, plan.file)):
         result = verify(expected, machine.node, machine.options)
         assert result.as_planned == len(machine.ports)
