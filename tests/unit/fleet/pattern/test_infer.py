@@ -52,6 +52,20 @@ def of_nodes(fleet: Model, node: int, **facts: Any) -> Model:
     return replace(fleet, nodes=tuple(nodes))
 
 
+def test_every_kind_of_fault_changes_the_cables_that_it_lists() -> None:
+    """The list of faults is the oracle: it has every cable that is not as it was built."""
+    for shape, kind in product(fleets.REGULAR, KINDS):
+        fleet = Fleet(shape, 64)
+        fleet.inject(0.05, [kind])
+        changed = {
+            cable
+            for node in range(64)
+            for slot in range(shape.slots)
+            if fleet.ends.get(cable := Cable(node, slot), fleet.wired(cable)) != fleet.wired(cable)
+        }
+        assert changed == {cable for fault in fleet.faults for cable in fault.before} != set()
+
+
 # Nodes of two generations cannot have each other's places.
 FAULTS = [
     (shape, kind)
