@@ -91,13 +91,7 @@ class Peer(NamedTuple):
         return host_end(self.text, self.guid, self.port, is_one_of_several=self.text in several)
 
 
-class Link(NamedTuple):
-    """A cable, as one of its ends lists it."""
-
-    row: int
-    near: Peer
-    far: Peer
-    rate_gbps: float | None
+Link = tuple[int, Peer, Peer, float | None]  # row, both ends, Gb/s: as one of them lists it
 
 
 def is_ibnetdiscover(source: Source) -> bool:
@@ -130,7 +124,7 @@ def _plan(
 ) -> list[Plan]:
     """Return the plan; `several` and `around` are known once all links are read."""
     links = list(found)
-    peers = [peer for link in links for peer in (link.near, link.far)]
+    peers = [peer for _, near, far, _ in links for peer in (near, far)]
     several |= {peer.text for peer in peers if not peer.is_switch and int(peer.port) > 1}
     cables = Cables(source.place, mirrored=True)
     for row, near, far, gbps in links:
@@ -189,12 +183,12 @@ def _discovered(source: Source, lines: Iterable[Line], several: set[str]) -> Ite
                 raise Malformed(f"{place}: a port before the first node")
             near = Peer(node["type"] == "Switch", node["text"].strip(), node["guid"], found["port"])
             far = Peer(found["type"] == "S", found["text"].strip(), found["guid"], found["far"])
-            yield Link(row, near, far, rate(found["rate"] or ""))
+            yield row, near, far, rate(found["rate"] or "")
         elif found["far"]:
             near = Peer(found["type"] == "SW", found["text"].strip(), found["guid"], found["port"])
             text = found["far_text"].strip()
             far = Peer(found["far_type"] == "SW", text, found["far_guid"], found["far"])
-            yield Link(row, near, far, rate(found["rate"]))
+            yield row, near, far, rate(found["rate"])
 
 
 def _linked(source: Source, lines: Iterable[Line]) -> Iterator[Link]:
@@ -230,7 +224,7 @@ def _linked(source: Source, lines: Iterable[Line]) -> Iterator[Link]:
             far = Peer(is_switch, text, found["far_guid"] or "", "")
         near = nodes[found["lid"]]._replace(port=found["port"])
         gbps = lanes(int(up["width"]), SIGNALING.get(up["speed"]))
-        yield Link(row, near, far._replace(port=found["far"]), gbps)
+        yield row, near, far._replace(port=found["far"]), gbps
 
 
 # Names of InfiniBand nodes and ports, as dumps and NDT files spell them

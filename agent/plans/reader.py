@@ -43,7 +43,7 @@ LOOKS = (
     (_TOPO, "a topology file of ibdm or UFM", "ibnetdiscover"),
     (_CONTAINERLAB, "YAML of containerlab", "dot"),
     (r"^(?:links|nodes):\s*$", "YAML of netlab or the like", "dot"),
-    (r"^\s*SwitchName=", "topology.conf of Slurm, which has no ports", "ibnetdiscover"),
+    (r"^[ \t]*SwitchName=", "topology.conf of Slurm, which has no ports", "ibnetdiscover"),
     (r"^START_(?:NODES|LINKS)\b", "ibdiagnet2.db_csv of ibdiagnet", "ibnetdiscover"),
     (r"^\{ (?:CA|SW)[ -]", "a .lst file of ibdiagnet", "iblinkinfo"),
     (r"^(?:Ca|Switch)\t: 0x", "a list of nodes (ibhosts, ibnetdiscover -l)", "ibnetdiscover"),

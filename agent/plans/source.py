@@ -33,9 +33,8 @@ class Source:
         if not data.strip():
             raise Malformed(f"{file}: empty file")
         if len(data) > MAX_SIZE:
-            more = "more than " if len(data) > MAX_SIZE else ""
             advice = "export the cables of fewer nodes, or CSV"
-            raise Malformed(f"{file}: {more}{MAX_SIZE >> 20} MiB; {advice}")
+            raise Malformed(f"{file}: more than {MAX_SIZE >> 20} MiB; {advice}")
         if data.startswith(_GZIP):
             raise Malformed(f"{file}: compressed: unpack it first")
 

@@ -28,7 +28,7 @@ from agent.model import natural
 from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
 from agent.verify.expected import Row
-from agent.verify.interfaces import shape
+from agent.verify.interfaces import NUMBERING, shape
 from agent.verify.seen import Port, SeenEnd, SeenNode
 
 Off = frozenset[str]
@@ -39,7 +39,6 @@ MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 OTHER_NAMES = "the plan and the fabric name switches differently"
 CAGES = "the plan may number the cages of the switch, not its ports (give 3/1 or 5 for cage 3)"
-NUMBERING = "numbering unknown, give --hca-map"
 FEW = 64  # cables of a leaf, all of which are compared; of more, those with the port's number
 MAX_CANDIDATES = 256  # planned ends that one far end is compared with
 _LAST_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)

@@ -56,12 +56,9 @@ _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
 class Lookup(NamedTuple):
     """Where names are looked up, beside the ports of the node."""
 
-    hca_map: Mapping[str, str] = {}
-    on_bus: Collection[str] = ()  # PCI functions; empty: not read
-    netdevs: Collection[str] = ()  # all of the node; empty: not read
-
-
-NOWHERE = Lookup()
+    hca_map: Mapping[str, str]
+    on_bus: Collection[str]  # PCI functions; empty: not read
+    netdevs: Collection[str]  # all of the node; empty: not read
 
 
 class Resolved(NamedTuple):
@@ -74,7 +71,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    rows: Iterable[Row], node: SeenNode, lookup: Lookup = NOWHERE, of_plan: Collection[str] = ()
+    rows: Iterable[Row], node: SeenNode, lookup: Lookup, of_plan: Collection[str]
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)

@@ -7,10 +7,11 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model
-from agent.fleet.model import FleetNode, FleetPort
 from agent.verify.seen import SeenEnd
 from tests.support import fleets
+from tests.support.fleets import Cable
 
 if TYPE_CHECKING:
     from agent.findings.finding import Ends, Finding
@@ -28,22 +29,30 @@ def far_end(end: End, style: str) -> SeenEnd:
 
 def model(fleet: Fleet) -> Model:
     """Return a fleet, without its detour by JSON."""
+    flavor = INFINIBAND if fleet.style == fleets.INFINIBAND else ROCE
     nodes = []
-    for node in fleet.nodes():
-        ports = tuple(
-            FleetPort(
-                port.interface,
-                port.pci,
-                port.guid,
-                port.node_guid,
-                400.0 if port.end else 0.0,
-                far_end(port.end, fleet.style) if port.end else None,
-                far_end(port.last, fleet.style) if port.last else None,
-            )
-            for port in node.ports
-        )
-        nodes.append(FleetNode(node.name, flavor=node.flavor, ports=ports, time=node.time))
+    for number in range(fleet.size):
+        time = fleets.NOW - (86_400 if number in fleet.silent else number % 3600)
+        ports = tuple(_port(fleet, Cable(number, slot)) for slot in range(fleet.shape.slots))
+        nodes.append(FleetNode(fleets.node_name(number), flavor=flavor, ports=ports, time=time))
     return Model(tuple(nodes), "generated", fleets.NOW)
+
+
+def _port(fleet: Fleet, cable: Cable) -> FleetPort:
+    built = fleet.wired(cable)
+    end = fleet.ends.get(cable, built)
+    kind = fleet.shape.addresses(cable.node)
+    guid = 0xA088C20300000000 + cable.node * 64 + cable.slot * 2
+    now, last = (far_end(one, fleet.style) if one else None for one in (end, end or built))
+    return FleetPort(
+        fleet.interface(cable),
+        f"{'0001' if kind else '0000'}:{0x10 + 8 * cable.slot:02x}:00.0",
+        f"{guid:016x}",
+        f"{guid + 1:016x}",
+        400.0 if end else 0.0,
+        now,
+        last,
+    )
 
 
 class Score(NamedTuple):

@@ -83,6 +83,17 @@ def whole(number: int) -> Json:
     return {"apiVersion": "v1", "kind": "Node", **node(number), "status": status}
 
 
+def crossed(number: int, *rails: tuple[int, int]) -> Json:
+    """Return a whole Node of which cables changed places."""
+    text = json.dumps(whole(number))
+    for rail, other in rails:
+        for name in (leaf, guid):
+            one, two = name(number, rail), name(number, other)
+            text = text.replace(one, "#").replace(two, one).replace("#", two)
+    found: Json = json.loads(text)
+    return found
+
+
 def listed(items: Iterable[object], kind: str = "List") -> str:
     """Return what kubectl prints: the kind comes after the items."""
     document = {"apiVersion": "v1", "items": list(items), "kind": kind, "metadata": {}}

@@ -1,31 +1,23 @@
 """A generator of fleets: regular and irregular wiring, faults put into it, and the list of these.
 
-It writes Nodes as an API server sends them, by LABELS' contract and the format of the annotation,
-and shares no code with the agent: neither the encoding of labels nor a parser.
+It shares no code with the agent.
 
     fleet = Fleet(RAIL, 1024, style=INFINIBAND, seed=1)
     faults = fleet.inject(rate=0.01, kinds=[SWAP_WITHIN])
-    for node in fleet.nodes(): ...      # plain records; fleet.documents() yields JSON
+    model(fleet)                        # of tests/support/fleet_models.py
 
-Nodes are made when they are asked for; what is stored is the faults only.
+What is stored is the faults only.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import re
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    Json = dict[str, Any]
+    from collections.abc import Callable, Sequence
 
 NOW = 1_800_000_000
-BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
-P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 
 INFINIBAND, ETHERNET, CUMULUS, SONIC = "infiniband", "ethernet", "cumulus", "sonic"
 STYLES = (INFINIBAND, ETHERNET, CUMULUS, SONIC)
@@ -68,26 +60,6 @@ class Fault(NamedTuple):
     kind: str
     before: dict[Cable, End]
     after: dict[Cable, End | None]
-
-
-class Port(NamedTuple):
-    """A port of a node, as generated."""
-
-    interface: str
-    pci: str
-    guid: str
-    node_guid: str
-    end: End | None
-    last: End | None
-
-
-class Node(NamedTuple):
-    """A node, as generated."""
-
-    name: str
-    flavor: str
-    time: int
-    ports: tuple[Port, ...]
 
 
 def _rail(node: int, slot: int, _: int) -> End:
@@ -246,33 +218,6 @@ class Fleet:
         leaves = [leaf for leaf in range((last.leaf if last else 0) + 1) if leaf != end.leaf]
         return End(self._random.choice(leaves) if leaves else end.leaf + 1, self._spare)
 
-    def nodes(self) -> Iterator[Node]:
-        """Yield the nodes in the order of their names."""
-        for number in range(self.size):
-            yield self._node(number)
-
-    def _node(self, number: int) -> Node:
-        time = NOW - (86_400 if number in self.silent else number % 3600)
-        ports = tuple(self._port(number, slot) for slot in range(self.shape.slots))
-        flavor = "infiniband" if self.style == INFINIBAND else "roce"
-        return Node(node_name(number), flavor, time, ports)
-
-    def _port(self, node: int, slot: int) -> Port:
-        cable = Cable(node, slot)
-        built = self.wired(cable)
-        end = self.ends.get(cable, built)
-        kind = self.shape.addresses(node)
-        pci = f"{'0001' if kind else '0000'}:{0x10 + 8 * slot:02x}:00.0"
-        guid = 0xA088C20300000000 + node * 64 + slot * 2
-        return Port(
-            interface_name(slot, kind), pci, f"{guid:016x}", f"{guid + 1:016x}", end, end or built
-        )
-
-    def documents(self) -> Iterator[Json]:
-        """Yield the Nodes as JSON objects."""
-        for node in self.nodes():
-            yield document(node, self.style)
-
 
 def node_name(number: int) -> str:
     """Return the name of a node."""
@@ -289,7 +234,6 @@ class Names(NamedTuple):
 
     id: str  # node GUID, or Chassis ID
     name: str  # as a label's value, before it is encoded
-    text: str  # NodeDescription, or System Name
     port_id: str
     port_name: str | None
 
@@ -300,7 +244,7 @@ def names(end: End, style: str) -> Names:
     if style == INFINIBAND:
         name = f"L90.{leaf // 8 + 1}.{leaf % 8 + 1}"
         guid = f"{0xB0CF0E0300D40000 + leaf * 64:016x}"
-        return Names(guid, name, f"MF0;{name}:MQM9700/U1", str(port), None)
+        return Names(guid, name, str(port), None)
     chassis = "00:1c:73:" + ":".join(f"{leaf >> shift & 255:02x}" for shift in (16, 8, 0))
     name = f"leaf{leaf + 1:02}.dc1"
     texts = {
@@ -308,79 +252,4 @@ def names(end: End, style: str) -> Names:
         CUMULUS: (f"swp{port}", f"swp{port}"),
         SONIC: (f"02:00:00:00:{port >> 8:02x}:{port & 255:02x}", f"Ethernet{port * 4 - 4}"),
     }
-    return Names(chassis, name, name, *texts[style])
-
-
-def _value(text: str) -> str:
-    """Encode a label's value; the generator's names are short."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-")
-
-
-def document(node: Node, style: str) -> Json:
-    """Return a Node as an API server sends it."""
-    time = datetime.fromtimestamp(node.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    observed = {
-        "schema": 1,
-        "agent": "0.2.0",
-        "boot_id": BOOT,
-        "time": time,
-        "interfaces": [_row(port, style) for port in node.ports],
-    }
-    metadata = {
-        "name": node.name,
-        "uid": f"00000000-0000-4000-8000-{int(node.name[4:]):012x}",
-        "labels": dict(sorted(_labels(node, style).items())),
-        "annotations": {f"{P}/observed": json.dumps(observed, separators=(",", ":"))},
-    }
-    status = {"nodeInfo": {"bootID": BOOT}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
-
-
-def _row(port: Port, style: str) -> Json:
-    row: Json = {"interface": port.interface, "pci": port.pci}
-    row |= {"port_guid": port.guid, "node_guid": port.node_guid}
-    row["counted_gbps"] = 400.0 if port.end else 0.0
-    if port.last:
-        last = names(port.last, style)
-        row["neighbor"] = {"id": last.id, "name": last.text, "port_id": last.port_id}
-    return row
-
-
-def _labels(node: Node, style: str) -> dict[str, str]:
-    speed = f"{400 * sum(1 for port in node.ports if port.end)}G"
-    labels = {"kubernetes.io/hostname": node.name}
-    prefixes = (P, IB) if node.flavor == "infiniband" else (P,)
-    ends = [(port.interface, names(port.end, style)) for port in node.ports if port.end]
-    last = [names(port.last, style).name for port in node.ports if port.last]
-    for prefix in prefixes:
-        labels[f"{prefix}/speed.current"] = speed
-        for interface, one in ends:
-            key = f"{prefix}/neighbors.current.{interface}"
-            labels[f"{key}.device"] = _value(one.name)
-            labels[f"{key}.port-id"] = _value(one.port_id)
-            if one.port_name and prefix == P:
-                labels[f"{key}.port-name"] = _value(one.port_name)
-        if ends:
-            labels[f"{prefix}/leaves.current"] = _joined(one.name for _, one in ends)
-    if node.flavor == "infiniband" and ends:
-        labels[f"{IB}/ports.current"] = _hashed("_".join(one.port_id for _, one in ends))
-    labels[f"{P}/flavor"] = node.flavor
-    if last:
-        labels[f"{P}/leafgroup.current"] = _joined(last)
-    return labels
-
-
-def _joined(devices: Any) -> str:
-    """Join distinct names in natural order."""
-    order = sorted({*devices}, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
-    return _hashed("_".join(order))
-
-
-def _hashed(text: str) -> str:
-    """Encode a value, by its FNV-1a hash of 64 bits if it is longer than 63 characters."""
-    if len(text) <= 63:
-        return _value(text)
-    total = 0xCBF29CE484222325
-    for byte in text.encode():
-        total = (total ^ byte) * 0x100000001B3 % 2**64
-    return f"x{total:x}"
+    return Names(chassis, name, *texts[style])

@@ -34,7 +34,7 @@ Place = tuple["Path", str | None]  # a level's value at the end of a path; of a 
 
 
 class Switch(NamedTuple):
-    """A switch of the tree: a leaf with nodes, or one above with children."""
+    """A switch of the tree, a leaf with nodes or one above with children; or a block of nodes."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -45,13 +45,6 @@ class Switch(NamedTuple):
         """The switch in topology.yaml."""
         key, names = ("nodes", self.nodes) if self.nodes else ("children", self.children)
         return {"switch": Quoted(self.name), key: Quoted(hostlist(names))}
-
-
-class Block(NamedTuple):
-    """A block: an NVLink domain, or a leaf group in a fleet without domains."""
-
-    name: str
-    nodes: tuple[str, ...]
 
 
 class Tree(NamedTuple):
@@ -235,7 +228,7 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
     )
 
 
-def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], list[str]]:
+def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch], list[str]]:
     """Return the blocks, and notes on the nodes that are in none and on small blocks.
 
     In a fleet with NVLink domains only these are blocks: a block promises what NVLink gives.
@@ -249,7 +242,7 @@ def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], lis
     else:
         switch_of = _tree(found, hosts).switch_of
         parts = [(switch_of[one.nodes[0].name], one.nodes) for one in found.groups]
-    blocks = [Block(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
+    blocks = [Switch(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
     sizes = Counter(len(one.nodes) for one in blocks)
     usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
     if usual != smallest:  # the smallest block decides the base block size
@@ -258,7 +251,7 @@ def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], lis
     return blocks, notes
 
 
-def block_sizes(blocks: Sequence[Block]) -> list[int]:
+def block_sizes(blocks: Sequence[Switch]) -> list[int]:
     """Return the size of the smallest block, and its doublings up to the number of blocks."""
     smallest = min(len(one.nodes) for one in blocks)
     doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)

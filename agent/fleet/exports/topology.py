@@ -48,16 +48,11 @@ class Topology(NamedTuple):
 
     key: str  # label of the leaf groups
     levels: tuple[str, ...]  # labels of the levels above them, outermost first
+    nodes: tuple[FleetNode, ...]  # all that are exported
     groups: tuple[LeafGroup, ...]
     domains: Mapping[str, tuple[FleetNode, ...]]  # NVLink domains by their label value
     relation: str | None  # of domains to leaf groups; None: there are no domains
     notes: tuple[str, ...]
-
-    @property
-    def nodes(self) -> tuple[FleetNode, ...]:
-        """All nodes that are exported, in natural order of their names."""
-        found = (node for group in self.groups for node in group.nodes)
-        return tuple(sorted(found, key=lambda node: natural(node.name)))
 
 
 def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
@@ -89,8 +84,7 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     """Return the topology of the nodes that have a leaf group."""
     key = f"{naming.prefix}/{LEAF_GROUP}"
     notes: list[str] = []
-    ordered = sorted(fleet.nodes, key=lambda node: natural(node.name))
-    nodes = _usable(ordered, key, notes)
+    nodes = _usable(fleet.nodes, key, notes)
     levels = tuple(_levels(nodes, naming, notes))
     groups = _groups(nodes, levels)
     if odd := [one.name for one in nodes if one.accelerator and not is_value(one.accelerator)]:
@@ -103,7 +97,8 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
             where = ", ".join("/".join(part or "?" for part in one.path) for one in same)
             keys = " and ".join(levels)
             notes.append(f"leaf group {value} is {len(same)} groups, by {keys}: {where}")
-    return Topology(key, levels, groups, domains, _relation(groups, domains), tuple(notes))
+    relation = _relation(groups, domains)
+    return Topology(key, levels, tuple(nodes), groups, domains, relation, tuple(notes))
 
 
 def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]:
@@ -123,20 +118,18 @@ def is_value(text: str | None) -> bool:
 def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[FleetNode]:
     """Return the nodes to export; note the others by their reason."""
     left: dict[str, list[str]] = defaultdict(list)
-    found: dict[str, FleetNode] = {}
+    found = []
     for node in nodes:
         if not encode.is_subdomain(node.name):
             left["not a Node name"].append(node.name)
-        elif node.name in found:
-            left["the same name again"].append(node.name)
         elif node.leaf_group is None:
             left[f"no {key}"].append(node.name)
         elif not is_value(node.leaf_group):
             left[f"{key} is not a label value"].append(node.name)
         else:
-            found[node.name] = node
+            found.append(node)
     notes += [f"left out, {reason}: {listed(names)}" for reason, names in left.items()]
-    return [*found.values()]
+    return found
 
 
 def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Iterator[str]:

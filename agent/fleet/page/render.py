@@ -21,7 +21,7 @@ from agent.errors import Unavailable
 from agent.fleet.model import Group, Judged
 from agent.fleet.page import worklist
 from agent.fleet.page.groups import Matrix, Picture, matrix, pictures
-from agent.fleet.page.lookup import APART, SIGNS, Leaves, Marks
+from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Leaves, Marks
 from agent.fleet.page.worklist import Entry
 from agent.text import utc, visible
 
@@ -123,5 +123,5 @@ def _template() -> tuple[Template, type[Markup]]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"sign": SIGNS, "rate": worklist.rate_text}
+    environment.globals |= {"sign": SIGNS, "severities": SEVERITIES, "rate": worklist.rate_text}
     return environment.get_template("page.html.jinja"), Markup

@@ -17,7 +17,7 @@ from agent.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
 from agent.findings.report import UNVERIFIED, accepted_count
 from agent.fleet.model import Fleet, FleetNode, Judged
 from agent.fleet.page.groups import place_text
-from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Numbered, common_domain, nodes_of
+from agent.fleet.page.lookup import APART, SEVERITIES, Numbered, common_domain, nodes_of
 from agent.fleet.report import outcome, uncompared
 from agent.labels.encode import gbps
 from agent.text import many, utc
@@ -44,8 +44,6 @@ class Entry(NamedTuple):
 
     number: int
     finding: Finding
-    order: int  # of its severity
-    sign: str
     groups: tuple[int, ...]  # numbers, from 1
     where: tuple[tuple[str, str], ...]  # node, or run of nodes, and the interfaces
     places: tuple[tuple[str, str], ...]  # of facts
@@ -98,8 +96,6 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
         entry = Entry(
             number,
             one,
-            SEVERITIES.index(one.severity),
-            SIGNS[one.severity],
             tuple(groups),
             tuple(where if len(where) <= SHOWN else _joined(judged.fleet, order, where)),
             tuple((PLACES[name], value) for name, value in one.facts if name in PLACES),

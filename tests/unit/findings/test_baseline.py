@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fleet_nodes import guid, leaf, listed, whole
+from tests.support.fleet_nodes import crossed, listed, whole
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
 if TYPE_CHECKING:
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from tests.support.snapshots import Finished
 
 HALF = str(FIXTURES / "half-failed")
-
-
-def crossed(number: int, *rails: tuple[int, int]) -> dict[str, object]:
-    """Return a Node of which cables changed places."""
-    text = json.dumps(whole(number))
-    for rail, other in rails:
-        for name in (leaf, guid):
-            one, two = name(number, rail), name(number, other)
-            text = text.replace(one, "#").replace(two, one).replace("#", two)
-    found: dict[str, object] = json.loads(text)
-    return found
 
 
 def fleet(folder: Path, *rails: tuple[int, int]) -> str:

@@ -7,14 +7,13 @@ import pty
 import re
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from agent.cli import cli
 from agent.fleet.command import Progress, export, verify
 from agent.fleet.group import fleet as group
-from tests.support.fleet_nodes import guid, leaf, listed, node, whole
+from tests.support.fleet_nodes import crossed, leaf, listed, node, whole
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
 if TYPE_CHECKING:
@@ -80,16 +79,6 @@ def test_a_fleet_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(printed.out)["findings"] == []
 
 
-def crossed(number: int, rail: int, other: int) -> dict[str, object]:
-    """Return a Node of which two cables changed places."""
-    text = json.dumps(whole(number))
-    for name in (leaf, guid):
-        one, two = name(number, rail), name(number, other)
-        text = text.replace(one, "#").replace(two, one).replace("#", two)
-    found: dict[str, object] = json.loads(text)
-    return found
-
-
 @pytest.mark.parametrize("output", ["table", "json", "csv", "junit", "html"])
 def test_a_crossed_cable_is_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
@@ -97,7 +86,7 @@ def test_a_crossed_cable_is_a_difference(
     """In every format, by the fleet's own pattern."""
     path = tmp_path / "nodes.json"
     nodes = [whole(number) for number in range(32)]
-    path.write_text(listed([*nodes[:7], crossed(7, 3, 4), *nodes[8:]]))
+    path.write_text(listed([*nodes[:7], crossed(7, (3, 4)), *nodes[8:]]))
     assert verify(flags("verify", "--nodes", str(path), "-o", output)) == 3
     printed = capsys.readouterr()
     assert "gpu-00007" in printed.out
@@ -146,12 +135,6 @@ def test_no_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     shown(1, None)
     shown.clear()
     assert capsys.readouterr().err == ""
-
-
-def test_the_group_has_two_commands() -> None:
-    """Each is imported only when it runs."""
-    assert isinstance(group, click.Group)
-    assert sorted(group.commands) == ["export", "verify"]
 
 
 def test_an_export_names_the_key_of_the_domains() -> None:

@@ -14,7 +14,7 @@ from tests.support import fleets
 from tests.support.fleet_models import model
 from tests.support.fleets import Fleet
 from tests.support.planned_fleets import plan_of
-from tests.support.small_fleets import cabled, rack
+from tests.support.small_fleets import cabled, far_end, rack
 from tests.support.small_fleets import fleet as small
 
 OF_ONE_NODE = (fleets.SWAP_WITHIN, fleets.SHIFT, fleets.PULLED, fleets.MOVED)
@@ -76,6 +76,16 @@ def test_on_the_node(kind: str) -> None:
     (node,) = (one for one in nodes.nodes if one.name in found.nodes)
     (alone,) = verify(from_plans([plan], [node.name]), seen_node(node)).findings
     assert alone.id == found.id
+
+
+def test_a_wrong_port() -> None:
+    """Of the right leaf, with a plan and without one."""
+    nodes = cabled(rack(16), "gpu-003", "mlx5_1", far_end=far_end("leaf01", "swp60"))
+    (by_plan,), (by_pattern,) = (
+        judge(small(nodes), plans).findings for plans in ([plan_of(rack(16))], [])
+    )
+    assert (by_plan.code, by_plan.id) == (by_pattern.code, by_pattern.id)
+    assert by_plan.code == "wrong-port"
 
 
 def test_a_slow_port() -> None:

@@ -126,8 +126,6 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "an odd kind": ('[{"kind": ["\x7f"]}]', r"line 1, column 2: no Node: its kind is ['\x7f']"),
     "no Node": (listed([]), "no Node in it"),
     "nothing": ("", "no Node in it"),
-    "YAML": ("apiVersion: v1\n", "line 1, column 1: neither a JSON object nor a list begins here"),
-    "a truncated list": (listed([whole(1)])[:-9], "line "),
     "a number": ("[7]", "line 1, column 2: no Node, and not a JSON object"),
     "a Node without a name": (
         '[{"metadata": {"name": 7}}]',

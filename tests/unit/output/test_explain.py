@@ -10,10 +10,7 @@ import pytest
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
 from agent.memory import Fact, FarEnd
-from agent.model import (
-    Failed,
-    Seen,
-)
+from agent.model import Failed, Seen
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
@@ -21,7 +18,7 @@ from agent.reasons import HoldReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib
-from tests.support.machines import MACHINES
+from tests.support.machines import FOLDERS, MACHINES
 from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
 from tests.support.remembering import completed, knowing
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from agent.model import Observation
 
 NAMING = Naming()
+SCHEMA = validator("explain")
 FIXTURES = MACHINES[0].parent
 
 
@@ -51,7 +49,7 @@ def document(
     rendered = render(seen, NAMING)
     found = explain.explained(subject, seen, rendered, on_node or None)
     if not on_node:  # the tests give a part of it; the real one is of system/kube/test_explain.py
-        validator("explain").validate(found)
+        SCHEMA.validate(found)
     return found
 
 
@@ -70,14 +68,18 @@ def test_every_row_has_its_evidence() -> None:
     assert {of_row(row.key) for row in LABELS} == {*OF_ROWS.values()}
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+@pytest.mark.parametrize("machine", FOLDERS)
 def test_every_key_of_every_machine(machine: Path) -> None:
     """The value is that of the labels, a missing one has a reason, and lines fit a terminal."""
     seen = of_machine(machine.name)
-    labels = render(seen, NAMING).labels
+    rendered = render(seen, NAMING)
+    labels = rendered.labels
     keys = {*keys_for(NAMING, explain.known_interfaces(seen)), *labels}
     for key in keys:
-        found = document(key, seen)
+        subject = subject_of(key, NAMING)
+        assert subject
+        found = explain.explained(subject, seen, rendered, None)
+        SCHEMA.validate(found)
         assert found["value"] == labels.get(key)
         assert (found["state"] == "absent") == bool(found["reason"])
         assert found["evidence"] or found["reason"] or not seen.ports

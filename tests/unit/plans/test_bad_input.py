@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROW = plans.cable("gpu-017 mlx5_0", "leaf01 1")
 HEADER = "A-Node Name,A-Port,Z-Node Name,Z-Port"
+AT = [f", row 2, column {title}" for title in HEADER.split(",")]
 
 
 def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
@@ -42,122 +43,94 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "plan.csv: empty file"),
-        (" \r\n\n", "plan.csv: empty file"),
-        ("\x1f\x8b\x08", "plan.csv: compressed: unpack it first"),
-        ("a\0b", "plan.csv: neither text nor an XLSX workbook"),
-        ("hello", f"plan.csv: no header such as {HEADER.replace(',', ', ')} in the first 20 rows"),
-        (f"{HEADER}\n", "plan.csv: no cables: no row below the header"),
+        ("", ": empty file"),
+        (" \r\n\n", ": empty file"),
+        ("\x1f\x8b\x08", ": compressed: unpack it first"),
+        ("a\0b", ": neither text nor an XLSX workbook"),
+        ("hello", f": no header such as {HEADER.replace(',', ', ')} in the first 20 rows"),
+        (f"{HEADER}\n", ": no cables: no row below the header"),
         (
             f"{HEADER}\ngpu,1,,\n",
-            "plan.csv: no cables: 1 row skipped, without a far end (the first: plan.csv, row 2)",
+            ": no cables: 1 row skipped, without a far end (the first: plan.csv, row 2)",
         ),
         (
             "Label,Termination A,Termination B\nx,eth0,swp1\n",
-            "plan.csv, row 1: no column for the node of the first end",
+            ", row 1: no column for the node of the first end",
         ),
-        (
-            f"{HEADER}\n\ngpu,1,leaf,\n",
-            "plan.csv, row 3, column Z-Port: empty (a merged cell has its value in its first row",
-        ),
-        (
-            f"{HEADER}\ngpu,1,leaf,#REF!\n",
-            "plan.csv, row 2, column Z-Port: #REF!",
-        ),
-        (
-            f"{HEADER}\ngpu,1,leaf,2-Jan\n",
-            "plan.csv, row 2, column Z-Port: the date '2-Jan': a port such as 1/2 needs a column",
-        ),
-        (
-            f"{HEADER}\ngpu,1,leaf,1,2\n",
-            "plan.csv, row 2, column E: more cells than the header: a separator in a cell",
-        ),
-        (f'{HEADER}\ngpu,"1,leaf,1\n', "plan.csv, row 2: no CSV: a quotation that never ends"),
-        (
-            f'{HEADER}\n"gpu\n17",1,leaf,1\n',
-            "plan.csv, row 2, column A-Node Name: a line break in 'gpu\\n17'",
-        ),
-        (
-            f"{HEADER}\ngpu,HCA\xa01,leaf,1\n",
-            "plan.csv, row 2, column A-Port: a character that does not print in 'HCA\\xa01'",
-        ),
-        (
-            f"{HEADER}\ngpu\x1b[2J,1,leaf,1\n",
-            "plan.csv, row 2, column A-Node Name: a character that does not print in 'gpu\\x1b",
-        ),
-        (
-            f"{HEADER}\ngpu,1,{'l' * 256},1\n",
-            "plan.csv, row 2, column Z-Node Name: more than 255 characters",
-        ),
-        (f"{'x' * 70_000}\n{HEADER}\ngpu,1,leaf,1\n", "plan.csv: no header such as"),
-        ("\xef\xbb\xbf", "plan.csv: empty file"),
-        ("\xff\xfe \0\n\0", "plan.csv: empty file"),
-        (f"{HEADER}\nleaf,1,leaf,1\n", "plan.csv, row 2: both ends are 'leaf 1'"),
+        (f"{HEADER}\n\ngpu,1,leaf,\n", ", row 3, column Z-Port: empty (a merged cell has its val"),
+        (f'{HEADER}\n"gpu\n17",1,leaf,1\n', f"{AT[0]}: a line break in 'gpu\\n17'"),
+        (f"{'x' * 70_000}\n{HEADER}\ngpu,1,leaf,1\n", ": no header such as"),
+        ("\xef\xbb\xbf", ": empty file"),
+        ("\xff\xfe \0\n\0", ": empty file"),
         (
             f"{HEADER},Speed\ngpu,1,leaf,1,400G\nleaf,1,gpu,1,200G\n",
-            "plan.csv, row 3: the cable of row 2 again, with another rate or mark",
+            ", row 3: the cable of row 2 again, with another rate or mark",
         ),
         (
             f"{HEADER},Mark\ngpu,1,leaf,1,perhaps\n",
-            "plan.csv, row 2: mark 'perhaps' is none of ignore, link-state-only",
+            ", row 2: mark 'perhaps' is none of ignore, link-state-only",
         ),
         (
             f"{HEADER},A-Type,Z-Type\ngpu,1,gpu2,1,Host,host\n",
-            "plan.csv, row 2, column Z-Type: both ends are hosts",
+            ", row 2, column Z-Type: both ends are hosts",
         ),
         (
             f"{HEADER}\ngpu,1,leaf,1\nA-Node Name,A-Port,Z-Port,Z-Node Name\n",
-            "plan.csv, row 3: a second header that differs from the first",
+            ", row 3: a second header that differs from the first",
         ),
         (
             f"{HEADER},A-Node\ngpu,1,leaf,1,x\n",
-            "plan.csv, row 1: columns 'A-Node Name' and 'A-Node' are the same",
+            ", row 1: columns 'A-Node Name' and 'A-Node' are the same",
         ),
-        (
-            "Rack,U,Name,HCA/Port,Rack,Name,Name,Port\n",
-            "plan.csv, row 1: 3 columns 'Name', not one an end",
-        ),
-        (
-            "Name,Name,Port,Port\n",
-            "plan.csv, row 1: the columns of the two ends are not side by side",
-        ),
-        (
-            "{",
-            "plan.csv, row 1, column 2: not JSON: Expecting property name",
-        ),
-        ("{}", "plan.csv: JSON: neither cables of NetBox nor links"),
-        ("[" * 100_000, "plan.csv: not JSON: "),
-        ('{"links": ["\\ud83d"]}', "plan.csv: not JSON: 'utf-8' codec can't encode character"),
-        ("graph G {\n a:b -- c:d", "plan.csv, row 2: the file ends within the graph: truncated"),
-        (
-            'graph G {\n a:b -- c:"d',
-            "plan.csv, row 2: the file ends within a text or comment: truncated",
-        ),
-        (
-            "graph G {\n a:b -- c:d [x=",
-            "plan.csv, row 2: the file ends within the graph: truncated",
-        ),
+        ("Rack,U,Name,HCA/Port,Rack,Name,Name,Port\n", ", row 1: 3 columns 'Name', not one an end"),
+        ("Name,Name,Port,Port\n", ", row 1: the columns of the two ends are not side by side"),
+        ("{", ", row 1, column 2: not JSON: Expecting property name"),
+        ("{}", ": JSON: neither cables of NetBox nor links"),
+        ("[" * 100_000, ": not JSON: "),
+        ('{"links": ["\\ud83d"]}', ": not JSON: 'utf-8' codec can't encode character"),
+        ("graph G {\n a:b -- c:d", ", row 2: the file ends within the graph: truncated"),
+        ('graph G {\n a:b -- c:"d', ", row 2: the file ends within a text or comment: truncated"),
+        ("graph G {\n a:b -- c:d [x=", ", row 2: the file ends within the graph: truncated"),
         (
             "graph G {\n a:b -- c\n}",
-            "plan.csv: no cables: 1 row skipped, an end without a port (the first: ",
+            ": no cables: 1 row skipped, an end without a port (the first: ",
         ),
-        ("graph G {\n a:b -- c:d -- e:f\n}", "plan.csv, row 2: a chain of edges"),
-        ("digraph G {\n a:b -> c:d\n}", "plan.csv, row 1: not an undirected graph"),
-        ("graph G {\n a:<b> -- c:d\n}", "plan.csv, row 2: not of the subset: '<b> -- c:d"),
-        ("graph G {\n}\ngraph H {\n}", "plan.csv, row 3: more than one graph"),
-        ("graph G {\n}", "plan.csv: no cables"),
-        (f"{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
-        (f"{HEADER}{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
-        ("graph G {" + "{" * 40, "plan.csv, row 1: more than 32 subgraphs in each other"),
-        ("T sw\n P1 -> T gpu P1\n", "plan.csv: looks like a topology file of ibdm or UFM"),
+        ("graph G {\n a:b -- c:d -- e:f\n}", ", row 2: a chain of edges"),
+        ("digraph G {\n a:b -> c:d\n}", ", row 1: not an undirected graph"),
+        ("graph G {\n a:<b> -- c:d\n}", ", row 2: not of the subset: '<b> -- c:d"),
+        ("graph G {\n}\ngraph H {\n}", ", row 3: more than one graph"),
+        ("graph G {\n}", ": no cables"),
+        (f"{',' * 2000}\n", ", row 1: more than 1024 columns"),
+        (f"{HEADER}{',' * 2000}\n", ", row 1: more than 1024 columns"),
+        ("graph G {" + "{" * 40, ", row 1: more than 32 subgraphs in each other"),
     ],
 )
 def test_messages(content: str, message: str) -> None:
     """Each defect is named with its place; the message is one printable line."""
-    data = content.encode("latin-1")
     with pytest.raises(Malformed) as raised:
-        read(data)
-    assert str(raised.value).startswith(message)
+        read(content.encode("latin-1"))
+    assert str(raised.value).startswith(f"plan.csv{message}")
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("gpu,1,leaf,#REF!", f"{AT[3]}: #REF!"),
+        ("gpu,1,leaf,2-Jan", f"{AT[3]}: the date '2-Jan': a port such as 1/2 needs a column"),
+        ("gpu,1,leaf,1,2", ", column E: more cells than the header: a separator in a cell"),
+        ('gpu,"1,leaf,1', ": no CSV: a quotation that never ends"),
+        ("gpu,HCA\xa01,leaf,1", f"{AT[1]}: a character that does not print in 'HCA\\xa01'"),
+        ("gpu\x1b[2J,1,leaf,1", f"{AT[0]}: a character that does not print in 'gpu\\x1b"),
+        (f"gpu,1,{'l' * 256},1", f"{AT[2]}: more than 255 characters"),
+        ("leaf,1,leaf,1", ": both ends are 'leaf 1'"),
+    ],
+)
+def test_a_wrong_row(row: str, message: str) -> None:
+    """It is named with its column."""
+    with pytest.raises(Malformed) as raised:
+        read(f"{HEADER}\n{row}\n".encode("latin-1"))
+    assert str(raised.value).startswith(f"plan.csv, row 2{message.removeprefix(', row 2')}")
     assert str(raised.value).isprintable()
 
 
@@ -284,18 +257,15 @@ def test_pictures_are_no_xml() -> None:
     assert read_source(Source("p.xlsx", book))
 
 
-@pytest.mark.slow
 def test_a_zip_bomb_is_refused() -> None:
     """A workbook that expands beyond the limit is refused before it is read."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as book:
         for part in ("xl/workbook.xml", "xl/worksheets/sheet1.xml"):
-            with book.open(part, "w") as file:
-                for _ in range(160):
-                    file.write(bytes(1 << 20))
-    assert len(out.getvalue()) < 1 << 20
+            book.writestr(part, bytes(160 << 10))
+    small, big = ((160 << shift).to_bytes(4, "little") for shift in (10, 20))  # in the headers
     with pytest.raises(Malformed, match=r"^p.xlsx: expands to 320 MiB in 2 parts; the limits are"):
-        read_source(Source("p.xlsx", out.getvalue()))
+        read_source(Source("p.xlsx", out.getvalue().replace(small, big)))
 
 
 def test_a_million_styles_are_refused() -> None:
@@ -366,7 +336,7 @@ def numbers(sheet: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2-Jan", "02-Jan-26", "2-Jan-2026", "2. Jan", "Jan-02", "2.1.2026", "1/2/2026", "1:02:00"],
+    ["2-Jan", "02-Jan-26", "2-Jan-2026", "02. Jan", "Jan-02", "2.1.2026", "1/2/2026", "01:02:00"],
 )
 def test_dates(text: str) -> None:
     """A split port that a spreadsheet program has taken for a date or a time is no port."""
@@ -375,7 +345,7 @@ def test_dates(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["1/2", "1/2/26", "1:2", "Eth1/2", "1-2", "2.1", "Jan", "12.0"])
+@pytest.mark.parametrize("text", ["1/2", "1/2/26", "1:2", "Eth1/2", "1-2", "2.1", "Jan", "1a:00.0"])
 def test_ports_that_are_no_dates(text: str) -> None:
     """The numbers of chassis, slots and cages."""
     (plan,) = read(f"{HEADER}\ngpu,1,leaf,{text}\n")
@@ -509,8 +479,10 @@ def test_a_long_line_is_refused(kind: str) -> None:
 
 def test_white_space_costs_no_time() -> None:
     """No pattern backtracks over the empty lines before a text."""
+    start = time.process_time()
     with pytest.raises(Malformed, match=r"^plan.csv: no header"):
         read("\n \t" * 20_000 + "x")
+    assert time.process_time() - start < 1
 
 
 def test_a_sheet_that_breaks_off() -> None:
@@ -655,7 +627,7 @@ def test_cells_in_any_order() -> None:
 def test_many_sheets() -> None:
     """Each sheet with a header is read, each with a name of its own."""
     pages = {f"S{number}": plans.rows([plans.cable(f"gpu-{number} 1", f"leaf {number}")], "sided")
-             for number in range(250)}  # fmt: skip
+             for number in range(100)}  # fmt: skip
     found = read_source(Source("p.xlsx", plans.workbook(pages)))
     assert [plan.sheet for plan in found] == [*pages]
 

@@ -25,6 +25,8 @@ EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "g
         'graph G {\n"leaf01":"swp1" -- "gpu-1":"eth0"\n"leaf01":"swp2" -- "gpu-2":"eth0"\n}',
         "strict graph { leaf01:swp1 -- gpu-1:eth0 leaf01:swp2:n -- gpu-2:eth0:s }",
         'GRAPH "G" { subgraph pod { leaf01:swp1 -- gpu-1:eth0 } { leaf01:swp2--gpu-2:eth0 } }',
+        ('graph G {\n  # leaf01\n  leaf01:swp1 -- gpu-1:eth0  # first\n \t# "x":"y" -- "z"\n'
+        ' "leaf01":"swp2" -- "gpu-2":"eth0"\n  #}\n}'),
         ("// a\n/* b */ graph G {\n# c\nleaf01:swp1 -- /* d */ gpu-1:eth0 // e\n"
         "leaf01:swp2 -- gpu-2:eth0;; }\n# f"),
         ('graph G { node [shape=box]; edge []; rankdir=LR; "gpu-1" [function="host", os="u"]\n'
@@ -33,18 +35,6 @@ EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "g
 )  # fmt: skip
 def test_the_subset(text: str) -> None:
     """Quotes, separators, comments, groups and attributes of nodes are of no account."""
-    assert read(text) == plans.meaning(EDGES)
-
-
-def test_indented_comments() -> None:
-    """`#` begins a comment behind white space, too, as generators of topologies write it."""
-    text = """graph G {
-        # leaf01
-        leaf01:swp1 -- gpu-1:eth0  # first
-        \t# "x":"y" -- "z"
-        "leaf01":"swp2" -- "gpu-2":"eth0"
-        #}
-    }"""
     assert read(text) == plans.meaning(EDGES)
 
 

@@ -72,14 +72,13 @@ def test_labels(text: str) -> None:
         ("a: b\n", "no expected label"),
         (f"{P}/speed.expected: [1]\n", "no text"),
         ("[]", "no expected label"),
-        (f"{P}/speed.expected: 1G\na: {'[' * 9999}\n", "nested too deeply"),
         (f"{P}/speed.expected: ''\n", "no expected label"),
         (f'{{"{P}/speed.expected": ', "not JSON"),
         (f"{P}/speed.expected: 1G\n{P}/speed.expected: 2G\n", "row 2, key .*: given twice"),
         (f'{{"{P}/speed.expected": "1G", "{P}/speed.expected": "1G"}}', "key .*: given twice"),
         (f"{P}/speed.expected:\n", "row 1, key .*: the value is no text"),
         (f'{{"{P}/speed.expected": true}}', "no text"),
-        (f"{P}/speed.expected: " + "[" * 5000, "nested too deeply"),
+        (f"{P}/speed.expected: " + "[" * 1000, "nested too deeply"),
         (f"{P}/speed.expected: |\n  a\n  b\n", "no text of a label"),
         (f"{P}/speed.expected: {'x' * 256}\n", "no text of a label"),
         (f"{P}/speed.expected: *a\n", "row 1: no YAML: found undefined alias"),
@@ -94,7 +93,9 @@ def test_malformed_labels(text: str, named: str) -> None:
     assert str(caught.value).startswith("plan.csv")
 
 
-@pytest.mark.parametrize("text", ["3_4", "1:2", "010", "0x1f", "1e3", "no", "2026-01-02", "4.0"])
+@pytest.mark.parametrize(
+    "text", ["3_4", "1:2", "010", "0x1f", "1e3", "no", "true", "2026-01-02", "1.10"]
+)
 def test_labels_are_texts(text: str) -> None:
     """No value is taken for a number, a time or a truth value, as YAML 1.1 does."""
     [plan] = read_labels(source(f"{P}/ports.expected: {text}\n"))
@@ -121,22 +122,6 @@ def test_recognition_costs_no_time(text: str) -> None:
 def test_a_long_first_line_is_no_header() -> None:
     """The field of a row is not bounded where a kind is recognized."""
     assert not is_own(source("[" + "1" * (1 << 20)))
-
-
-def test_a_value_is_its_text() -> None:
-    """As it stands in the file: no octal or sexagesimal number, no date, no truth."""
-    values = {
-        "a": "0123",
-        "b": "1:30",
-        "c": "1.10",
-        "d": "true",
-        "e": "2001-13-45",
-        "f": "9" * 200,
-    }
-    labels = {f"{P}/neighbors.expected.{name}.port-id": value for name, value in values.items()}
-    text = "".join(f"{key}: {value}\n" for key, value in labels.items())
-    [plan] = read_labels(source(text))
-    assert plan.labels == labels
 
 
 def test_anchors_do_not_multiply() -> None:

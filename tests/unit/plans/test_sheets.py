@@ -268,24 +268,6 @@ def test_rates(header: str, cell: str, rate: float | None) -> None:
     assert read(text) == plans.meaning([plans.cable("a 1", "b 2", rate_gbps=rate, fields=fields)])
 
 
-@pytest.mark.parametrize(
-    ("port", "refused"),
-    [
-        *(("2-Jan", True), ("Jan-02", True), ("02. Jan", True), ("01:02:00", True)),
-        *(("2026-01-02", True), ("1/2/2026", True), ("02.01.2026", True)),
-        *(("1/2", False), ("1/2/26", False), ("1:2", False), ("Eth1-1", False), ("1a:00.0", False)),
-    ],
-)
-def test_ports_that_became_dates(port: str, refused: bool) -> None:
-    """What a spreadsheet program makes of the ports 1/2 and 1:2 is refused, the ports are not."""
-    text = f"A-Node,A-Port,Z-Node,Z-Port\na,1,b,{port}\n"
-    if not refused:
-        assert read(text) == plans.meaning([plans.cable("a 1", f"b {port}")])
-        return
-    with pytest.raises(Malformed, match=r"^p, row 2, column Z-Port: the date "):
-        read(text)
-
-
 def test_a_network_definition_without_an_hca() -> None:
     """A description that names no HCA is the name of the node; a port keeps its text, too."""
     text = "#Fields:StartDevice,StartPort,EndDevice,EndPort,State,Domain\n"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -13,20 +14,8 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from agent.cli import cli
 from agent.findings.finding import NODE_CODES
-from agent.labels.table import Naming
-from agent.plans.own import read_csv, read_labels
-from agent.plans.source import Source
-from agent.snapshot.replay import replay
-from agent.sources.observe import observe
-from agent.verify.expected import from_labels
-from agent.verify.judge import Result, verify
-from agent.verify.plan_index import from_plans
 from agent.verify.report import FORMATS
-from agent.verify.seen import seen_node
-from agent.verify.write import written
-from tests.support.machines import MACHINES
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
 if TYPE_CHECKING:
@@ -45,11 +34,14 @@ def compare(plan: Path, *words: str, **options: Any) -> Finished:
                    cwd=plan.parent, **options)  # fmt: skip
 
 
+of_golden = cache(compare)  # the runs over the plans of the repository: each once
+
+
 @every_plan
 def test_table(plan: Path, update_golden: bool) -> None:
     """The table of each plan is the one that was worked out for it, and fits 80 columns."""
     golden = plan.with_suffix(".txt")
-    printed = compare(plan).stdout.decode()
+    printed = of_golden(plan).stdout.decode()
     if update_golden:
         golden.write_text(printed)
     assert printed == golden.read_text()
@@ -60,24 +52,24 @@ def test_table(plan: Path, update_golden: bool) -> None:
 def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
     """docs/verify.schema.json; the code of every finding is documented."""
     schema = json.loads((repository / "docs/verify.schema.json").read_text())
-    found = json.loads(compare(plan, "-o", "json").stdout)
+    found = json.loads(of_golden(plan, "-o", "json").stdout)
     jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
     assert {one["code"] for one in found["findings"]} <= NODE_CODES.keys()
-    first, _, _ = compare(plan).stdout.decode().partition("\n\n")
+    first, _, _ = of_golden(plan).stdout.decode().partition("\n\n")
     assert found["verdict"] == first.replace("\n ", "")
 
 
 @every_plan
 def test_junit_and_csv_have_every_finding(plan: Path) -> None:
     """By its ID."""
-    ids = {one["id"] for one in json.loads(compare(plan, "-o", "json").stdout)["findings"]}
-    suite = ET.fromstring(compare(plan, "-o", "junit").stdout)  # noqa: S314 - our own
+    ids = {one["id"] for one in json.loads(of_golden(plan, "-o", "json").stdout)["findings"]}
+    suite = ET.fromstring(of_golden(plan, "-o", "junit").stdout)  # noqa: S314 - our own
     failed = [case for case in suite if len(case)]
     counts = Counter(element.tag for case in suite for element in case)
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         assert suite.get(attribute) == str(counts[tag])
     assert {case.get("name", "").rpartition(" ")[2] for case in failed} == ids
-    rows = list(csv.DictReader(io.StringIO(compare(plan, "-o", "csv").stdout.decode())))
+    rows = list(csv.DictReader(io.StringIO(of_golden(plan, "-o", "csv").stdout.decode())))
     assert {row["id"] for row in rows} == ids
 
 
@@ -94,33 +86,6 @@ def test_the_table_of_tolerances(repository: Path) -> None:
 
     text = (repository / "docs/verify.md").read_text()
     assert all(f"| `{name}` | {meaning} |" in text for name, meaning in TOLERANCES.items())
-
-
-def read_back(text: str, kind: str, machine: Path) -> Result:
-    """Compare a machine with a plan that was written from it."""
-    observation = observe(replay(str(machine)))
-    node = seen_node(observation, observation.node or "n")
-    source = Source("plan", text.encode())
-    if kind == "labels":
-        [plan] = read_labels(source)
-        return verify(from_labels(plan.labels, Naming(), "plan"), node)
-    return verify(from_plans(read_csv(source), [node.name]), node)
-
-
-@pytest.mark.parametrize("kind", ["csv", "labels"])
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
-def test_a_written_plan_reads_back_equal(machine: Path, kind: str) -> None:
-    """What is seen is as planned by the plan that was written from it."""
-    observation = observe(replay(str(machine)))
-    node = seen_node(observation, observation.node or "n")
-    text, notes = written(node, Naming(), kind)
-    planned = sum(bool(port.far_ends) for port in node.ports.values())
-    assert len(notes) == len(node.ports) - planned
-    if not planned:
-        return
-    result = read_back(text, kind, machine)
-    assert result.as_planned == planned
-    assert {one.code for one in result.findings} <= {"slow", "duplicate", "unverifiable"}
 
 
 def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
@@ -198,17 +163,8 @@ def test_hca_map(tmp_path: Path) -> None:
     path = tmp_path / "map.csv"
     path.write_text("\n".join(mapping))
     assert compare(plan, "--hca-map", str(path)).returncode == 0
-    path.write_text("\n".join(mapping).replace(",", ";").replace("HCA ", "hca"))
-    assert compare(plan, "--hca-map", str(path)).returncode == 0
-    path.write_text("\n;\n" + "\n".join(mapping).replace(",", ";"))
-    assert compare(plan, "--hca-map", str(path)).returncode == 0
-    for bad, named in (("a,b\n", "row 1"), ("port,hca-name,port\n1,a\n", "two columns port"),
-                       ("port,hca-name\nHCA 1\n", "row 2"),
-                       ("port,hca-name\n1,a\n1,b\n", "row 3"), ("\ufeff", "empty file"),
-                       ("port,hca-name\n", "no row below the header"),
-                       ("port,hca-name\n" + "x" * 200_000, "no CSV")):  # fmt: skip
-        path.write_text(bad)
-        assert named in complaint(compare(plan, "--hca-map", str(path)))
+    path.write_text("a,b\n")
+    assert f"{path}, row 1: no column port" in complaint(compare(plan, "--hca-map", str(path)))
 
 
 def test_cells_are_no_formulas(tmp_path: Path) -> None:
@@ -228,12 +184,6 @@ def test_hostile_names_are_printable(tmp_path: Path) -> None:
         assert b"\x1b" not in printed
         if output == "junit":
             ET.fromstring(printed)  # noqa: S314 - our own
-
-
-def test_every_option_is_known() -> None:
-    """Those of --help, and the hidden ones."""
-    names = {parameter.name for parameter in cli.commands["verify"].params}
-    assert {"plan", "plan_format", "from_node", "hca_map", "ignore", "npd", "write_plan"} <= names
 
 
 def test_help_has_every_flag_that_counts() -> None:

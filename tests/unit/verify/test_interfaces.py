@@ -154,6 +154,7 @@ def test_an_address_on_a_bus_that_was_not_read() -> None:
     assert [one.code for one in found] == ["unverifiable"]
 
 
+FORMS = ("HCA ", "HCA-", "rail", "hca-", "")
 CAGES = [f"OSFP{cage}/{port}" for cage in range(1, 5) for port in (1, 2)]
 
 
@@ -163,7 +164,8 @@ CAGES = [f"OSFP{cage}/{port}" for cage in range(1, 5) for port in (1, 2)]
         [f"GPU{number} NIC" for number in range(8)],
         [f"gpu-{number + 1}-HCA" for number in range(8)],
         [f"NIC 0{number}" for number in range(8)],
-        [f"HCA-{number + 1}" for number in range(8)],
+        *([f"{form}{n + base}" for n in range(8)] for form in FORMS for base in (0, 1)),
+        [f"HCA {number}/1" for number in range(8)],
         CAGES,
         [text.replace("/", " P").replace("OSFP", "osfp ") for text in CAGES],
     ],
@@ -173,7 +175,9 @@ def test_numbers_as_sites_write_them(texts: list[str]) -> None:
     rows = dict(zip(texts, rails(), strict=True))
     result = verify(plan(rows), node(rails()))
     assert (result.findings, result.as_planned) == ((), 8)
+    base = 0 if any("0" in text for text in texts) else 1
     assert "count the backend devices in PCI order" in (result.assumption or "")
+    assert f"{base} is mlx5_0" in (result.assumption or "")
 
 
 @pytest.mark.parametrize("form", ["HCA {}", "{}", "nic-{}", "rail0{}"])
@@ -188,6 +192,33 @@ def test_numbers_of_the_map_are_those_of_any_spelling(form: str) -> None:
     [text] = [one.text for one in result.findings if one.code == "unverifiable"]
     assert "not in --hca-map" in text
     assert "give --hca-map" not in text
+
+
+@pytest.mark.parametrize("text", ["{}", "\n;\n{}"])
+def test_a_map_of_any_separator(tmp_path: Path, text: str) -> None:
+    """Below blank rows, too; its numbers are those of the plan in any spelling."""
+    path = tmp_path / "map.csv"
+    path.write_text(text.format("port;hca-name\nhca3;mlx5_0\nHCA 04;mlx5_1\n"))
+    assert names_of(read_map(str(path)), "n") == {"hca3": "mlx5_0", "hca04": "mlx5_1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("port,hca-name,port\n1,a\n", "row 1: two columns port"),
+        ("port,hca-name\nHCA 1\n", "row 2: an empty cell"),
+        ("port,hca-name\n1,a\n1,b\n", "row 3: 1 is b, but a above"),
+        ("\ufeff", "empty file"),
+        ("port,hca-name\n", "no row below the header"),
+        ("port,hca-name\n" + "x" * 200_000, "row 2: no CSV: field larger than"),
+    ],
+)
+def test_a_malformed_map(tmp_path: Path, text: str, named: str) -> None:
+    """One line that names the file, and the row."""
+    path = tmp_path / "map.csv"
+    path.write_text(text)
+    with pytest.raises(Malformed, match=named):
+        read_map(str(path))
 
 
 def test_a_map_for_several_machine_types(tmp_path: Path) -> None:

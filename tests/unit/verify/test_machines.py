@@ -15,6 +15,7 @@ from agent.findings.report import OK, outcome
 from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.plans.own import read_csv, read_labels
+from agent.plans.rates import rate
 from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
@@ -131,9 +132,14 @@ def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
 def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
     """In both forms; a rate that the plan does not have, and nobody knows, is no difference."""
     naming = Naming()
-    csv, labels = (written(machine.node, naming, kind)[0] for kind in FORMATS)
+    (csv, notes), (labels, _) = (written(machine.node, naming, kind) for kind in FORMATS)
+    assert len(notes) == len(machine.node.ports) - len(machine.ports)
     by_rows = from_plans(read_csv(Source("plan.csv", csv.encode())), [machine.node.name])
     [plan] = read_labels(Source("plan.yaml", labels.encode()))
+    rates = [port.rate_gbps for port in machine.node.ports.values()]
+    if None not in rates:
+        assert rate(plan.labels[f"{naming.prefix}/speed.expected"]) == sum(filter(None, rates))
     for expected in (by_rows, from_labels(plan.labels, naming, plan.file)):
         result = verify(expected, machine.node, machine.options)
+        assert result.as_planned == len(machine.ports)
         assert [one.text for one in result.findings if one.severity in {ERROR, UNKNOWN}] == []

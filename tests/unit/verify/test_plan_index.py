@@ -1,18 +1,20 @@
-"""The expected half that the daemon keeps: the result of a comparison is that of the whole plan."""
+"""The expected half of a node, of which the daemon keeps a part, and the Nodes of hosts."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
+from agent.findings.names import same_name
 from agent.plans.model import Cable, End, Place
 from agent.verify.expected import Expected, dump, load
 from agent.verify.judge import verify
-from agent.verify.plan_index import index_of
+from agent.verify.plan_index import Hosts, index_of
 from tests.support.cabling import NODE, cable, node, rails
 
 if TYPE_CHECKING:
@@ -102,3 +104,41 @@ def test_an_owner_that_was_not_asked_for_is_not_known() -> None:
     [late] = verify(index.of(NODE, []), seen).findings
     assert "planned-for" not in dict(late.facts)
     assert (late.id, late.code) == (finding.id, finding.code)
+
+
+@pytest.mark.parametrize(
+    ("host", "node"),
+    [
+        ("gpu-001", "gpu-001"),
+        ("GPU-001", "gpu-001"),
+        ("gpu-001.dc1.example.com", "gpu-001"),
+        ("gpu-001", "gpu-001.dc1.example.com"),
+        ("GPU-001", "gpu-001.dc1.example.com"),
+        ("L90.1.3.example.com", "L90.1.3"),
+        ("10.0.1.5", "10.0.1.5"),
+    ],
+)
+def test_which_node_a_host_is(host: str, node: str) -> None:
+    """By the name, the case, and the short name of either."""
+    assert Hosts([node, "other"], [host]).node(host) == node
+    assert Hosts(["other"], [host]).node(host) is None
+
+
+def test_tolerances_of_hosts_may_be_off() -> None:
+    off = frozenset({"fqdn"})
+    assert Hosts(["gpu-001"], ["gpu-001.example.com"], off).node("gpu-001.example.com") is None
+
+
+def test_names_that_begin_alike_cost_no_square() -> None:
+    """Addresses as names of Nodes, and hosts in one long domain."""
+    names = [f"10.{number >> 8}.{number & 255}.1" for number in range(1000)]
+    hosts = [f"{name}.dc1.example.com" for name in names]
+    compared = list[str]()
+
+    def same(host: str, node: str, off: frozenset[str]) -> str | None:
+        compared.append(host)
+        return same_name(host, node, off)
+
+    found = Hosts(names, hosts, same=same)
+    assert [found.node(host) for host in hosts] == names
+    assert len(compared) == len(hosts)

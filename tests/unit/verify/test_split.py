@@ -14,7 +14,6 @@ from agent.plans.cables import date_fault, fault
 from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.own import read_csv
 from agent.plans.source import Source
-from agent.verify.plan_index import from_plans
 from agent.verify.write import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import FIXTURES, bwagent, complaint
@@ -102,10 +101,8 @@ def test_all_rows_of_a_node_are_in_one_file(limit: int) -> None:
     assert all(part.size <= limit for part in parts)
     assert (len(parts) == 1) == (limit == 1 << 20)
     assert sorted(one for part in parts for one in of(read(part))) == meaning(cables)
-    for number in range(64):
-        name = f"gpu-{number:04}"
-        counts = [len(from_plans(read(part), [name]).rows) for part in parts]
-        assert sorted(counts, reverse=True)[:2] in ([8, 0], [8])
+    hosts = [{row.partition(",")[0] for row in part.text.splitlines()[1:]} for part in parts]
+    assert sum(map(len, hosts)) == len(set().union(*hosts)) == 64
     again, _ = split(plans(reversed(cables)), limit)
     assert again == parts
     assert sum(part.nodes for part in parts) == 64
@@ -114,16 +111,14 @@ def test_all_rows_of_a_node_are_in_one_file(limit: int) -> None:
 
 def test_spellings_of_one_node_stay_together() -> None:
     """By case, and with a domain; a dot within a short name is none."""
-    names = ("gpu-1", "GPU-1", "gpu-1.site.example", "gpu.1.2", "gpu.1.3")
+    names = ("a-1", "a-2", "gpu-1", "GPU-1", "gpu-1.site.example", "gpu.1.2", "gpu.1.3")
     cables = [
         Cable(End(name, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
         for number, name in enumerate(names)
     ]
     parts, _ = split(plans(cables), 150)
-    assert [sum("gpu-1" in line.lower() for line in part.text.splitlines()) for part in parts] in (
-        [3, 0],
-        [0, 3],
-    )
+    counts = [part.text.lower().count("gpu-1") for part in parts]
+    assert counts == [0, 3, 0]  # the first file had room for two of them
 
 
 def test_what_our_csv_cannot_have_is_said() -> None:
@@ -172,7 +167,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """A workbook becomes files, each with a line; both are read as the workbook is."""
-    cables = fabric(1300, fields={"Notes": "n" * 60})
+    cables = fabric(130, fields={"Notes": "n" * 1000})
     book = tmp_path / "site.xlsx"
     book.write_bytes(workbook({"Links": rows(cables, "sided")}))
     finished = bwagent("verify", "--plan", str(book), "--write-plan", "csv", "--split", "parts",

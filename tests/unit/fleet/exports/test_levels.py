@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 
 from agent.fleet.exports.levels import kai, kueue
 from agent.fleet.model import ROCE
-from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
+from tests.support.schemas import only
+from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node
 
 if TYPE_CHECKING:
     from agent.fleet.model import Fleet
@@ -20,42 +21,21 @@ GROUP, ACC = f"{NAMING.prefix}/leafgroup.current", NAMING.accelerator
 HOST = "kubernetes.io/hostname"
 # After https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/topology
 KEY = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
+
+LEVELS = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 16,
+    "uniqueItems": True,
+    "items": only(nodeLabel={"type": "string", "maxLength": 316, "pattern": KEY}),
+}
 KAI = Draft202012Validator(
-    {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["apiVersion", "kind", "metadata", "spec"],
-        "properties": {
-            "apiVersion": {"const": "kai.scheduler/v1alpha1"},
-            "kind": {"const": "Topology"},
-            "metadata": {"type": "object", "required": ["name"]},
-            "spec": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["levels"],
-                "properties": {
-                    "levels": {
-                        "type": "array",
-                        "minItems": 1,
-                        "maxItems": 16,
-                        "uniqueItems": True,
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["nodeLabel"],
-                            "properties": {
-                                "nodeLabel": {
-                                    "type": "string",
-                                    "maxLength": 316,
-                                    "pattern": KEY,
-                                }
-                            },
-                        },
-                    }
-                },
-            },
-        },
-    }
+    only(
+        apiVersion={"const": "kai.scheduler/v1alpha1"},
+        kind={"const": "Topology"},
+        metadata=only(name={"type": "string"}),
+        spec=only(levels=LEVELS),
+    )
 )
 
 
@@ -66,13 +46,6 @@ def levels(found: Fleet) -> list[str]:
     KAI.validate(other)
     assert first["spec"] == other["spec"]
     return [one["nodeLabel"] for one in first["spec"]["levels"]]
-
-
-def test_levels() -> None:
-    """Levels go from the fabric to the Node, NVLink domains within leaf groups."""
-    assert levels(flat()) == [GROUP, HOST]
-    site = [f"{NAMING.prefix}/fabric", f"{NAMING.prefix}/superpod"]
-    assert levels(tall()) == [*site, GROUP, ACC, HOST]
 
 
 def test_domains_of_several_leaf_groups() -> None:
@@ -94,13 +67,6 @@ def test_domains_that_are_no_level(domains: list[str | None], why: str) -> None:
     found = fleet(nodes)
     assert levels(found) == [GROUP, HOST]
     assert f"{ACC} is no level{':' if 'cross' in why else ','} {why}" in kueue(found, NAMING).notes
-
-
-def test_nodes_that_a_level_excludes() -> None:
-    """A Node that lacks the label of a level is named: the schedulers pass it over."""
-    note = f"not in the topology, no {ACC}: 2 Nodes: gpu-[007-008]"
-    assert note in kueue(tall(), NAMING).notes
-    assert note in kai(tall(), NAMING).notes
 
 
 def test_a_flavor_for_each_fabric() -> None:

@@ -8,15 +8,14 @@ import pytest
 import yaml
 
 from agent.fleet.exports.slurm import (
-    ANNOTATION,
-    Block,
+    Switch,
     block_conf,
     block_sizes,
     manifests,
     topology_yaml,
     tree_conf,
 )
-from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
+from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, node, tall
 
 
 def entries(text: str) -> list[str]:
@@ -24,25 +23,11 @@ def entries(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_a_root_is_offered_and_not_made_up() -> None:
-    """Without a level above, the switch that joins all leaf groups is a comment."""
-    exported = tree_conf(flat(), NAMING)
-    last = exported.text.splitlines()[-1]
-    assert last == "# SwitchName=root Switches=L90.1.1_L90.1.2,L90.2.1_L90.2.2"
-    assert any(note.startswith("no job can span two of these") for note in exported.notes)
-    assert not any("Switches=" in line for line in entries(exported.text))
-
-
 def test_a_root_has_a_name_of_its_own() -> None:
     """Where leaf groups have the usual one."""
     found = fleet(node(f"n{at}", name) for at, name in enumerate(("root", "root-1", "x")))
     assert "# SwitchName=root-2 Switches=" in tree_conf(found, NAMING).text
     assert '# - switch: "root-2"' in topology_yaml(found, NAMING).text
-
-
-def test_no_root_above_a_single_top() -> None:
-    """Where the site's labels join all leaf groups, nothing is offered."""
-    assert "root" not in tree_conf(tall(), NAMING).text
 
 
 def test_equal_superpods_of_two_fabrics() -> None:
@@ -97,19 +82,6 @@ def test_host_names(given: list[str], expected: str) -> None:
     assert any("whole names" in note for note in exported.notes) == ("a.org" in expected)
 
 
-def test_blocks_are_domains_or_leaf_groups() -> None:
-    """NVLink domains are blocks, leaf groups in a fleet without any."""
-    assert "BlockName=3f2c6a1e-0000-4000-8000-000000000001.1" in block_conf(tall(), NAMING).text
-    assert "BlockName=L90.1.1_L90.1.2 Nodes=gpu-[001-004]" in block_conf(flat(), NAMING).text
-
-
-def test_a_node_without_a_domain_is_in_no_block() -> None:
-    """In a fleet with domains, a Node without one is said."""
-    exported = block_conf(tall(), NAMING)
-    assert "in no block, without an NVLink domain: 2 Nodes: gpu-[007-008]" in exported.notes
-    assert "gpu-007" not in "".join(entries(exported.text))
-
-
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -122,7 +94,7 @@ def test_a_node_without_a_domain_is_in_no_block() -> None:
 )
 def test_block_sizes(sizes: list[int], expected: list[int]) -> None:
     """The smallest block is the base; it doubles up to as many blocks as there are."""
-    blocks = [Block(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
+    blocks = [Switch(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
     assert block_sizes(blocks) == expected
 
 
@@ -135,19 +107,6 @@ def test_a_small_block_is_said() -> None:
     assert exported.text.endswith("BlockSizes=3,6\n")
 
 
-def test_topology_yaml_is_the_tree_of_topology_conf() -> None:
-    """Both files have the same switches."""
-    (tree, blocks) = yaml.safe_load(topology_yaml(tall(), NAMING).text)
-    lines = [
-        f"SwitchName={one['switch']} "
-        + (f"Nodes={one['nodes']}" if "nodes" in one else f"Switches={one['children']}")
-        for one in tree["tree"]["switches"]
-    ]
-    assert lines == entries(tree_conf(tall(), NAMING).text)
-    assert (tree["topology"], tree["cluster_default"]) == ("topo-switch", True)
-    assert blocks["block"]["block_sizes"] == [2, 4]
-
-
 def test_names_of_yaml_are_texts() -> None:
     """A leaf group that looks like a number, a date or null is a text."""
     odd = ["1e3", "null", "0x10", "2026-11-22", "007"]
@@ -155,21 +114,6 @@ def test_names_of_yaml_are_texts() -> None:
         topology_yaml(fleet(node(f"gpu-{at}", one) for at, one in enumerate(odd)), NAMING).text
     )
     assert {one["switch"] for one in tree["tree"]["switches"]} == set(odd)
-
-
-def test_the_annotations_name_switches_of_the_file() -> None:
-    """Each Node is annotated with a leaf switch, and with its block if it has one."""
-    config, *nodes = yaml.safe_load_all(manifests(tall(), NAMING).text)
-    tree, blocks = yaml.safe_load(config["data"]["topology.yaml"])
-    leaves = {one["switch"] for one in tree["tree"]["switches"] if "nodes" in one}
-    parts = {one["block"] for one in blocks["block"]["blocks"]}
-    for one in nodes:
-        spec = dict(
-            part.split(":") for part in one["metadata"]["annotations"][ANNOTATION].split(",")
-        )
-        assert spec["topo-switch"] in leaves
-        assert spec.get("topo-block", next(iter(parts))) in parts
-    assert len(nodes) == 8
 
 
 def test_a_node_of_unknown_uid_is_not_annotated() -> None:

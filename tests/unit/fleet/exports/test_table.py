@@ -57,13 +57,6 @@ def test_golden(repository: Path, update_golden: bool, name: str, which: str) ->
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_the_order_of_the_nodes_does_not_matter(name: str) -> None:
-    """Equal fleets give equal texts, in whatever order their Nodes were read."""
-    turned = replace(tall(), nodes=tall().nodes[::-1])
-    assert FORMATS[name](turned, NAMING).text == FORMATS[name](tall(), NAMING).text
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_to_export(name: str) -> None:
     """The text is empty if no Node can be exported, and a note has the reason."""
@@ -107,17 +100,10 @@ def test_hostile_names(name: str, text: str) -> None:
     assert all(note.isprintable() for note in exported.notes)
     assert all(line.isprintable() for line in exported.text.split("\n"))
     exported.text.encode()
-    assert len(exported.text.split("\n")) == len(
-        FORMATS[name](hostile("~"), NAMING).text.split("\n")
-    )
-
-
-@pytest.mark.parametrize("text", ATTACKS)
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_hostile_names_in_manifests(name: str, text: str) -> None:
-    """The objects of a fleet with hostile names are those of the good Nodes."""
-    found = documents(FORMATS[name](hostile(text), NAMING).text)
-    assert keys(found) == keys(documents(FORMATS[name](hostile("~"), NAMING).text))
+    plain = FORMATS[name](hostile("~"), NAMING).text
+    assert len(exported.text.split("\n")) == len(plain.split("\n"))
+    if name in MANIFESTS:  # the objects are those of the good Nodes
+        assert keys(documents(exported.text)) == keys(documents(plain))
 
 
 @given(st.text(max_size=30))

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from agent.fleet.exports.topology import CROSSING, INNER, OUTER, topology
-from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
+from agent.fleet.exports.topology import topology
+from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, node
 
 ONE, TWO = {"fabric": "f1", "superpod": "sp1"}, {"fabric": "f1", "superpod": "sp2"}
 P, IB = NAMING.prefix, NAMING.ib_prefix
-
-
-def test_groups_without_levels() -> None:
-    """Without labels of the site, there is nothing above leaf groups."""
-    found = topology(flat(), NAMING)
-    assert (found.levels, found.relation, dict(found.domains)) == ((), None, {})
-    assert [(one.path, one.value, len(one.nodes)) for one in found.groups] == [
-        ((), "L90.1.1_L90.1.2", 4),
-        ((), "L90.2.1_L90.2.2", 4),
-    ]
-
-
-def test_the_sites_levels() -> None:
-    """Fabric and superpod are the levels above."""
-    found = topology(tall(), NAMING)
-    assert found.levels == (f"{P}/fabric", f"{P}/superpod")
-    assert [one.path for one in found.groups] == [("f1", "sp1"), ("f1", "sp1"), ("f1", "sp2")]
-    assert found.notes == ()
 
 
 def test_the_infiniband_labels_of_the_site() -> None:
@@ -76,7 +58,6 @@ def test_what_is_left_out() -> None:
     """Every reason to leave a Node out is said once, with the Nodes."""
     nodes = [
         node("gpu-001", "leaf1"),
-        node("gpu-001", "leaf2"),
         node("gpu-002", None),
         node("gpu-003", None),
         node("gpu-004", "leaf/1"),
@@ -87,19 +68,9 @@ def test_what_is_left_out() -> None:
     key = f"{P}/leafgroup.current"
     assert set(found.notes) == {
         "left out, not a Node name: 1 Node: GPU_5",
-        "left out, the same name again: 1 Node: gpu-001",
         f"left out, no {key}: 2 Nodes: gpu-[002-003]",
         f"left out, {key} is not a label value: 1 Node: gpu-004",
     }
-
-
-def test_how_domains_nest() -> None:
-    """Domains lie within leaf groups, leaf groups within domains, or neither."""
-    inner = [Rack(names(1, 2), ("leaf1",), domain="d1"), Rack(names(3, 4), ("leaf1",), domain="d2")]
-    outer = [Rack(names(1, 2), ("leaf1",), domain="d1"), Rack(names(3, 4), ("leaf2",), domain="d1")]
-    crossing = [*outer, Rack(names(5, 6), ("leaf2",), domain="d2")]
-    found = [topology(fleet_of(*racks), NAMING).relation for racks in (inner, outer, crossing)]
-    assert found == [INNER, OUTER, CROSSING]
 
 
 def test_a_domain_that_is_no_label_value() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.exports.wiring import TITLES, csv_rows, graph, graphml, plain
+from agent.fleet.exports.wiring import csv_rows, graph, graphml, plain
 from agent.fleet.model import FleetPort
 from agent.plans.reader import read_plan
 from agent.verify.seen import SeenEnd
@@ -45,15 +45,6 @@ def test_it_is_a_plan(tmp_path: Path, found: Fleet, suffix: str, export: object)
         frozenset([(name, interface), (device, port)])
         for name, interface, device, port in cables(found)
     }
-
-
-def test_csv_columns() -> None:
-    """A row has the cable, its rate, and where the node hangs."""
-    first = next(csv.DictReader(io.StringIO(csv_rows(tall(), NAMING).text)))
-    assert tuple(first) == TITLES
-    assert first["rate"] == "400G"
-    assert first["leaf-group"] == "leaf1"
-    assert first["accelerator"] == "3f2c6a1e-0000-4000-8000-000000000001.1"
 
 
 def test_no_cell_is_a_formula() -> None:

@@ -33,20 +33,6 @@ def names(found: Matrix) -> list[str]:
     return [row.name for row in found.rows]
 
 
-def test_cells_are_the_ports() -> None:
-    """Cell i of a node is interface i, with its leaf and port."""
-    fleet = judged.fleet(24, 8)
-    found = of(fleet, 1)
-    assert [rail.interface for rail in found.rails] == [f"mlx5_{rail}" for rail in range(8)]
-    for row in found.rows:
-        (node,) = row.nodes
-        for rail, (cell, port) in enumerate(zip(row.cells[0], node.ports, strict=True)):
-            assert port.far_end
-            assert cell.port == port
-            assert cell.leaf
-            assert (cell.leaf.name, row.ports(rail)) == (port.far_end.device, port.far_end.port)
-
-
 def test_rails_are_pci_functions() -> None:
     """A node with other names has its ports in the columns of the same addresses."""
     nodes = [judged.node(name, 0, at) for at, name in enumerate("abc")]

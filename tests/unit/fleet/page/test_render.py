@@ -6,6 +6,7 @@ import re
 import sys
 from base64 import b64encode
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -69,6 +70,12 @@ class Tree(HTMLParser):
             parent.text = (parent.text or "") + data
 
 
+@cache
+def root_of(name: str) -> ET.Element:
+    """Return the root of the page of a fleet of FLEETS."""
+    return tree(FLEETS[name])
+
+
 def tree(fleet: Judged) -> ET.Element:
     """Return the root of the page's elements."""
     return Tree(page(fleet)).root
@@ -98,7 +105,7 @@ def only(root: ET.Element, path: str) -> ET.Element:
 @pytest.mark.parametrize("name", FLEETS)
 def test_ids_and_links(name: str) -> None:
     """Every ID is there once, and every reference within the page leads to one."""
-    root = tree(FLEETS[name])
+    root = root_of(name)
     ids = [one.get("id", "") for one in root.iter() if one.get("id")]
     assert len(ids) == len(set(ids))
     assert {one.get("href", "")[1:] for one in root.iter("a")} <= set(ids)
@@ -109,7 +116,7 @@ def test_ids_and_links(name: str) -> None:
 @pytest.mark.parametrize("name", FLEETS)
 def test_loads_nothing(name: str) -> None:
     """No attribute names an address, no element is of a kind that loads."""
-    root = tree(FLEETS[name])
+    root = root_of(name)
     for one in root.iter():
         assert one.tag not in {"img", "iframe", "object", "embed", "base", "form", "image", "use"}
         assert not {"src", "srcset", "style", "xlink:href"} & set(one.attrib)
@@ -121,7 +128,7 @@ def test_loads_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", FLEETS)
 def test_the_policy_has_the_hashes(name: str) -> None:
     """The style and the script are the ones whose hashes the policy permits."""
-    root = tree(FLEETS[name])
+    root = root_of(name)
     policy = only(root, ".//meta[@http-equiv='Content-Security-Policy']").get("content", "")
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
@@ -134,7 +141,7 @@ def test_the_policy_has_the_hashes(name: str) -> None:
 @pytest.mark.parametrize("name", FLEETS)
 def test_tables_have_captions_and_scopes(name: str) -> None:
     """Each table says what it is, each heading what it is the heading of."""
-    root = tree(FLEETS[name])
+    root = root_of(name)
     for table in root.iter("table"):
         assert table[0].tag == "caption"
         assert all(one.get("scope") == "col" for one in table.findall("thead/tr/th"))
@@ -149,7 +156,7 @@ def test_tables_have_captions_and_scopes(name: str) -> None:
 def test_pictures_have_words(name: str) -> None:
     """Each picture is named and described for readers that do not see it."""
     fleet = FLEETS[name]
-    found = list(tree(fleet).iter("svg"))
+    found = list(root_of(name).iter("svg"))
     assert len(found) >= len(fleet.groups)
     for one in found:
         assert (one.get("role"), one[0].tag, one[1].tag) == ("img", "title", "desc")
@@ -160,8 +167,7 @@ def test_pictures_have_words(name: str) -> None:
 @pytest.mark.parametrize("name", FLEETS)
 def test_every_finding_is_on_the_page(name: str) -> None:
     """Each finding has one place with its number, a box to tick, its words, nodes and moves."""
-    fleet = FLEETS[name]
-    root = tree(fleet)
+    fleet, root = FLEETS[name], root_of(name)
     for number, one in enumerate(fleet.findings, 1):
         row = only(root, f".//tr[@id='f{number}']")
         text = words(row)
@@ -184,8 +190,7 @@ def test_every_finding_is_on_the_page(name: str) -> None:
 @pytest.mark.parametrize("name", FLEETS)
 def test_every_node_is_in_the_matrix(name: str) -> None:
     """Each node of a group has a row, or is in the list of a shared one, with all its ports."""
-    fleet = FLEETS[name]
-    root = tree(fleet)
+    fleet, root = FLEETS[name], root_of(name)
     nodes = {node.name: node for node in fleet.fleet.nodes}
     for number, group in enumerate(fleet.groups, 1):
         details = only(root, f".//details[@id='g{number}']")

@@ -119,7 +119,7 @@ def test_there_are_twenty() -> None:
 def test_a_fabric_without_faults_is_silent(shape: Shape) -> None:
     """Any stride, modulus and beginning, any number of nodes."""
 
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(numbered(shape))
     def is_silent(fleet: Fleet) -> None:
         assert infer(model(fleet)).findings == ()

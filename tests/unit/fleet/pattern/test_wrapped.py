@@ -43,15 +43,17 @@ def staggered(stride: int) -> Shape:
     return wrapped(32, 1, [stride * rail for rail in range(8)])
 
 
-STRIDES = (1, 2, 3, 4, 5, 7, 11, 16, 31)
+OTHERS = (2, 3, 4, 7, 11, 16, 31)
+STRIDES = (1, 5, *OTHERS)
+SWEEP = pytest.mark.sweep
 
 
 @pytest.mark.parametrize("stride", STRIDES)
 def test_a_fabric_without_faults_is_silent(stride: int) -> None:
-    """128 nodes of eight rails, on every port of 32 leaves."""
-    found = infer(model(Fleet(staggered(stride), 128)))
+    """64 nodes of eight rails, on every port of 16 leaves."""
+    found = infer(model(Fleet(staggered(stride), 64)))
     assert found.findings == ()
-    assert found.covered == found.regular == 1024
+    assert found.covered == found.regular == 512
 
 
 @st.composite
@@ -64,7 +66,7 @@ def fabrics(draw: DrawFn) -> tuple[Shape, int]:
     return wrapped(modulus, step, offsets, group), draw(st.integers(1, 3 * group))
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(fabrics(), st.sampled_from(fleets.STYLES))
 def test_any_permutation_of_ports_is_silent(drawn: tuple[Shape, int], style: str) -> None:
     """Any modulus and step, an offset for each rail, groups of any size."""
@@ -134,14 +136,14 @@ def racks_of_rails(draw: DrawFn) -> Fleet:
     return Fleet(racks(sizes, rails), sum(sizes), style=draw(st.sampled_from(fleets.STYLES)))
 
 
-@settings(max_examples=250)
+@settings(max_examples=80)
 @given(racks_of_rails())
 def test_rails_of_a_rack_that_wrap_at_different_numbers_are_silent(fleet: Fleet) -> None:
     """One cable beyond the wrap of its rail is no wrong port, nor one that only does not wrap."""
     assert infer(model(fleet)).findings == ()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(racks_of_rails(), st.integers(0, 99))
 def test_faults_among_rails_that_wrap_at_different_numbers_are_the_only_findings(
     fleet: Fleet, seed: int
@@ -168,7 +170,7 @@ def test_one_cable_beyond_the_wrap_of_its_rail(
     assert infer(model(Fleet(shape, sum(sizes)))).findings == ()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.integers(0, 1 << 32))
 def test_racks_that_wrap_at_different_numbers_are_silent(seed: int) -> None:
     """Any modulus of a rack, any stride of a rail, any offset; racks that are full, and not."""
@@ -178,7 +180,7 @@ def test_racks_that_wrap_at_different_numbers_are_silent(seed: int) -> None:
 def test_faults_in_racks_that_wrap_at_different_numbers_are_the_only_findings() -> None:
     """At 1 % nine of ten are found, nothing else is said, and the moves restore the fabric."""
     total = Score(0, 0, 0, 0, 0)
-    for seed in range(0, 240, 4):
+    for seed in range(0, 96, 4):
         fleet = random_racks(seed)
         if fleet.shape.slots > 2 and fleet.size > 32:
             fleet.inject(0.01)
@@ -193,7 +195,7 @@ def test_faults_in_racks_that_wrap_at_different_numbers_are_the_only_findings() 
 def test_a_cable_on_a_free_port_is_found(stride: int, rails: int) -> None:
     """In racks of 24 nodes on leaves of 32 ports nine of ten, though the rails wrap."""
     found = 0
-    for seed in range(40):
+    for seed in range(20):
         chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
         fleet = Fleet(wrapped(32, 1, [stride * rail for rail in range(rails)], 24), 72)
         cable = Cable(chance.randrange(72), chance.randrange(rails))
@@ -206,7 +208,7 @@ def test_a_cable_on_a_free_port_is_found(stride: int, rails: int) -> None:
         result = score(fleet, infer(model(fleet)).findings)
         assert result.wrong == 0
         found += result.restored
-    assert found >= 36
+    assert found >= 18
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
@@ -219,7 +221,7 @@ def test_a_row_of_cables_that_avoids_ports_is_no_mistake(nodes: int) -> None:
         assert found == (["wrong-port"] if row == 1 else [])
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(fabrics(), st.sampled_from([0.005, 0.02, 0.05]), st.integers(0, 99))
 def test_faults_in_any_permutation_are_the_only_findings(
     drawn: tuple[Shape, int], rate: float, seed: int
@@ -230,7 +232,7 @@ def test_faults_in_any_permutation_are_the_only_findings(
     assert score(fleet, infer(model(fleet)).findings).wrong == 0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_rails_that_are_permuted_apart_are_silent(seed: int) -> None:
     """Each rail has an order of its own: any, or the reverse, or the exchange of neighbors."""
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
@@ -255,7 +257,7 @@ def test_rails_that_are_permuted_apart_are_silent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.02, 0.05])
-@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize("stride", [1, 5, *(pytest.param(one, marks=SWEEP) for one in OTHERS)])
 def test_faults_are_found_and_nothing_else(stride: int, rate: float) -> None:
     """Of all kinds: no wrong finding, no port that the leaf lacks, nine of ten faults found."""
     total = Score(0, 0, 0, 0, 0)
@@ -328,7 +330,10 @@ def test_a_wrong_port_is_found_in_small_groups_that_wrap(size: int) -> None:
         assert wrong_ports(nodes, f"gpu-{one:03}", "leaf01", beyond) == [f"wrong-port swp{right}"]
 
 
-@pytest.mark.parametrize("sizes", [[32] * 9, [*range(24, 33)], [*range(21, 91)]])
+@pytest.mark.parametrize(
+    "sizes",
+    [[32] * 9, [*range(24, 33)], pytest.param([*range(21, 91)], marks=SWEEP), [*range(21, 41)]],
+)
 def test_racks_of_other_sizes_hide_no_wrong_port(sizes: list[int]) -> None:
     """72 leaves with more ports come first; 70 that are all of different sizes."""
     rails = 8 if len(sizes) < 10 else 2
