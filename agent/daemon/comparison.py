@@ -126,7 +126,7 @@ class Comparison:
         if refresh:
             self._bus.read(observation, now)
         # The last PCI address of each interface, of lost ones, too.
-        lost = {one.interface: one.pci for one in cycle.annotation.lost}
+        lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
         addresses = lost | cycle.annotation.addresses
         options = Options(addresses=addresses, on_bus=self._bus.functions)
         seen = seen_node(observation, self._node)

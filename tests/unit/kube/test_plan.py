@@ -100,9 +100,9 @@ def test_nothing_to_do() -> None:
         ({"time": NOW - 60, "boot_id": "another"}, True),
         ({"time": NOW - 60, "interfaces": ()}, True),
         ({"time": NOW - 60, "agent": "0.0.9"}, False),
-        ({"time": NOW - 60, "interfaces": (ROW._replace(counted_gbps=200.0),)}, True),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(gbps=200.0),)}, True),
         ({"time": NOW - 60, "interfaces": (ROW._replace(port_guid="a" * 16),)}, True),
-        ({"time": NOW - 60, "interfaces": (ROW._replace(neighbor=FarEnd("a")),)}, False),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(last_far=FarEnd("a")),)}, False),
     ],
 )
 def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
