@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.daemon.flapping import MAX_WAIT, MIN_WAIT, WINDOW, Facts, Flapping, PortFacts
 from agent.events.event import Event
 from tests.support.kernel_tree import HOME, card
-from tests.support.running import World
+from tests.support.running import HUP, World
 from tests.support.smps import far_end
 
 if TYPE_CHECKING:
@@ -229,6 +229,6 @@ def test_sighup_waits_for_nothing() -> None:
     world = agent()
     flaps(world, 600)
     set_link(world, 0, up=False)
-    world.at(5.0, Event("signal", "SIGHUP"))
+    world.at(5.0, HUP)
     world.run(20)
     assert world.labels["speed.current"] == "400G"

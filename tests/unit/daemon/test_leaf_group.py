@@ -12,7 +12,7 @@ from agent.events.event import Event
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca
 from tests.support.nodes import KEYS, LEAF_GROUP
-from tests.support.running import World
+from tests.support.running import HOUR, World
 from tests.support.smps import far_end
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 GROUP = "leafgroup.current"
-HOUR = 3600.0
 
 
 class Fabric:
@@ -88,8 +87,7 @@ def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None
     """A switch was replaced by one of the same name: its GUID comes with the next hourly one."""
     before = len(world.api.applied())
     fabric.leaves = {"ibp0": (1, "a"), "ibp1": (9, "b")}
-    world.at(0.0, Event("signal", "SIGHUP"))
-    world.run(60.0)
+    world.look(60.0)
     applied = len(world.api.applied())
     world.run(120.0)
     state(world, "ibp0", A, b"4: ACTIVE\n")

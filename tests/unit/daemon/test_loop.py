@@ -16,29 +16,22 @@ from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.kube.answers import Answer
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
-from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, gpu, hca, netdev, nic
 from tests.support.lldp_frames import switch
 from tests.support.nodes import LEAF_GROUP, PREFIX
-from tests.support.running import Api, World
-from tests.support.smps import exchanges
+from tests.support.running import HOUR, HUP, Api, World
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.support.kernel_tree import Entries
 
-A, B, G = "0000:18:00.0", "0000:19:00.0", "0000:41:00.0"
+A, B = bdf(0), bdf(1)
 IB = hca("ibp0", A) | hca("ibp1", B)
-ROCE = hca("mlx5_0", A, "Ethernet", {1: "eth0"}) | netdev("eth0", A)
-GPU_TREE: Entries = {
-    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
-    f"{HOME}/{G}/class": b"0x030200\n",
-    f"{HOME}/{G}/vendor": b"0x10de\n",
-}
+ROCE = nic(0)
 STATE = f"{HOME}/{{}}/infiniband/{{}}/ports/1/state"
 DEVICE, PORT_ID = "neighbors.current.{}.device", "neighbors.current.{}.port-id"
-HUP = Event("signal", "SIGHUP")
-HOUR = 3600.0
 
 
 def down(world: World, name: str = "ibp1", bdf: str = B) -> None:
@@ -47,17 +40,6 @@ def down(world: World, name: str = "ibp1", bdf: str = B) -> None:
 
 def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
     world.write(STATE.format(bdf, name), b"4: ACTIVE\n")
-
-
-def leaf(address: tuple[str, int]) -> dict[str, Any]:
-    """Return the SMP answer of a port with a switch at its far end."""
-    return {
-        "device": address[0],
-        "port": address[1],
-        "exchanges": exchanges(),
-        "error": None,
-        "text": None,
-    }
 
 
 def with_leaves(*trees: Entries, **changes: Any) -> World:
@@ -100,7 +82,7 @@ def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
 
 def test_a_quiet_hour() -> None:
     """A dozen observations, one request, a GPU query each minute, a round of SMPs every 20."""
-    world = with_leaves(IB, GPU_TREE)
+    world = with_leaves(IB, gpu())
     world.nvml = lambda: answer(GPU)
     world.run(60)
     looks, asked, smps = len(world.looks), len(world.asked_nvml), len(world.asked_smp)
@@ -139,20 +121,6 @@ def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
     world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
     world.run(10)
     assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
-
-
-@pytest.mark.slow
-def test_flaps_for_ten_minutes() -> None:
-    """At most one request each min-interval, and the last one is right."""
-    world = with_leaves(IB).run(60)
-    for second in range(600):
-        world.at(second, Event("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
-    before = len(world.api.applied())
-    world.run(640)
-    times = world.api.applied()[before:]
-    assert len(times) <= 62
-    assert all(later - earlier >= 10 for earlier, later in itertools.pairwise(times))
-    assert world.labels["speed.current"] == "400G"
 
 
 @pytest.mark.slow
@@ -229,24 +197,6 @@ def test_a_front_end_does_not_replace_infiniband() -> None:
     assert world.api.labels == before
 
 
-def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
-    """The other port goes down, and the speed changes at once."""
-    world = with_leaves(IB).run(60)
-    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
-    world.run(700)
-    world.at(0.0, Event("port", "ibp0/1"), do=lambda: down(world, "ibp0", A))
-    world.run(5)
-    assert world.labels["speed.current"] == "0G"
-
-
-def test_a_device_that_is_pulled_out_is_gone() -> None:
-    """Its PCI function is gone, too: nothing is held."""
-    world = with_leaves(IB).run(60)
-    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
-    world.run(5)
-    assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
-
-
 def test_a_rename_changes_both_names_in_one_request() -> None:
     """The same PCI function under another name: old labels go as the new ones come."""
     world = with_leaves(IB).run(60)
@@ -279,7 +229,7 @@ def test_a_netdev_in_a_pod_keeps_its_neighbor() -> None:
 
 def test_gpus_that_register_are_queried_often() -> None:
     """Every ten seconds, and the label follows the registration."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})
     world.run(100)
     assert 9 <= len(world.asked_nvml) <= 12
@@ -291,7 +241,7 @@ def test_gpus_that_register_are_queried_often() -> None:
 
 def test_gpus_that_were_not_queried_yet_are_no_problem() -> None:
     """At each start the first observation precedes the first answer; that is not logged."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU)
     assert not [line for line in world.run(100).lines if "NVML" in line]
 
@@ -355,35 +305,6 @@ def test_sighup_repairs_the_node() -> None:
     assert "from=roce to=infiniband" in "".join(world.lines)
 
 
-def test_sighup_during_a_request_is_served_after_it() -> None:
-    """The request under way may have seen the Node before it was changed."""
-    world = with_leaves(IB).run(60)
-    world.slow = 3.0
-    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
-    world.at(2, HUP)
-    asked = len(world.api.requests)
-    world.run(60)
-    assert [kind for _, kind in world.api.requests[asked:]][:2] == ["apply", "get"]
-
-
-def test_sighup_while_the_api_server_is_away() -> None:
-    """It ends the wait, for one request each `min_interval`."""
-    world = with_leaves(IB).run(60)
-    busy = Answer(429, message="busy", retry_after=500)
-    world.api.trouble = lambda _request: busy
-    world.at(0, HUP)
-    asked = len(world.api.requests)
-    world.run(300)
-    assert len(world.api.requests) == asked + 1
-    world.at(0.5, HUP)
-    world.run(1)
-    assert len(world.api.requests) == asked + 2
-    for second in range(100):
-        world.at(second, HUP)
-    world.run(100)
-    assert asked + 10 <= len(world.api.requests) <= asked + 13
-
-
 def test_sighup_of_a_dry_run() -> None:
     """A dry run reads the Node, and applies nothing."""
     world = World(IB, dry_run=True).run(60)
@@ -391,23 +312,6 @@ def test_sighup_of_a_dry_run() -> None:
     world.at(1, HUP)
     world.run(20)
     assert [kind for _, kind in world.api.requests[asked:]] == ["get"]
-
-
-@pytest.mark.slow
-def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
-    """A server that refuses every apply gets at most one GET for each, with a back-off that ends at
-    five minutes.
-    """
-    world = with_leaves(IB).run(60)
-    world.api.trouble = lambda request: (
-        Answer(422, message="no", reason="Invalid") if request["operation"] == "apply" else None
-    )
-    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
-    asked = len(world.api.requests)
-    world.run(12 * HOUR)
-    kinds = [kind for _, kind in world.api.requests[asked:]]
-    assert kinds[:2] == ["apply", "get"]
-    assert kinds.count("get") <= kinds.count("apply") <= 12 * HOUR / 150
 
 
 def test_a_node_that_was_created_again_gets_its_labels() -> None:
@@ -498,30 +402,6 @@ def test_a_wrong_configuration_ends_the_agent() -> None:
         World(IB, api=api).run(10)
 
 
-def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
-    """The other labels are applied; the family is retried after a minute, then an hour."""
-
-    def refuse(request: Mapping[str, Any]) -> Answer | None:
-        labels = request.get("body", {}).get("metadata", {}).get("labels", {})
-        if any(key.startswith("ib.coreweave.cloud/") for key in labels):
-            return Answer(403, "Forbidden", "ib.coreweave.cloud/speed.current is not allowed")
-        return None
-
-    world = with_leaves(IB, resync=10 * HOUR)
-    world.api.trouble = refuse
-    world.run(30)
-    assert world.labels["speed.current"] == "800G"
-    first = len(world.api.requests)
-    world.run(60)
-    second = len(world.api.requests)
-    world.run(0.9 * HOUR)
-    assert first < second
-    assert {operation for _, operation in world.api.requests[second:]} == {"look"}
-    world.api.trouble = lambda _request: None
-    world.run(0.2 * HOUR)
-    assert "ib.coreweave.cloud/speed.current" in world.api.labels
-
-
 def test_the_wall_clock_may_jump() -> None:
     """A jump by hours or years, in either direction, expires nothing and writes nothing."""
     world = World(ROCE, resync=100 * HOUR)
@@ -609,7 +489,7 @@ def test_a_disabled_source_removes_its_labels() -> None:
 
 def test_disabled_nvml_removes_the_accelerator_label() -> None:
     """It is removed at once, and not held as that of a failed source."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU)
     world.run(60)
     assert ACCELERATOR in world.api.labels
@@ -684,9 +564,9 @@ def test_whatever_happens_the_last_state_is_on_the_node(
     In the end the labels are those of a newly started agent; the leaf group it cannot know.
     """
     world = with_leaves(IB)
-    for after, happen, (name, bdf) in happenings:
+    for after, happen, (name, address) in happenings:
         do = (
-            partial(happen, world, name, bdf)
+            partial(happen, world, name, address)
             if happen in (gone, back) or f"{CLASS}/{name}" in world.entries
             else None
         )
