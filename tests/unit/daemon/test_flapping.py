@@ -167,7 +167,7 @@ def set_link(world: World, number: int, *, up: bool) -> None:
     world.at(0.0, LINK)
 
 
-def flaps(world: World, seconds: float, every: float = 5.0) -> World:
+def flaps(world: World, seconds: float, every: float = 10.0) -> World:
     """Let port ibp0 go down and come up by turns for a time; it is up in the end."""
     for number in range(int(seconds / every)):
         set_link(world, 0, up=bool(number % 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,3 +217,51 @@ def test_functions_that_manage_nvswitches_never_count() -> None:
     assert {*world.speeds} == {"3200G"}
     rows = [row["interface"] for row in world.rows]
     assert rows == [f"ibp{number}" for number in range(8)]
+
+
+def leave(world: World, *numbers: int) -> World:
+    """Remove functions of that board."""
+    for number in numbers:
+        address = f"0000:d2:00.{number}"
+        world.remove(f"{CLASS}/mlx5_{number}", f"{HOME}/{address}", f"{BUS}/{address}")
+    return world.look(120.0)
+
+
+def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
+    """Until it leaves itself: two functions alone would be a data card."""
+    board = managing()
+    world = agent(union(card(f"ibp{number}", bdf(number)) for number in range(2)), board)
+    assert leave(world.look(120.0), 2, 3).speeds == ["800G"]
+    assert leave(world, 0, 1).speeds == ["800G"]
+    world.entries |= {
+        path: one for path, one in board.items() if re.search(r"00\.[01]|_[01]$", path)
+    }
+    assert world.look(120.0).speeds == ["800G", "1600G"]
+
+
+def test_a_function_of_unknown_kind_may_be_one() -> None:
+    """A copied tree has no PCI ids, and `hca_type` of one of the four cannot be read."""
+    board = managing()
+    for number in range(4):
+        for name in ("vendor", "device"):
+            del board[f"{HOME}/0000:d2:00.{number}/{name}"]
+    world = agent(card("ibp0", bdf(0)), board)
+    world.errors[f"{HOME}/0000:d2:00.2/infiniband/mlx5_2/hca_type"] = errno.EIO
+    assert world.look(120.0).speeds == ["400G"]
+
+
+def test_the_vpd_is_read_once_and_the_counters_never() -> None:
+    """A VPD takes milliseconds to read; each read of the counters writes to the kernel log."""
+    asked = list[str]()
+
+    class Reading(World):
+        def read(self, path: str, limit: int) -> bytes:
+            asked.append(path)
+            return super().read(path, limit)
+
+    world = Reading(managing()).run(60)
+    for _ in range(3):
+        world.look(60)
+    vpd = [path for path in asked if path.endswith("vpd")]
+    assert len(vpd) == len({*vpd}) == 4
+    assert not [path for path in asked if "mlx5" in path and "counters" in path]
