@@ -7,10 +7,9 @@ from functools import partial
 
 import pytest
 
-from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev, nic
+from tests.support.kernel_tree import CLASS, HOME, NET, netdev, nic
 from tests.support.lldp_frames import switch
 from tests.support.running import HOUR, World
-from tests.support.smps import far_end
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 
@@ -63,18 +62,6 @@ def test_swapped_names_beside_an_unread_port(world: World) -> None:
     swap_names(world)
     world.look(HOUR)
     assert leaves(world)[3] == "leaf-0_leaf-1"
-
-
-def test_a_port_that_became_infiniband_has_no_ethernet_switch(world: World) -> None:
-    """Its former far end goes at once."""
-    world.remove(f"{CLASS}/mlx5_0", f"{HOME}/{A}", f"{NET}/eth0")
-    world.remove(f"{CLASS}/mlx5_1", f"{HOME}/{B}", f"{NET}/eth1")
-    world.entries |= hca("mlx5_0", A) | hca("mlx5_1", B)
-    world.look()
-    assert leaves(world)[:3] == (None, None, None)
-    world.smp = lambda address: far_end(address, 7, "ib-leaf")
-    world.look(HOUR)
-    assert leaves(world) == ("ib-leaf", "ib-leaf", "ib-leaf", "ib-leaf")
 
 
 def test_restarts_renew_no_hold_of_a_far_end(world: World) -> None:

@@ -123,17 +123,6 @@ def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
     assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
 
 
-@pytest.mark.slow
-def test_switches_that_do_not_answer_are_queried_with_back_off() -> None:
-    """A day has a few queries, not thousands; an event causes one at once."""
-    world = World(IB).run(24 * HOUR)
-    assert len(world.asked_smp) < 20
-    asked = len(world.asked_smp)
-    world.at(0.0, Event("port", "ibp0/1"))
-    world.run(1)
-    assert len(world.asked_smp) == asked + 1
-
-
 def test_repeated_lldp_frames_cause_no_observation() -> None:
     """A frame each 30 s for an hour causes no more observations than none."""
     world = World(ROCE)
@@ -157,17 +146,6 @@ def test_an_lldp_neighbor_expires() -> None:
     assert PORT_ID.format("mlx5_0") not in world.labels
 
 
-def test_a_cable_that_is_moved_needs_two_frames() -> None:
-    """The second one confirms the new neighbor, and the label changes at once."""
-    world = World(ROCE)
-    for second, name in ((0, "leaf-1"), (30, "leaf-1"), (60, "leaf-2"), (90, "leaf-2")):
-        world.at(second, do=partial(world.hear, "eth0", switch(name)))
-    world.run(80)
-    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
-    world.run(11)
-    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-2"
-
-
 def test_a_driver_that_reloads() -> None:
     """The device is gone, its PCI function is not: its labels are held, then removed."""
     world = with_leaves(IB).run(60)
@@ -179,21 +157,6 @@ def test_a_driver_that_reloads() -> None:
     assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.entries.update(hca("ibp1", B)))
     world.run(30)
-    assert world.api.labels == before
-
-
-def test_a_front_end_does_not_replace_infiniband() -> None:
-    """All InfiniBand drivers reload while a bond receives LLDP frames."""
-    world = with_leaves(
-        IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")
-    ).run(30)
-    before = dict(world.api.labels)
-    world.at(
-        0.0, Event("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1")
-    )
-    for second in (1, 2, 3):
-        world.at(second, do=lambda: world.hear("eth0", switch("front")))
-    world.run(60)
     assert world.api.labels == before
 
 
@@ -496,15 +459,6 @@ def test_disabled_nvml_removes_the_accelerator_label() -> None:
     world.start_again(sources=("rdma",))
     world.run(30)
     assert ACCELERATOR not in world.api.labels
-
-
-def test_a_dry_run_writes_nothing() -> None:
-    """It logs what it would apply, once for each change."""
-    world = with_leaves(IB, dry_run=True).run(60)
-    world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
-    world.run(60)
-    assert world.api.writes == []
-    assert sum("speed.current" in line and "would be" in line for line in world.lines) == 4
 
 
 def test_work_that_cannot_be_started_is_retried() -> None:

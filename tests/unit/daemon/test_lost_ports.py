@@ -110,16 +110,6 @@ def test_a_port_without_driver_is_one_of_those_that_are_verified(world: World) -
     assert 'ports="3 of 4"' in verified[-1], world.lines
 
 
-def test_a_reboot_finds_it_missing(world: World) -> None:
-    """The function is not enumerated, and the others have other names and addresses."""
-    shifted = {**hca(0), **hca(1), **hca(2, bus=3, name="ibp3")}
-    again = World(shifted, {"proc/sys/kernel/random/boot_id": b"another\n"}, api=world.api)
-    again.run(60.0)
-    assert again.labels["speed.current"] == "1200G"
-    assert lost_rows(again)[0]["port_guid"] == "a088c20300ab001b"
-    assert LOST in "\n".join(again.lines)
-
-
 def test_before_the_node_is_read_nothing_is_known(world: World) -> None:
     """While the API server is away the metric has no value."""
     world.api.trouble = lambda _request: Answer(error="timeout")

@@ -255,18 +255,6 @@ def test_a_flapping_cable_has_few_requests() -> None:
     assert agent.metrics.snapshot.events["dropped"] == 0
 
 
-def test_many_neighbors_have_few_events() -> None:
-    """A device that calls itself another name each time does not fill the API server."""
-    agent = Alone()
-    for number in range(1000):
-        agent.moves(f"leaf{number}", f"leaf{number + 1}")
-        agent.run(10.0)
-    agent.run(3 * TOKEN_INTERVAL)
-    assert len(agent.counts) <= 4
-    assert sum(agent.counts) == 1000
-    assert len(agent.sent) <= MAX_BURST + agent.now / TOKEN_INTERVAL
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -320,16 +308,6 @@ def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
     world.look(30.0)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf98"
     assert events(world) == []
-
-
-def test_retry_after(world: World, fabric: Fabric) -> None:
-    """The server's demand counts where it is longer."""
-    busy = Answer(429, reason="", message="", retry_after=500.0)
-    world.api.trouble = lambda request: busy if "-event" in request["operation"] else None
-    fabric.move(3)
-    world.look(600.0)
-    first, second, *_ = sent(world)
-    assert second - first >= 500.0
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

@@ -199,13 +199,6 @@ def test_a_flap_within_min_interval_is_not_applied() -> None:
     assert [state for _, state in world.requests] == ["a", "b"]
 
 
-def test_a_change_during_a_request_is_applied_next() -> None:
-    """A change while a request is under way is applied by the next."""
-    world = World()
-    world.run(1300.0, [(1100.0, "b"), (1100.2, "c")])
-    assert world.node == "c"
-
-
 def test_an_api_server_that_is_unreachable_is_retried_with_back_off() -> None:
     """In an hour a few dozen retries, five minutes apart in the end; then the latest state."""
     world = World(outage=(1090.0, 4690.0))

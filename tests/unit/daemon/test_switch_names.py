@@ -121,16 +121,6 @@ def test_a_moved_cable_after_a_restart() -> None:
     assert world.devices() == ["leaf-old", OTHER_GUID]
 
 
-def test_a_switch_without_a_name_from_the_start() -> None:
-    """The third answer counts, and a later name replaces the node GUID at once."""
-    world = Switched(None)
-    assert DEVICE not in world.run(25).labels
-    assert world.run(25).labels[DEVICE] == GUID
-    world.description = NAME
-    world.run(60)
-    assert world.devices() == [GUID, "leaf-old"]
-
-
 @pytest.mark.parametrize(
     ("minutes", "devices"), [(9, ["leaf-old"]), (12, ["leaf-old", GUID, "leaf-old"])]
 )
@@ -147,17 +137,3 @@ def test_a_switch_that_boots(minutes: int, devices: list[str]) -> None:
     world.description = NAME
     world.run(HOLD + 30)
     assert world.devices() == devices
-
-
-def test_a_switch_that_is_renamed() -> None:
-    """The second answer follows the first one soon; one odd answer changes nothing."""
-    world = Switched().run(30)
-    for description, device in ((b"odd", "leaf-old"), (b"leaf-new", "leaf-new")):
-        world.description = description
-        world.at(0.0, LINK)
-        world.run(6)
-        world.description = NAME if description == b"odd" else description
-        world.run(15)
-        assert world.labels[DEVICE] == device
-    assert world.devices() == ["leaf-old", "leaf-new"]
-    assert world.problems() == []

@@ -161,29 +161,6 @@ def test_findings_follow_the_schema_of_verify(repository: Path) -> None:
         rack.run(1)
 
 
-def test_a_cable_that_is_pulled() -> None:
-    """`missing`, in an event as well as in a sweep."""
-    rack = settled()
-    rack.write(f"{HOME}/{B}/infiniband/ibp1/ports/1/state", b"1: DOWN\n")
-    rack.at(0.0, Event("port", "ibp1/1"))
-    rack.run(DELAY + 5)
-    assert (rack.word(), rack.codes()) == (("503", "fail"), ["missing"])
-
-
-def test_a_flap_moves_nothing() -> None:
-    """Neither verdict, nor log, nor the Node: a cable that comes and goes every 50 s."""
-    rack = settled()
-    writes = [rack.api.annotation and json.loads(rack.api.annotation)["verdict"]["findings"]]
-    for _ in range(5):
-        rack.cable(ibp0="leaf2", ibp1="leaf1")
-        rack.run(25)
-        rack.cable(**LEAVES)
-        rack.run(25)
-        assert rack.word() == ("200", "pass")
-        writes.append(json.loads(rack.told)["verdict"]["findings"])
-    assert (rack.finding_lines(), writes) == ([], [[]] * 6)
-
-
 def test_a_restart_moves_nothing() -> None:
     """The next agent of the same boot says the same as soon as it has read the Node, and writes
     nothing.

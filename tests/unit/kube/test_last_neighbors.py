@@ -463,16 +463,6 @@ def test_a_node_that_was_moved_changes_all_its_cables() -> None:
     assert changed(agent, seen("x", "y", "z")) == {"ibp1": last("b").name}
 
 
-def test_a_device_with_another_name_has_its_own_cable() -> None:
-    """Two devices have each other's names after a reboot: no cable has changed."""
-    agent = Agent(annotated("a", "b"), "a_b")
-    assert changed(agent, seen("a", "b")) == {}
-    found = observation(("ibp1", pci(0)), ("ibp0", pci(1)))
-    devices = tuple(role.device for role in found.ports)
-    links = (link("ibp1", "a"), link("ibp0", "b"))
-    assert changed(agent, replace(found, rdma=Seen(devices), ib=Seen(links))) == {}
-
-
 def test_an_unknown_port_is_no_change() -> None:
     """The annotation has none, or the neighbor names none."""
     row = Fact("ibp0", pci(0), last_far=last("a")._replace(port_id=None))

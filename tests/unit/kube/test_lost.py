@@ -123,11 +123,6 @@ def test_all_hcas() -> None:
     assert [one.interface for one in lost(labeled(*THREE), none)] == ["ibp0", "ibp1", "ibp3"]
 
 
-def test_nothing_is_known_without_an_annotation() -> None:
-    """A Node without annotation has lost nothing."""
-    assert lost(None, seen(*PAIR)) == ()
-
-
 @pytest.mark.parametrize(
     "present",
     [
