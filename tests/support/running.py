@@ -39,6 +39,7 @@ from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET
+from tests.support.smps import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -129,7 +130,13 @@ class World:
 
     unavailable: dict[str, str]
 
-    def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        *trees: Entries,
+        api: Api | None = None,
+        smp: Callable[[tuple[str, int]], dict[str, Any]] | None = None,
+        **changes: Any,
+    ) -> None:
         self.time, self.wall_offset, self.unavailable = 1000.0, 0.0, {}
         self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
@@ -141,7 +148,7 @@ class World:
         self.listener, self.state = FakeListener(), Status(lambda: self.time)
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
-        self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
+        self.smp = smp or self.no_smp
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
@@ -330,14 +337,8 @@ class World:
         raise Unavailable("helper nvml: no library")
 
     @staticmethod
-    def _no_smp(address: tuple[str, int]) -> dict[str, Any]:
-        return {
-            "device": address[0],
-            "port": address[1],
-            "exchanges": [],
-            "error": "no-answer",
-            "text": None,
-        }
+    def no_smp(address: tuple[str, int]) -> dict[str, Any]:
+        return answered(address, []) | {"error": "no-answer"}
 
     @staticmethod
     def _now(work: Callable[[], None]) -> None:

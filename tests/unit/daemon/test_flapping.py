@@ -13,7 +13,7 @@ from agent.daemon.flapping import MAX_WAIT, MIN_WAIT, WINDOW, Facts, Flapping, P
 from agent.events.event import Event
 from tests.support.kernel_tree import HOME, card
 from tests.support.running import HUP, World
-from tests.support.smps import far_end
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
@@ -156,9 +156,7 @@ def two() -> Entries:
 
 
 def agent(**changes: Any) -> World:
-    world = World(two(), **changes)
-    world.smp = lambda address: far_end(address, 1, "leaf-1")
-    return world.run(60)
+    return World(two(), smp=leaf, **changes).run(60)
 
 
 def set_link(world: World, number: int, *, up: bool) -> None:

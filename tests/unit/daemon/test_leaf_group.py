@@ -38,9 +38,7 @@ def fabric() -> Fabric:
 @pytest.fixture
 def world(fabric: Fabric) -> World:
     """Two HCAs on two leaves; the agent has been running for a minute."""
-    world = World(hca("ibp0", A) | hca("ibp1", B))
-    world.smp = fabric
-    world.run(60.0)
+    world = World(hca("ibp0", A) | hca("ibp1", B), smp=fabric).run(60.0)
     assert world.labels[GROUP] == "a_b"
     return world
 

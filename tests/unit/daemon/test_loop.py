@@ -25,7 +25,6 @@ from tests.support.smps import leaf
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.kernel_tree import Entries
 
 A, B = bdf(0), bdf(1)
 IB = hca("ibp0", A) | hca("ibp1", B)
@@ -42,15 +41,9 @@ def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
     world.write(STATE.format(bdf, name), b"4: ACTIVE\n")
 
 
-def with_leaves(*trees: Entries, **changes: Any) -> World:
-    world = World(*trees, **changes)
-    world.smp = leaf
-    return world
-
-
 def test_the_first_apply_has_all_labels() -> None:
     """It waits for the results of the pollers, so that one apply is enough."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     assert world.labels["speed.current"] == "800G"
     assert world.labels[DEVICE.format("ibp0")] == "L90.1.3"
     assert [operation for _, operation in world.api.requests] == ["get", "apply"]
@@ -59,7 +52,7 @@ def test_the_first_apply_has_all_labels() -> None:
 
 def test_a_restart_writes_nothing() -> None:
     """The Node has the right labels; even the annotation is left until its hour."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     writes = len(world.api.writes)
     world.start_again()
     world.run(30)
@@ -68,10 +61,9 @@ def test_a_restart_writes_nothing() -> None:
 
 def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
     """The old neighbors stay until the new ones are known, or their hold expires."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     before = dict(world.api.labels)
-    del world.smp
-    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
+    world.smp = World.no_smp
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -82,7 +74,7 @@ def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
 
 def test_a_quiet_hour() -> None:
     """A dozen observations, one request, a GPU query each minute, a round of SMPs every 20."""
-    world = with_leaves(IB, gpu())
+    world = World(IB, gpu(), smp=leaf)
     world.nvml = lambda: answer(GPU)
     world.run(60)
     looks, asked, smps = len(world.looks), len(world.asked_nvml), len(world.asked_smp)
@@ -96,7 +88,7 @@ def test_a_quiet_hour() -> None:
 
 def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
     """The speed changes at once, the neighbor goes after 30 s; both come back."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     began = world.time
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(20)
@@ -115,7 +107,7 @@ def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
 
 def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
     """It is not that of an observation made while the request was under way."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.slow = 3.0
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
@@ -148,7 +140,7 @@ def test_an_lldp_neighbor_expires() -> None:
 
 def test_a_driver_that_reloads() -> None:
     """The device is gone, its PCI function is not: its labels are held, then removed."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     before = dict(world.api.labels)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
     world.run(590)
@@ -162,7 +154,7 @@ def test_a_driver_that_reloads() -> None:
 
 def test_a_rename_changes_both_names_in_one_request() -> None:
     """The same PCI function under another name: old labels go as the new ones come."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
 
     def rename() -> None:
         world.remove(f"{CLASS}/ibp1", f"{HOME}/{B}/infiniband")
@@ -216,7 +208,7 @@ def test_a_node_without_gpus_queries_no_library() -> None:
 
 def test_an_outage_of_the_api_server() -> None:
     """Few retries; soon after the outage the Node is right."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.api.trouble = lambda _request: Answer(error="unreachable", message="connection refused")
     world.at(10, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -240,7 +232,7 @@ def test_an_outage_of_the_api_server() -> None:
 )
 def test_a_retry_after_429_is_one_request(trouble: Answer, operations: list[str]) -> None:
     """After a 429 or 5xx the Node is as known; after any other failure it is read again."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -253,7 +245,7 @@ def test_a_retry_after_429_is_one_request(trouble: Answer, operations: list[str]
 
 def test_sighup_repairs_the_node() -> None:
     """The Node is read, and what others have changed is applied; a right Node costs one GET."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     right, asked = dict(world.api.labels), len(world.api.requests)
     world.api.labels = {f"{PREFIX}/flavor": "roce"}
     world.run(60)
@@ -279,7 +271,7 @@ def test_sighup_of_a_dry_run() -> None:
 
 def test_a_node_that_was_created_again_gets_its_labels() -> None:
     """Within the interval of a look at the Node, and so does one whose labels were removed."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     before = dict(world.api.labels)
     world.api.labels, world.api.annotation = {}, None
     world.run(1.2 * LOOK_INTERVAL + 1)
@@ -327,7 +319,7 @@ def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
 
 def test_a_forbidden_apply_is_preceded_by_a_get() -> None:
     """RBAC's refusal is retried with a back-off that ends at five minutes, with a GET each."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     text = 'User "x" cannot patch resource "nodes" in API group ""'
     world.api.trouble = lambda request: (
         Answer(403, message=text) if request["operation"] == "apply" else None
@@ -394,7 +386,7 @@ def test_a_suspension_expires_nothing() -> None:
 
 def test_signals() -> None:
     """SIGHUP causes an observation, SIGTERM ends the loop; the labels stay."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
     world.at(0.0, HUP)
     world.run(2)
@@ -410,7 +402,7 @@ def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> No
     """Otherwise each late device would cause the next read, without end; an event reads all
     again.
     """
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks, reads = len(world.looks), world.state_reads
     world.at(0.0, Event("results", "facts"))
     world.run(2)
@@ -422,7 +414,7 @@ def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> No
 
 def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
     """SIGCHLD reaches the loop of an agent that is PID 1."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
     world.at(0.0, Event("signal", "SIGCHLD"))
     world.run(2)
@@ -432,7 +424,7 @@ def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
 @pytest.mark.parametrize("kind", ["resync", "link", "device"])
 def test_any_event_is_followed_by_an_observation(kind: str) -> None:
     """Also a resync, by which events may have been lost."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.at(5.0, Event(kind, "links"), do=lambda: down(world))
     world.run(6)
     assert world.labels["speed.current"] == "400G"
@@ -440,7 +432,7 @@ def test_any_event_is_followed_by_an_observation(kind: str) -> None:
 
 def test_a_disabled_source_removes_its_labels() -> None:
     """`--source rdma` on a node that had neighbors, then `--source ib`."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     assert DEVICE.format("ibp0") in world.labels
     world.start_again(sources=("rdma",))
     world.run(30)
@@ -463,7 +455,7 @@ def test_disabled_nvml_removes_the_accelerator_label() -> None:
 
 def test_work_that_cannot_be_started_is_retried() -> None:
     """Out of threads, out of memory: the loop continues."""
-    world = with_leaves(IB)
+    world = World(IB, smp=leaf)
     calls = iter([RuntimeError("can't start new thread"), MemoryError()])
 
     def fail(_request: Mapping[str, Any]) -> Answer | None:
@@ -478,7 +470,7 @@ def test_work_that_cannot_be_started_is_retried() -> None:
 
 def test_metrics_and_health_are_published() -> None:
     """From the first request on."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
 
@@ -517,7 +509,7 @@ def test_whatever_happens_the_last_state_is_on_the_node(
 
     In the end the labels are those of a newly started agent; the leaf group it cannot know.
     """
-    world = with_leaves(IB)
+    world = World(IB, smp=leaf)
     for after, happen, (name, address) in happenings:
         do = (
             partial(happen, world, name, address)
@@ -533,7 +525,7 @@ def test_whatever_happens_the_last_state_is_on_the_node(
         world.run(300)
         world.start_again()
     world.run(1300)
-    anew = with_leaves(world.entries).run(60)
+    anew = World(world.entries, smp=leaf).run(60)
     no_group = {LEAF_GROUP: ""}
     assert world.api.labels | no_group == anew.api.labels | no_group
     times = world.api.applied()

@@ -24,13 +24,6 @@ HOLD = 600.0
 EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
 
 
-def fabric(*trees: Entries, **changes: Any) -> World:
-    """An agent whose switches answer SMPs."""
-    world = World(*trees, **changes)
-    world.smp = leaf
-    return world
-
-
 def block(world: World, number: int, name: str = "ibp{}") -> None:
     """No file of a device can be read."""
     world.errors[f"{base(number, name)}/ports"] = errno.ETIMEDOUT
@@ -58,7 +51,7 @@ def unread(world: World) -> dict[str, list[int | None]]:
 
 def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
     """The Node has the sum of three ports that are up and what the blocked one counted."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 0)
     world.look(30)
     writes = changes(world)
@@ -76,7 +69,7 @@ def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
 @pytest.mark.parametrize("text", ["5: ACTIVE_DEFER", "4:ACTIVE"])
 def test_a_state_that_tells_nothing_keeps_the_count(text: str) -> None:
     """Neither up nor down: the port counts what it last counted, until the hold ends."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     neighbor = world.labels["neighbors.current.ibp0.device"]
     world.write(f"{base(0)}/ports/1/state", f"{text}\n".encode())
     world.look(HOLD - 5)
@@ -90,7 +83,7 @@ def test_a_state_that_tells_nothing_keeps_the_count(text: str) -> None:
 def test_with_backend_device_no_fact_of_a_card_decides(name: str) -> None:
     """Unread, it removes no label, neither before nor after a restart."""
     named: dict[str, Any] = {"backend": ("ibp*",)}
-    world = fabric(EIGHT, **named).run(60)
+    world = World(EIGHT, **named, smp=leaf).run(60)
     before = world.api.labels
     for number in range(8):
         world.errors[f"{base(number)}/{name}"] = errno.EIO
@@ -102,7 +95,7 @@ def test_with_backend_device_no_fact_of_a_card_decides(name: str) -> None:
 
 def test_a_sum_with_a_held_count_is_logged_once() -> None:
     """After a minute there is one line with the reason, and one for its end."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 0)
     world.look(200)
     pull(world, (1,))
@@ -118,7 +111,7 @@ def test_a_sum_with_a_held_count_is_logged_once() -> None:
 @pytest.mark.slow
 def test_a_restart_while_a_count_is_held() -> None:
     """The new agent has the count from the annotation, and for how long; it writes nothing."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 0)
     pull(world, (1, 2, 3, 4))
     world.look(300)
@@ -137,7 +130,7 @@ def test_restarts_renew_no_hold() -> None:
     """An HCA that went down while it cannot be read counts for the hold, however often the agent
     starts.
     """
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 0)
     began = world.time
     world.look(90)
@@ -157,7 +150,7 @@ def test_restarts_renew_no_hold() -> None:
 
 def test_another_boot_begins_another_hold() -> None:
     """The clock of the former boot says nothing."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 0)
     world.look(400)
     world.write("proc/sys/kernel/random/boot_id", b"6f0492e8\n")
@@ -170,7 +163,7 @@ def test_another_boot_begins_another_hold() -> None:
 
 def test_an_episode_costs_three_requests() -> None:
     """One when a port is unread for a minute, one when it is read, one when its switch answers."""
-    world = fabric(EIGHT, resync=1e6).run(60)
+    world = World(EIGHT, resync=1e6, smp=leaf).run(60)
     before = len(world.api.applied())
     block(world, 0)
     world.look(50)
@@ -192,7 +185,7 @@ def test_an_episode_costs_three_requests() -> None:
 
 def test_an_annotation_without_counts() -> None:
     """One of an earlier agent: the whole label is held while an HCA is blocked."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     document = json.loads(world.told)
     for row in document["ports"]:
         del row["gbps"]
@@ -209,7 +202,7 @@ def test_an_annotation_without_counts() -> None:
 def test_a_front_end_that_fails_does_not_hold_the_speed() -> None:
     """It never counted, so the cables of others are seen at once."""
     front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
-    world = fabric(EIGHT, front, routes("front")).run(60)
+    world = World(EIGHT, front, routes("front"), smp=leaf).run(60)
     block(world, 30, "mlx5_9")
     pull(world, (1, 2))
     world.look(1)
@@ -234,7 +227,7 @@ def test_storage_nics_do_not_count_while_a_rail_fails() -> None:
 @pytest.mark.parametrize("how", ["unbound", "blocked"])
 def test_an_hca_that_fails_for_hours(how: str) -> None:
     """A transient failure of another HCA changes no label, joined ones included."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     if how == "blocked":
         block(world, 7)
     else:
@@ -260,7 +253,7 @@ def test_an_hca_that_fails_for_hours(how: str) -> None:
 @pytest.mark.slow
 def test_a_restart_beside_a_device_that_was_given_up() -> None:
     """It counts 0 in the annotation, so the new agent has a sum that fits the label."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     block(world, 7)
     world.look(HOUR)
     writes = changes(world)
@@ -273,7 +266,7 @@ def test_a_restart_beside_a_device_that_was_given_up() -> None:
 
 def test_the_api_server_is_away_at_the_start() -> None:
     """A count that the agent has seen itself is used, though the annotation's is older."""
-    world = fabric(EIGHT).run(60)
+    world = World(EIGHT, smp=leaf).run(60)
     world.api.trouble = lambda _request: Answer(error="unreachable", message="no")
     world.start_again()
     pull(world, (1,))
@@ -287,7 +280,7 @@ def test_the_api_server_is_away_at_the_start() -> None:
 
 def test_a_fresh_node_with_a_port_that_goes_down() -> None:
     """The sum that lacks an unknown count follows the ports that are seen."""
-    world = fabric(EIGHT, api=Api())
+    world = World(EIGHT, api=Api(), smp=leaf)
     block(world, 0)
     pull(world, (1,))
     world.run(30)
@@ -307,7 +300,7 @@ def test_a_fresh_node_with_a_port_that_goes_down() -> None:
 def test_a_port_that_is_pulled_out_beside_a_device_that_nobody_could_read() -> None:
     """It counts when it returns, though the new agent has seen no complete observation."""
     odd = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
-    world = fabric(EIGHT, odd).run(60)
+    world = World(EIGHT, odd, smp=leaf).run(60)
     block(world, 30, "mlx5_9")
     world.start_again()
     world.run(30)
@@ -321,7 +314,7 @@ def test_a_port_that_is_pulled_out_beside_a_device_that_nobody_could_read() -> N
 def test_a_front_end_beside_a_driver_that_is_unbound_at_the_start() -> None:
     """Without the annotation the front end is all there is, hence the backend; it does not stay."""
     front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
-    world = fabric(hca("ibp0", bdf(0)), front, routes("front")).run(60)
+    world = World(hca("ibp0", bdf(0)), front, routes("front"), smp=leaf).run(60)
     unbind(world, 0, "ibp{}")
     world.start_again()
     world.run(300)

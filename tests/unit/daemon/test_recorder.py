@@ -52,10 +52,7 @@ def fabric() -> Fabric:
 @pytest.fixture
 def world(fabric: Fabric) -> World:
     """Four HCAs with neighbors; the agent has been running for a minute, and wrote no Event."""
-    world = World(cards())
-    world.smp = fabric
-    world.start_again(events=True)
-    world.run(60.0)
+    world = World(cards(), smp=fabric, events=True).run(60.0)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf3"
     assert events(world) == []
     return world
@@ -141,10 +138,7 @@ def test_a_repetition_after_a_restart_is_another_event(world: World, fabric: Fab
 
 def test_a_first_neighbor_is_no_change(fabric: Fabric) -> None:
     """On a new Node."""
-    world = World(cards())
-    world.smp = fabric
-    world.start_again(events=True)
-    world.run(HOUR)
+    world = World(cards(), smp=fabric, events=True).run(HOUR)
     assert events(world) == []
 
 
@@ -366,9 +360,7 @@ def test_a_helper_that_dies(world: World, fabric: Fabric) -> None:
 
 def test_nothing_without_the_flag(fabric: Fabric) -> None:
     """No request and no metric."""
-    world = World(cards())
-    world.smp = fabric
-    world.run(60.0)
+    world = World(cards(), smp=fabric).run(60.0)
     fabric.move(3)
     world.look(60)
     assert sent(world) == []

@@ -11,7 +11,7 @@ import pytest
 from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, card, hca, netdev, union
 from tests.support.nodes import FLAVOR
 from tests.support.running import HOUR, World
-from tests.support.smps import far_end
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
@@ -32,8 +32,7 @@ def rails(count: int) -> Entries:
 
 def agent(*trees: Entries, unread: str = "", count: int = 0, **changes: Any) -> World:
     """An agent on a fresh Node; a file of the first HCAs gives EIO."""
-    world = World(*trees, **changes)
-    world.smp = lambda address: far_end(address, 1, "leaf-1")
+    world = World(*trees, smp=leaf, **changes)
     fail(world, count, unread)
     return world
 

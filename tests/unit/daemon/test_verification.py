@@ -46,7 +46,7 @@ class Rack(World):
     def _far_end(self, address: tuple[str, int]) -> dict[str, Any]:
         leaf = self.leaves.get(address[0])
         if leaf is None:
-            return self._no_smp(address)
+            return self.no_smp(address)
         answer = exchanges(
             f"MF0;{leaf}:MQM9700/U1".encode(), guid=0xB0CF0E0300D66C00 + int(leaf[4])
         )

@@ -163,8 +163,7 @@ def test_a_key_that_is_refused_with_its_family() -> None:
     """A key that comes later is not sent, and has its line, too."""
     world = World(IB, api=Api(trouble=refuse_all)).run(30)
     world.smp = leaf
-    world.at(0, HUP)
-    world.run(20)
+    world.look(20)
     assert world.labels == {}
     assert f"{PREFIX}/neighbors.current.ibp1.device" in world.state.readiness()[1]
     assert said(world, "label refused", "neighbors.current.ibp1.device")

@@ -273,9 +273,7 @@ def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
 
 def test_the_reasons_of_neighbors() -> None:
     """A missing neighbor, and its end; the labels of the whole node name the port."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
     set_port(world, "state", "1: DOWN", 60)
     gone = list(world.lines)
@@ -298,9 +296,7 @@ def leaf(address: tuple[str, int]) -> dict[str, Any]:
 
 def test_a_start_that_changes_nothing_is_one_line() -> None:
     """It has the speed, the ports and the neighbors; a change later adds none."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     assert lines(world, "verified") == []
     world.start_again()
     world.run(100)
@@ -313,11 +309,9 @@ def test_a_start_that_changes_nothing_is_one_line() -> None:
 
 def test_a_start_with_held_labels_is_verified_later() -> None:
     """Nothing is verified that nobody has seen yet; after a minute the line has the number."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
-    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.smp = world.no_smp
     world.start_again()
     world.run(50)
     assert lines(world, "verified") == []
@@ -328,11 +322,9 @@ def test_a_start_with_held_labels_is_verified_later() -> None:
 
 def test_a_start_that_changes_a_label_late() -> None:
     """A link goes down while labels are held: nothing is verified before the Node says so."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
-    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.smp = world.no_smp
     world.start_again(min_interval=30.0)
     set_port(world, "state", "1: DOWN", 20)
     world.smp = leaf
