@@ -40,7 +40,7 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.negotiation import exchange, get_node, list_nodes, negotiate
+from agent.kube.negotiation import ask, get_node, list_nodes, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
 from agent.kube.plan import Plan, forgetting, removal
 from agent.labels.table import Naming
@@ -405,7 +405,7 @@ def _patch(kube: Kube, shown: Removal, fields: Sequence[Field]) -> Failure | Non
         if state.version == version:
             return fault
         patch = removal_patch(state, [field.key for field in fields])
-        answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
+        answer = ask(kube, {"operation": "patch", "node": state.name, "body": patch})
         if answer.node is not None:
             return None
         fault, version = failure_of(answer, state.name), state.version

@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.kube.annotation import Annotation, LabeledInterface
+from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.api import connect
 from agent.kube.managed_fields import Keys
 from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, body, plan
 from agent.labels.table import Naming
+from agent.memory import Fact
 from benchmarks.relay import account
 from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.kube.programs import missing, program
@@ -89,7 +90,7 @@ def desired() -> Desired:
         for n in range(INTERFACES)
         for end, text in ends.items()
     }
-    rows = tuple(LabeledInterface(f"ibp{n}", pci=f"0000:{n:02x}:00.0") for n in range(INTERFACES))
+    rows = tuple(Fact(f"ibp{n}", function=f"0000:{n:02x}:00.0") for n in range(INTERFACES))
     observed = Annotation(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", rows)
     return Desired(
         {**labels, f"{PREFIX}/flavor": "roce", f"{PREFIX}/speed.current": next(speeds)}, observed

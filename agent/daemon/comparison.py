@@ -7,7 +7,7 @@ cannot be compared, the reported findings stay, and the verdict is not "pass".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.observer import Cycle
@@ -26,7 +26,7 @@ from agent.labels.table import Naming
 from agent.model import Failed, Observation
 from agent.reasons import Verdict
 from agent.sources.pci import PciePath, functions_on_bus, read_paths
-from agent.telemetry.verdict import Current, Line
+from agent.telemetry.verdict import Current
 from agent.text import utc
 from agent.verify.expected import Expected, FarPort, from_labels, merged
 from agent.verify.judge import Options, Result, verify
@@ -83,9 +83,9 @@ class Comparison:
         return self._expected.far_ports
 
     @property
-    def lines(self) -> tuple[Line, ...]:
-        """The reported findings, as the log and the metrics have them."""
-        return _lines(self._findings.findings)
+    def findings(self) -> tuple[Finding, ...]:
+        """The reported findings."""
+        return self._findings.findings
 
     def compare(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Current:
         """Compare a cycle; return the verdict and its report."""
@@ -126,7 +126,7 @@ class Comparison:
         if refresh:
             self._bus.read(observation, now)
         # The last PCI address of each interface, of lost ones, too.
-        lost = {one.interface: one.pci for one in cycle.annotation.lost}
+        lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
         addresses = lost | cycle.annotation.addresses
         options = Options(addresses=addresses, on_bus=self._bus.functions)
         seen = seen_node(observation, self._node)
@@ -155,9 +155,9 @@ class Comparison:
         return Current(
             verdict,
             facts,
-            self.lines,
-            _lines(changes.came),
-            _lines(changes.gone),
+            self.findings,
+            changes.came,
+            changes.gone,
             len(self._expected.rows),
             at,
             fault if fault != NOT_READ else None,  # the files of a plan have a line of their own
@@ -179,7 +179,3 @@ class _Bus:
             self._due = now + BUS_INTERVAL
             self.functions = functions_on_bus(self._host)
             self.paths = read_paths(self._host, observation.ports, self._readers)
-
-
-def _lines(findings: Iterable[Finding]) -> tuple[Line, ...]:
-    return tuple(Line(one.code, one.interface, one.text, one.id) for one in findings)

@@ -110,7 +110,7 @@ class Verification:
                 self.reporter.current(current)
                 return comparison.remembered(boot_id)
         # Nothing is expected any more.
-        gone = self._comparison.lines if self._comparison else ()
+        gone = self._comparison.findings if self._comparison else ()
         self._comparison = self._remembered = None
         self.reporter.none(Verdict.NO_PLAN, NO_PLAN, gone)
         return None

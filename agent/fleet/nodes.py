@@ -179,11 +179,11 @@ def _ports(
     ports = []
     for name in sorted({*known, *ends}, key=natural):
         row, labels = known.get(name), ends.get(name, {})
-        now = _far_end(labels, row.neighbor if row else None, flavor)
+        now = _far_end(labels, row.last_far if row else None, flavor)
         if row is None:  # the annotation does not have it
             ports.append(FleetPort(name, far_end=now, last_end=now))
             continue
-        last, neighbor = None, row.neighbor
+        last, neighbor = None, row.last_far
         if neighbor:  # with the label that it would have
             title = _name(neighbor, flavor)
             if label := _label_of(title) or _value(neighbor.id or ""):
@@ -192,10 +192,10 @@ def _ports(
             last = now
         port = FleetPort(
             intern(row.interface),
-            intern(row.pci),
+            intern(row.function or ""),
             row.port_guid,
             row.node_guid,
-            row.counted_gbps,
+            row.gbps,
             now,
             last,
             name in gone,

@@ -67,8 +67,8 @@ from agent.kube.facts import (
     TEXT,
     TIME,
     WORD,
-    Fact,
     Json,
+    Kind,
     Schema,
     array,
     matching,
@@ -80,7 +80,7 @@ from agent.kube.facts import (
 )
 from agent.kube.managed_fields import Keys, State
 from agent.labels import encode
-from agent.memory import MAX_LOST, FarEnd, Identity
+from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
 from agent.text import utc, visible
 
@@ -104,43 +104,9 @@ _VIA = re.compile("sa")
 _CUT = re.compile(r"~x[0-9a-f]{1,16}\Z")
 
 
-class Unread(NamedTuple):
-    """Since when the parts of a row are unread, seconds of CLOCK_BOOTTIME; None: they are read."""
-
-    state: int | None = None  # state and rate
-    far: int | None = None  # the far end
-    role: int | None = None
-
-
-READ = Unread()
-
-
-class LabeledInterface(NamedTuple):
-    """One row of `ports`; None is unknown."""
-
-    interface: str  # its name in label keys
-    pci: str  # address of its PCI function
-    port_guid: str | None = None  # gids/0, lower half
-    node_guid: str | None = None  # of the HCA
-    counted_gbps: float | None = None  # its part of the speed label
-    neighbor: FarEnd | None = None
-    # Of one that left the bus: time of the first observation without it, seconds since the epoch.
-    since: int | None = None
-    port: int | None = None  # its number
-    leg: str | None = None  # the member netdev of a bonded port
-    netdev: str | None = None
-    layer: str | None = None  # link layer
-    rule: str | None = None  # that made it a backend port (agent/sources/roles.py)
-    via: str | None = None  # "sa": `neighbor` is from the subnet administrator
-    unread: Unread = READ
-
-    @property
-    def identity(self) -> Identity:
-        """The fields that identify it; another interface may have its name and address now."""
-        return self.interface, self.pci, self.port_guid
-
-
-Interfaces = tuple[LabeledInterface, ...]
+# Rows have the facts that `ports` has of them: the last far end, and since when parts are unread.
+# `lost_since` is 0 at an unknown time.
+Interfaces = tuple[Fact, ...]
 
 
 class OtherPort(NamedTuple):
@@ -204,7 +170,7 @@ class Annotation:
     @property
     def addresses(self) -> dict[str, str]:
         """The address of each interface's PCI function."""
-        return {row.interface: row.pci for row in self.interfaces}
+        return {row.interface: row.function for row in self.interfaces if row.function}
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -216,9 +182,7 @@ class Annotation:
         verdict = (self.verdict.boot_id, self.verdict.findings) if self.verdict else None
         boots = self.boot_id, self.reported.boot_id
         since = self.texts_since, self.domain_since, self.group_since
-        rows = [
-            (*row.identity, row.node_guid, row.counted_gbps, row.unread) for row in self.interfaces
-        ]
+        rows = [(*row.identity, row.node_guid, row.gbps, *_unread(row)) for row in self.interfaces]
         return *boots, *since, self.dropped, verdict, *lost, *rows
 
 
@@ -245,23 +209,29 @@ def _parse_layer(value: object) -> str:
 _PORT: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),
-    "port": Fact(lambda value: int(number(MAX_PORT).parse(value))),
+    "port": Kind(lambda value: int(number(MAX_PORT).parse(value))),
     "leg": matching(_INTERFACE),
     "netdev": matching(_INTERFACE),
     "port_guid": matching(GUID),
     "node_guid": matching(GUID),
-    "layer": Fact(_parse_layer, lambda layer: "ib" if layer == "InfiniBand" else "eth"),
+    "layer": Kind(_parse_layer, lambda layer: "ib" if layer == "InfiniBand" else "eth"),
     "rule": WORD,
     "gbps": number(MAX_GBPS),
     "via": matching(_VIA),
 }
-# Their fields of LabeledInterface
-_COLUMNS = {name: name for name in _PORT} | {"gbps": "counted_gbps"}
+# Their fields of a row, where those have other names
+_FIELDS = {
+    "pci": "function",
+    "counted_gbps": "gbps",
+    "neighbor": "last_far",
+    "since": "lost_since",
+}
 # Those that can be written of a row
 _FACTS: Schema = {
-    **{_COLUMNS[name]: fact for name, fact in _PORT.items()},
+    **{_FIELDS.get(name, name): kind for name, kind in _PORT.items()},
     "layer": matching(re.compile("|".join(_LAYERS.values()))),
 }
+_UNREAD = ("state_since", "far_since", "role_since")
 _FINDING = record(
     RememberedFinding,
     {"code": matching(CODE), "interface": matching(_INTERFACE), "id": matching(_ID)},
@@ -282,21 +252,31 @@ _NODE: Schema = {
     "domain_since": SECONDS,
     "group_since": SECONDS,
     "rules": WORD,
-    "others": array(Fact(_parse_other), MAX_OTHERS),
+    "others": array(Kind(_parse_other), MAX_OTHERS),
     "gpus": array(matching(PCI), MAX_OTHERS),
     "away": array(matching(PCI), MAX_OTHERS),
 }
 _HEAD: Schema = {"time": TIME, "boot_id": WORD, "agent": WORD, "dropped": COUNT, **_NODE}
 
 
-def interface_facts(facts: Json) -> Json:
-    """Return those of a row's facts that can be written; the others are unknown."""
-    return read(facts, _FACTS)[0]
+def writable(row: Fact) -> Fact | None:
+    """Return the facts of a row that can be written; None if it can have no row."""
+    facts, _ = read(row._asdict(), _FACTS)
+    if not {"interface", "function"} <= facts.keys():
+        return None
+    far, _ = read(row.last_far._asdict() if row.last_far else {}, FAR_END)
+    found = Fact(**facts, last_far=FarEnd(**far) if far else None, lost_since=row.lost_since)
+    return found if row.lost_since is None else found._replace(gbps=None)
 
 
-def interface_document(row: LabeledInterface) -> Json:
-    """Return the JSON object of a row, without what is unknown."""
-    return written(row._asdict(), _LOST_ROW)
+def interface_document(row: Fact) -> Json:
+    """Return the JSON object of a row in a command's output, without what is unknown."""
+    return _document(row, _ROW)
+
+
+def _document(row: Fact, schema: Schema) -> Json:
+    facts = row._asdict()
+    return written({name: facts[_FIELDS.get(name, name)] for name in schema}, schema)
 
 
 def interface_of(text: str | None) -> str | None:
@@ -312,9 +292,8 @@ def render(annotation: Annotation) -> str:
     if annotation.partial:
         document["partial"] = _report_document(annotation.partial)
     switches: dict[tuple[str | None, str | None], int] = {}
-    rows = [(row, False) for row in annotation.interfaces]
-    rows += [(row, True) for row in annotation.lost]
-    ports = [_port_document(row, switches, is_lost=is_lost) for row, is_lost in rows]
+    rows = (*annotation.interfaces, *annotation.lost)
+    ports = [_port_document(row, switches) for row in rows]
     if switches:
         document["switches"] = list(switches)
     document["ports"] = ports
@@ -327,31 +306,29 @@ def render(annotation: Annotation) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _port_document(
-    row: LabeledInterface,
-    switches: dict[tuple[str | None, str | None], int],
-    *,
-    is_lost: bool,
-) -> Json:
+def _port_document(row: Fact, switches: dict[tuple[str | None, str | None], int]) -> Json:
     """Return the JSON object of a row; its switch is added to the table."""
-    facts = row._asdict()
-    document = written({column: facts[name] for column, name in _COLUMNS.items()}, _PORT)
+    facts, document = row._asdict(), _document(row, _PORT)
     for name, default in _defaults(row.interface, row.port_guid).items():
         if facts[name] == default:
             document.pop(name, None)
         elif facts[name] is None:
             document[name] = None
-    if far := row.neighbor:
+    if far := row.last_far:
         node = cut(far.id), cut(far.name)
         ends = [switches.setdefault(node, len(switches)), cut(far.port_id), cut(far.port_name)]
         while ends[-1] is None:
             ends.pop()
         document["far"] = ends
-    if row.unread != READ:
-        document["unread"] = list(row.unread)
-    if is_lost:
-        document["lost"] = None if row.since is None else utc(row.since)
+    if any(since is not None for since in _unread(row)):
+        document["unread"] = _unread(row)
+    if row.lost_since is not None:
+        document["lost"] = utc(row.lost_since) if row.lost_since else None
     return document
+
+
+def _unread(row: Fact) -> tuple[float | None, ...]:
+    return row.state_since, row.far_since, row.role_since
 
 
 def _defaults(interface: str, port_guid: str | None) -> Json:
@@ -473,7 +450,7 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     ), [*faults, *more, *dropped, *unsaid]
 
 
-Rows = tuple[list[LabeledInterface], list[LabeledInterface], list[str]]  # here, lost, faults
+Rows = tuple[list[Fact], list[Fact], list[str]]  # here, lost, faults
 
 
 def _parse_interfaces(document: Json) -> Rows:
@@ -501,24 +478,24 @@ def _parse_ports(document: Json) -> Rows:
         raise Malformed(f"ports is not a list of up to {MAX_INTERFACES + MAX_LOST} rows")
     if not isinstance(switches, list):
         switches = []
-    found: list[LabeledInterface] = []
-    lost: list[LabeledInterface] = []
+    found: list[Fact] = []
+    lost: list[Fact] = []
     faults = []
     for row in rows:
         is_lost = isinstance(row, dict) and "lost" in row
         port, dropped = _parse_row(row, _PORT)
         try:
             far = _parse_far(row.get("far"), switches)
-            port = port._replace(neighbor=far)
+            port = port._replace(last_far=far)
         except (ValueError, TypeError, IndexError):
             dropped.append("far")
         try:
-            port = port._replace(unread=_parse_unread(row.get("unread")))
+            port = port._replace(**_parse_unread(row.get("unread")))
         except (ValueError, TypeError, OverflowError):
             dropped.append("unread")
         if is_lost:
             times, malformed = read(row, {"lost": TIME})
-            port, dropped = port._replace(since=times.get("lost")), dropped + malformed
+            port, dropped = port._replace(lost_since=times.get("lost", 0)), dropped + malformed
         faults += [f"{name} of {'lost ' * is_lost}{port.interface}" for name in dropped]
         (lost if is_lost else found).append(port)
     if len(lost) > MAX_LOST:
@@ -537,16 +514,17 @@ def _parse_far(value: Any, switches: Any) -> FarEnd | None:
     return FarEnd(*(None if text is None else TEXT.parse(text) for text in (*node, *texts)))
 
 
-def _parse_unread(value: Any) -> Unread:
+def _parse_unread(value: Any) -> Json:
     """Parse the times since which parts of a row are unread; ValueError if they are malformed."""
     if value is None:
-        return READ
-    if not isinstance(value, list) or len(value) > len(READ):
+        return {}
+    if not isinstance(value, list) or len(value) > len(_UNREAD):
         raise ValueError(value)
-    return Unread(*(None if since is None else SECONDS.parse(since) for since in value))
+    times = (None if since is None else SECONDS.parse(since) for since in value)
+    return dict(zip(_UNREAD, times, strict=False))
 
 
-def _parse_row(row: object, schema: Schema) -> tuple[LabeledInterface, list[str]]:
+def _parse_row(row: object, schema: Schema) -> tuple[Fact, list[str]]:
     """Parse a JSON row; returns it and the names of the facts that were dropped.
 
     Raises Malformed without a valid interface and PCI address.
@@ -561,8 +539,9 @@ def _parse_row(row: object, schema: Schema) -> tuple[LabeledInterface, list[str]
     if schema is _PORT:
         defaults = _defaults(facts["interface"], facts.get("port_guid"))
         facts |= {name: value for name, value in defaults.items() if name not in document}
-        facts = {_COLUMNS[name]: value for name, value in facts.items()}
-    return LabeledInterface(**facts), faults
+    if schema is _LOST_ROW:
+        facts.setdefault("since", 0)
+    return Fact(**{_FIELDS.get(name, name): value for name, value in facts.items()}), faults
 
 
 def _parse_verdict(value: object) -> tuple[Remembered | None, list[str]]:
@@ -595,13 +574,15 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
     return replace(
         annotation,
         time=past(annotation.time, now),
-        lost=tuple(one._replace(since=past(one.since, now)) for one in annotation.lost),
+        lost=tuple(
+            one._replace(lost_since=past(one.lost_since, now) or 0) for one in annotation.lost
+        ),
         verdict=verdict and verdict._replace(time=past(verdict.time, now)),
         partial=partial and partial._replace(time=past(partial.time, now)),
     )
 
 
-def without_lost(annotation: Annotation, forgotten: Iterable[LabeledInterface]) -> Annotation:
+def without_lost(annotation: Annotation, forgotten: Iterable[Fact]) -> Annotation:
     """Return the annotation without these lost interfaces."""
     gone = {one.identity for one in forgotten}
     return replace(

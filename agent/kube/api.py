@@ -189,7 +189,7 @@ class Api:
                 return Answer(error="unreachable", message=text)
         thread = threading.Thread(
             target=exchange.run,
-            args=(lambda: self._exchange(pool, access, request),),
+            args=(lambda: self._ask(pool, access, request),),
             name="request",
             daemon=True,
         )
@@ -205,7 +205,7 @@ class Api:
                 self._stuck.append(thread)
         return answer
 
-    def _exchange(self, pool: urllib3.PoolManager, access: Access, request: Request) -> Answer:
+    def _ask(self, pool: urllib3.PoolManager, access: Access, request: Request) -> Answer:
         """Send a request in this thread; a page of Nodes again with fewer if it is too long."""
         operation = request["operation"]
         while True:

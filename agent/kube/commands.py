@@ -113,9 +113,10 @@ class Target:
         annotation = self.annotation() or Annotation(None, None, agent="")
         interface = self.keys.interface(key)
         rows = [interface_document(row) for row in annotation.interfaces]
-        for one in annotation.lost:
-            row = interface_document(one._replace(since=None))
-            rows.append({**row, "lost_since": _time(one.since)})
+        rows += [
+            {**interface_document(one), "lost_since": _time(one.lost_since or None)}
+            for one in annotation.lost
+        ]
         return {
             "value": state.fields.get(field),
             "managers": [*own, *state.others.get(field, ())],

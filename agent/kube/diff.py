@@ -28,10 +28,7 @@ def planned(plan: Plan) -> list[str]:
         f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
         *_diff(plan.changes),
         *_removed_annotations(plan),
-        *(
-            f"- lost {one.interface} ({one.pci}), {missing_since(one.since)}"
-            for one in plan.forgotten
-        ),
+        *(f"- lost {one}, {missing_since(one.lost_since or None)}" for one in plan.forgotten),
         *map(_left_alone, plan.left_alone),
         *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),

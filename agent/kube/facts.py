@@ -21,14 +21,14 @@ MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, 
 _WORD = re.compile(r"[!-~]{1,64}")
 
 
-class Fact(NamedTuple):
+class Kind(NamedTuple):
     """A kind of fact."""
 
     parse: Callable[[Any], Any]  # raises ValueError, TypeError or OverflowError if malformed
     document: Callable[[Any], Any] = lambda value: value  # as JSON
 
 
-Schema = Mapping[str, Fact]  # in the order in which facts are written
+Schema = Mapping[str, Kind]  # in the order in which facts are written
 
 
 def read(document: object, schema: Schema) -> tuple[Json, list[str]]:
@@ -58,7 +58,7 @@ def written(facts: Mapping[str, Any], schema: Schema) -> Json:
     }
 
 
-def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Fact:
+def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Kind:
     """Return the fact that is a NamedTuple `kind`, malformed if any fact of it is."""
 
     def parse(value: object) -> Any:
@@ -67,10 +67,10 @@ def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Fact:
             raise ValueError(value)
         return kind(**{**dict.fromkeys(schema), **facts})
 
-    return Fact(parse, lambda value: written(value._asdict(), schema))
+    return Kind(parse, lambda value: written(value._asdict(), schema))
 
 
-def array(fact: Fact, most: int) -> Fact:
+def array(fact: Kind, most: int) -> Kind:
     """Return the fact that is a list of up to `most` facts, malformed if any of them is."""
 
     def parse(values: object) -> tuple[Any, ...]:
@@ -78,10 +78,10 @@ def array(fact: Fact, most: int) -> Fact:
             raise ValueError(values)
         return tuple(fact.parse(value) for value in values)
 
-    return Fact(parse, lambda values: [fact.document(value) for value in values])
+    return Kind(parse, lambda values: [fact.document(value) for value in values])
 
 
-def matching(pattern: re.Pattern[str]) -> Fact:
+def matching(pattern: re.Pattern[str]) -> Kind:
     """Return the fact that is text of this pattern."""
 
     def parse(value: str) -> str:
@@ -89,10 +89,10 @@ def matching(pattern: re.Pattern[str]) -> Fact:
             raise ValueError(value)
         return value
 
-    return Fact(parse)
+    return Kind(parse)
 
 
-def number(most: float) -> Fact:
+def number(most: float) -> Kind:
     """Return the fact that is a number from 0 to `most`; NaN is none."""
 
     def parse(value: object) -> float:
@@ -100,7 +100,7 @@ def number(most: float) -> Fact:
             raise ValueError(value)
         return float(value)
 
-    return Fact(parse)
+    return Kind(parse)
 
 
 def is_word(text: str | None) -> bool:
@@ -135,8 +135,8 @@ def _text(value: object) -> str:
 
 
 WORD = matching(_WORD)
-TEXT = Fact(_text)
-TIME = Fact(parse_time, utc)
+TEXT = Kind(_text)
+TIME = Kind(parse_time, utc)
 # Of rows; a malformed one is 0
-COUNT = Fact(lambda value: value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0)
-SECONDS = Fact(lambda value: int(number(MAX_SECONDS).parse(value)))
+COUNT = Kind(lambda value: value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0)
+SECONDS = Kind(lambda value: int(number(MAX_SECONDS).parse(value)))

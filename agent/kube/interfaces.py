@@ -20,18 +20,14 @@ from dataclasses import replace
 
 from agent.ids import GUID, HASH, is_named, is_pci_glob
 from agent.kube.annotation import (
-    FAR_END,
     MAX_OTHERS,
-    READ,
     Annotation,
-    LabeledInterface,
     OtherPort,
     Report,
-    Unread,
-    interface_facts,
     is_cut,
+    writable,
 )
-from agent.kube.facts import is_word, read
+from agent.kube.facts import is_word
 from agent.kube.managed_fields import Keys
 from agent.labels import encode
 from agent.memory import KEPT, Fact, FarEnd, Published, group_of, known_of
@@ -75,17 +71,21 @@ def annotate(
 
     rows = []
     for fact in known.facts:
-        # A far end that is not known any more has no hold.
-        far = kept(fact.far_since) if fact.far else None
-        unread = Unread(kept(fact.state_since), far, kept(fact.role_since))
-        rows.append(_row(fact, unread))
-    if "rdma" in observation.off:  # no label has a sum of the counts
-        rows = [row and row._replace(counted_gbps=None) for row in rows]
-    lost = [_row(fact) for fact in known.lost] if known.is_seeded else previous.lost
+        if row := writable(fact):
+            row = row._replace(
+                state_since=kept(fact.state_since),
+                # A far end that is not known any more has no hold.
+                far_since=kept(fact.far_since) if fact.far else None,
+                role_since=kept(fact.role_since),
+            )
+            if "rdma" in observation.off:  # no label has a sum of the counts
+                row = row._replace(gbps=None)
+            rows.append(row)
+    lost = map(writable, known.lost) if known.is_seeded else previous.lost
     return Annotation(
         last.time,
         last.boot_id,
-        tuple(filter(None, rows)),
+        tuple(rows),
         lost=tuple(filter(None, lost)),
         verdict=previous.verdict,
         partial=None if is_full else now,
@@ -124,47 +124,20 @@ def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
     """Return the ports of the annotation that keep their roles."""
     if not annotation or annotation.rules != rule_set(globs) or annotation.dropped:
         return []
-    rows = [(row, False) for row in annotation.interfaces]
-    rows += [(row, True) for row in annotation.lost]
     backend = [
         Pin(
-            (row.pci, row.port),
+            (row.function, row.port),
             row.rule,
             backend=True,
             port_guid=row.port_guid,
-            has_link=bool(row.counted_gbps),
-            is_lost=is_lost,
+            has_link=bool(row.gbps),
+            is_lost=row.lost_since is not None,
         )
-        for row, is_lost in rows
-        if row.port and row.rule
+        for row in (*annotation.interfaces, *annotation.lost)
+        if row.function and row.port and row.rule
     ]
     others = [Pin((one.pci, one.port), one.rule, backend=False) for one in annotation.others]
     return [*others, *backend]
-
-
-def _row(fact: Fact, unread: Unread = READ) -> LabeledInterface | None:
-    """Return the row of a port without what cannot be written; None if it can have none."""
-    far, _ = read(fact.last_far._asdict() if fact.last_far else {}, FAR_END)
-    facts = interface_facts(
-        {
-            "interface": fact.interface,
-            "pci": fact.function,
-            "port_guid": fact.port_guid,
-            "node_guid": fact.node_guid,
-            "counted_gbps": None if fact.lost_since is not None else fact.gbps,
-            "port": fact.port,
-            "leg": fact.leg,
-            "netdev": fact.netdev,
-            "layer": fact.layer,
-            "rule": fact.rule,
-            "via": fact.via if fact.via == "sa" else None,
-        }
-    )
-    if not {"interface", "pci"} <= facts.keys():
-        return None
-    neighbor = FarEnd(**far) if far else None
-    since = fact.lost_since or None
-    return LabeledInterface(**facts, neighbor=neighbor, since=since, unread=unread)
 
 
 def published(
@@ -198,14 +171,17 @@ def published(
     if boot_id is None or annotation.reported.boot_id != boot_id:  # times of another boot
         annotation = replace(
             annotation,
-            interfaces=tuple(row._replace(unread=READ) for row in annotation.interfaces),
+            interfaces=tuple(
+                row._replace(state_since=None, far_since=None, role_since=None)
+                for row in annotation.interfaces
+            ),
             texts_since=None,
             domain_since=None,
             group_since=None,
         )
     rows = [
         _fact(
-            row._replace(neighbor=None) if row.interface in contradicted else row,
+            row._replace(last_far=None) if row.interface in contradicted else row,
             layer,
             ends.pop(row.interface, {}),
             whole.get(row.interface),
@@ -223,7 +199,7 @@ def published(
         rows = [row._replace(gbps=None) for row in rows]
     rows += [Fact(name, None, layer=layer, far=_far_end(label)) for name, label in ends.items()]
     lost = [
-        _fact(row, layer, {}, row.neighbor)._replace(gbps=0.0, lost_since=row.since or 0)
+        _fact(row, layer, {}, row.last_far)._replace(gbps=0.0)
         for row in annotation.lost
         if _is_wanted(row, globs)
     ]
@@ -258,31 +234,17 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
     }
 
 
-def _fact(row: LabeledInterface, layer: str | None, label: Label, last: FarEnd | None) -> Fact:
+def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fact:
+    """Return a row of the annotation with what the labels of its interface tell."""
     far = _far_end(label) if label else None
-    if far and row.neighbor and encode.value(row.neighbor.device) == far.name:
-        far = row.neighbor._replace(port_name=far.port_name)
+    if far and row.last_far and encode.value(row.last_far.device) == far.name:
+        far = row.last_far._replace(port_name=far.port_name)
     if row.layer:
         layer = row.layer
     elif last and last.id:  # of that fabric
         layer = "InfiniBand" if GUID.fullmatch(last.id) else "Ethernet"
-    return Fact(
-        row.interface,
-        row.pci,
-        *((row.port, row.leg) if row.port else _port(row.interface)),
-        netdev=row.netdev,
-        port_guid=row.port_guid,
-        node_guid=row.node_guid,
-        layer=layer,
-        rule=row.rule,
-        via=row.via,
-        gbps=row.counted_gbps,
-        far=far,
-        last_far=last,
-        state_since=row.unread.state,
-        far_since=row.unread.far,
-        role_since=row.unread.role,
-    )
+    number, leg = (row.port, row.leg) if row.port else _port(row.interface)
+    return row._replace(port=number, leg=leg, layer=layer, far=far, last_far=last)
 
 
 def _far_end(label: Label) -> FarEnd:
@@ -302,7 +264,7 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
 
     An annotation that had no room for a part of a hash, or for a whole name, cannot be checked.
     """
-    last = {row.interface: row.neighbor for row in annotation.interfaces if row.neighbor}
+    last = {row.interface: row.last_far for row in annotation.interfaces if row.last_far}
     is_hash = HASH.fullmatch(published or "") is not None
     is_whole = encode.value(group_of(one.device for one in last.values())) == published
     is_unsure = annotation.dropped or any(is_cut(one.name) for one in last.values())
@@ -318,7 +280,7 @@ def _is_part(far: FarEnd, published: str) -> bool:
     return any(part in f"_{published}_" for part in parts)
 
 
-def _is_wanted(row: LabeledInterface, globs: Globs) -> bool:
+def _is_wanted(row: Fact, globs: Globs) -> bool:
     """Return True unless the flags leave the device out.
 
     A device's name is its interface, or what precedes a dash in it. Its PCI ids are not known any
@@ -329,7 +291,7 @@ def _is_wanted(row: LabeledInterface, globs: Globs) -> bool:
     names = ["-".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
     def is_meant(globs: Iterable[str]) -> bool:
-        return any(is_named(globs, name, row.pci) for name in names)
+        return any(is_named(globs, name, row.function) for name in names)
 
     has_ids = any(is_pci_glob(glob) and not glob.startswith("pci:") for glob in backend)
     return not is_meant(excluded) and (not backend or has_ids or is_meant(backend))

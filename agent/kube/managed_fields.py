@@ -15,7 +15,6 @@ a field's name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from agent.errors import Malformed
 from agent.kube import MANAGER
 from agent.kube.answers import objects, part
 from agent.kube.facts import TIME, read
-from agent.labels.table import LABELS, Naming
+from agent.labels.render import ROWS, subject_of
+from agent.labels.table import Naming
 
 Json = Mapping[str, Any]
 Node = Json  # the JSON object, of which its metadata is read
@@ -69,21 +69,13 @@ def labels_of(fields: Fields) -> dict[str, str]:
     return {field.key: value for field, value in sorted(fields.items()) if field.kind == LABEL}
 
 
-# (family, pattern of a label key without its prefix)
-_ROWS = tuple(
-    (family, re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)")))
-    for family, slash, name in (row.key.partition("/") for row in LABELS)
-    if slash
-)
-
-
 def prefix_of(field: Field) -> str | None:
     """Return the prefix of a field of the table's shape, under any naming; None for another one."""
     prefix, _, name = field.key.rpartition("/")
     if field.kind == ANNOTATION:
         is_of_table = name == OBSERVED
     else:
-        is_of_table = any(pattern.fullmatch(name) for _, pattern in _ROWS)
+        is_of_table = any(pattern.fullmatch(name) for _, _, pattern in ROWS)
     return prefix if prefix and is_of_table else None
 
 
@@ -129,10 +121,9 @@ class Keys:
         kind, key = field
         if kind == ANNOTATION:
             family = OBSERVED if key == self.annotation else None
-        elif key and key == self.accelerator:
-            family = ACC
         else:
-            family, _ = self._match(key)
+            found = subject_of(key, self.naming)
+            family = found.row.key.partition("/")[0] if found else None
         return FORMER if family is None and prefix_of(field) in self.former else family
 
     def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
@@ -141,17 +132,8 @@ class Keys:
 
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
-        _, found = self._match(key)
-        return found.groupdict().get("interface") if found else None
-
-    def _match(self, key: str) -> tuple[str, re.Match[str]] | tuple[None, None]:
-        """Return the first family with a row for a label key, and the match; "" is no prefix."""
-        prefix, _, name = key.partition("/")
-        families = {P: self.naming.prefix, IB: self.naming.ib_prefix}
-        for family, pattern in _ROWS if prefix else ():
-            if families[family] == prefix and (found := pattern.fullmatch(name)):
-                return family, found
-        return None, None
+        found = subject_of(key, self.naming)
+        return found.interface if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,11 +323,11 @@ class _Session:
 
 def get_node(kube: Kube, name: str) -> Node | Failure:
     """Get the metadata of a Node."""
-    answer = exchange(kube, {"operation": "get", "node": name})
+    answer = ask(kube, {"operation": "get", "node": name})
     return answer.node or failure_of(answer, name)
 
 
-def exchange(kube: Kube, request: Request) -> Answer:
+def ask(kube: Kube, request: Request) -> Answer:
     """Send a request that needs no negotiation, once more after a 401; return the answer."""
     answer = kube(request)
     return kube(request) if answer.status == 401 else answer

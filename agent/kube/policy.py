@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from agent.kube import MANAGER
 from agent.kube.answers import Kube, failure_of
 from agent.kube.managed_fields import LABEL, Field, state_of
-from agent.kube.negotiation import exchange
+from agent.kube.negotiation import ask
 
 FOREIGN = "bwagent.invalid/policy-check"  # RFC 2606: no domain ends in .invalid
 # A policy is the agent's by its name, or by its message where an overlay has renamed it.
@@ -53,7 +53,7 @@ def check_policy(kube: Kube, node: str) -> PolicyState:
     """Send the request, and judge the answer."""
     value = os.urandom(8).hex()
     body = {"metadata": {"labels": {FOREIGN: value}}}
-    answer = exchange(kube, {"operation": "check-policy", "node": node, "body": body})
+    answer = ask(kube, {"operation": "check-policy", "node": node, "body": body})
     denial = _DENIAL.match(answer.message)
     if denial and not answer.error and 400 <= (answer.status or 0) < 500:
         policy, message = denial.groups()

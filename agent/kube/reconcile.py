@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request, failure_of
 from agent.kube.managed_fields import Keys, Node, state_of
-from agent.kube.negotiation import Outcome, exchange, get_node, negotiate
+from agent.kube.negotiation import Outcome, ask, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
@@ -98,7 +98,7 @@ class Reconciler:
         a second agent runs there. The cache may be older than the agent's own last request, so what
         differs there is read again. An API server that is overloaded is not asked for more.
         """
-        answer = exchange(self.kube, {"operation": "get", "node": self.name, "cached": True})
+        answer = ask(self.kube, {"operation": "get", "node": self.name, "cached": True})
         if answer.node is None:
             failure = failure_of(answer, self.name)
             node = known if failure.kind in ("busy", "server") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from agent.labels.table import Label, Naming
     from agent.model import Observation
     from agent.reasons import HoldReason
+
+
+# Of each row below a prefix: its family, and the pattern of a key without the prefix.
+ROWS = tuple(
+    (row, family, re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)")))
+    for row, (family, slash, name) in ((row, row.key.partition("/")) for row in LABELS)
+    if slash
+)
 
 
 class Rendered(NamedTuple):
@@ -69,12 +78,13 @@ class Subject(NamedTuple):
 
 def subject_of(key: str, naming: Naming) -> Subject | None:
     """Return the row of a label key; None if the key is of no row."""
-    for row in LABELS:
-        template = _template(row.key, naming) or ""
-        if key and key == template:
-            return Subject(key, row, None)
-        if "{if}" in template and (interface := _interface(key, template)):
-            return Subject(key, row, interface)
+    if key and key == naming.accelerator:
+        return Subject(key, LABELS[-1], None)  # the only row that is a whole key
+    prefix, _, name = key.partition("/")
+    prefixes = {"P": naming.prefix, "IB": naming.ib_prefix}
+    for row, family, pattern in ROWS if prefix else ():
+        if prefixes[family] == prefix and (found := pattern.fullmatch(name)):
+            return Subject(key, row, found.groupdict().get("interface"))
     return None
 
 
@@ -96,11 +106,3 @@ def _template(key: str, naming: Naming) -> str | None:
     family, _, name = key.partition("/")
     prefix = naming.ib_prefix if family == "IB" else naming.prefix
     return f"{prefix}/{name}" if prefix else None
-
-
-def _interface(key: str, template: str) -> str:
-    """Return the part of the key at the template's `{if}`; "" if the key is another row's."""
-    before, _, behind = template.partition("{if}")
-    if not (key.startswith(before) and key.endswith(behind)):
-        return ""
-    return key[len(before) : len(key) - len(behind)]

@@ -10,13 +10,16 @@ docs/verify.md has the body. It is rendered by the loop, so that a request takes
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.reasons import Verdict
 from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
+
+if TYPE_CHECKING:  # loaded where something is expected
+    from agent.findings.finding import Finding
 
 STATUS = {
     Verdict.NO_PLAN: "404 Not Found",
@@ -29,23 +32,14 @@ NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
 NOT_READ = "the Node was not read yet"
 
 
-class Line(NamedTuple):
-    """A finding as the log and the metrics have it."""
-
-    code: str
-    interface: str | None
-    text: str
-    id: str
-
-
 class Current(NamedTuple):
     """The verdict after a comparison."""
 
     verdict: Verdict
     facts: dict[str, Any]  # of the page
-    findings: tuple[Line, ...] = ()  # reported
-    came: tuple[Line, ...] = ()  # reported for the first time
-    gone: tuple[Line, ...] = ()
+    findings: tuple[Finding, ...] = ()  # reported
+    came: tuple[Finding, ...] = ()  # reported for the first time
+    gone: tuple[Finding, ...] = ()
     rows: int | None = None  # of the expected half
     compared_at: float | None = None  # the last comparison, seconds since the epoch
     fault: str | None = None  # why the halves were not compared
@@ -58,7 +52,7 @@ class VerdictReporter:
         self._log, self._metrics, self._state, self._node = log, metrics, state, node
         self._faults = ConditionLog(log)
 
-    def none(self, verdict: Verdict, reason: str, gone: tuple[Line, ...] = ()) -> None:
+    def none(self, verdict: Verdict, reason: str, gone: tuple[Finding, ...] = ()) -> None:
         """Report that there is no verdict, and no longer these findings."""
         self.current(Current(verdict, {"reason": reason}, gone=gone))
 
@@ -66,14 +60,14 @@ class VerdictReporter:
         """Report the verdict: a comparison was made, or failed."""
         document = {"verdict": now.verdict, "node": self._node, **now.facts}
         self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
-        findings = tuple((line.code, line.interface or "") for line in now.findings)
+        findings = tuple((one.code, one.interface or "") for one in now.findings)
         self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
         fields = (("node", self._node), ("reason", now.fault))
         fault = Condition("cables not verified", "cables verified again", fields)
         self._faults.update([fault] if now.fault else [])
         for one in now.came:
-            self._log.warning("finding", one.id, **one._asdict())
+            told = {"code": one.code, "interface": one.interface, "text": one.text, "id": one.id}
+            self._log.warning("finding", one.id, **told)
         for one in now.gone:
-            self._log.info(
-                "finding gone", one.id, code=one.code, interface=one.interface, id=one.id
-            )
+            told = {"code": one.code, "interface": one.interface, "id": one.id}
+            self._log.info("finding gone", one.id, **told)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import Annotation, LabeledInterface, render
+from agent.kube.annotation import Annotation, render
 from agent.labels.table import Naming
-from agent.memory import FarEnd
+from agent.memory import Fact, FarEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,13 +35,13 @@ def guid(number: int, rail: int) -> str:
 def annotation(number: int, **changes: Any) -> str:
     """Return the annotation of node `number`."""
     rows = tuple(
-        LabeledInterface(
+        Fact(
             f"ibp{rail}",
             f"0000:{0x18 + rail:02x}:00.0",
             port_guid=f"a088c203{number:06x}{rail:02x}",
             node_guid=f"a088c203{number:06x}{rail:02x}",
-            counted_gbps=400.0,
-            neighbor=FarEnd(
+            gbps=400.0,
+            last_far=FarEnd(
                 guid(number, rail),
                 f"MF0;{leaf(number, rail)}:MQM9700/U1",
                 str(number % UNIT + 1),

@@ -20,6 +20,37 @@ CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
 HOME = "sys/devices/pci0000:00"
 
 
+def bdf(number: int) -> str:
+    """The address of the PCI function of a rail."""
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def base(number: int, name: str = "ibp{}") -> str:
+    """The folder of the RDMA device of a rail."""
+    return f"{HOME}/{bdf(number)}/infiniband/{name.format(number)}"
+
+
+def union(parts: Iterable[Entries]) -> Entries:
+    """All of these trees."""
+    return {path: entry for part in parts for path, entry in part.items()}
+
+
+def nic(number: int, address: str | None = None) -> Entries:
+    """A RoCE NIC of a rail, mlx5_N, with its netdev, ethN."""
+    at = address or bdf(number)
+    return hca(f"mlx5_{number}", at, "Ethernet", {1: f"eth{number}"}) | netdev(f"eth{number}", at)
+
+
+def gpu(address: str = "0000:41:00.0") -> Entries:
+    """A GPU."""
+    return {
+        f"{BUS}/{address}": f"../../../devices/pci0000:00/{address}",
+        f"{HOME}/{address}/class": b"0x030200\n",
+        f"{HOME}/{address}/vendor": b"0x10de\n",
+        f"{HOME}/{address}/device": b"0x2330\n",
+    }
+
+
 def netdev(name: str, bdf: str = "virtual", **attributes: str) -> Entries:
     """A netdev of a PCI function; a link is given as `master="../bond0"`."""
     home = f"{HOME}/{bdf}/net/{name}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.kube import MANAGER
-from agent.kube.annotation import Annotation, LabeledInterface, render
+from agent.kube.annotation import Annotation, render
 from agent.kube.managed_fields import Keys
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
+from agent.memory import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ IB_SPEED = f"{IB_PREFIX}/speed.current"
 ANNOTATED = Annotation(
     NOW,
     BOOT,
-    (LabeledInterface("ibp0", "0000:18:00.0", counted_gbps=400.0, port=1, layer="InfiniBand"),),
+    (Fact("ibp0", "0000:18:00.0", gbps=400.0, port=1, layer="InfiniBand"),),
 )
 
 
@@ -38,7 +39,7 @@ def removed(plan: Plan) -> dict[str, str | None]:
 
 def rows(*interfaces: tuple[str, str]) -> Interfaces:
     """Return rows of these interfaces: (interface, PCI address)."""
-    return tuple(LabeledInterface(name, pci) for name, pci in interfaces)
+    return tuple(Fact(name, pci) for name, pci in interfaces)
 
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
@@ -50,6 +51,9 @@ def node(
     ours: Mapping[str, str] | None = None,
     others: Mapping[str, Mapping[str, str]] | None = None,
     observed: Annotation | str | None = ANNOTATED,
+    *,
+    name: str = "n1",
+    version: str = "",
 ) -> dict[str, Any]:
     """Return a Node with labels and the annotation of manager `bwagent`, and labels of others."""
     labels = {key: value for of in (others or {}).values() for key, value in of.items()} | dict(
@@ -60,13 +64,13 @@ def node(
     managed = [entry(MANAGER, "Apply", ours or {}, annotations)]
     managed += [entry(manager, "Update", of) for manager, of in (others or {}).items()]
     metadata: dict[str, Any] = {
-        "name": "n1",
-        "uid": "u-1",
+        "name": name,
+        "uid": name.replace("n", "u-"),
         "labels": labels,
         "annotations": annotations,
         "managedFields": managed,
     }
-    return {"metadata": metadata}
+    return {"metadata": metadata | ({"resourceVersion": version} if version else {})}
 
 
 def entry(

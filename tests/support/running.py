@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
@@ -38,6 +39,7 @@ from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET
+from tests.support.smps import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
+HOUR = 3600.0
+HUP = Event("signal", "SIGHUP")
 DELAY = 60.0  # seconds, of the verdict
 BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": None}
 
@@ -126,7 +130,13 @@ class World:
 
     unavailable: dict[str, str]
 
-    def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        *trees: Entries,
+        api: Api | None = None,
+        smp: Callable[[tuple[str, int]], dict[str, Any]] | None = None,
+        **changes: Any,
+    ) -> None:
         self.time, self.wall_offset, self.unavailable = 1000.0, 0.0, {}
         self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
@@ -138,7 +148,7 @@ class World:
         self.listener, self.state = FakeListener(), Status(lambda: self.time)
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
-        self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
+        self.smp = smp or self.no_smp
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
@@ -146,6 +156,7 @@ class World:
         self._chance = random.Random(2)  # noqa: S311 - a simulation; of all agents
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
+        self._tree: Tree | None = None  # of `entries` and `errors`, which change between two turns
         self._events: list[tuple[float, Callable[[], object]]] = []
         self._wakes: set[Event] = set()
         self.runtime = self._agent(**changes)
@@ -232,13 +243,18 @@ class World:
         self.listener.frames.append(Frame(netdev, self.time, data))
         self._wakes.add(Event("frames", ""))
 
-    def run(self, seconds: float) -> World:
+    def run(self, seconds: float) -> Self:
         """Let time pass."""
         end = self.time + seconds
         while self.time < end:
-            self._end = end
+            self._end, self._tree = end, None
             self.runtime.turn()
         return self
+
+    def look(self, seconds: float = 30.0) -> Self:
+        """Have the agent observe now, and let time pass."""
+        self.at(0.0, HUP)
+        return self.run(seconds)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -252,6 +268,17 @@ class World:
         """The status and the document of /verdict."""
         status, body = self.state.verdict
         return status[:3], json.loads(body)
+
+    @property
+    def speeds(self) -> list[str | None]:
+        """The speeds that the Node was given one after another; None: it had none."""
+        found = (labels.get(nodes.SPEED) for labels in self.api.writes)
+        return [speed for speed, _ in itertools.groupby(found)]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the annotation."""
+        return list(json.loads(self.told)["ports"])
 
     @property
     def told(self) -> str:
@@ -273,6 +300,7 @@ class World:
             self._events.remove(event)
             event[1]()
         wakes, self._wakes = self._wakes, set()
+        self._tree = None
         return wakes
 
     def watch(self, netdevs: Iterable[str]) -> None:
@@ -283,16 +311,17 @@ class World:
         self.state_reads += path.endswith("/state")
         if path == "proc/sys/kernel/random/boot_id":
             self.looks.append(self.time)
-        return self._tree().read(path, limit)
+        return self._files().read(path, limit)
 
     def names(self, path: str) -> list[str]:
-        return self._tree().names(path)
+        return self._files().names(path)
 
     def link(self, path: str) -> str:
-        return self._tree().link(path)
+        return self._files().link(path)
 
-    def _tree(self) -> Tree:
-        return Tree(MemoryStore(self.entries), self.errors)
+    def _files(self) -> Tree:
+        self._tree = self._tree or Tree(MemoryStore(self.entries), self.errors)
+        return self._tree
 
     def _ask_nvml(self) -> dict[str, Any]:
         self.asked_nvml.append(self.time)
@@ -308,14 +337,8 @@ class World:
         raise Unavailable("helper nvml: no library")
 
     @staticmethod
-    def _no_smp(address: tuple[str, int]) -> dict[str, Any]:
-        return {
-            "device": address[0],
-            "port": address[1],
-            "exchanges": [],
-            "error": "no-answer",
-            "text": None,
-        }
+    def no_smp(address: tuple[str, int]) -> dict[str, Any]:
+        return answered(address, []) | {"error": "no-answer"}
 
     @staticmethod
     def _now(work: Callable[[], None]) -> None:

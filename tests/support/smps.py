@@ -73,8 +73,18 @@ def exchanges(
     ]
 
 
-def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
-    """The helper's answer for a port, device and number, whose far end is port 1 of a switch."""
+def answered(address: tuple[str, int], told: list[dict[str, Any]]) -> dict[str, Any]:
+    """The helper's answer for a port, device and number."""
     device, port = address
-    known = exchanges(f"MF0;{name}:MQM9700/U1".encode(), port=port, guid=guid, local_port=1)
-    return {"device": device, "port": port, "exchanges": known, "error": None, "text": None}
+    return {"device": device, "port": port, "exchanges": told, "error": None, "text": None}
+
+
+def leaf(address: tuple[str, int]) -> dict[str, Any]:
+    """That for a port whose far end is port 3 of switch L90.1.3."""
+    return answered(address, exchanges())
+
+
+def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
+    """That for a port whose far end is port 1 of a switch."""
+    description = f"MF0;{name}:MQM9700/U1".encode()
+    return answered(address, exchanges(description, port=address[1], guid=guid, local_port=1))

@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import Annotation, LabeledInterface
-from agent.memory import FarEnd
+from agent.kube.annotation import Annotation
+from agent.memory import Fact, FarEnd
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.programs import ClusterError
@@ -77,17 +77,19 @@ def labels() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def interfaces() -> tuple[LabeledInterface, ...]:
+def interfaces() -> tuple[Fact, ...]:
     """The annotation's interfaces."""
     return tuple(_interface(number) for number in range(8))
 
 
-def _interface(number: int) -> LabeledInterface:
+def _interface(number: int) -> Fact:
     """One of them, as full as the agent writes it."""
     guid, switch = f"a088c2030000{number:04x}", f"b0cf0e030000{number:04x}"
     neighbor = FarEnd(switch, f"MF0;L90.1.{number}:MQM9700/U1", str(number))
     pci = f"0000:{0x18 + number:02x}:00.0"
-    return LabeledInterface(f"ibp{number}", pci, guid, guid, 400.0, neighbor)
+    return Fact(
+        *(f"ibp{number}", pci), port_guid=guid, node_guid=guid, gbps=400.0, last_far=neighbor
+    )
 
 
 def node(name: str) -> dict[str, Any]:

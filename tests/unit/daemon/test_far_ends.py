@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.events.event import Event
-from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev
+from tests.support.kernel_tree import CLASS, HOME, NET, netdev, nic
 from tests.support.lldp_frames import switch
-from tests.support.running import World
-from tests.support.smps import far_end
+from tests.support.running import HOUR, World
 
-if TYPE_CHECKING:
-    from tests.support.kernel_tree import Entries
-
-HUP = Event("signal", "SIGHUP")
-HOUR, HOLD = 3600.0, 600.0
 A, B = "0000:18:00.0", "0000:19:00.0"
-
-
-def nic(number: int, bdf: str) -> Entries:
-    """A RoCE NIC with its netdev; the GUID is that of the function."""
-    return {
-        **hca(f"mlx5_{number}", bdf, "Ethernet", {1: f"eth{number}"}),
-        **netdev(f"eth{number}", bdf),
-    }
 
 
 @pytest.fixture
@@ -55,11 +39,6 @@ def leaves(world: World) -> tuple[str | None, ...]:
     return tuple(world.labels.get(key) for key in keys)
 
 
-def look(world: World, seconds: float = 30.0) -> World:
-    world.at(0.0, HUP)
-    return world.run(seconds)
-
-
 def swap_names(world: World) -> None:
     """Boot the node again: each function has the name of the other, and LLDP is silent."""
     for path in [path for path in world.entries if path.startswith((f"{HOME}/", CLASS, NET))]:
@@ -72,7 +51,7 @@ def swap_names(world: World) -> None:
 def test_names_that_a_boot_swapped_carry_no_far_end_over(world: World) -> None:
     """The labels of a port are those of its function, before any switch was received."""
     swap_names(world)
-    look(world)
+    world.look()
     assert leaves(world) == ("leaf-1", "leaf-0", "leaf-0_leaf-1", "leaf-0_leaf-1")
 
 
@@ -81,20 +60,8 @@ def test_swapped_names_beside_an_unread_port(world: World) -> None:
     path = f"{HOME}/{A}/infiniband/mlx5_1/ports/1/link_layer"
     world.errors[path] = errno.EIO
     swap_names(world)
-    look(world, HOUR)
+    world.look(HOUR)
     assert leaves(world)[3] == "leaf-0_leaf-1"
-
-
-def test_a_port_that_became_infiniband_has_no_ethernet_switch(world: World) -> None:
-    """Its former far end goes at once."""
-    world.remove(f"{CLASS}/mlx5_0", f"{HOME}/{A}", f"{NET}/eth0")
-    world.remove(f"{CLASS}/mlx5_1", f"{HOME}/{B}", f"{NET}/eth1")
-    world.entries |= hca("mlx5_0", A) | hca("mlx5_1", B)
-    look(world)
-    assert leaves(world)[:3] == (None, None, None)
-    world.smp = lambda address: far_end(address, 7, "ib-leaf")
-    look(world, HOUR)
-    assert leaves(world) == ("ib-leaf", "ib-leaf", "ib-leaf", "ib-leaf")
 
 
 def test_restarts_renew_no_hold_of_a_far_end(world: World) -> None:
@@ -113,7 +80,7 @@ def test_restarts_renew_no_grace(world: World) -> None:
     world.write(f"{HOME}/{A}/net/eth0/operstate", b"down\n")
     for _ in range(2):
         world.start_again()
-        look(world, 45.0)
+        world.look(45.0)
     assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
 
 
@@ -122,21 +89,13 @@ def lend(world: World) -> None:
     world.remove(*netdev("eth0", A), f"{HOME}/{A}/net")
 
 
-def test_a_port_that_is_lent_keeps_its_leaf(world: World) -> None:
-    """Its link is up, for longer than a hold."""
-    lend(world)
-    hear(world, 2 * int(HOUR), (1,))
-    look(world, 2 * HOUR)
-    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
-
-
 def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
     """Its link goes down in the pod; the labels go with the grace of any link."""
     lend(world)
     hear(world, int(HOUR), (1,))
-    look(world)
+    world.look()
     world.write(f"{HOME}/{A}/infiniband/mlx5_0/ports/1/state", b"1: DOWN\n")
-    look(world, 25.0)
+    world.look(25.0)
     assert (leaves(world)[0], world.labels["speed.current"]) == ("leaf-0", "400G")
     world.run(10.0)
     assert leaves(world) == (None, "leaf-1", "leaf-1", "leaf-0_leaf-1")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agent.daemon.flapping import MAX_WAIT, MIN_WAIT, WINDOW, Facts, Flapping, PortFacts
 from agent.events.event import Event
 from tests.support.kernel_tree import HOME, card
-from tests.support.running import World
-from tests.support.smps import far_end
+from tests.support.running import HUP, World
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
@@ -156,9 +156,7 @@ def two() -> Entries:
 
 
 def agent(**changes: Any) -> World:
-    world = World(two(), **changes)
-    world.smp = lambda address: far_end(address, 1, "leaf-1")
-    return world.run(60)
+    return World(two(), smp=leaf, **changes).run(60)
 
 
 def set_link(world: World, number: int, *, up: bool) -> None:
@@ -167,7 +165,7 @@ def set_link(world: World, number: int, *, up: bool) -> None:
     world.at(0.0, LINK)
 
 
-def flaps(world: World, seconds: float, every: float = 5.0) -> World:
+def flaps(world: World, seconds: float, every: float = 10.0) -> World:
     """Let port ibp0 go down and come up by turns for a time; it is up in the end."""
     for number in range(int(seconds / every)):
         set_link(world, 0, up=bool(number % 2))
@@ -229,6 +227,6 @@ def test_sighup_waits_for_nothing() -> None:
     world = agent()
     flaps(world, 600)
     set_link(world, 0, up=False)
-    world.at(5.0, Event("signal", "SIGHUP"))
+    world.at(5.0, HUP)
     world.run(20)
     assert world.labels["speed.current"] == "400G"

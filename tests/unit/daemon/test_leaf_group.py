@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.events.event import Event
-from tests.support import nodes
-from tests.support.kernel_tree import BUS, CLASS, HOME, hca
-from tests.support.nodes import KEYS, LEAF_GROUP
-from tests.support.running import World
+from tests.support.kernel_tree import HOME, hca
+from tests.support.nodes import LEAF_GROUP
+from tests.support.running import HOUR, World
 from tests.support.smps import far_end
 
 if TYPE_CHECKING:
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 GROUP = "leafgroup.current"
-HOUR = 3600.0
 
 
 class Fabric:
@@ -41,9 +38,7 @@ def fabric() -> Fabric:
 @pytest.fixture
 def world(fabric: Fabric) -> World:
     """Two HCAs on two leaves; the agent has been running for a minute."""
-    world = World(hca("ibp0", A) | hca("ibp1", B))
-    world.smp = fabric
-    world.run(60.0)
+    world = World(hca("ibp0", A) | hca("ibp1", B), smp=fabric).run(60.0)
     assert world.labels[GROUP] == "a_b"
     return world
 
@@ -70,26 +65,11 @@ def test_it_outlives_everything_but_another_leaf(world: World, fabric: Fabric) -
     assert state(world, "ibp1", B, b"4: ACTIVE\n").labels[GROUP] == "a_c"
 
 
-def test_the_leaves_follow_a_port_while_another_is_unread(world: World, fabric: Fabric) -> None:
-    """One HCA blocks, and the cable of the other one is moved: all labels of that follow."""
-    world.errors[f"{HOME}/{A}/infiniband/ibp0/ports"] = errno.ETIMEDOUT
-    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
-    state(world, "ibp1", B, b"1: DOWN\n")
-    state(world, "ibp1", B, b"4: ACTIVE\n")
-    assert world.labels["neighbors.current.ibp1.device"] == "c"
-    assert world.labels["neighbors.current.ibp0.device"] == "a"
-    assert world.labels["leaves.current"] == "a_c"
-    assert world.labels[GROUP] == "a_b"  # the node may have been moved
-    assert world.run(600.0).labels["leaves.current"] == "c"
-    assert world.labels[GROUP] == "a_c"
-
-
 def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None:
     """A switch was replaced by one of the same name: its GUID comes with the next hourly one."""
     before = len(world.api.applied())
     fabric.leaves = {"ibp0": (1, "a"), "ibp1": (9, "b")}
-    world.at(0.0, Event("signal", "SIGHUP"))
-    world.run(60.0)
+    world.look(60.0)
     applied = len(world.api.applied())
     world.run(120.0)
     state(world, "ibp0", A, b"4: ACTIVE\n")
@@ -100,15 +80,6 @@ def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None
     assert document["switches"][index][0] == f"{9:016x}"
 
 
-def test_an_annotation_that_somebody_removed(world: World) -> None:
-    """The running agent writes it again; a new one holds the label while a port is down."""
-    state(world, "ibp1", B, b"1: DOWN\n")
-    world.api.annotation = None
-    world.start_again()
-    assert world.run(300.0).labels[GROUP] == "a_b"
-    assert world.run(600.0).labels[GROUP] == "a"
-
-
 def test_restarts_renew_no_hold_of_the_group(world: World) -> None:
     """Nobody knows whose leaf it is; the agent is started again each five minutes."""
     state(world, "ibp1", B, b"1: DOWN\n")
@@ -117,44 +88,3 @@ def test_restarts_renew_no_hold_of_the_group(world: World) -> None:
         world.start_again()
         world.run(HOUR / 12)
     assert world.labels[GROUP] == "a"
-
-
-@pytest.mark.slow
-def test_an_annotation_that_lacked_the_port(world: World) -> None:
-    """It had no room for it: the label stays."""
-    state(world, "ibp1", B, b"1: DOWN\n")
-    assert world.api.annotation
-    document = json.loads(world.api.annotation)
-    document["ports"] = document["ports"][:1]
-    world.api.annotation = json.dumps(document | {"dropped": 1})
-    world.start_again()
-    assert world.run(3 * HOUR).labels[GROUP] == "a_b"
-
-
-def test_an_hca_that_leaves_the_bus_takes_its_leaf(world: World) -> None:
-    """And has it again when it is back, though its link is down."""
-    entries = dict(world.entries)
-    paths = (f"{CLASS}/ibp1", f"{HOME}/{B}", f"{BUS}/{B}")
-    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(*paths))
-    assert world.run(60.0).labels[GROUP] == "a"
-    world.start_again()
-    world.run(60.0)
-    world.entries.update(entries)
-    assert state(world, "ibp1", B, b"1: DOWN\n").labels[GROUP] == "a_b"
-
-
-def test_a_source_that_is_switched_off(world: World) -> None:
-    """The label goes, and is back with the source."""
-    world.start_again(sources=("rdma",))
-    assert GROUP not in world.run(60.0).labels
-    state(world, "ibp1", B, b"1: DOWN\n")
-    world.start_again()
-    assert world.run(60.0).labels[GROUP] == "a_b"
-
-
-def test_cleanup_removes_both(world: World) -> None:
-    """They are keys of the table, and owned."""
-    from agent.kube.plan import removal
-
-    todo = removal(nodes.node(world.api.labels, {}, world.api.annotation), KEYS)
-    assert {LEAF_GROUP, LEAF_GROUP.replace("leafgroup", "leaves")} <= nodes.removed(todo).keys()

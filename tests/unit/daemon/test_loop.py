@@ -16,29 +16,21 @@ from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.kube.answers import Answer
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
-from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, gpu, hca, netdev, nic
 from tests.support.lldp_frames import switch
 from tests.support.nodes import LEAF_GROUP, PREFIX
-from tests.support.running import Api, World
-from tests.support.smps import exchanges
+from tests.support.running import HOUR, HUP, Api, World
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.kernel_tree import Entries
 
-A, B, G = "0000:18:00.0", "0000:19:00.0", "0000:41:00.0"
+A, B = bdf(0), bdf(1)
 IB = hca("ibp0", A) | hca("ibp1", B)
-ROCE = hca("mlx5_0", A, "Ethernet", {1: "eth0"}) | netdev("eth0", A)
-GPU_TREE: Entries = {
-    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
-    f"{HOME}/{G}/class": b"0x030200\n",
-    f"{HOME}/{G}/vendor": b"0x10de\n",
-}
+ROCE = nic(0)
 STATE = f"{HOME}/{{}}/infiniband/{{}}/ports/1/state"
 DEVICE, PORT_ID = "neighbors.current.{}.device", "neighbors.current.{}.port-id"
-HUP = Event("signal", "SIGHUP")
-HOUR = 3600.0
 
 
 def down(world: World, name: str = "ibp1", bdf: str = B) -> None:
@@ -49,26 +41,9 @@ def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
     world.write(STATE.format(bdf, name), b"4: ACTIVE\n")
 
 
-def leaf(address: tuple[str, int]) -> dict[str, Any]:
-    """Return the SMP answer of a port with a switch at its far end."""
-    return {
-        "device": address[0],
-        "port": address[1],
-        "exchanges": exchanges(),
-        "error": None,
-        "text": None,
-    }
-
-
-def with_leaves(*trees: Entries, **changes: Any) -> World:
-    world = World(*trees, **changes)
-    world.smp = leaf
-    return world
-
-
 def test_the_first_apply_has_all_labels() -> None:
     """It waits for the results of the pollers, so that one apply is enough."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     assert world.labels["speed.current"] == "800G"
     assert world.labels[DEVICE.format("ibp0")] == "L90.1.3"
     assert [operation for _, operation in world.api.requests] == ["get", "apply"]
@@ -77,7 +52,7 @@ def test_the_first_apply_has_all_labels() -> None:
 
 def test_a_restart_writes_nothing() -> None:
     """The Node has the right labels; even the annotation is left until its hour."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     writes = len(world.api.writes)
     world.start_again()
     world.run(30)
@@ -86,10 +61,9 @@ def test_a_restart_writes_nothing() -> None:
 
 def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
     """The old neighbors stay until the new ones are known, or their hold expires."""
-    world = with_leaves(IB).run(30)
+    world = World(IB, smp=leaf).run(30)
     before = dict(world.api.labels)
-    del world.smp
-    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
+    world.smp = World.no_smp
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -100,7 +74,7 @@ def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
 
 def test_a_quiet_hour() -> None:
     """A dozen observations, one request, a GPU query each minute, a round of SMPs every 20."""
-    world = with_leaves(IB, GPU_TREE)
+    world = World(IB, gpu(), smp=leaf)
     world.nvml = lambda: answer(GPU)
     world.run(60)
     looks, asked, smps = len(world.looks), len(world.asked_nvml), len(world.asked_smp)
@@ -114,7 +88,7 @@ def test_a_quiet_hour() -> None:
 
 def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
     """The speed changes at once, the neighbor goes after 30 s; both come back."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     began = world.time
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(20)
@@ -133,37 +107,12 @@ def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
 
 def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
     """It is not that of an observation made while the request was under way."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.slow = 3.0
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
     world.run(10)
     assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
-
-
-@pytest.mark.slow
-def test_flaps_for_ten_minutes() -> None:
-    """At most one request each min-interval, and the last one is right."""
-    world = with_leaves(IB).run(60)
-    for second in range(600):
-        world.at(second, Event("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
-    before = len(world.api.applied())
-    world.run(640)
-    times = world.api.applied()[before:]
-    assert len(times) <= 62
-    assert all(later - earlier >= 10 for earlier, later in itertools.pairwise(times))
-    assert world.labels["speed.current"] == "400G"
-
-
-@pytest.mark.slow
-def test_switches_that_do_not_answer_are_queried_with_back_off() -> None:
-    """A day has a few queries, not thousands; an event causes one at once."""
-    world = World(IB).run(24 * HOUR)
-    assert len(world.asked_smp) < 20
-    asked = len(world.asked_smp)
-    world.at(0.0, Event("port", "ibp0/1"))
-    world.run(1)
-    assert len(world.asked_smp) == asked + 1
 
 
 def test_repeated_lldp_frames_cause_no_observation() -> None:
@@ -189,20 +138,9 @@ def test_an_lldp_neighbor_expires() -> None:
     assert PORT_ID.format("mlx5_0") not in world.labels
 
 
-def test_a_cable_that_is_moved_needs_two_frames() -> None:
-    """The second one confirms the new neighbor, and the label changes at once."""
-    world = World(ROCE)
-    for second, name in ((0, "leaf-1"), (30, "leaf-1"), (60, "leaf-2"), (90, "leaf-2")):
-        world.at(second, do=partial(world.hear, "eth0", switch(name)))
-    world.run(80)
-    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
-    world.run(11)
-    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-2"
-
-
 def test_a_driver_that_reloads() -> None:
     """The device is gone, its PCI function is not: its labels are held, then removed."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     before = dict(world.api.labels)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
     world.run(590)
@@ -214,42 +152,9 @@ def test_a_driver_that_reloads() -> None:
     assert world.api.labels == before
 
 
-def test_a_front_end_does_not_replace_infiniband() -> None:
-    """All InfiniBand drivers reload while a bond receives LLDP frames."""
-    world = with_leaves(
-        IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")
-    ).run(30)
-    before = dict(world.api.labels)
-    world.at(
-        0.0, Event("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1")
-    )
-    for second in (1, 2, 3):
-        world.at(second, do=lambda: world.hear("eth0", switch("front")))
-    world.run(60)
-    assert world.api.labels == before
-
-
-def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
-    """The other port goes down, and the speed changes at once."""
-    world = with_leaves(IB).run(60)
-    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
-    world.run(700)
-    world.at(0.0, Event("port", "ibp0/1"), do=lambda: down(world, "ibp0", A))
-    world.run(5)
-    assert world.labels["speed.current"] == "0G"
-
-
-def test_a_device_that_is_pulled_out_is_gone() -> None:
-    """Its PCI function is gone, too: nothing is held."""
-    world = with_leaves(IB).run(60)
-    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
-    world.run(5)
-    assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
-
-
 def test_a_rename_changes_both_names_in_one_request() -> None:
     """The same PCI function under another name: old labels go as the new ones come."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
 
     def rename() -> None:
         world.remove(f"{CLASS}/ibp1", f"{HOME}/{B}/infiniband")
@@ -279,7 +184,7 @@ def test_a_netdev_in_a_pod_keeps_its_neighbor() -> None:
 
 def test_gpus_that_register_are_queried_often() -> None:
     """Every ten seconds, and the label follows the registration."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})
     world.run(100)
     assert 9 <= len(world.asked_nvml) <= 12
@@ -291,7 +196,7 @@ def test_gpus_that_register_are_queried_often() -> None:
 
 def test_gpus_that_were_not_queried_yet_are_no_problem() -> None:
     """At each start the first observation precedes the first answer; that is not logged."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU)
     assert not [line for line in world.run(100).lines if "NVML" in line]
 
@@ -303,7 +208,7 @@ def test_a_node_without_gpus_queries_no_library() -> None:
 
 def test_an_outage_of_the_api_server() -> None:
     """Few retries; soon after the outage the Node is right."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.api.trouble = lambda _request: Answer(error="unreachable", message="connection refused")
     world.at(10, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -327,7 +232,7 @@ def test_an_outage_of_the_api_server() -> None:
 )
 def test_a_retry_after_429_is_one_request(trouble: Answer, operations: list[str]) -> None:
     """After a 429 or 5xx the Node is as known; after any other failure it is read again."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -340,7 +245,7 @@ def test_a_retry_after_429_is_one_request(trouble: Answer, operations: list[str]
 
 def test_sighup_repairs_the_node() -> None:
     """The Node is read, and what others have changed is applied; a right Node costs one GET."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     right, asked = dict(world.api.labels), len(world.api.requests)
     world.api.labels = {f"{PREFIX}/flavor": "roce"}
     world.run(60)
@@ -355,35 +260,6 @@ def test_sighup_repairs_the_node() -> None:
     assert "from=roce to=infiniband" in "".join(world.lines)
 
 
-def test_sighup_during_a_request_is_served_after_it() -> None:
-    """The request under way may have seen the Node before it was changed."""
-    world = with_leaves(IB).run(60)
-    world.slow = 3.0
-    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
-    world.at(2, HUP)
-    asked = len(world.api.requests)
-    world.run(60)
-    assert [kind for _, kind in world.api.requests[asked:]][:2] == ["apply", "get"]
-
-
-def test_sighup_while_the_api_server_is_away() -> None:
-    """It ends the wait, for one request each `min_interval`."""
-    world = with_leaves(IB).run(60)
-    busy = Answer(429, message="busy", retry_after=500)
-    world.api.trouble = lambda _request: busy
-    world.at(0, HUP)
-    asked = len(world.api.requests)
-    world.run(300)
-    assert len(world.api.requests) == asked + 1
-    world.at(0.5, HUP)
-    world.run(1)
-    assert len(world.api.requests) == asked + 2
-    for second in range(100):
-        world.at(second, HUP)
-    world.run(100)
-    assert asked + 10 <= len(world.api.requests) <= asked + 13
-
-
 def test_sighup_of_a_dry_run() -> None:
     """A dry run reads the Node, and applies nothing."""
     world = World(IB, dry_run=True).run(60)
@@ -393,26 +269,9 @@ def test_sighup_of_a_dry_run() -> None:
     assert [kind for _, kind in world.api.requests[asked:]] == ["get"]
 
 
-@pytest.mark.slow
-def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
-    """A server that refuses every apply gets at most one GET for each, with a back-off that ends at
-    five minutes.
-    """
-    world = with_leaves(IB).run(60)
-    world.api.trouble = lambda request: (
-        Answer(422, message="no", reason="Invalid") if request["operation"] == "apply" else None
-    )
-    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
-    asked = len(world.api.requests)
-    world.run(12 * HOUR)
-    kinds = [kind for _, kind in world.api.requests[asked:]]
-    assert kinds[:2] == ["apply", "get"]
-    assert kinds.count("get") <= kinds.count("apply") <= 12 * HOUR / 150
-
-
 def test_a_node_that_was_created_again_gets_its_labels() -> None:
     """Within the interval of a look at the Node, and so does one whose labels were removed."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     before = dict(world.api.labels)
     world.api.labels, world.api.annotation = {}, None
     world.run(1.2 * LOOK_INTERVAL + 1)
@@ -460,7 +319,7 @@ def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
 
 def test_a_forbidden_apply_is_preceded_by_a_get() -> None:
     """RBAC's refusal is retried with a back-off that ends at five minutes, with a GET each."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     text = 'User "x" cannot patch resource "nodes" in API group ""'
     world.api.trouble = lambda request: (
         Answer(403, message=text) if request["operation"] == "apply" else None
@@ -498,30 +357,6 @@ def test_a_wrong_configuration_ends_the_agent() -> None:
         World(IB, api=api).run(10)
 
 
-def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
-    """The other labels are applied; the family is retried after a minute, then an hour."""
-
-    def refuse(request: Mapping[str, Any]) -> Answer | None:
-        labels = request.get("body", {}).get("metadata", {}).get("labels", {})
-        if any(key.startswith("ib.coreweave.cloud/") for key in labels):
-            return Answer(403, "Forbidden", "ib.coreweave.cloud/speed.current is not allowed")
-        return None
-
-    world = with_leaves(IB, resync=10 * HOUR)
-    world.api.trouble = refuse
-    world.run(30)
-    assert world.labels["speed.current"] == "800G"
-    first = len(world.api.requests)
-    world.run(60)
-    second = len(world.api.requests)
-    world.run(0.9 * HOUR)
-    assert first < second
-    assert {operation for _, operation in world.api.requests[second:]} == {"look"}
-    world.api.trouble = lambda _request: None
-    world.run(0.2 * HOUR)
-    assert "ib.coreweave.cloud/speed.current" in world.api.labels
-
-
 def test_the_wall_clock_may_jump() -> None:
     """A jump by hours or years, in either direction, expires nothing and writes nothing."""
     world = World(ROCE, resync=100 * HOUR)
@@ -551,7 +386,7 @@ def test_a_suspension_expires_nothing() -> None:
 
 def test_signals() -> None:
     """SIGHUP causes an observation, SIGTERM ends the loop; the labels stay."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
     world.at(0.0, HUP)
     world.run(2)
@@ -567,7 +402,7 @@ def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> No
     """Otherwise each late device would cause the next read, without end; an event reads all
     again.
     """
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks, reads = len(world.looks), world.state_reads
     world.at(0.0, Event("results", "facts"))
     world.run(2)
@@ -579,7 +414,7 @@ def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> No
 
 def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
     """SIGCHLD reaches the loop of an agent that is PID 1."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
     world.at(0.0, Event("signal", "SIGCHLD"))
     world.run(2)
@@ -589,7 +424,7 @@ def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
 @pytest.mark.parametrize("kind", ["resync", "link", "device"])
 def test_any_event_is_followed_by_an_observation(kind: str) -> None:
     """Also a resync, by which events may have been lost."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     world.at(5.0, Event(kind, "links"), do=lambda: down(world))
     world.run(6)
     assert world.labels["speed.current"] == "400G"
@@ -597,7 +432,7 @@ def test_any_event_is_followed_by_an_observation(kind: str) -> None:
 
 def test_a_disabled_source_removes_its_labels() -> None:
     """`--source rdma` on a node that had neighbors, then `--source ib`."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     assert DEVICE.format("ibp0") in world.labels
     world.start_again(sources=("rdma",))
     world.run(30)
@@ -609,7 +444,7 @@ def test_a_disabled_source_removes_its_labels() -> None:
 
 def test_disabled_nvml_removes_the_accelerator_label() -> None:
     """It is removed at once, and not held as that of a failed source."""
-    world = World(GPU_TREE)
+    world = World(gpu())
     world.nvml = lambda: answer(GPU)
     world.run(60)
     assert ACCELERATOR in world.api.labels
@@ -618,18 +453,9 @@ def test_disabled_nvml_removes_the_accelerator_label() -> None:
     assert ACCELERATOR not in world.api.labels
 
 
-def test_a_dry_run_writes_nothing() -> None:
-    """It logs what it would apply, once for each change."""
-    world = with_leaves(IB, dry_run=True).run(60)
-    world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
-    world.run(60)
-    assert world.api.writes == []
-    assert sum("speed.current" in line and "would be" in line for line in world.lines) == 4
-
-
 def test_work_that_cannot_be_started_is_retried() -> None:
     """Out of threads, out of memory: the loop continues."""
-    world = with_leaves(IB)
+    world = World(IB, smp=leaf)
     calls = iter([RuntimeError("can't start new thread"), MemoryError()])
 
     def fail(_request: Mapping[str, Any]) -> Answer | None:
@@ -644,7 +470,7 @@ def test_work_that_cannot_be_started_is_retried() -> None:
 
 def test_metrics_and_health_are_published() -> None:
     """From the first request on."""
-    world = with_leaves(IB).run(60)
+    world = World(IB, smp=leaf).run(60)
     assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
 
@@ -683,10 +509,10 @@ def test_whatever_happens_the_last_state_is_on_the_node(
 
     In the end the labels are those of a newly started agent; the leaf group it cannot know.
     """
-    world = with_leaves(IB)
-    for after, happen, (name, bdf) in happenings:
+    world = World(IB, smp=leaf)
+    for after, happen, (name, address) in happenings:
         do = (
-            partial(happen, world, name, bdf)
+            partial(happen, world, name, address)
             if happen in (gone, back) or f"{CLASS}/{name}" in world.entries
             else None
         )
@@ -699,7 +525,7 @@ def test_whatever_happens_the_last_state_is_on_the_node(
         world.run(300)
         world.start_again()
     world.run(1300)
-    anew = with_leaves(world.entries).run(60)
+    anew = World(world.entries, smp=leaf).run(60)
     no_group = {LEAF_GROUP: ""}
     assert world.api.labels | no_group == anew.api.labels | no_group
     times = world.api.applied()

@@ -13,17 +13,11 @@ from agent.kube.negotiation import negotiate
 from agent.kube.plan import forgetting
 from agent.telemetry.metrics import ports_lost
 from tests.support import nodes
-from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
+from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, union
 from tests.support.nodes import KEYS, SPEED
-from tests.support.running import Api, World
+from tests.support.running import HOUR, Api, World
 
-HUP = Event("signal", "SIGHUP")
-HOUR = 3600.0
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
-
-
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
 
 
 def hca(number: int, bus: int | None = None, name: str = "") -> Entries:
@@ -40,7 +34,7 @@ def hca(number: int, bus: int | None = None, name: str = "") -> Entries:
 
 
 def four() -> Entries:
-    return {path: one for number in range(4) for path, one in hca(number).items()}
+    return union(map(hca, range(4)))
 
 
 def falls_off(world: World, number: int = 3) -> None:
@@ -50,23 +44,13 @@ def falls_off(world: World, number: int = 3) -> None:
     world.run(30.0)
 
 
-def look(world: World) -> World:
-    world.at(0.0, HUP)
-    return world.run(30.0)
-
-
 def remembered(world: World) -> list[str]:
     """The lost interfaces in the Node's annotation."""
     return [row["interface"] for row in lost_rows(world)]
 
 
 def lost_rows(world: World) -> list[dict[str, Any]]:
-    return [row for row in annotation(world)["ports"] if "lost" in row]
-
-
-def annotation(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(world.told)
-    return found
+    return [row for row in world.rows if "lost" in row]
 
 
 def counted(world: World) -> int | None:
@@ -94,7 +78,7 @@ def test_it_is_a_warning_and_stays_known(world: World) -> None:
     changed = [line for line in world.lines if f"label changed key={SPEED}" in line]
     assert "gone from the bus" in changed[-1]
     assert len(world.api.writes) == writes + 1
-    world.run(30 * HOUR)
+    world.run(3 * HOUR)
     assert (remembered(world), counted(world)) == (["ibp3"], 1)
     assert sum(LOST in line for line in world.lines if "problem" in line) == 1
 
@@ -110,7 +94,7 @@ def test_it_survives_a_restart_and_a_reboot(world: World) -> None:
     world.start_again()
     world.run(60.0)
     assert lost_rows(world) == [row]
-    assert annotation(world)["boot_id"] == "another"
+    assert json.loads(world.told)["boot_id"] == "another"
     assert counted(world) == 1
     verified = [line for line in world.lines if "labels verified" in line]
     assert ['ports="3 of 4"' in line for line in verified] == [True, True], verified
@@ -124,16 +108,6 @@ def test_a_port_without_driver_is_one_of_those_that_are_verified(world: World) -
     world.run(HOUR)
     verified = [line for line in world.lines if "labels verified" in line]
     assert 'ports="3 of 4"' in verified[-1], world.lines
-
-
-def test_a_reboot_finds_it_missing(world: World) -> None:
-    """The function is not enumerated, and the others have other names and addresses."""
-    shifted = {**hca(0), **hca(1), **hca(2, bus=3, name="ibp3")}
-    again = World(shifted, {"proc/sys/kernel/random/boot_id": b"another\n"}, api=world.api)
-    again.run(60.0)
-    assert again.labels["speed.current"] == "1200G"
-    assert lost_rows(again)[0]["port_guid"] == "a088c20300ab001b"
-    assert LOST in "\n".join(again.lines)
 
 
 def test_before_the_node_is_read_nothing_is_known(world: World) -> None:
@@ -179,7 +153,7 @@ def test_a_signal_reads_the_node_after_a_cleanup(world: World) -> None:
     """SIGHUP, or any change of labels, has the agent follow at once."""
     falls_off(world)
     clean_up(world.api)
-    look(world)
+    world.look()
     assert (remembered(world), counted(world)) == ([], 0)
     falls_off(world, 2)
     assert remembered(world) == ["ibp2"]
@@ -189,7 +163,7 @@ def test_a_removed_annotation_comes_back(world: World) -> None:
     """Only one that has the others, and not this one, was cleaned up."""
     falls_off(world)
     world.api.annotation = None
-    look(world)
+    world.look()
     assert (remembered(world), counted(world)) == (["ibp3"], 1)
 
 
@@ -207,14 +181,14 @@ def test_requests_of_a_node_with_a_lost_port(world: World) -> None:
 def test_an_hca_that_the_annotation_has_twice_is_lost_once(world: World) -> None:
     """An edited annotation has its row as present and as lost: the next requests are hourly."""
     falls_off(world)
-    told = annotation(world)
+    told = json.loads(world.told)
     (row,) = lost_rows(world)
     told["ports"].insert(0, {name: fact for name, fact in row.items() if name != "lost"})
     world.api.annotation = json.dumps(told)
     world.start_again()
-    look(world)
+    world.look()
     assert (remembered(world), counted(world)) == (["ibp3"], 1)
     writes = len(world.api.applied())
     for _ in range(20):
-        look(world)
+        world.look()
     assert len(world.api.applied()) <= writes + 1

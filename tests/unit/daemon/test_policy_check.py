@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.events.event import Event
 from agent.kube.answers import Answer
 from tests.support import nodes
 from tests.support.kernel_tree import hca
-from tests.support.running import Api, World
+from tests.support.running import HOUR, Api, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HUP = Event("signal", "SIGHUP")
-DAY, HOUR = 86400.0, 3600.0
+DAY = 86400.0
 DENIED = Answer(
     422,
     message="nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'bwagent' with "
@@ -148,11 +146,9 @@ def test_sighup_checks_a_policy_that_is_missing() -> None:
     found.run(3 * HOUR)
     before = len(checks(found))
     policy.reply = DENIED
-    found.at(0.0, HUP)
-    found.run(1.0)
+    found.look(1.0)
     assert len(checks(found)) == before + 1
-    found.at(0.0, HUP)
-    found.run(60.0)
+    found.look(60.0)
     assert len(checks(found)) == before + 1
 
 

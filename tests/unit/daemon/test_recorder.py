@@ -11,26 +11,19 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.recorder import MAX_BACK_OFF, MAX_BURST, MIN_BACK_OFF, TOKEN_INTERVAL, Recorder
-from agent.events.event import Event
 from agent.kube.answers import Answer
 from agent.memory import Fact, FarEnd, Known
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
-from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
+from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, union
 from tests.support.observations import observation
-from tests.support.running import EPOCH, Api, World
+from tests.support.running import EPOCH, HOUR, Api, World
 from tests.support.smps import far_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HOUR = 3600.0
 SEEN = observation(("ibp3", "0000:1b:00.0"))
-HUP = Event("signal", "SIGHUP")
-
-
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
 
 
 class Fabric:
@@ -48,7 +41,7 @@ class Fabric:
 
 
 def cards(count: int = 4) -> Entries:
-    return {path: one for n in range(count) for path, one in card(f"ibp{n}", bdf(n)).items()}
+    return union(card(f"ibp{n}", bdf(n)) for n in range(count))
 
 
 @pytest.fixture
@@ -59,10 +52,7 @@ def fabric() -> Fabric:
 @pytest.fixture
 def world(fabric: Fabric) -> World:
     """Four HCAs with neighbors; the agent has been running for a minute, and wrote no Event."""
-    world = World(cards())
-    world.smp = fabric
-    world.start_again(events=True)
-    world.run(60.0)
+    world = World(cards(), smp=fabric, events=True).run(60.0)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf3"
     assert events(world) == []
     return world
@@ -79,31 +69,26 @@ def sent(world: World) -> list[float]:
     return [at for at, operation in world.api.requests if operation.endswith("-event")]
 
 
-def look(world: World, seconds: float = 60.0) -> World:
-    world.at(0.0, HUP)
-    return world.run(seconds)
-
-
 def fall_off(world: World, *numbers: int) -> World:
     """Remove HCAs with their functions."""
     for n in numbers:
         world.remove(f"{CLASS}/ibp{n}", f"{HOME}/{bdf(n)}", f"{BUS}/{bdf(n)}")
-    return look(world)
+    return world.look(60)
 
 
 def test_a_cable_that_changed(world: World, fabric: Fabric) -> None:
     """One Event, after the labels; the way back is another."""
     fabric.move(3)
-    look(world)
+    world.look(60)
     there = "ibp3 was connected to leaf3 port 1, is connected to leaf99 port 1"
     assert events(world) == [("CableChanged", there, 1)]
     assert sent(world)[0] > max(world.api.applied())
     fabric.move(3, to=3)
-    look(world)
+    world.look(60)
     back = "ibp3 was connected to leaf99 port 1, is connected to leaf3 port 1"
     assert events(world)[1:] == [("CableChanged", back, 1)]
     fabric.move(3)
-    look(world)
+    world.look(60)
     assert events(world)[0] == ("CableChanged", there, 2)
     assert world.metrics.snapshot.events == {"written": 3, "failed": 0, "dropped": 0}
 
@@ -111,7 +96,7 @@ def test_a_cable_that_changed(world: World, fabric: Fabric) -> None:
 def test_the_event_says_whose_it_is(world: World, fabric: Fabric) -> None:
     """The Node by its name, the agent as its source."""
     fabric.move(3)
-    look(world)
+    world.look(60)
     ((name, event),) = world.api.events.items()
     assert name.startswith("n1.")
     about = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
@@ -123,7 +108,7 @@ def test_the_event_says_whose_it_is(world: World, fabric: Fabric) -> None:
 def test_all_cables_are_one_event(world: World, fabric: Fabric) -> None:
     """The node was moved to another leaf."""
     fabric.move(*range(4))
-    look(world)
+    world.look(60)
     ((reason, message, count),) = events(world)
     assert (reason, count, len(sent(world))) == ("CableChanged", 4, 1)
     assert message.startswith("4 ports: ibp0 was connected to leaf0 port 1, is connected to leaf99")
@@ -153,10 +138,7 @@ def test_a_repetition_after_a_restart_is_another_event(world: World, fabric: Fab
 
 def test_a_first_neighbor_is_no_change(fabric: Fabric) -> None:
     """On a new Node."""
-    world = World(cards())
-    world.smp = fabric
-    world.start_again(events=True)
-    world.run(HOUR)
+    world = World(cards(), smp=fabric, events=True).run(HOUR)
     assert events(world) == []
 
 
@@ -171,7 +153,7 @@ def test_lost_ports(world: World) -> None:
     assert len(sent(world)) == 1
     for count in (1, 2):
         world.entries |= card3
-        look(world)
+        world.look(60)
         fall_off(world, 3)
         assert events(world)[1:] == [("PortLost", text, count)]
 
@@ -191,7 +173,7 @@ def test_refused_labels(world: World, fabric: Fabric) -> None:
     """The key of the change, with the answer; each refusal counts the same Event up."""
     refusing(world)
     fabric.move(3)
-    look(world)
+    world.look(60)
     ((_, message, count),) = [one for one in events(world) if one[0] == "LabelsRefused"]
     assert "neighbors.current.ibp3.device" in message
     assert message.endswith("refused: status 422: policy: not here")
@@ -267,18 +249,6 @@ def test_a_flapping_cable_has_few_requests() -> None:
     assert agent.metrics.snapshot.events["dropped"] == 0
 
 
-def test_many_neighbors_have_few_events() -> None:
-    """A device that calls itself another name each time does not fill the API server."""
-    agent = Alone()
-    for number in range(1000):
-        agent.moves(f"leaf{number}", f"leaf{number + 1}")
-        agent.run(10.0)
-    agent.run(3 * TOKEN_INTERVAL)
-    assert len(agent.counts) <= 4
-    assert sum(agent.counts) == 1000
-    assert len(agent.sent) <= MAX_BURST + agent.now / TOKEN_INTERVAL
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -326,22 +296,12 @@ def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
     answer = Answer(403, reason="Forbidden", message="cannot create resource events")
     world.api.trouble = lambda request: answer if "-event" in request["operation"] else None
     fabric.move(3)
-    look(world, 0.5)
+    world.look(0.5)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf99"
     fabric.move(3, to=98)
-    look(world, 30.0)
+    world.look(30.0)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf98"
     assert events(world) == []
-
-
-def test_retry_after(world: World, fabric: Fabric) -> None:
-    """The server's demand counts where it is longer."""
-    busy = Answer(429, reason="", message="", retry_after=500.0)
-    world.api.trouble = lambda request: busy if "-event" in request["operation"] else None
-    fabric.move(3)
-    look(world, 600.0)
-    first, second, *_ = sent(world)
-    assert second - first >= 500.0
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -350,7 +310,7 @@ def test_a_refused_event_is_dropped(world: World, fabric: Fabric, status: int) -
     answer = Answer(status, reason="Invalid", message="no")
     world.api.trouble = lambda request: answer if "-event" in request["operation"] else None
     fabric.move(3)
-    look(world, 3 * HOUR)
+    world.look(3 * HOUR)
     assert len(sent(world)) == 1
     assert world.metrics.snapshot.events == {"written": 0, "failed": 0, "dropped": 1}
     assert any("events not written" in line for line in world.lines)
@@ -359,11 +319,11 @@ def test_a_refused_event_is_dropped(world: World, fabric: Fabric, status: int) -
 def test_an_event_that_the_server_has_removed(world: World, fabric: Fabric) -> None:
     """A repetition makes another one, with the whole count."""
     fabric.move(3)
-    look(world)
+    world.look(60)
     world.api.events.clear()
     for to in (3, 99):
         fabric.move(3, to=to)
-        look(world)
+        world.look(60)
     assert sorted(count for _, _, count in events(world)) == [1, 2]
 
 
@@ -379,7 +339,7 @@ def test_a_lost_response_makes_no_second_event(world: World, fabric: Fabric) -> 
 
     api.trouble = lose
     fabric.move(3)
-    look(world, HOUR)
+    world.look(HOUR)
     assert [count for _, _, count in events(world)] == [1]
     assert world.metrics.snapshot.events == {"written": 1, "failed": 1, "dropped": 0}
 
@@ -393,17 +353,15 @@ def test_a_helper_that_dies(world: World, fabric: Fabric) -> None:
 
     world.api.trouble = die
     fabric.move(3)
-    look(world)
+    world.look(60)
     assert world.metrics.snapshot.events["failed"] == 1
     assert "none" in world.metrics.snapshot.requests
 
 
 def test_nothing_without_the_flag(fabric: Fabric) -> None:
     """No request and no metric."""
-    world = World(cards())
-    world.smp = fabric
-    world.run(60.0)
+    world = World(cards(), smp=fabric).run(60.0)
     fabric.move(3)
-    look(world)
+    world.look(60)
     assert sent(world) == []
     assert world.metrics.snapshot.events == {}

@@ -192,28 +192,11 @@ def test_a_storm_of_triggers_is_bounded() -> None:
     assert world.node == "y"
 
 
-def test_eight_ports_flap_every_second_for_ten_minutes() -> None:
-    """At most one request per min-interval, and the last one has the latest state."""
-    world = World()
-    world.run(1800.0, [(1100.0 + number / 8, f"s{number}") for number in range(4800)])
-    during = [at for at, _ in world.requests if 1100 <= at <= 1700]
-    assert min(gaps(during)) >= SETTINGS.min_interval
-    assert len(during) <= 61
-    assert world.node == "s4799"
-
-
 def test_a_flap_within_min_interval_is_not_applied() -> None:
     """Within min-interval the latest state counts."""
     world = World()
     world.run(1200.0, [(1100.0, "b"), (1103.0, "c"), (1106.0, "b")])
     assert [state for _, state in world.requests] == ["a", "b"]
-
-
-def test_a_change_during_a_request_is_applied_next() -> None:
-    """A change while a request is under way is applied by the next."""
-    world = World()
-    world.run(1300.0, [(1100.0, "b"), (1100.2, "c")])
-    assert world.node == "c"
 
 
 def test_an_api_server_that_is_unreachable_is_retried_with_back_off() -> None:
@@ -235,18 +218,6 @@ def test_retry_after_is_honored(seed: int) -> None:
     world.run(1300.0, [(1100.0, "b")])
     first, second = [at for at, _ in world.requests if at >= 1100][:2]
     assert 120 <= second - first - LATENCY <= 150
-
-
-def test_a_refused_key_is_retried_in_a_minute() -> None:
-    """A policy that is deployed with the agent takes effect a moment after it."""
-    world = World()
-    world.refuse = frozenset({"IB"})
-    world.run(1001.0)
-    assert world.pacer.backed_off(1001.0) == {"IB"}
-    world.refuse = frozenset()
-    world.run(1000.0 + MIN_REFUSAL_INTERVAL + 2 * LATENCY)
-    assert world.pacer.backed_off(world.now) == frozenset()
-    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + MIN_REFUSAL_INTERVAL)
 
 
 def test_a_key_refused_again_is_retried_in_an_hour() -> None:
@@ -548,11 +519,11 @@ def test_a_state_that_needs_no_request_ends_no_outage() -> None:
 
 
 def test_agents_that_return_at_once_part() -> None:
-    """10,000 agents whose API server comes back: no second has more than three times the mean, as
+    """3,000 agents whose API server comes back: no second has more than three times the mean, as
     those who wait for Retry-After and for their next look are spread.
     """
     chance = random.Random(1).random  # noqa: S311 - a simulation
-    agents, starts, looks = 10_000, Counter[int](), Counter[int]()
+    agents, starts, looks = 3_000, Counter[int](), Counter[int]()
     for _ in range(agents):
         pacer = Schedule(SETTINGS, 0.0, chance)
         pacer.node_read(0.0, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from agent.infiniband.poller import REFRESH_INTERVAL, RETRY_INTERVAL
 from tests.support.kernel_tree import HOME, hca
 from tests.support.nodes import PREFIX
 from tests.support.running import World
-from tests.support.smps import exchanges
+from tests.support.smps import answered, exchanges
 
 A, OTHER = "0000:18:00.0", 0xB0CF0E0300AAAA01
 GUID, OTHER_GUID = "b0cf0e0300d66c81", f"{OTHER:016x}"
@@ -33,14 +33,7 @@ class Switched(World):
         self.smp = self._switch
 
     def _switch(self, address: tuple[str, int]) -> dict[str, Any]:
-        told = exchanges(self.description, guid=self.guid)
-        entry = {"error": None, "text": None, "exchanges": told}
-        return {"device": address[0], "port": address[1], **entry}
-
-    def run(self, seconds: float) -> Self:
-        """Let time pass."""
-        super().run(seconds)
-        return self
+        return answered(address, exchanges(self.description, guid=self.guid))
 
     def bounce(self) -> None:
         """Take the link down for a minute, so that the neighbor's labels are removed."""
@@ -128,16 +121,6 @@ def test_a_moved_cable_after_a_restart() -> None:
     assert world.devices() == ["leaf-old", OTHER_GUID]
 
 
-def test_a_switch_without_a_name_from_the_start() -> None:
-    """The third answer counts, and a later name replaces the node GUID at once."""
-    world = Switched(None)
-    assert DEVICE not in world.run(25).labels
-    assert world.run(25).labels[DEVICE] == GUID
-    world.description = NAME
-    world.run(60)
-    assert world.devices() == [GUID, "leaf-old"]
-
-
 @pytest.mark.parametrize(
     ("minutes", "devices"), [(9, ["leaf-old"]), (12, ["leaf-old", GUID, "leaf-old"])]
 )
@@ -154,17 +137,3 @@ def test_a_switch_that_boots(minutes: int, devices: list[str]) -> None:
     world.description = NAME
     world.run(HOLD + 30)
     assert world.devices() == devices
-
-
-def test_a_switch_that_is_renamed() -> None:
-    """The second answer follows the first one soon; one odd answer changes nothing."""
-    world = Switched().run(30)
-    for description, device in ((b"odd", "leaf-old"), (b"leaf-new", "leaf-new")):
-        world.description = description
-        world.at(0.0, LINK)
-        world.run(6)
-        world.description = NAME if description == b"odd" else description
-        world.run(15)
-        assert world.labels[DEVICE] == device
-    assert world.devices() == ["leaf-old", "leaf-new"]
-    assert world.problems() == []

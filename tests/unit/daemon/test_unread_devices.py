@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import errno
-import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.events.event import Event
-from tests.support.kernel_tree import BUS, CLASS, HOME, card, hca, netdev
-from tests.support.nodes import SPEED
-from tests.support.running import World
-from tests.support.smps import far_end
+from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, card, hca, netdev, union
+from tests.support.nodes import FLAVOR
+from tests.support.running import HOUR, World
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
 
-HUP = Event("signal", "SIGHUP")
-HOUR, HOLD = 3600.0, 600.0
+HOLD = 600.0
 STORAGE = "0000:40:00.0"
 STORED: Entries = {
     **hca("mlx5_8", STORAGE, "Ethernet", {1: "store0"}),
@@ -27,39 +25,20 @@ STORED: Entries = {
 }
 
 
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
-
-
-def base(number: int) -> str:
-    """The folder of an HCA."""
-    return f"{HOME}/{bdf(number)}/infiniband/ibp{number}"
-
-
 def rails(count: int) -> Entries:
     """InfiniBand HCAs."""
-    return {
-        path: one
-        for number in range(count)
-        for path, one in hca(f"ibp{number}", bdf(number)).items()
-    }
+    return union(hca(f"ibp{number}", bdf(number)) for number in range(count))
 
 
 def agent(*trees: Entries, unread: str = "", count: int = 0, **changes: Any) -> World:
     """An agent on a fresh Node; a file of the first HCAs gives EIO."""
-    world = World(*trees, **changes)
-    world.smp = lambda address: far_end(address, 1, "leaf-1")
+    world = World(*trees, smp=leaf, **changes)
     fail(world, count, unread)
     return world
 
 
 def fail(world: World, count: int, unread: str) -> None:
     world.errors |= {f"{base(number)}/{unread}": errno.EIO for number in range(count)}
-
-
-def look(world: World, seconds: float = 60.0) -> World:
-    world.at(0.0, HUP)
-    return world.run(seconds)
 
 
 def unbound(changes: Entries, **flags: Any) -> World:
@@ -71,12 +50,7 @@ def unbound(changes: Entries, **flags: Any) -> World:
 
 def flavors(world: World) -> set[str | None]:
     """The flavors that the Node was given; None: it had none."""
-    return {labels.get("backend.coreweave.cloud/flavor") for labels in world.api.writes}
-
-
-def speeds(world: World) -> set[str | None]:
-    """The speeds that the Node was given; None: it had none."""
-    return {labels.get(SPEED) for labels in world.api.writes}
+    return {labels.get(FLAVOR) for labels in world.api.writes}
 
 
 BY_NAME = {"backend": ("ibp*", "mlx5_8")}
@@ -93,17 +67,17 @@ def test_a_fresh_infiniband_node_is_not_published_as_roce(
     for _ in range(2):
         world.run(HOUR)
         world.start_again(**flags)
-    look(world, HOUR)
+    world.look(HOUR)
     assert flavors(world) == {None}
     world.errors.clear()
-    assert look(world).labels["flavor"] == "infiniband"
+    assert world.look(60).labels["flavor"] == "infiniband"
 
 
 def test_a_function_of_unread_class_may_be_infiniband() -> None:
     """Neither device nor PCI function of the only HCA can be read."""
     world = agent(rails(1), STORED, unread="ports", count=1)
     world.errors[f"{HOME}/{bdf(0)}/class"] = world.errors[f"{HOME}/{bdf(0)}/uevent"] = errno.EIO
-    look(world, HOUR)
+    world.look(HOUR)
     assert flavors(world) == {None}
 
 
@@ -115,15 +89,15 @@ def test_an_hca_without_rdma_device_is_unread(missing: str) -> None:
     world = unbound({})
     if missing == "driver":
         world.remove(f"{HOME}/{bdf(0)}/driver")
-    look(world, HOUR)
+    world.look(HOUR)
     world.start_again()
-    look(world, HOUR)
+    world.look(HOUR)
     assert flavors(world) == {None}
-    assert speeds(world) <= {"0G", None}
+    assert {*world.speeds} <= {"0G", None}
     line = "its driver loaded?"
     assert any(line in one for one in world.lines)
     world.entries |= rails(1)
-    assert look(world, 120.0).labels["flavor"] == "infiniband"
+    assert world.look(120.0).labels["flavor"] == "infiniband"
 
 
 NOT_UNREAD: dict[str, tuple[Entries, dict[str, Any]]] = {
@@ -140,7 +114,7 @@ def test_a_function_without_rdma_device_that_withholds_nothing(
     changes: Entries, flags: dict[str, Any]
 ) -> None:
     """It is not for this node's backend."""
-    assert look(unbound(changes, **flags), HOUR).labels["flavor"] == "roce"
+    assert unbound(changes, **flags).look(HOUR).labels["flavor"] == "roce"
 
 
 def test_unbound_functions_that_manage_nvswitches_withhold_nothing() -> None:
@@ -150,7 +124,7 @@ def test_unbound_functions_that_manage_nvswitches_withhold_nothing() -> None:
         world.remove(
             f"{CLASS}/mlx5_{number}", f"{HOME}/0000:d2:00.{number}/infiniband/mlx5_{number}"
         )
-    assert look(world, HOUR).labels["flavor"] == "roce"
+    assert world.look(HOUR).labels["flavor"] == "roce"
 
 
 NO_HCA: dict[str, tuple[Entries, dict[str, Any]]] = {
@@ -166,35 +140,35 @@ def test_a_device_that_is_no_hca_of_the_backend_withholds_nothing(
 ) -> None:
     """It cannot be read, and there is evidence of what it is."""
     world = agent(rails(1), STORED, changes, unread="ports", count=1, **flags)
-    assert look(world, HOUR).labels["flavor"] == "roce"
+    assert world.look(HOUR).labels["flavor"] == "roce"
 
 
 def test_an_hca_that_was_no_backend_port_withholds_nothing() -> None:
     """An InfiniBand HCA in a node whose backend is RoCE is unread, also by a new agent."""
     world = agent(rails(1), STORED, backend=("mlx5_8",))
-    look(world, 120.0)
+    world.look(120.0)
     fail(world, 1, "ports")
-    look(world, HOUR)
+    world.look(HOUR)
     world.start_again(backend=("mlx5_8",))
-    assert look(world, HOUR).labels["flavor"] == "roce"
+    assert world.look(HOUR).labels["flavor"] == "roce"
 
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_an_infiniband_node_becomes_no_roce_node(count: int) -> None:
     """Every HCA gives EIO for hours, beside an Ethernet port that is up, over restarts."""
-    world = look(agent(rails(count), STORED), 120.0)
+    world = agent(rails(count), STORED).look(120.0)
     fail(world, count, "node_type")
-    look(world, HOLD - 30)
+    world.look(HOLD - 30)
     assert (world.labels["flavor"], world.labels["speed.current"]) == (
         "infiniband",
         f"{400 * count}G",
     )
     for _ in range(2):
-        look(world, HOUR)
+        world.look(HOUR)
         world.start_again()
-    look(world, HOUR)
+    world.look(HOUR)
     assert flavors(world) == {"infiniband", None}
-    assert speeds(world) == {f"{400 * count}G", None}
+    assert {*world.speeds} == {f"{400 * count}G", None}
 
 
 def function_of(number: int, *, parent: int) -> Entries:
@@ -207,15 +181,15 @@ def function_of(number: int, *, parent: int) -> Entries:
 
 def test_a_virtual_function_that_is_removed_is_no_backend_port() -> None:
     """The kernel removes `physfn` first, then the device, then the function."""
-    world = look(agent(rails(2), function_of(7, parent=0)), HOUR)
+    world = agent(rails(2), function_of(7, parent=0)).look(HOUR)
     world.remove(f"{HOME}/{bdf(7)}/physfn")
-    look(world, 120.0)
+    world.look(120.0)
     world.remove(f"{CLASS}/ibp7", base(7))
-    look(world)
+    world.look(60)
     world.remove(f"{HOME}/{bdf(7)}", f"{BUS}/{bdf(7)}")
-    look(world)
-    assert speeds(world) == {"800G"}
-    assert [row["interface"] for row in json.loads(world.told)["ports"]] == ["ibp0", "ibp1"]
+    world.look(60)
+    assert {*world.speeds} == {"800G"}
+    assert [row["interface"] for row in world.rows] == ["ibp0", "ibp1"]
 
 
 def managing() -> Entries:
@@ -235,10 +209,58 @@ def test_functions_that_manage_nvswitches_never_count() -> None:
     cards = {
         path: one for number in range(8) for path, one in card(f"ibp{number}", bdf(number)).items()
     }
-    world = look(agent(cards, managing()), 120.0)
+    world = agent(cards, managing()).look(120.0)
     world.errors |= {f"{HOME}/0000:d2:00.{number}/vpd": errno.EIO for number in range(4)}
     world.start_again()
-    look(world, 2 * HOUR)
-    assert speeds(world) == {"3200G"}
-    rows = [row["interface"] for row in json.loads(world.told)["ports"]]
+    world.look(2 * HOUR)
+    assert {*world.speeds} == {"3200G"}
+    rows = [row["interface"] for row in world.rows]
     assert rows == [f"ibp{number}" for number in range(8)]
+
+
+def leave(world: World, *numbers: int) -> World:
+    """Remove functions of that board."""
+    for number in numbers:
+        address = f"0000:d2:00.{number}"
+        world.remove(f"{CLASS}/mlx5_{number}", f"{HOME}/{address}", f"{BUS}/{address}")
+    return world.look(120.0)
+
+
+def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
+    """Until it leaves itself: two functions alone would be a data card."""
+    board = managing()
+    world = agent(union(card(f"ibp{number}", bdf(number)) for number in range(2)), board)
+    assert leave(world.look(120.0), 2, 3).speeds == ["800G"]
+    assert leave(world, 0, 1).speeds == ["800G"]
+    world.entries |= {
+        path: one for path, one in board.items() if re.search(r"00\.[01]|_[01]$", path)
+    }
+    assert world.look(120.0).speeds == ["800G", "1600G"]
+
+
+def test_a_function_of_unknown_kind_may_be_one() -> None:
+    """A copied tree has no PCI ids, and `hca_type` of one of the four cannot be read."""
+    board = managing()
+    for number in range(4):
+        for name in ("vendor", "device"):
+            del board[f"{HOME}/0000:d2:00.{number}/{name}"]
+    world = agent(card("ibp0", bdf(0)), board)
+    world.errors[f"{HOME}/0000:d2:00.2/infiniband/mlx5_2/hca_type"] = errno.EIO
+    assert world.look(120.0).speeds == ["400G"]
+
+
+def test_the_vpd_is_read_once_and_the_counters_never() -> None:
+    """A VPD takes milliseconds to read; each read of the counters writes to the kernel log."""
+    asked = list[str]()
+
+    class Reading(World):
+        def read(self, path: str, limit: int) -> bytes:
+            asked.append(path)
+            return super().read(path, limit)
+
+    world = Reading(managing()).run(60)
+    for _ in range(3):
+        world.look(60)
+    vpd = [path for path in asked if path.endswith("vpd")]
+    assert len(vpd) == len({*vpd}) == 4
+    assert not [path for path in asked if "mlx5" in path and "counters" in path]

@@ -20,14 +20,13 @@ from agent.verify import one_node
 from agent.verify.expected import Expected, Row
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
-from tests.support.running import DELAY, Api, World
-from tests.support.smps import exchanges
+from tests.support.running import DELAY, HUP, Api, World
+from tests.support.smps import answered, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-HUP = Event("signal", "SIGHUP")
 A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)
 LEAVES = {"ibp0": "leaf1", "ibp1": "leaf2"}
@@ -47,13 +46,11 @@ class Rack(World):
     def _far_end(self, address: tuple[str, int]) -> dict[str, Any]:
         leaf = self.leaves.get(address[0])
         if leaf is None:
-            return self._no_smp(address)
+            return self.no_smp(address)
         answer = exchanges(
             f"MF0;{leaf}:MQM9700/U1".encode(), guid=0xB0CF0E0300D66C00 + int(leaf[4])
         )
-        return {
-            "device": address[0], "port": 1, "exchanges": answer, "error": None, "text": None,
-        }  # fmt: skip
+        return answered(address, answer)
 
     def cable(self, **leaves: str) -> None:
         """Change the far ends; the ports bounce."""
@@ -68,9 +65,6 @@ class Rack(World):
     def read(self, path: str, limit: int) -> bytes:
         self.pcie_reads += path.endswith("current_link_speed")
         return super().read(path, limit)
-
-    def write_link(self, path: str, target: str) -> None:
-        self.entries[path] = target
 
     def codes(self) -> list[str]:
         return [one["code"] for one in self.verdict[1]["findings"]]
@@ -90,7 +84,14 @@ class Rack(World):
 
 def settled(**changes: Any) -> Rack:
     """Return a node as planned, with its first verdict."""
-    return Rack(**changes).run(5 + DELAY)  # type: ignore[return-value]
+    return Rack(**changes).run(5 + DELAY)
+
+
+def crossed() -> Rack:
+    """Return one whose two cables were exchanged, with the verdict on that."""
+    rack = settled()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    return rack.run(DELAY + 20)
 
 
 def test_before_the_first_verdict() -> None:
@@ -149,9 +150,7 @@ def test_findings_follow_the_schema_of_verify(repository: Path) -> None:
     """docs/verify.schema.json, remembered ones too; the parts of the body are documented."""
     schema = json.loads((repository / "docs/verify.schema.json").read_text())
     part = {"$defs": schema["$defs"], **schema["properties"]["findings"]}
-    rack = settled()
-    rack.cable(ibp0="leaf2", ibp1="leaf1")
-    rack.run(DELAY + 20)
+    rack = crossed()
     for _ in range(2):
         document = rack.verdict[1]
         jsonschema.validate(document["findings"], part, cls=jsonschema.Draft202012Validator)
@@ -162,36 +161,11 @@ def test_findings_follow_the_schema_of_verify(repository: Path) -> None:
         rack.run(1)
 
 
-def test_a_cable_that_is_pulled() -> None:
-    """`missing`, in an event as well as in a sweep."""
-    rack = settled()
-    rack.write(f"{HOME}/{B}/infiniband/ibp1/ports/1/state", b"1: DOWN\n")
-    rack.at(0.0, Event("port", "ibp1/1"))
-    rack.run(DELAY + 5)
-    assert (rack.word(), rack.codes()) == (("503", "fail"), ["missing"])
-
-
-def test_a_flap_moves_nothing() -> None:
-    """Neither verdict, nor log, nor the Node: a cable that comes and goes every 50 s."""
-    rack = settled()
-    writes = [rack.api.annotation and json.loads(rack.api.annotation)["verdict"]["findings"]]
-    for _ in range(5):
-        rack.cable(ibp0="leaf2", ibp1="leaf1")
-        rack.run(25)
-        rack.cable(**LEAVES)
-        rack.run(25)
-        assert rack.word() == ("200", "pass")
-        writes.append(json.loads(rack.told)["verdict"]["findings"])
-    assert (rack.finding_lines(), writes) == ([], [[]] * 6)
-
-
 def test_a_restart_moves_nothing() -> None:
     """The next agent of the same boot says the same as soon as it has read the Node, and writes
     nothing.
     """
-    rack = settled()
-    rack.cable(ibp0="leaf2", ibp1="leaf1")
-    rack.run(DELAY + 20)
+    rack = crossed()
     writes = len(rack.api.writes)
     leaves, rack.leaves = rack.leaves, {}  # nobody answers yet
     rack.start_again()
@@ -202,8 +176,7 @@ def test_a_restart_moves_nothing() -> None:
     rack.run(20)
     assert rack.word() == ("503", "fail")
     rack.leaves = leaves
-    rack.at(0.0, HUP)
-    rack.run(2 * DELAY)
+    rack.look(2 * DELAY)
     assert (rack.word(), len(rack.api.writes)) == (("503", "fail"), writes)
     assert rack.finding_lines()[1:] == []
     rack.leaves = dict(LEAVES)
@@ -245,8 +218,7 @@ def test_steps_of_the_wall_clock() -> None:
     rack.cable(ibp0="leaf2", ibp1="leaf1")
     rack.run(20)
     rack.wall_offset += 86400.0
-    rack.at(0.0, HUP)
-    rack.run(20)
+    rack.look(20)
     assert rack.word() == ("200", "pass")
     rack.wall_offset -= 2 * 86400.0
     rack.run(30)
@@ -261,8 +233,7 @@ def test_labels_that_contradict_each_other() -> None:
     rack.run(20)
     assert rack.word() == ("200", "unverified")
     assert "neighbors.expected.ibp0.device is" in rack.verdict[1]["reason"]
-    rack.at(0.0, HUP)
-    rack.run(600)
+    rack.look(600)
     assert sum("cables not verified" in line for line in rack.lines) == 1
     rack.expect(EXPECTED)
     rack.run(20)
@@ -279,8 +250,7 @@ def test_devices_that_cannot_be_read() -> None:
     """Nothing was observed, so nothing is compared: not a pass, and no finding comes."""
     rack = settled()
     rack.errors[CLASS] = 5
-    rack.at(0.0, HUP)
-    rack.run(2 * DELAY)
+    rack.look(2 * DELAY)
     assert rack.word() == ("200", "unverified")
     assert rack.finding_lines() == []
     rack.errors.clear()
@@ -312,9 +282,7 @@ def test_a_bug_in_a_comparison_ends_nothing() -> None:
 
 def test_the_expected_half_goes() -> None:
     """The verdict is forgotten, on the Node, too; new labels begin anew."""
-    rack = settled()
-    rack.cable(ibp0="leaf2", ibp1="leaf1")
-    rack.run(DELAY + 20)
+    rack = crossed()
     rack.expect({})
     rack.run(20)
     assert rack.word() == ("404", "no-plan")
@@ -429,7 +397,7 @@ def test_a_slow_pcie_link_is_no_fail() -> None:
                            ("current_link_speed", "16.0 GT/s PCIe"), ("max_link_width", "16"),
                            ("current_link_width", "16")):  # fmt: skip
             rack.write(f"{HOME}/{function}/{name}", f"{text}\n".encode())
-    rack.write_link(f"sys/bus/pci/devices/{A}", f"../../../devices/pci0000:00/{nic}")
+    rack.entries[f"sys/bus/pci/devices/{A}"] = f"../../../devices/pci0000:00/{nic}"
     rack.run(600)
     assert (rack.word(), rack.codes()) == (("200", "pass"), ["pcie"])
     assert 'bwagent_findings{code="pcie",interface="ibp0"} 1.0' in rack.series()

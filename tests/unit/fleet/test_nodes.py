@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from agent.fleet.model import FleetNode
 from agent.fleet.nodes import NodeReader
-from agent.kube.annotation import LabeledInterface, cut, parse
+from agent.kube.annotation import cut, parse
 from agent.labels import encode
 from agent.labels.table import Naming
-from agent.memory import FarEnd
+from agent.memory import Fact, FarEnd
 from agent.verify.seen import SeenEnd
 from tests.support.fleet_nodes import (
     BOOT,
@@ -51,9 +51,7 @@ def port(found: FleetNode, name: str = "ibp3") -> FleetPort:
 
 def observed(neighbor: FarEnd, **facts: Any) -> str:
     """Return an annotation with one interface."""
-    return annotation(
-        7, interfaces=(LabeledInterface("eth0", "0000:18:00.0", **facts, neighbor=neighbor),)
-    )
+    return annotation(7, interfaces=(Fact("eth0", "0000:18:00.0", **facts, last_far=neighbor),))
 
 
 def roce(device: str, port_id: str, text: str | None) -> SeenEnd | None:
@@ -126,7 +124,7 @@ def test_a_newer_label_stands_alone() -> None:
 def test_a_guid_is_the_label_of_a_switch_without_a_name() -> None:
     """Its identifier is known, and its factory text is no name."""
     factory = "Quantum Mellanox Technologies"
-    rows = (LabeledInterface("ibp3", "0000:1b:00.0", neighbor=FarEnd(guid(7, 3), factory, "8")),)
+    rows = (Fact("ibp3", "0000:1b:00.0", last_far=FarEnd(guid(7, 3), factory, "8")),)
     end = port(read(node(7, {DEVICE: guid(7, 3)}, annotation(7, interfaces=rows)))).far_end
     assert end == SeenEnd(guid(7, 3), "8", None, guid(7, 3), None)
 
@@ -214,7 +212,7 @@ def test_what_is_malformed_is_one_line_of_the_node(name: str) -> None:
 def test_a_lost_interface() -> None:
     """It has its last far end; one that is there again under its name is not lost."""
     rows = parse(annotation(7), OBSERVED)[0].interfaces  # type: ignore[union-attr]
-    lost = tuple(row._replace(since=TIME) for row in rows[2:4])
+    lost = tuple(row._replace(lost_since=TIME) for row in rows[2:4])
     document = _without(DEVICE, DEVICE.replace(P, IB), *HALF)
     document["metadata"]["annotations"] = {OBSERVED: annotation(7, interfaces=rows[:3], lost=lost)}
     found = read(document)

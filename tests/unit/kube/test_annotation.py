@@ -17,10 +17,8 @@ from agent.kube.annotation import (
     MAX_LENGTH,
     RESYNC,
     Annotation,
-    LabeledInterface,
     OtherPort,
     Report,
-    Unread,
     annotation_of,
     fitted,
     is_cut,
@@ -32,7 +30,7 @@ from agent.kube.annotation import (
 from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import state_of
 from agent.labels.encode import hashed
-from agent.memory import FarEnd
+from agent.memory import Fact, FarEnd
 from agent.model import (
     Absent,
     Failed,
@@ -163,7 +161,7 @@ def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
     seen = observation(rdma=Seen((RdmaDevice("mlx5_1", failure="blocks"), read)))
     before = Annotation(NOW - 60, BOOT, rows(*held, *others))
     found = annotate(completed(seen, annotation=before, place=Place.BUS))
-    assert [(row.interface, row.pci) for row in found.interfaces] == [*held]
+    assert [(row.interface, row.function) for row in found.interfaces] == [*held]
 
 
 def test_many_interfaces() -> None:
@@ -271,10 +269,10 @@ def test_times() -> None:
 def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     """They are unknown, but for a few minutes by which two clocks may differ."""
     time = NOW + ahead
-    lost = ANNOTATED.interfaces[0]._replace(since=time)
+    lost = ANNOTATED.interfaces[0]._replace(lost_since=time)
     found = without_future(Annotation(time, BOOT, lost=(lost,)), NOW)
     after = time if is_known else None
-    assert found == Annotation(after, BOOT, lost=(lost._replace(since=after),))
+    assert found == Annotation(after, BOOT, lost=(lost._replace(lost_since=after or 0),))
     assert without_future(None, NOW) is None
 
 
@@ -311,28 +309,22 @@ def test_a_neighbor_that_is_no_text(fact: str, value: object) -> None:
     text = json.dumps({"schema": 1, "boot_id": BOOT, "interfaces": [row]})
     found, problem = parse(text, KEY)
     assert problem
-    assert found is None or not any(one.neighbor for one in found.interfaces)
-
-
-def test_the_annotation_is_small() -> None:
-    """An annotation of sixteen interfaces has less than two kilobytes."""
-    text = render(
-        Annotation(NOW, "b" * 36, rows(*((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16))))
-    )
-    assert len(text) < 2048
-    assert json.loads(text)["time"] == "2027-01-15T08:00:00Z"
+    assert found is None or not any(one.last_far for one in found.interfaces)
 
 
 SWITCH = FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
-WHOLE = LabeledInterface(
-    *("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH),
-    port=1,
+WHOLE = Fact(
+    *("ibp0", "0000:18:00.0", 1),
+    port_guid="a" * 16,
+    node_guid="b" * 16,
     layer="InfiniBand",
+    gbps=400.0,
+    last_far=SWITCH,
     via="sa",
 )
 
 
-def whole(count: int) -> tuple[LabeledInterface, ...]:
+def whole(count: int) -> tuple[Fact, ...]:
     """Return rows with every fact: ibp0, ibp1, ..."""
     return tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(count))
 
@@ -340,11 +332,11 @@ def whole(count: int) -> tuple[LabeledInterface, ...]:
 def test_facts_both_ways() -> None:
     """Rendering and parsing are inverse for each fact of an interface, known or not."""
     some = (
-        LabeledInterface("a", "0000:18:00.0", counted_gbps=0.0),
-        LabeledInterface("b", "0000:18:00.0", neighbor=FarEnd(name="Größe\n\x00")),
-        LabeledInterface("c", "0000:18:00.0", neighbor=FarEnd()),
+        Fact("a", "0000:18:00.0", gbps=0.0),
+        Fact("b", "0000:18:00.0", last_far=FarEnd(name="Größe\n\x00")),
+        Fact("c", "0000:18:00.0", last_far=FarEnd()),
     )
-    unread = WHOLE._replace(interface="d", unread=Unread(0, None, 81200))
+    unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
     found = Annotation(NOW, BOOT, (*whole(2), *some, unread), dropped=2, texts_since=7)
     assert parse(render(found), KEY) == (found, None)
 
@@ -359,7 +351,7 @@ def test_a_malformed_time_since_which_a_port_is_unread(since: object) -> None:
 
 
 def test_64_unread_ports_fit() -> None:
-    """The names of their leaves have 32 characters."""
+    """Each on a leaf of its own, with a name of 32 characters; that is more than any node has."""
     far = FarEnd("b0cf0e0300d4ee40", "MF0;" + "l" * 32 + ":MQM9700/U1", "31")
     rows = tuple(
         row._replace(
@@ -368,13 +360,16 @@ def test_64_unread_ports_fit() -> None:
             port_guid=f"{number:016x}",
             node_guid=f"{number:016x}",
             rule="near-gpu",
-            neighbor=far._replace(id=f"{number:016x}"),
-            unread=Unread(9999999, 9999999, 9999999),
+            last_far=far._replace(id=f"{number:016x}"),
+            state_since=9999999,
+            far_since=9999999,
+            role_since=9999999,
         )
         for number, row in enumerate(whole(64))
     )
     found = Annotation(NOW, BOOT, rows)
     assert fitted(found) == found
+    assert parse(render(found), KEY) == (found, None)
 
 
 def test_facts_of_an_observation() -> None:
@@ -411,7 +406,7 @@ def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
     neighbor = Neighbor("L90.1.3", "3", None, facts, last_description=SWITCH.name)
     links = Seen((Link("ibp0", None, (neighbor,)),))
     [row] = annotate(observation(("ibp0", "0000:18:00.0"), ib=links)).interfaces
-    assert row.neighbor == SWITCH
+    assert row.last_far == SWITCH
 
 
 def test_an_lldp_neighbor_of_an_interface() -> None:
@@ -420,14 +415,14 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
     links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", None, facts),)),))
     found = annotate(observation(("mlx5_0", "0000:18:00.0"), lldp=links))
     expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
-    assert [row.neighbor for row in found.interfaces] == [expected]
+    assert [row.last_far for row in found.interfaces] == [expected]
 
 
 def test_no_counts_without_the_speed_label() -> None:
     """With --source and without `rdma` a changed count is no reason for a request."""
     seen = observation(("ibp0", "0000:18:00.0"), off=frozenset({"rdma"}))
     found = annotate(completed(seen, annotation=Annotation(NOW, BOOT, (WHOLE,))))
-    assert found.interfaces == (WHOLE._replace(counted_gbps=None),)
+    assert found.interfaces == (WHOLE._replace(gbps=None),)
 
 
 def test_facts_that_are_unknown_now() -> None:
@@ -436,12 +431,12 @@ def test_facts_that_are_unknown_now() -> None:
     seen = observation(ports=(role._replace(counted_gbps=None),))
     labels = {KEYS.speed: "400G"}
     before = Annotation(NOW, BOOT, (WHOLE,))
-    unread = WHOLE._replace(unread=Unread(state=0))
+    unread = WHOLE._replace(state_since=0)
     assert annotate(completed(seen, labels, before)).interfaces == (unread,)
-    moved = Annotation(NOW, BOOT, (WHOLE._replace(pci="0000:99:00.0"),))
+    moved = Annotation(NOW, BOOT, (WHOLE._replace(function="0000:99:00.0"),))
     found = annotate(completed(seen, labels, moved))
     (row,) = found.interfaces
-    assert (row.pci, row.counted_gbps, row.neighbor) == ("0000:18:00.0", None, None)
+    assert (row.function, row.gbps, row.last_far) == ("0000:18:00.0", None, None)
 
 
 @pytest.mark.parametrize(
@@ -464,7 +459,7 @@ def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
         document = json.loads(render(Annotation(NOW, BOOT, whole(2))))
         document["ports"][0][name] = value
         found, problem = parse(json.dumps(document), KEY)
-        without: Any = {{"gbps": "counted_gbps", "far": "neighbor"}.get(name, name): None}
+        without: Any = {{"far": "last_far"}.get(name, name): None}
         assert found == Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
         assert problem is not None
         assert f"{name} of ibp0" in problem.text
@@ -488,7 +483,7 @@ def test_an_interface_with_two_rows() -> None:
 @pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
 def test_room(name: str) -> None:
     """At most 16 KiB of ASCII are written; the last interfaces are left out whole, and counted."""
-    odd = WHOLE._replace(neighbor=FarEnd(*[name * 16] * 3))
+    odd = WHOLE._replace(last_far=FarEnd(*[name * 16] * 3))
     odds = (odd._replace(interface=f"a{number}") for number in range(4))
     large = Annotation(NOW, BOOT, (*odds, *whole(211)))
     found = fitted(large)
@@ -500,25 +495,10 @@ def test_room(name: str) -> None:
     assert parse(render(found), KEY) == (found, None)
 
 
-def test_64_ports_fit() -> None:
-    """Each on a leaf of its own, with a name of 32 characters; that is more than any node has."""
-    full = WHOLE._replace(node_guid=WHOLE.port_guid, rule="near-gpu")
-    ends = (
-        FarEnd(f"{n:016x}", f"MF0;{f'L{n}-'.ljust(32, 'x')}:MQM9700/U1", "64") for n in range(64)
-    )
-    rows = tuple(
-        full._replace(interface=f"ibp{n}", netdev=f"ibp{n}", neighbor=end)
-        for n, end in enumerate(ends)
-    )
-    found = Annotation(NOW, BOOT, rows)
-    assert fitted(found) == found
-    assert parse(render(found), KEY) == (found, None)
-
-
 def test_a_long_text_is_cut() -> None:
     """It ends in the hash of the whole, so two of them are two."""
     ends = [FarEnd("c", "é" * 40 + end, None, "x" * 64) for end in "ab"]
-    written = Annotation(NOW, BOOT, tuple(WHOLE._replace(neighbor=end) for end in ends))
+    written = Annotation(NOW, BOOT, tuple(WHOLE._replace(last_far=end) for end in ends))
     names = [name for _, name in json.loads(render(written))["switches"]]
     assert len({*names}) == 2
     for end, name in zip(ends, names, strict=True):
@@ -541,7 +521,7 @@ def test_schema_1_is_read() -> None:
     assert found
     old = WHOLE._replace(port=None, layer=None, via=None)
     assert found.interfaces == (old,)
-    assert found.lost == (old._replace(interface="ibp1", since=NOW),)
+    assert found.lost == (old._replace(interface="ibp1", lost_since=NOW),)
 
 
 def test_interfaces_in_natural_order() -> None:

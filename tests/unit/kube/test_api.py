@@ -73,11 +73,11 @@ def test_a_peer_that_drips(data: bytes) -> None:
     """The deadline holds for the whole answer; the outcome of a write is unknown."""
     with (
         serving(dripping(data)) as server,
-        session(f"http://127.0.0.1:{server.port}", (5.0, 2.0)) as kube,
+        session(f"http://127.0.0.1:{server.port}", (5.0, 1.0)) as kube,
     ):
         answer = kube(APPLY)
     assert (answer.error, answer.maybe_done) == ("timeout", True)
-    assert answer.message == "no whole answer within 2 s"
+    assert answer.message == "no whole answer within 1 s"
     text = failure_of(answer, "n1").text
     assert "outcome unknown" in text
     assert "not made" not in text

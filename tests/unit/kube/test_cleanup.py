@@ -69,12 +69,6 @@ class Api:
         return Answer(200, node=found[0])
 
 
-def named(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Return a Node with another name and uid."""
-    found["metadata"] |= {"name": name, "uid": f"u-{name}"}
-    return found
-
-
 def cleaned(
     before: dict[str, Any] | list[dict[str, Any]], after: dict[str, Any] | list[dict[str, Any]]
 ) -> list[str]:
@@ -212,10 +206,8 @@ def test_a_node_that_was_changed_lately_is_a_warning(
 def test_other_prefixes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     """With the command that cleans them up; without one of ours there is nothing to remove."""
     old = "old.example"
-    several = [
-        named(name, node({f"{old}/flavor": "roce", f"{old}/x": "1"}, observed=None))
-        for name in "ab"
-    ]
+    labels = {f"{old}/flavor": "roce", f"{old}/x": "1"}
+    several = [node(labels, observed=None, name=name) for name in "ab"]
     flags = f"--label-prefix {old} --ib-label-prefix {old} --accelerator-label="
     assert cleaned(several, several) == []
     assert capsys.readouterr().out.splitlines() == [
@@ -348,9 +340,7 @@ def test_foreign_labels_of_a_node_that_changes_all_the_time() -> None:
     def kube(request: Request) -> Answer:
         if request["operation"] == "patch":
             return REFUSED
-        found = node({}, OTHERS)
-        found["metadata"]["resourceVersion"] = str(next(versions))
-        return Answer(200, node=found)
+        return Answer(200, node=node({}, OTHERS, version=str(next(versions))))
 
     versions = count()
     with pytest.raises(Rejected, match=f"^Node n1: {CONTENDED}$"):

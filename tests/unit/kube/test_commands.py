@@ -13,7 +13,6 @@ import pytest
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.inputs import observed
-from agent.kube.annotation import Unread
 from agent.kube.answers import Answer
 from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
@@ -84,8 +83,8 @@ def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> Non
 
 def test_probe_renews_no_hold() -> None:
     """Of an HCA that it cannot read either, it writes since when that is so."""
-    unread = Unread(state=1, far=2, role=1)
-    row = ANNOTATED.interfaces[0]._replace(neighbor=FarEnd(None, "a", "1"), unread=unread)
+    row = ANNOTATED.interfaces[0]._replace(last_far=FarEnd(None, "a", "1"))
+    row = row._replace(state_since=1, far_since=2, role_since=1)
     before = replace(ANNOTATED, interfaces=(row,), texts_since=1)
     on = a_target(node({SPEED: "400G", LEAF: "a", f"{LEAF[:-6]}port-id": "1"}, observed=before))
     found = observation(("ibp1", "0000:19:00.0"))

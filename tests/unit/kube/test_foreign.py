@@ -85,8 +85,7 @@ def test_fields_without_an_owner() -> None:
 
 def test_the_patch_is_for_one_version() -> None:
     """Of the very Node; a slash in a key is escaped."""
-    found = node({}, {"nfd": {FLAVOR: "roce"}})
-    found["metadata"]["resourceVersion"] = "7"
+    found = node({}, {"nfd": {FLAVOR: "roce"}}, version="7")
     assert removal_patch(state_of(found), [FLAVOR]) == [
         {"op": "test", "path": "/metadata/uid", "value": "u-1"},
         {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},

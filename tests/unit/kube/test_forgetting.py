@@ -9,13 +9,14 @@ import pytest
 
 from agent.cleanup import forget_lost, losses, unforgotten
 from agent.errors import Rejected
-from agent.kube.annotation import LabeledInterface, render
+from agent.kube.annotation import render
 from agent.kube.answers import Answer
 from agent.labels.table import Naming
+from agent.memory import Fact
 from tests.support.api_server import replies
 from tests.support.nodes import ANNOTATED, KEYS, NOW, node
 
-GONE = LabeledInterface("ibp3", "0000:5e:00.0")._replace(since=NOW)
+GONE = Fact("ibp3", "0000:5e:00.0", lost_since=NOW)
 LOST = replace(ANNOTATED, lost=(GONE,))
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.annotation import Annotation, LabeledInterface, cut, fitted
+from agent.kube.annotation import Annotation, cut, fitted
 from agent.kube.interfaces import annotate, published
 from agent.labels import encode
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.memory import SETTLE, FarEnd, Memory
+from agent.memory import SETTLE, Fact, FarEnd, Memory
 from agent.model import (
     Absent,
     Failed,
@@ -70,7 +70,7 @@ def last(leaf: str) -> FarEnd:
 def annotated(*leaves: str | None, **changes: Any) -> Annotation:
     """Return an annotation with these last leaves."""
     rows = (
-        LabeledInterface(f"ibp{number}", pci(number), neighbor=last(leaf) if leaf else None)
+        Fact(f"ibp{number}", pci(number), last_far=last(leaf) if leaf else None)
         for number, leaf in enumerate(leaves)
     )
     return replace(Annotation(NOW, BOOT, tuple(rows)), **changes)
@@ -98,7 +98,7 @@ class Agent:
     def remembered(self) -> list[str | None]:
         """The names of the switches in the annotation."""
         rows = self.annotation.interfaces if self.annotation else ()
-        return [row.neighbor and row.neighbor.name for row in rows]
+        return [row.last_far and row.last_far.name for row in rows]
 
     def restarts(self) -> Agent:
         assert self.annotation
@@ -150,8 +150,8 @@ def test_an_interface_takes_its_leaf() -> None:
     """A device that left the bus; when it is back its leaf is, too."""
     agent = Agent(annotated("a", "b"), "a_b")
     assert agent.sees(seen("a")) == "a"
-    row = LabeledInterface("ibp1", pci(1), neighbor=last("b"))
-    agent.annotation = annotated("a", lost=(row._replace(since=NOW),))
+    row = Fact("ibp1", pci(1), last_far=last("b"))
+    agent.annotation = annotated("a", lost=(row._replace(lost_since=NOW),))
     assert agent.sees(seen("a", None)) == "a_b"
 
 
@@ -196,7 +196,7 @@ def test_renumbered_devices_keep_their_leaves() -> None:
 def test_ports_and_legs_of_one_function_are_told_apart() -> None:
     """By what their names add to the device's, which may have another name."""
     rows = tuple(
-        LabeledInterface(f"mlx5_1{end}", pci(0), neighbor=last(leaf))
+        Fact(f"mlx5_1{end}", pci(0), last_far=last(leaf))
         for end, leaf in (("-3", "a"), ("-6", "b"), ("-eth2", "c"))
     )
     device = RdmaDevice("mlx5_4", pci=pci(0))
@@ -212,13 +212,6 @@ def test_ports_and_legs_of_one_function_are_told_apart() -> None:
     down = Seen(tuple(link(role.interface, None) for role in ports))
     assert agent.sees(replace(observation(), ports=ports, ib=down)) == "b_c"
     assert agent.remembered == ["MF0;b:MQM9700/U1", None, "MF0;c:MQM9700/U1"]
-
-
-def test_a_renamed_switch_has_its_new_name_for_all_ports() -> None:
-    """Those that are down, too: the node GUID is the same."""
-    agent = Agent(annotated("a", "a", "b"), "a_b")
-    links = (link("ibp0", "new", of="a"), link("ibp1", None), link("ibp2", "b"))
-    assert agent.sees(replace(seen("a", None, "b"), ib=Seen(links)), after=0.0) == "b_new"
 
 
 def test_a_renamed_switch_is_no_other_one() -> None:
@@ -410,7 +403,7 @@ def test_a_hash_that_the_annotation_does_not_make_up() -> None:
 
 def test_a_row_of_an_interface_that_does_not_exist() -> None:
     """While no device can be read, all rows count that agree with the label."""
-    rows = (*annotated("a", "b").interfaces, LabeledInterface("ibp9", pci(9), neighbor=last("x")))
+    rows = (*annotated("a", "b").interfaces, Fact("ibp9", pci(9), last_far=last("x")))
     agent = Agent(Annotation(NOW, BOOT, rows), "a_b")
     assert agent.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b"
     assert agent.sees(seen("a", None)) == "a_b"
@@ -470,19 +463,9 @@ def test_a_node_that_was_moved_changes_all_its_cables() -> None:
     assert changed(agent, seen("x", "y", "z")) == {"ibp1": last("b").name}
 
 
-def test_a_device_with_another_name_has_its_own_cable() -> None:
-    """Two devices have each other's names after a reboot: no cable has changed."""
-    agent = Agent(annotated("a", "b"), "a_b")
-    assert changed(agent, seen("a", "b")) == {}
-    found = observation(("ibp1", pci(0)), ("ibp0", pci(1)))
-    devices = tuple(role.device for role in found.ports)
-    links = (link("ibp1", "a"), link("ibp0", "b"))
-    assert changed(agent, replace(found, rdma=Seen(devices), ib=Seen(links))) == {}
-
-
 def test_an_unknown_port_is_no_change() -> None:
     """The annotation has none, or the neighbor names none."""
-    row = LabeledInterface("ibp0", pci(0), neighbor=last("a")._replace(port_id=None))
+    row = Fact("ibp0", pci(0), last_far=last("a")._replace(port_id=None))
     agent = Agent(Annotation(NOW, BOOT, (row,)), "a")
     assert changed(agent, seen("a")) == {}
 
@@ -492,9 +475,7 @@ def test_a_name_that_was_cut_makes_no_other_hash() -> None:
     names = [f"leaf-{number}.{'x' * 70}" for number in range(2)]
     group = encode.value("_".join(names))
     rows = tuple(
-        LabeledInterface(
-            f"ibp{number}", pci(number), port=1, neighbor=FarEnd(f"02:{number:02}", cut(name))
-        )
+        Fact(f"ibp{number}", pci(number), port=1, last_far=FarEnd(f"02:{number:02}", cut(name)))
         for number, name in enumerate(names)
     )
     key = f"{KEYS.prefix}/leafgroup.current"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from agent.host import Host
-from agent.kube.annotation import Annotation, LabeledInterface, fitted, parse, render
+from agent.kube.annotation import Annotation, fitted, parse, render
 from agent.kube.interfaces import annotate, published
-from agent.memory import FarEnd, Memory
+from agent.memory import Fact, FarEnd, Memory
 from agent.model import Absent, Failed, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports
 from agent.sources.pci import place
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 A, B, C = "0000:18:00.0", "0000:2a:00.0", "0000:5e:00.0"
 GUID_A, GUID_B, GUID_C, GUID_D = (f"a088c203000000{number:02x}" for number in range(1, 5))
-TWO = (LabeledInterface("ibp0", A, GUID_A), LabeledInterface("ibp1", B, GUID_B))
-THREE = (*TWO, LabeledInterface("ibp3", C, GUID_C, counted_gbps=400.0))
+TWO = (Fact("ibp0", A, port_guid=GUID_A), Fact("ibp1", B, port_guid=GUID_B))
+THREE = (*TWO, Fact("ibp3", C, port_guid=GUID_C, gbps=400.0))
 SINCE = NOW - 60
 
 
@@ -92,11 +92,11 @@ class Agent:
         return tuple(Gone(*one.identity, one.lost_since or None) for one in rows)  # type: ignore[arg-type]
 
 
-def labeled(*rows: LabeledInterface, gone: tuple[LabeledInterface, ...] = ()) -> Annotation:
+def labeled(*rows: Fact, gone: tuple[Fact, ...] = ()) -> Annotation:
     return Annotation(SINCE, BOOT, rows, lost=gone)
 
 
-ALREADY = labeled(*TWO, gone=(THREE[2]._replace(since=SINCE),))
+ALREADY = labeled(*TWO, gone=(THREE[2]._replace(lost_since=SINCE),))
 
 
 def on_bus(pci: str, driver: str = "mlx5_core") -> Entries:
@@ -121,11 +121,6 @@ def test_all_hcas() -> None:
     """A node whose RDMA class is gone with all functions has lost all ports."""
     none = observation(rdma=Absent("no RDMA device"))
     assert [one.interface for one in lost(labeled(*THREE), none)] == ["ibp0", "ibp1", "ibp3"]
-
-
-def test_nothing_is_known_without_an_annotation() -> None:
-    """A Node without annotation has lost nothing."""
-    assert lost(None, seen(*PAIR)) == ()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +155,7 @@ def test_a_guid_that_several_functions_have_identifies_none() -> None:
 
 def test_ports_of_one_function() -> None:
     """A port that is not used any more is no loss while its function is there."""
-    rows = [LabeledInterface(f"mlx5_0-{number}", A, f"{number:016x}") for number in (3, 6)]
+    rows = [Fact(f"mlx5_0-{number}", A, port_guid=f"{number:016x}") for number in (3, 6)]
     one = role("mlx5_0", A, f"{3:016x}")
     assert lost(labeled(*rows), seen(one), tree=on_bus(A)) == ()
 
@@ -211,7 +206,7 @@ def test_flags_that_leave_a_device_out(flags: dict[str, Any], *, is_lost: bool) 
 @pytest.mark.parametrize("name", ["mlx5_bond_0-eth-2", "mlx5_bond_0-3"])
 def test_a_flag_names_the_device_of_a_port_or_leg(name: str) -> None:
     """The globs are for devices; an interface is one of their ports or legs."""
-    before = labeled(*TWO, LabeledInterface(name, C))
+    before = labeled(*TWO, Fact(name, C))
     assert lost(before, seen(*PAIR), excluded=("mlx5_bond_0",)) == ()
     assert lost(before, seen(*PAIR), excluded=("mlx5_bond_1", "eth*")) != ()
 
@@ -222,7 +217,7 @@ def test_a_new_hca_takes_its_place() -> None:
     assert lost(ALREADY, seen(*PAIR, new)) == ()
     assert lost(labeled(*THREE), seen(*PAIR, new)) == ()
     assert lost(ALREADY, seen(*PAIR, new._replace(backend=False))) != ()
-    fourth = LabeledInterface("ibp2", "0000:4c:00.0", f"{4:016x}")
+    fourth = Fact("ibp2", "0000:4c:00.0", port_guid=f"{4:016x}")
     left = lost(labeled(*THREE, fourth), seen(*PAIR, new))
     assert [one.interface for one in left] == ["ibp2"]
 
@@ -263,8 +258,8 @@ def test_the_only_hca_is_replaced() -> None:
 
 def test_more_lost_ports_than_a_node_has() -> None:
     """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
-    rows = [LabeledInterface(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
-    text = render(labeled(*THREE, gone=tuple(row._replace(since=SINCE) for row in rows)))
+    rows = [Fact(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
+    text = render(labeled(*THREE, gone=tuple(row._replace(lost_since=SINCE) for row in rows)))
     found, problem = parse(text, KEYS.annotation)
     assert found
     assert len(found.lost) == 64
@@ -277,13 +272,13 @@ def test_more_lost_ports_than_a_node_has() -> None:
 
 def test_the_annotation_keeps_the_last_row() -> None:
     """The row goes to `lost` with all its facts, and leaves it when the port is back."""
-    last = THREE[2]._replace(neighbor=FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
+    last = THREE[2]._replace(last_far=FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
     before = labeled(*TWO, last)
     agent = Agent(before)
     agent.sees(seen(*PAIR))
     now = agent.annotation
     assert now
-    assert now.lost == (last._replace(since=NOW, counted_gbps=None, layer="InfiniBand"),)
+    assert now.lost == (last._replace(lost_since=NOW, gbps=None, layer="InfiniBand"),)
     assert [row.interface for row in now.interfaces] == ["ibp0", "ibp1"]
     assert '"lost":"2027-01-15T08:00:00Z"' in render(now)
     assert parse(render(now), KEYS.annotation) == (now, None)
@@ -303,8 +298,8 @@ def test_before_the_node_is_read_the_rows_stay() -> None:
 def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
     """Lost rows are left out before others, and counted."""
     ends = (FarEnd(f"{number:064}", "x" * 64, "y" * 64) for number in range(60))
-    rows = [LabeledInterface(f"a{number}", A, neighbor=end) for number, end in enumerate(ends)]
-    gone = tuple(row._replace(since=NOW) for row in rows[10:])
+    rows = [Fact(f"a{number}", A, last_far=end) for number, end in enumerate(ends)]
+    gone = tuple(row._replace(lost_since=NOW) for row in rows[10:])
     found = fitted(labeled(*rows[:10], gone=gone))
     assert len(found.interfaces) == 10
     assert 0 < len(found.lost) < 50
@@ -335,7 +330,7 @@ def test_a_lost_row_without_a_time(since: str) -> None:
     row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
     found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
     assert found
-    assert found.lost == (THREE[2]._replace(counted_gbps=None)._replace(since=None),)
+    assert found.lost == (THREE[2]._replace(gbps=None, lost_since=0),)
     assert (problem is None) == (since == "null")
     assert problem is None or "since of lost ibp3" in problem.text
     assert '"lost":null' in render(found)
@@ -351,6 +346,6 @@ def test_a_malformed_fact_is_dropped() -> None:
     row = '{"interface":"ibp3","pci":"0000:5e:00.0","port_guid":"X","since":"2027-01-15T08:00:00Z"}'
     found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
     assert found
-    assert found.lost == (LabeledInterface("ibp3", C)._replace(since=NOW),)
+    assert found.lost == (Fact("ibp3", C, lost_since=NOW),)
     assert problem
     assert "port_guid of lost ibp3" in problem.text

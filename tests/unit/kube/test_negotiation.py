@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.answers import KINDS, Answer, Cause, Failure
-from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
+from agent.kube.managed_fields import FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
     Outcome,
@@ -61,15 +61,6 @@ def test_get_with_an_expired_token() -> None:
     found = get_node(replies(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
     assert isinstance(found, Failure)
     assert found.kind == "unauthorized"
-
-
-def test_helper_without_a_reply() -> None:
-    """A helper that crashes or is late is a failure, with its message."""
-    found = get_node(
-        replies(Answer(error="helper", message="helper kubeconfig: no answer within 25 s"))[1], "n1"
-    )
-    text = "Node n1: request not made: helper kubeconfig: no answer within 25 s"
-    assert found == Failure("helper", text)
 
 
 def test_request_of_an_apply() -> None:
@@ -475,11 +466,3 @@ def test_it_ends(answers: list[Answer]) -> None:
     outcome = negotiate(a_plan({LEAF: "a"}, ALL), ask)
     assert outcome.requests == len(said) <= MAX_REQUESTS
     assert outcome.applied == {}
-
-
-def test_the_annotation() -> None:
-    """The annotation is sent in metadata.annotations."""
-    server = Server()
-    settle(server, ALL)
-    assert annotations_in(server.requests[0]).keys() == {KEYS.annotation}
-    assert Field(ANNOTATION, KEYS.annotation) in a_plan({}, ALL).wanted

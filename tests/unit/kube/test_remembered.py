@@ -14,7 +14,6 @@ from agent.kube.annotation import (
     MAX_BYTES,
     MAX_FINDINGS,
     Annotation,
-    LabeledInterface,
     Remembered,
     RememberedFinding,
     fitted,
@@ -25,7 +24,7 @@ from agent.kube.annotation import (
 )
 from agent.kube.interfaces import annotate
 from agent.kube.plan import Desired, plan
-from agent.memory import FarEnd
+from agent.memory import Fact, FarEnd
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
 
@@ -34,7 +33,9 @@ SWAPPED = RememberedFinding("swapped", "ibp3", "0f3c21aa9d10")
 SPEED = RememberedFinding("speed", None, "aa3c21aa9d10")
 VERDICT = Remembered(BOOT, NOW, (SWAPPED, SPEED))
 SWITCH = FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
-WHOLE = LabeledInterface("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH)
+WHOLE = Fact(
+    *("ibp0", "0000:18:00.0"), port_guid="a" * 16, node_guid="b" * 16, gbps=400.0, last_far=SWITCH
+)
 
 
 def told(**changes: Any) -> str:
@@ -168,7 +169,7 @@ def test_lost_interfaces_have_room_before_findings() -> None:
     """A loss is known in no other place."""
     findings = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
     rows = tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(32))
-    lost = tuple(row._replace(interface=f"x{row.interface}")._replace(since=NOW) for row in rows)
+    lost = tuple(row._replace(interface=f"x{row.interface}", lost_since=NOW) for row in rows)
     found = fitted(Annotation(NOW, BOOT, rows, lost=lost, verdict=Remembered(BOOT, 1, findings)))
     assert (found.interfaces, found.lost, found.dropped) == (rows, lost, 0)
 

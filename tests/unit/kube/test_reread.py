@@ -30,9 +30,7 @@ def operations(requests: list[Request]) -> list[str]:
 
 
 def versioned(labels: Mapping[str, str], version: int, **others: Any) -> dict[str, Any]:
-    found = node(labels, **others)
-    found["metadata"]["resourceVersion"] = str(version)
-    return found
+    return node(labels, version=str(version), **others)
 
 
 def versions(requests: list[Request]) -> list[str | None]:
@@ -167,36 +165,23 @@ def test_a_node_that_changes_all_the_time() -> None:
 
 def test_further_requests_have_the_version_of_the_last_answer() -> None:
     """After an accepted request the next one is for the version that it made."""
-    answers = iter([denial("no"), Answer(200, node=versioned(BOTH, 8)), denial("no"), denial("no")])
-    requests: list[Request] = []
-
-    def ask(request: Request) -> Answer:
-        requests.append(request)
-        return next(answers)
-
+    no = denial("no")
+    requests, kube = replies(no, Answer(200, node=versioned(BOTH, 8)), no, no)
     found = plan(versioned(BOTH, 7, observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS)
-    negotiate(found, ask)
+    negotiate(found, kube)
     assert versions(requests) == ["7", "7", "8", "8"]
 
 
 def test_a_refused_key_stays_refused_after_a_read() -> None:
     """A GET in the middle of a negotiation brings no refused key back."""
-    answers = iter(
-        [
-            denial(f"not {SPEED}"),
-            MODIFIED,
-            Answer(200, node=versioned(BOTH, 2)),
-            Answer(200, node=versioned({**BOTH, FLAVOR: "x"}, 3)),
-        ]
+    requests, kube = replies(
+        denial(f"not {SPEED}"),
+        MODIFIED,
+        Answer(200, node=versioned(BOTH, 2)),
+        Answer(200, node=versioned({**BOTH, FLAVOR: "x"}, 3)),
     )
-    requests: list[Request] = []
-
-    def ask(request: Request) -> Answer:
-        requests.append(request)
-        return next(answers)
-
     found = plan(versioned(BOTH, 1), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
-    outcome = negotiate(found, ask)
+    outcome = negotiate(found, kube)
     assert [SPEED in labels_in(requests[index]) for index in (0, 1, 3)] == [True, False, False]
     assert [refusal.key for refusal in outcome.refused] == [SPEED]
 
@@ -205,30 +190,17 @@ def test_a_recreated_node_during_a_negotiation() -> None:
     """With fields outside the table a recreated Node is a newer version, and is labeled."""
     anew = versioned({}, 9, observed=None)
     anew["metadata"]["uid"] = "u-2"
-    answers = iter([MODIFIED, Answer(200, node=anew), Answer(200, node=anew)])
-    requests: list[Request] = []
-
-    def ask(request: Request) -> Answer:
-        requests.append(request)
-        return next(answers)
-
-    negotiate(plan(versioned(BOTH, 1), WANTED, KEYS), ask)
+    requests, kube = replies(MODIFIED, *[Answer(200, node=anew)] * 2)
+    negotiate(plan(versioned(BOTH, 1), WANTED, KEYS), kube)
     assert requests[2]["body"]["metadata"]["uid"] == "u-2"
     assert labels_in(requests[2]) == {FLAVOR: "roce", SPEED: "1G"}
 
 
 def test_a_cleanup_of_a_node_that_changed() -> None:
     """A cleanup carries the labels of other prefixes as they are now."""
-    answers = iter(
-        [MODIFIED, Answer(200, node=versioned({**BOTH, OLD: "new"}, 2)), Answer(200, node=node())]
-    )
-    requests: list[Request] = []
-
-    def ask(request: Request) -> Answer:
-        requests.append(request)
-        return next(answers)
-
-    negotiate(removal(versioned(BOTH, 1), KEYS), ask)
+    changed = versioned({**BOTH, OLD: "new"}, 2)
+    requests, kube = replies(MODIFIED, Answer(200, node=changed), Answer(200, node=node()))
+    negotiate(removal(versioned(BOTH, 1), KEYS), kube)
     assert labels_in(requests[2]) == {OLD: "new"}
 
 

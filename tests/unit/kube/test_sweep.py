@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 DOWN = Answer(503, message="down")
 
 
-def named(name: str) -> dict[str, Any]:
-    """A Node with a label of ours."""
-    found = node({FLAVOR: "roce"})
-    found["metadata"]["name"] = name
-    return found
-
-
 class Api:
     """An API server that cleans Nodes; `trouble` may answer instead."""
 
@@ -42,7 +35,7 @@ class Api:
 
 
 def plans(count: int) -> list[Plan]:
-    found = [named(f"n{number}") for number in range(count)]
+    found = [node({FLAVOR: "roce"}, name=f"n{number}") for number in range(count)]
     return removals(nodes(lambda _request: Answer(200, nodes=found), None), KEYS)
 
 

@@ -120,11 +120,6 @@ def test_failure_holds(previous: dict[str, str]) -> None:
     assert held.problems == ()
 
 
-def test_failure_of_a_fresh_agent_publishes_nothing() -> None:
-    """Without labels from before, a failed read gives no label, not 0G."""
-    assert (rendered(FAILED).labels, rendered(FAILED).held) == ({}, {})
-
-
 def test_failure_holds_no_infiniband_family_without_its_flavor() -> None:
     """A stale label of the family goes even while nothing can be read."""
     assert rendered(FAILED, ON_ROCE | {IB_SPEED: "3200G"}).labels == ON_ROCE

@@ -45,7 +45,7 @@ from agent.telemetry.metrics import (
     family,
     registry,
 )
-from tests.support.devices import eth, ib
+from tests.support.devices import eth, ib, plain
 from tests.support.documents import between
 from tests.support.exposition import complete, fed, neighbor, observation, text
 from tests.support.machines import MACHINES
@@ -177,30 +177,10 @@ def test_a_port() -> None:
     """A port has its properties, its state as an enumeration, rates in bytes per second, and the
     HCA's counters.
     """
-    metrics = fed(
-        observation(
-            [
-                ib(
-                    "ibp0",
-                    1,
-                    replace(ib("x", 1).ports[0], state="INIT", link_downed=3),
-                    fw_ver="28.39",
-                )
-            ]
-        )
-    )
-    info = (
-        "ibp0",
-        "ibp0",
-        "1",
-        "0000:01:00.0",
-        "",
-        "InfiniBand",
-        "MT4129",
-        "MT_0000000838",
-        "28.39",
-    )
-    assert of(metrics, "bwagent_port_info") == {info: 1}
+    device = plain(ib("ibp0", 1, fw_ver="28.39"), state="INIT", link_downed=3)
+    metrics = fed(observation([device]))
+    info = ("ibp0", "ibp0", "1", "0000:01:00.0", "", "InfiniBand")
+    assert of(metrics, "bwagent_port_info") == {(*info, "MT4129", "MT_0000000838", "28.39"): 1}
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
     assert {state for _, state in states} == {*PORT_STATES, ABSENT, OTHER}
@@ -215,31 +195,18 @@ def test_a_port() -> None:
 
 def test_a_port_of_which_little_is_known() -> None:
     """No state of the list, no rate: "other", and no series."""
-    metrics = fed(
-        observation(
-            [
-                ib(
-                    "ibp0",
-                    1,
-                    replace(ib("x", 1).ports[0], state=None, rate_gbps=None, link_downed=None),
-                )
-            ]
-        )
-    )
-    assert {state for (_, state), value in of(metrics, "bwagent_port_state").items() if value} == {
-        "other"
-    }
+    device = plain(ib("ibp0", 1), state=None, rate_gbps=None, link_downed=None)
+    metrics = fed(observation([device]))
+    states = of(metrics, "bwagent_port_state")
+    assert {state for (_, state), value in states.items() if value} == {OTHER}
     for name in ("rate_bytes_per_second", "counted_bytes_per_second", "link_downed_total"):
         assert of(metrics, f"bwagent_port_{name}") == {}
 
 
 def test_ports_that_do_not_count_are_only_counted() -> None:
     """A host has a thousand virtual functions."""
-    metrics = fed(
-        observation(
-            [ib("ibp0", 1), *(ib(f"vf{bus}", bus, virtual_function=True) for bus in range(2, 9))]
-        )
-    )
+    functions = (ib(f"vf{bus}", bus, virtual_function=True) for bus in range(2, 9))
+    metrics = fed(observation([ib("ibp0", 1), *functions]))
     assert of(metrics, "bwagent_ports") == {("backend",): 1, ("ignored",): 7}
     assert {key[0] for key in of(metrics, "bwagent_port_info")} == {"ibp0"}
 
@@ -260,8 +227,7 @@ def test_the_text_is_of_the_last_observation() -> None:
 def test_flaps_are_counted_when_a_port_leaves_active() -> None:
     """Down, gone and back, down again; what could not be read is no flap."""
     up, metrics = ib("ibp0", 1), Metrics()
-    down = replace(up, ports=(replace(up.ports[0], state="DOWN"),))
-    blind = replace(up, ports=(replace(up.ports[0], state=None),))
+    down, blind = plain(up, state="DOWN"), plain(up, state=None)
     for device in (down, up, blind, up, down, down, None, up, down):
         metrics.observed(observation([device] if device else []), {})
     assert of(metrics, "bwagent_port_flaps_total") == {("ibp0",): 2}
@@ -306,8 +272,7 @@ def test_flaps_are_not_remembered_for_ever() -> None:
     metrics = Metrics()
     for number in range(3 * MAX_PORTS):
         up = ib(f"rxe{number}", 1)
-        down = replace(up, ports=(replace(up.ports[0], state="DOWN"),))
-        for device in (up, down):
+        for device in (up, plain(up, state="DOWN")):
             metrics.observed(observation([device]), {})
     assert metrics.snapshot.flaps[f"rxe{number}"] == 1
     assert len(metrics.snapshot.flaps) <= MAX_PORTS
@@ -320,13 +285,8 @@ def test_neighbors() -> None:
         Link("mlx5_0", "eth1", (neighbor("a"), neighbor("b", age=0.5))),
         Link("mlx5_1", "eth2", missing="silent"),
     )
-    metrics = fed(
-        observation(
-            devices,
-            lldp=Seen(links),
-            ib=Seen((Link("ibp0", None, (Neighbor("L1", "3", None, SWITCH),)),)),
-        )
-    )
+    switch = Link("ibp0", None, (Neighbor("L1", "3", None, SWITCH),))
+    metrics = fed(observation(devices, lldp=Seen(links), ib=Seen((switch,))))
     assert of(metrics, "bwagent_neighbor_info") == {
         ("mlx5_0", "lldp", "a", "swp1", "", "00:1c:73:00:00:01", "true"): 1,
         ("mlx5_0", "lldp", "b", "swp1", "", "00:1c:73:00:00:01", "false"): 1,
@@ -346,12 +306,8 @@ def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
     """A thousand names, one series."""
     metrics = Metrics()
     for number in range(1000):
-        metrics.observed(
-            observation(
-                [eth("mlx5_0", 1)], lldp=Seen((Link("mlx5_0", "eth1", (neighbor(f"n{number}"),)),))
-            ),
-            {},
-        )
+        link = Link("mlx5_0", "eth1", (neighbor(f"n{number}"),))
+        metrics.observed(observation([eth("mlx5_0", 1)], lldp=Seen((link,))), {})
     assert [key[2] for key in of(metrics, "bwagent_neighbor_info")] == ["n999"]
 
 
@@ -452,24 +408,23 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
-    metrics.update(applied_at=1234.5)
-    assert of(metrics, "bwagent_ready") == {(): 0}
-    metrics.update(ready=True)
-    metrics.update(keys_refused=1, keys_left_alone=2)
-    assert of(metrics, "bwagent_ready") == {(): 1}
-    assert of(metrics, "bwagent_keys_foreign") == {}
-    metrics.update(keys_foreign=2)
-    metrics.update(frames_dropped={"own": 3})
-    assert of(metrics, "bwagent_labels") == {(): 1}
-    assert of(metrics, "bwagent_labels_held") == {(): 0}
-    assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
-    assert of(metrics, "bwagent_keys_too_long") == {(): 0}
+    assert (of(metrics, "bwagent_ready"), of(metrics, "bwagent_keys_foreign")) == ({(): 0}, {})
+    metrics.update(ready=True, applied_at=1234.5, frames_dropped={"own": 3})
+    metrics.update(keys_refused=1, keys_left_alone=2, keys_foreign=3)
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
-    assert of(metrics, "bwagent_keys_refused") == {(): 1}
-    assert of(metrics, "bwagent_keys_left_alone") == {(): 2}
-    assert of(metrics, "bwagent_keys_foreign") == {(): 2}
-    assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
+    for name, value in {
+        "ready": 1,
+        "labels": 1,
+        "labels_held": 0,
+        "labels_expired_total": 3,
+        "keys_too_long": 0,
+        "keys_refused": 1,
+        "keys_left_alone": 2,
+        "keys_foreign": 3,
+        "last_applied_timestamp_seconds": 1234.5,
+    }.items():
+        assert of(metrics, f"bwagent_{name}") == {(): value}
 
 
 def test_before_the_first_observation() -> None:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.sources import NAMES
 from agent.telemetry.metrics import registry
-from tests.support.kernel_tree import BUS, HOME, hca, netdev
+from tests.support.kernel_tree import gpu, nic
 from tests.support.running import World
 
-if TYPE_CHECKING:
-    from tests.support.kernel_tree import Entries
-
-A, G = "0000:18:00.0", "0000:41:00.0"
-# A port of each fabric, and a GPU.
-NODE: Entries = {
-    **hca("mlx5_0", A, "Ethernet", {1: "eth0"}),
-    **netdev("eth0", A),
-    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
-    f"{HOME}/{G}/class": b"0x030200\n",
-    f"{HOME}/{G}/vendor": b"0x10de\n",
-}
+NODE = nic(0) | gpu()
 NVML = ("bwagent_accelerator", "bwagent_gpus")
 
 

@@ -11,29 +11,19 @@ from agent.telemetry.readiness import MAX_AGE, NOT_READ
 from tests.support import nodes
 from tests.support.gpus import GPU
 from tests.support.gpus import answer as gpus
-from tests.support.kernel_tree import BUS, HOME, hca
-from tests.support.running import EPOCH, Api, World
-from tests.support.smps import exchanges
+from tests.support.kernel_tree import HOME, gpu, hca
+from tests.support.nodes import FLAVOR, PREFIX, SPEED
+from tests.support.running import EPOCH, HUP, Api, World
+from tests.support.smps import leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from tests.support.kernel_tree import Entries
 
     Trouble = Callable[[Mapping[str, Any]], Answer | None]
 
 B = "0000:19:00.0"
 IB = hca("ibp0", "0000:18:00.0") | hca("ibp1", B)
-G = "0000:41:00.0"
-GPU_TREE: Entries = {
-    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
-    f"{HOME}/{G}/class": b"0x030200\n",
-    f"{HOME}/{G}/vendor": b"0x10de\n",
-}
 STATE = f"{HOME}/{B}/infiniband/ibp1/ports/1/state"
-P = "backend.coreweave.cloud"
-SPEED, FLAVOR = f"{P}/speed.current", f"{P}/flavor"
-HUP = Event("signal", "SIGHUP")
 READY = (True, "ok\n")
 MINUTE = 60.0
 
@@ -63,12 +53,6 @@ def refuse_all(request: Mapping[str, Any]) -> Answer | None:
     if request["operation"] == "get":
         return None
     return Answer(403, message="bwagent changes nothing here")
-
-
-def leaf(address: tuple[str, int]) -> dict[str, Any]:
-    """Return the SMP answer of a port with a switch at its far end."""
-    about = {"device": address[0], "port": address[1]}
-    return {**about, "exchanges": exchanges(), "error": None, "text": None}
 
 
 def answer(status: int) -> Trouble:
@@ -119,7 +103,7 @@ def test_every_key_refused() -> None:
     world = World(IB, api=Api(trouble=refuse_all)).run(30)
     ready, text = world.state.readiness()
     assert (ready, text.splitlines()[0]) == (False, "keys refused by the API server: 4")
-    assert f"{P}/observed" in text
+    assert f"{PREFIX}/observed" in text
     assert world.metrics.snapshot.keys_refused == 4
 
 
@@ -141,7 +125,7 @@ def test_a_refresh_that_is_refused() -> None:
     that carries it, tried again after a minute and then hourly.
     """
     world = World(IB).run(30)
-    time, observed = world.api.annotation, f"{P}/observed"
+    time, observed = world.api.annotation, f"{PREFIX}/observed"
 
     def trouble(request: Mapping[str, Any]) -> Answer | None:
         annotations = request.get("body", {}).get("metadata", {}).get("annotations", {})
@@ -158,18 +142,6 @@ def test_a_refresh_that_is_refused() -> None:
     assert said(world, "no longer refused") == [f"info label no longer refused key={observed}"]
     assert world.api.annotation != time
     assert world.state.readiness() == READY
-
-
-def test_a_refused_retry_ends_nothing() -> None:
-    """Between two attempts, and after the second refusal, the key is still refused."""
-    world = World(IB, api=refusing(SPEED)).run(2 * MINUTE)
-    link_down(world)
-    world.run(30 * MINUTE)
-    assert len(said(world, "label refused", SPEED)) == 1
-    assert said(world, "refused", "info") == []
-    assert not world.state.readiness()[0]
-    assert world.metrics.snapshot.applied_at is None
-    assert world.metrics.snapshot.keys_refused == 1
 
 
 def test_a_failed_request_ends_no_refusal() -> None:
@@ -191,10 +163,9 @@ def test_a_key_that_is_refused_with_its_family() -> None:
     """A key that comes later is not sent, and has its line, too."""
     world = World(IB, api=Api(trouble=refuse_all)).run(30)
     world.smp = leaf
-    world.at(0, HUP)
-    world.run(20)
+    world.look(20)
     assert world.labels == {}
-    assert f"{P}/neighbors.current.ibp1.device" in world.state.readiness()[1]
+    assert f"{PREFIX}/neighbors.current.ibp1.device" in world.state.readiness()[1]
     assert said(world, "label refused", "neighbors.current.ibp1.device")
 
 
@@ -266,7 +237,7 @@ class SharedNode(Api):
 
 def test_a_key_that_is_left_to_another_manager() -> None:
     """The contract leaves it; the agent is ready, and the metric counts the key."""
-    world = World(IB, GPU_TREE, api=SharedNode())
+    world = World(IB, gpu(), api=SharedNode())
     world.nvml = lambda: gpus(GPU)
     world.run(90)
     assert said(world, "label left to its owner", nodes.ACCELERATOR_KEY)

@@ -11,8 +11,9 @@ from agent.events.event import Event
 from agent.kube.answers import MAX_RETRY_AFTER, Answer
 from tests.support.kernel_tree import CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
-from tests.support.running import EPOCH, Api, World
-from tests.support.smps import exchanges
+from tests.support.nodes import FLAVOR, PREFIX, SPEED
+from tests.support.running import EPOCH, HUP, Api, World
+from tests.support.smps import answered, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +22,7 @@ A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)
 PORT = f"{HOME}/{B}/infiniband/ibp1/ports/1"
 OTHER_PORT = f"{HOME}/{A}/infiniband/ibp0/ports/1"
-HUP = Event("signal", "SIGHUP")
-P = "backend.coreweave.cloud"
-SPEED = f"{P}/speed.current"
-FLAVOR = f"{P}/flavor"
-DEVICE = f"{P}/neighbors.current.ibp1.device"
+DEVICE = f"{PREFIX}/neighbors.current.ibp1.device"
 LEAVES = "ib.coreweave.cloud/leaves.current"
 
 
@@ -276,9 +273,7 @@ def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
 
 def test_the_reasons_of_neighbors() -> None:
     """A missing neighbor, and its end; the labels of the whole node name the port."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
     set_port(world, "state", "1: DOWN", 60)
     gone = list(world.lines)
@@ -296,15 +291,12 @@ def leaf(address: tuple[str, int]) -> dict[str, Any]:
     """Return the SMP answer of a port: ibp0 is on leaf 3, ibp1 on leaf 4."""
     number = 3 + (address[0] == "ibp1")
     far_end = exchanges(b"MF0;L90.1.%d:MQM9700/U1" % number, guid=0xB0CF0E0300D66C80 + number)
-    about = {"device": address[0], "port": address[1]}
-    return {**about, "exchanges": far_end, "error": None, "text": None}
+    return answered(address, far_end)
 
 
 def test_a_start_that_changes_nothing_is_one_line() -> None:
     """It has the speed, the ports and the neighbors; a change later adds none."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     assert lines(world, "verified") == []
     world.start_again()
     world.run(100)
@@ -317,11 +309,9 @@ def test_a_start_that_changes_nothing_is_one_line() -> None:
 
 def test_a_start_with_held_labels_is_verified_later() -> None:
     """Nothing is verified that nobody has seen yet; after a minute the line has the number."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
-    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.smp = world.no_smp
     world.start_again()
     world.run(50)
     assert lines(world, "verified") == []
@@ -332,11 +322,9 @@ def test_a_start_with_held_labels_is_verified_later() -> None:
 
 def test_a_start_that_changes_a_label_late() -> None:
     """A link goes down while labels are held: nothing is verified before the Node says so."""
-    world = World(IB)
-    world.smp = leaf
-    world.run(30)
+    world = World(IB, smp=leaf).run(30)
     lines(world)
-    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.smp = world.no_smp
     world.start_again(min_interval=30.0)
     set_port(world, "state", "1: DOWN", 20)
     world.smp = leaf
@@ -413,11 +401,11 @@ def test_labels_of_others_that_are_not_published() -> None:
     """A line for each manager when there are such labels, when they change, and when they are
     gone; the first of them is named.
     """
-    stale = {f"{P}/neighbors.current.x{number}.device": "a" for number in range(7)}
+    stale = {f"{PREFIX}/neighbors.current.x{number}.device": "a" for number in range(7)}
     world = World(IB)
-    world.api.others = {"kubectl-label": stale, "nfd": {f"{P}/rack": "1"}}
+    world.api.others = {"kubectl-label": stale, "nfd": {f"{PREFIX}/rack": "1"}}
     world.run(30)
-    first = f"{P}/neighbors.current.x0.device=a"
+    first = f"{PREFIX}/neighbors.current.x0.device=a"
     begin = f'warning labels not published owner=kubectl-label count=7 first="{first}"'
     assert lines(world, "not published") == [begin]
     assert world.metrics.snapshot.keys_foreign == 7
@@ -444,36 +432,18 @@ def test_events_that_are_unavailable() -> None:
     assert lines(world, "events") == ["info events available again monitor=links"]
 
 
-def test_a_refused_label() -> None:
-    """The line has the server's status and message, until the key is accepted."""
-
-    def refuse(request: Mapping[str, Any]) -> Answer | None:
-        if SPEED not in request.get("body", {}).get("metadata", {}).get("labels", {}):
-            return None
-        return Answer(403, message=f"{SPEED} is not allowed", reason="Forbidden")
-
-    world = World(IB, api=Api(trouble=refuse)).run(50)
-    [refused] = lines(world, "label refused")
-    assert refused.startswith(f"warning label refused key={SPEED} status=403 reason=")
-    assert refused.endswith('is not allowed"')
-    world.api.trouble = lambda _request: None
-    world.run(7200)
-    assert lines(world, "no longer refused") == [f"info label no longer refused key={SPEED}"]
-
-
 def test_labels_refused_with_different_statuses() -> None:
     """Each line has the status of its own key."""
-    flavor = "backend.coreweave.cloud/flavor"
 
     def refuse(request: Mapping[str, Any]) -> Answer | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", {})
         if SPEED in labels:
             return Answer(403, message=f"not {SPEED}")
-        return Answer(422, message=f"not {flavor}") if flavor in labels else None
+        return Answer(422, message=f"not {FLAVOR}") if FLAVOR in labels else None
 
     world = World(IB, api=Api(trouble=refuse)).run(50)
     assert lines(world, "label refused") == [
-        f'warning label refused key={flavor} status=422 reason="not {flavor}"',
+        f'warning label refused key={FLAVOR} status=422 reason="not {FLAVOR}"',
         f'warning label refused key={SPEED} status=403 reason="not {SPEED}"',
     ]
 

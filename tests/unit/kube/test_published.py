@@ -1,13 +1,16 @@
-"""InfiniBand neighbors of the annotation, compared with the labels that the agent owns."""
+"""What the annotation and the owned labels of a Node tell a new agent."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from agent.kube.annotation import Annotation, LabeledInterface
+from agent.kube.annotation import Annotation, parse, render
 from agent.kube.interfaces import published, switches
-from agent.memory import FarEnd
-from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX
+from agent.memory import Fact, FarEnd
+from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX, SPEED
 
 GUID, NAME = "b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"
 IB_LEAF = LEAF.replace(PREFIX, IB_PREFIX)
@@ -21,9 +24,7 @@ def last_switches(
 
 
 def annotation(*neighbors: tuple[str, FarEnd | None]) -> Annotation:
-    rows = (
-        LabeledInterface(name, "0000:18:00.0", neighbor=neighbor) for name, neighbor in neighbors
-    )
+    rows = (Fact(name, "0000:18:00.0", last_far=neighbor) for name, neighbor in neighbors)
     return Annotation(NOW, BOOT, tuple(rows))
 
 
@@ -60,3 +61,25 @@ def test_what_is_no_switch(neighbor: FarEnd | None) -> None:
     """A neighbor without a node GUID is an LLDP neighbor, or unknown."""
     assert last_switches(annotation(("ibp0", neighbor)), {}) == {}
     assert last_switches(None, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, ""),
+        ({"gbps": 9000}, "their sum is 9400G, and the speed label is 800G"),
+        ({"gbps": -400}, "their sum is 400G, and the speed label is 800G"),
+        ({"gbps": 1e308}, "their sum is 400G, and the speed label is 800G"),
+        ({"gbps": float("nan")}, "their sum is 400G, and the speed label is 800G"),
+        ({"boot_id": "another"}, "they are of another boot"),
+    ],
+)
+def test_counts_that_are_not_used(change: dict[str, Any], fault: str) -> None:
+    """Those of another boot, and those that do not sum up to the label."""
+    rows = tuple(Fact(f"ibp{n}", f"0000:{18 + n}:00.0", 1, gbps=400.0) for n in range(2))
+    document = json.loads(render(Annotation(NOW, BOOT, rows)))
+    (document["ports"][0] if "gbps" in change else document).update(change)
+    annotation, _ = parse(json.dumps(document), KEYS.annotation)
+    found = published(annotation, {SPEED: "800G"}, KEYS, BOOT)
+    assert found.fault == fault
+    assert [row.gbps for row in found.rows] == ([None, None] if fault else [400.0, 400.0])
