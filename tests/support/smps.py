@@ -73,8 +73,13 @@ def exchanges(
     ]
 
 
+def answer(device: str = "mlx5_0", port: int = 1, **changes: Any) -> dict[str, Any]:
+    """The helper's answer for a port."""
+    entry = {"device": device, "port": port, "exchanges": exchanges(port=port)}
+    return entry | {"error": None, "text": None} | changes
+
+
 def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
     """The helper's answer for a port, device and number, whose far end is port 1 of a switch."""
-    device, port = address
-    known = exchanges(f"MF0;{name}:MQM9700/U1".encode(), port=port, guid=guid, local_port=1)
-    return {"device": device, "port": port, "exchanges": known, "error": None, "text": None}
+    text = f"MF0;{name}:MQM9700/U1".encode()
+    return answer(*address, exchanges=exchanges(text, port=address[1], guid=guid, local_port=1))
