@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.infiniband import node_description as nodedesc
@@ -49,14 +50,6 @@ _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 Rebuild = Callable[[list[Answer], "Names"], list[Exchange]]
 
 
-class _Decoded(NamedTuple):
-    """A recorded exchange; `data` is the attribute data of the reply, None without a good one."""
-
-    request: bytes
-    data: bytes | None
-    error: str | None
-
-
 def anonymized(answer: Answer, names: Names, rebuild: Rebuild) -> Answer:
     """Return the rebuilt answer of one port (agent/helper/main.py); `rebuild` is that of its verb.
 
@@ -78,7 +71,11 @@ def anonymized(answer: Answer, names: Names, rebuild: Rebuild) -> Answer:
 def by_smp(exchanges: list[Answer], names: Names) -> list[Exchange]:
     """Rebuild exchanges of the verb smp."""
     decoded = [_decoded(exchange) for exchange in exchanges]
-    kind = _kind(decoded)
+    kind = "switch"  # of the described node
+    for one in decoded:
+        if one.reply and one.request[_ATTRIBUTE] == Attribute.NODE_INFO:
+            kind = "switch" if smp.node_info(one.reply).node_type == "switch" else "peer"
+            break
     return [_rebuilt(one, kind, names) for one in decoded]
 
 
@@ -120,37 +117,29 @@ def _with_guids(info: bytes, names: Names) -> bytes:
     return info[:_NODE_INFO]
 
 
-def _decoded(exchange: Answer) -> _Decoded:
+def _decoded(exchange: Answer) -> Exchange:
+    """Return the exchange with attribute data in place of the reply; None without a good one."""
     found = Exchange.from_json(exchange)
-    request = found.request
-    smp.require_get(request)
+    smp.require_get(found.request)
     if found.reply is None:
-        return _Decoded(request, None, found.error)
+        return found
     try:
-        data = smp.decode(found.reply, request)
-        if request[_ATTRIBUTE] == Attribute.NODE_INFO:
+        data = smp.decode(found.reply, found.request)
+        if found.request[_ATTRIBUTE] == Attribute.NODE_INFO:
             smp.node_info(data)
     except Malformed:
-        return _Decoded(request, None, "malformed")
-    return _Decoded(request, data, found.error)
+        return replace(found, reply=None, error="malformed")
+    return replace(found, reply=data)
 
 
-def _kind(exchanges: list[_Decoded]) -> str:
-    """Return the kind of the described node: "switch", or "peer" if NodeInfo has another type."""
-    for one in exchanges:
-        if one.data and one.request[_ATTRIBUTE] == Attribute.NODE_INFO:
-            return "switch" if smp.node_info(one.data).node_type == "switch" else "peer"
-    return "switch"
-
-
-def _rebuilt(exchange: _Decoded, kind: str, names: Names) -> Exchange:
+def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
     """Return the exchange with the octets of its attribute up to the last that is kept.
 
     The reply is that to a plain Get, without M_Key and with the permissive LID alone.
     """
-    request, data, error = exchange
+    request, data = decoded.request, decoded.reply
     if data is None:
-        return Exchange(request, None, error)
+        return decoded
     if request[_ATTRIBUTE] == Attribute.NODE_INFO:
         data = _with_guids(data, names)
     elif request[_ATTRIBUTE] == Attribute.NODE_DESCRIPTION:
@@ -158,7 +147,7 @@ def _rebuilt(exchange: _Decoded, kind: str, names: Names) -> Exchange:
     else:
         data = bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
     head = request[:3] + b"\x81\x80\x00" + request[6:64]
-    return Exchange(request, head + data.ljust(64, b"\0") + request[128:], error)
+    return replace(decoded, reply=head + data.ljust(64, b"\0") + request[128:])
 
 
 def _description(description: str, kind: str, names: Names) -> str:

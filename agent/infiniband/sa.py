@@ -61,23 +61,25 @@ class Attribute(enum.IntEnum):
 
 
 class _Sa(NamedTuple):
-    base_version: int
-    mgmt_class: int
-    class_version: int
-    method: int
-    status: int
-    tid: int
-    attribute: int
-    modifier: int
-    rmpp_version: int
-    rmpp_type: int
-    rmpp_flags: int  # the lower 3 bits; the others are RRespTime
-    rmpp_status: int
-    segment: int
-    payload_length: int
-    sm_key: int
-    offset: int  # AttributeOffset: of one record to the next, in units of 8 bytes
-    component_mask: int
+    """The fields of a packet; the defaults are those of a SubnAdmGetTable by LID."""
+
+    base_version: int = 1
+    mgmt_class: int = CLASS
+    class_version: int = CLASS_VERSION
+    method: int = _GET_TABLE
+    status: int = 0
+    tid: int = 0
+    attribute: int = 0
+    modifier: int = 0
+    rmpp_version: int = 0
+    rmpp_type: int = 0
+    rmpp_flags: int = 0  # the lower 3 bits; the others are RRespTime
+    rmpp_status: int = 0
+    segment: int = 0
+    payload_length: int = 0
+    sm_key: int = 0
+    offset: int = 0  # AttributeOffset: of one record to the next, in units of 8 bytes
+    component_mask: int = _BY_LID
 
 
 _SA = struct.Struct(">4BH2xQH2xI4BIIQH2xQ")
@@ -103,25 +105,7 @@ def get_table(attribute: Attribute, tid: int, lid: int) -> bytes:
     """
     if not 1 <= lid <= LAST_UNICAST_LID:
         raise Malformed(f"SA request: {lid:#06x} is no unicast LID")
-    header = _Sa(
-        base_version=1,
-        mgmt_class=CLASS,
-        class_version=CLASS_VERSION,
-        method=_GET_TABLE,
-        status=0,
-        tid=tid & 0xFFFFFFFF,
-        attribute=Attribute(attribute),
-        modifier=0,
-        rmpp_version=0,
-        rmpp_type=0,
-        rmpp_flags=0,
-        rmpp_status=0,
-        segment=0,
-        payload_length=0,
-        sm_key=0,
-        offset=0,
-        component_mask=_BY_LID,
-    )
+    header = _Sa(tid=tid & 0xFFFFFFFF, attribute=Attribute(attribute))
     return (_SA.pack(*header) + lid.to_bytes(2, "big")).ljust(smp.LENGTH, b"\0")
 
 

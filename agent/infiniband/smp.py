@@ -70,22 +70,24 @@ class Attribute(enum.IntEnum):
 
 
 class _Smp(NamedTuple):
-    base_version: int
-    mgmt_class: int
-    class_version: int
-    method: int
-    status: int
-    hop_pointer: int
-    hop_count: int
-    tid: int
-    attribute: int
-    modifier: int
-    m_key: int
-    dr_slid: int
-    dr_dlid: int
-    data: bytes
-    initial_path: bytes
-    return_path: bytes
+    """The fields of a packet; the defaults are those of a Get over one hop."""
+
+    base_version: int = _BASE_VERSION
+    mgmt_class: int = _CLASS
+    class_version: int = _CLASS_VERSION
+    method: int = _GET
+    status: int = 0
+    hop_pointer: int = 0
+    hop_count: int = 1
+    tid: int = 0
+    attribute: int = 0
+    modifier: int = 0
+    m_key: int = 0
+    dr_slid: int = _PERMISSIVE_LID
+    dr_dlid: int = _PERMISSIVE_LID
+    data: bytes = b""
+    initial_path: bytes = b""
+    return_path: bytes = b""
 
 
 _SMP = struct.Struct(">4BH2BQH2xIQ2H28x64s64s64s")
@@ -139,24 +141,8 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
     """
     if not 1 <= local_port <= _LAST_PORT:
         raise Malformed(f"SMP request: {local_port} is no port number (1 to {_LAST_PORT})")
-    smp = _Smp(
-        base_version=_BASE_VERSION,
-        mgmt_class=_CLASS,
-        class_version=_CLASS_VERSION,
-        method=_GET,
-        status=0,
-        hop_pointer=0,
-        hop_count=1,
-        tid=tid & 0xFFFFFFFF,
-        attribute=Attribute(attribute),
-        modifier=modifier,
-        m_key=0,
-        dr_slid=_PERMISSIVE_LID,
-        dr_dlid=_PERMISSIVE_LID,
-        data=b"",
-        initial_path=bytes((0, local_port)),
-        return_path=b"",
-    )
+    tid, path = tid & 0xFFFFFFFF, bytes((0, local_port))
+    smp = _Smp(tid=tid, attribute=Attribute(attribute), modifier=modifier, initial_path=path)
     return _SMP.pack(*smp)
 
 

@@ -25,7 +25,7 @@ from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation
 from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
-from agent.snapshot.tree import Entries, Entry, Tree
+from agent.snapshot.tree import Entries, Entry, MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
 from agent.sysfs.bus import BusMemory
@@ -184,8 +184,8 @@ def summary(captured: Record) -> str:
 
 def entries(captured: Record) -> Entries:
     """Return the snapshot as path -> bytes of a file, target of a link or None of a folder."""
-    links = _Links()  # by their real path
-    tree = Tree(links, {})
+    links: Entries = {}  # by their real path
+    tree = Tree(MemoryStore(links), {})
     for path in sorted(captured.links, key=lambda path: path.count("/")):
         links[tree.place(path)] = captured.links[path]
     found: Entries = {**links, **captured.io.files()}
@@ -201,22 +201,6 @@ def entries(captured: Record) -> Entries:
         "meta.json": as_json(captured.meta),
         "README.md": README.format(**captured.meta).encode(),
     }
-
-
-class _Links(dict[str, str]):
-    """A Store of links only."""
-
-    def kind(self, path: str) -> str | None:
-        return "link" if path in self else None
-
-    def target(self, path: str) -> str:
-        return self[path]
-
-    def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Store protocol's
-        raise FileNotFoundError(path)
-
-    def names(self, path: str) -> list[str]:
-        raise FileNotFoundError(path)
 
 
 def write_folder(entries: Mapping[str, Entry], folder: str) -> None:

@@ -39,7 +39,7 @@ from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET
-from tests.support.smps import answered
+from tests.support.smps import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -338,7 +338,7 @@ class World:
 
     @staticmethod
     def no_smp(address: tuple[str, int]) -> dict[str, Any]:
-        return answered(address, []) | {"error": "no-answer"}
+        return answer(*address, exchanges=[]) | {"error": "no-answer"}
 
     @staticmethod
     def _now(work: Callable[[], None]) -> None:

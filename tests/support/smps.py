@@ -73,18 +73,18 @@ def exchanges(
     ]
 
 
-def answered(address: tuple[str, int], told: list[dict[str, Any]]) -> dict[str, Any]:
-    """The helper's answer for a port, device and number."""
-    device, port = address
-    return {"device": device, "port": port, "exchanges": told, "error": None, "text": None}
+def answer(device: str = "mlx5_0", port: int = 1, **changes: Any) -> dict[str, Any]:
+    """The helper's answer for a port."""
+    entry = {"device": device, "port": port, "exchanges": exchanges(port=port)}
+    return entry | {"error": None, "text": None} | changes
 
 
 def leaf(address: tuple[str, int]) -> dict[str, Any]:
-    """That for a port whose far end is port 3 of switch L90.1.3."""
-    return answered(address, exchanges())
+    """That for a port, device and number, whose far end is port 3 of switch L90.1.3."""
+    return answer(*address, exchanges=exchanges())
 
 
 def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
     """That for a port whose far end is port 1 of a switch."""
-    description = f"MF0;{name}:MQM9700/U1".encode()
-    return answered(address, exchanges(description, port=address[1], guid=guid, local_port=1))
+    text = f"MF0;{name}:MQM9700/U1".encode()
+    return answer(*address, exchanges=exchanges(text, port=address[1], guid=guid, local_port=1))

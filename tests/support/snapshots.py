@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,13 +20,19 @@ import pytest
 
 from agent.labels.table import Naming
 from agent.output.document import Choices, document
+from agent.snapshot.capture import record
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from tests.support import forked
+from tests.support import forked, machines
 from tests.support.machines import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from _pytest.mark import ParameterSet
+
+    from agent.model import Observation
+    from agent.snapshot.capture import Record
 
     Snapshot = dict[str, bytes | str | None]
     Member = tuple[tarfile.TarInfo, bytes]
@@ -130,6 +137,26 @@ def packed(snapshot: Mapping[str, bytes | str | None]) -> bytes:
         for info, data in members(snapshot):
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
+
+
+def some(*names: str) -> list[ParameterSet]:
+    """The machines of these names; the others are for the sweep."""
+    return [
+        pytest.param(one.name, id=one.name, marks=() if one.name in names else pytest.mark.sweep)
+        for one in machines.MACHINES
+    ]
+
+
+@cache
+def captured(machine: str) -> tuple[Record, Observation]:
+    """The capture of a machine folder, which no test changes."""
+    return record(replay(str(FIXTURES / machine)))
+
+
+@cache
+def told(machine: str) -> str:
+    """The report on a machine folder as JSON."""
+    return text(str(FIXTURES / machine))
 
 
 def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:

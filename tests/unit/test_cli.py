@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 import yaml
 
+from agent.cli import cli
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, FIXTURES, FUNCTION, SMALL, bwagent, complaint, lay
 
@@ -50,7 +52,6 @@ def test_a_label_is_explained(key: str) -> None:
 
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown flag": (("probe", "--nosuch"), "--nosuch"),
-    "an unknown flag of two lines": (("probe", "--no\nsuch"), "such"),
     "an unknown flag of the group": (("--nosuch",), "--nosuch"),
     "a shortened flag": (("probe", "--out", "json"), "--out"),
     "an unknown command": (("nosuch",), "nosuch"),
@@ -64,9 +65,9 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
         "neighbors.current.mlx5_9.device",
     ),
     "no folder": (("capture",), "DIR"),
+    "no key": (("explain",), "KEY"),
     "two folders": (("capture", "a", "b"), "b"),
     "a prefix with a space": ((*PROBE, "--label-prefix", "a b"), "--label-prefix"),
-    "a prefix of two lines": ((*PROBE, "--label-prefix", "a\n\x1b[2J"), "--label-prefix"),
     "no prefix": ((*PROBE, "--label-prefix", ""), "--label-prefix"),
     "the prefix of Kubernetes": (
         (*PROBE, "--label-prefix", "node.kubernetes.io"),
@@ -136,41 +137,48 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     },
     "an empty glob": (("probe", "--dry-run", "--exclude-device", ""), "--exclude-device"),
     "no number": (("probe", "--dry-run", "--wait", "x"), "'x' is not a valid number of seconds"),
+    "no export": (("fleet", "export"), "FORMAT"),
+    "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
+    "no shell": (("completion",), "SHELL"),
+    "an unknown shell": (("completion", "tcsh"), "tcsh"),
+    "a plan of the fleet that is not there": (("fleet", "verify", "--plan", "/nowhere"), "--plan"),
+    "an unknown tolerance of the fleet": (
+        ("fleet", "verify", "--no-tolerance", "luck"),
+        "--no-tolerance",
+    ),
+}
+PRINTED: dict[str, tuple[tuple[str, ...], str]] = {
+    "a flag of two lines": (("probe", "--no\nsuch"), "such"),
+    "a prefix of two lines": ((*PROBE, "--label-prefix", "a\n\x1b[2J"), "--label-prefix"),
+    "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
     **{
         f"what there is: {' '.join(words)}": (words, f"; see {command} --help")
         for words, command in (
             (("prob",), "bwagent"),
             (("--dry", "run"), "bwagent"),
             (("probe", "--dryrun"), "bwagent probe"),
-            (("run", "--dryrun"), "bwagent run"),
             (("run", "now"), "bwagent run"),
             (("cleanup", "gpu-17"), "bwagent cleanup"),
             (("fleet", "judge"), "bwagent fleet"),
-            (("explain",), "bwagent explain"),
             (("capture",), "bwagent capture"),
         )
     },
-    "no export": (("fleet", "export"), "FORMAT"),
-    "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
-    "no shell": (("completion",), "SHELL"),
-    "an unknown shell": (("completion", "tcsh"), "tcsh"),
-    "an unknown command of the fleet": (("fleet", "judge"), "judge"),
-    "a plan of the fleet that is not there": (("fleet", "verify", "--plan", "/nowhere"), "--plan"),
-    "an unknown tolerance of the fleet": (
-        ("fleet", "verify", "--no-tolerance", "luck"),
-        "--no-tolerance",
-    ),
-    "a label prefix of Kubernetes": (
-        (*PROBE, "--label-prefix", "x.kubernetes.io"),
-        "--label-prefix",
-    ),
 }
 
 
 @pytest.mark.parametrize("usage", USAGE)
-def test_a_usage_error_is_one_line_that_names_the_flag(usage: str) -> None:
-    """On stderr, with exit code 2."""
+def test_a_usage_error_names_the_flag(usage: str) -> None:
+    """Whatever else is wrong, and before anything is done."""
     arguments, named = USAGE[usage]
+    with pytest.raises(click.UsageError) as caught:
+        cli.main(list(arguments), prog_name="bwagent", standalone_mode=False)
+    assert named in caught.value.format_message()
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+def test_a_usage_error_is_one_line(printed: str) -> None:
+    """On stderr, with exit code 2; what is unknown is listed by --help."""
+    arguments, named = PRINTED[printed]
     line = complaint(bwagent(*arguments), 2)
     assert named in line
     assert line.isprintable()

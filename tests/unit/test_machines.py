@@ -6,7 +6,9 @@ import json
 import re
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -17,23 +19,25 @@ from agent.output.table import render
 from tests.support.machines import MACHINES, document_of
 from tests.support.trees import parse
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parents[2] / "docs/probe.schema.json").read_text())
+)
 
 
-@pytest.fixture(autouse=True)
-def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the packages of the extras unimportable, as after `pip install .`."""
-    for package in ("scapy", "backports.zstd"):
-        monkeypatch.setitem(sys.modules, package, None)
+@cache
+def document(machine: Path) -> dict[str, Any]:
+    """The document of a machine; no package of the extras can be imported, as without them."""
+    with pytest.MonkeyPatch.context() as patched:
+        for package in ("scapy", "backports.zstd"):
+            patched.setitem(sys.modules, package, None)
+        return document_of(machine)
 
 
 @every_machine
 def test_labels(machine: Path, update_golden: bool) -> None:
     """A machine has the labels that were worked out for it from the contract."""
-    labels = FORMATS["labels"](document_of(machine))
+    labels = FORMATS["labels"](document(machine))
     golden = machine / "expected.labels"
     if update_golden:
         golden.write_text(labels)
@@ -53,7 +57,7 @@ def evidence(document: dict[str, Any]) -> str:
 @every_machine
 def test_evidence(machine: Path, update_golden: bool) -> None:
     """The rule that decided about each port, and its words."""
-    found = evidence(document_of(machine))
+    found = evidence(document(machine))
     golden = machine / "expected.evidence"
     if update_golden:
         golden.write_text(found)
@@ -61,16 +65,15 @@ def test_evidence(machine: Path, update_golden: bool) -> None:
 
 
 @every_machine
-def test_document_follows_its_schema(machine: Path, repository: Path) -> None:
+def test_document_follows_its_schema(machine: Path) -> None:
     """The JSON document of every machine is valid under docs/probe.schema.json."""
-    schema = json.loads((repository / "docs/probe.schema.json").read_text())
-    jsonschema.validate(document_of(machine), schema, cls=jsonschema.Draft202012Validator)
+    SCHEMA.validate(document(machine))
 
 
 @every_machine
 def test_table_fits_the_terminal(machine: Path) -> None:
     """No line of the table is wider than 80 columns, and color adds no word."""
-    plain, colored = (render(document_of(machine), color=color) for color in (False, True))
+    plain, colored = (render(document(machine), color=color) for color in (False, True))
     assert max(map(len, plain.splitlines())) <= WIDTH
     for code in ("\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"):
         colored = colored.replace(code, "")
@@ -80,7 +83,7 @@ def test_table_fits_the_terminal(machine: Path) -> None:
 @every_machine
 def test_every_port_has_its_reason(machine: Path) -> None:
     """Every port has a reason for its role, and the names of backend ports are distinct."""
-    ports = document_of(machine)["ports"]
+    ports = document(machine)["ports"]
     assert all(port["reason"] for port in ports)
     backend = [port["interface"] for port in ports if port["role"] == "backend"]
     assert len(set(backend)) == len(backend)
@@ -117,7 +120,7 @@ def test_a_tree_is_that_of_its_description(machine: Path) -> None:
 )
 def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
     """A machine without faults; boards whose NVLink ends in the chassis are in no domain."""
-    assert document_of(repository / "sysfs_fixtures" / name)["problems"] == []
+    assert document(repository / "sysfs_fixtures" / name)["problems"] == []
 
 
 def test_the_hardware_page_has_every_machine(repository: Path) -> None:

@@ -13,7 +13,7 @@ from agent.infiniband.poller import REFRESH_INTERVAL, RETRY_INTERVAL
 from tests.support.kernel_tree import HOME, hca
 from tests.support.nodes import PREFIX
 from tests.support.running import World
-from tests.support.smps import answered, exchanges
+from tests.support.smps import answer, exchanges
 
 A, OTHER = "0000:18:00.0", 0xB0CF0E0300AAAA01
 GUID, OTHER_GUID = "b0cf0e0300d66c81", f"{OTHER:016x}"
@@ -33,7 +33,7 @@ class Switched(World):
         self.smp = self._switch
 
     def _switch(self, address: tuple[str, int]) -> dict[str, Any]:
-        return answered(address, exchanges(self.description, guid=self.guid))
+        return answer(*address, exchanges=exchanges(self.description, guid=self.guid))
 
     def bounce(self) -> None:
         """Take the link down for a minute, so that the neighbor's labels are removed."""

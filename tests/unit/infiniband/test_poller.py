@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,16 +17,9 @@ from agent.infiniband.poller import (
     RETRY_INTERVAL,
     SmpPoller,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from agent.lldp.packet_socket import run_at_once
 
 LINK = Event("link", "ib0")
-
-
-def inline(work: Callable[[], None]) -> None:
-    """Run the work in the caller's thread."""
-    work()
 
 
 class Fabric:
@@ -37,7 +30,7 @@ class Fabric:
         self.error: str | None = None
         self.only: tuple[str, int] | None = None  # the port that has the error; None: all
         self.failed: list[list[str | int]] = []
-        self.smps = SmpPoller(self._answer, BackgroundTask(inline))
+        self.smps = SmpPoller(self._answer, BackgroundTask(run_at_once))
 
     def _answer(self, addresses: Any) -> dict[str, Any]:
         self.queried.append(tuple(addresses))
@@ -131,7 +124,7 @@ def test_a_port_without_answer_is_queried_at_growing_intervals(error: str, longe
 
 def test_a_malformed_answer_of_the_helper_is_an_error() -> None:
     """The observation fails as if the helper had been killed."""
-    smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(inline))
+    smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(run_at_once))
     smps([("a", 1)])
     smps.start_due(0.0)
     smps.collect(0.0)

@@ -21,6 +21,7 @@ from agent.infiniband.poller import (
     SaPoller,
 )
 from agent.infiniband.switch_names import Answered, SwitchNames
+from agent.lldp.packet_socket import run_at_once
 from agent.model import Failed, IbNeighbor, Link, Neighbor, PortRole, RdmaDevice, Seen
 from tests.support.observations import PORT, observation
 
@@ -33,11 +34,6 @@ A, B = (SubnetPort(name, 1, lid, 9, 0, 0) for name, lid in (("a", 3), ("b", 4)))
 NAMED = IbNeighbor("switch", "01", None, 1, "leaf1", "sa")
 
 
-def inline(work: Callable[[], None]) -> None:
-    """Run the work in the caller's thread."""
-    work()
-
-
 class Subnet:
     """An SA that answers, or does not; `observe` and `poll` are a turn of the daemon."""
 
@@ -45,7 +41,7 @@ class Subnet:
         self.asked: list[tuple[SubnetPort, ...]] = []
         self.error: str | None = None
         self.names = SwitchNames()
-        task: BackgroundTask[Any] = BackgroundTask(inline)
+        task: BackgroundTask[Any] = BackgroundTask(run_at_once)
         self.poller = SaPoller(self._answer, task, self.names, lambda: random)
 
     def _answer(self, places: Sequence[SubnetPort]) -> dict[str, Any]:
@@ -331,7 +327,9 @@ def test_nothing_is_asked_while_smps_answer() -> None:
 
 def test_a_malformed_answer_of_the_helper_is_none() -> None:
     """The port has no answer; it is asked about again later."""
-    poller = SaPoller(lambda _ports: {"ports": [1]}, BackgroundTask(inline), random=lambda: 0.0)
+    poller = SaPoller(
+        lambda _ports: {"ports": [1]}, BackgroundTask(run_at_once), random=lambda: 0.0
+    )
     poller([A])
     poller.start_due(0.0)
     assert poller.collect(0.0)

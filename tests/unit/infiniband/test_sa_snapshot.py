@@ -16,6 +16,7 @@ from agent.infiniband.snapshot import load, record
 from agent.model import IbNeighbor
 from agent.snapshot.anonymize import Names
 from agent.snapshot.tree import MemoryStore, SnapshotFiles, Tree
+from tests.support import smps
 from tests.support.sas import LEAF, exchanges
 
 PORT = SubnetPort("mlx5_0", 1, 22, 9, 0, 0)
@@ -24,16 +25,12 @@ GUIDS = ("b0cf0e0300d66c80", "b0cf0e0300d66c81", "b0cf0e0300d66c82")
 
 def answer(**changes: Any) -> dict[str, Any]:
     """Return the helper's entry for one port."""
-    entry = {"device": "mlx5_0", "port": 1, "exchanges": exchanges(), "error": None, "text": None}
-    return entry | changes
+    return smps.answer(**{"exchanges": exchanges(), **changes})
 
 
 def neighbor(entry: dict[str, Any]) -> IbNeighbor:
     """Decode the exchanges of an entry."""
-    return sa.replay(
-        Exchange(bytes.fromhex(one["request"]), bytes.fromhex(one["reply"]), one["error"])
-        for one in entry["exchanges"]
-    )
+    return sa.replay(map(Exchange.from_json, entry["exchanges"]))
 
 
 def test_a_record_is_loaded_as_it_was() -> None:

@@ -121,14 +121,6 @@ def test_a_neighbor_stays_until_its_ttl_and_the_grace_are_over(grace: float, las
     assert port.missing(last + 0.001) == "expired"
 
 
-def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
-    """Each frame restarts the TTL, an unchanged one as well."""
-    port = Port()
-    for when in range(0, 600, 100):
-        port.receive(when, leaf_frame())
-    assert port.names(619) == ["leaf-1"]
-
-
 def test_a_refresh_is_a_frame_that_changes_nothing_else() -> None:
     """Not the frame that confirms, nor the first one after a shutdown frame or a link flap, nor one
     of an unknown sender or netdev.
@@ -164,21 +156,6 @@ def test_a_shorter_ttl_takes_effect_at_once() -> None:
     port.receive(0, leaf_frame())
     port.receive(1, leaf_frame(ttl=10))
     assert port.missing(41.5) == "expired"
-
-
-def test_the_longest_ttl_is_valid() -> None:
-    """65535 s is the largest value of two octets."""
-    port = Port()
-    port.receive(0, leaf_frame(ttl=65535))
-    assert port.names(65535) == ["leaf-1"]
-
-
-def test_a_shutdown_frame_of_a_known_port_ends_it() -> None:
-    """A TTL of 0 takes effect at once without a grace."""
-    port = Port()
-    port.receive(0, leaf_frame())
-    port.receive(1, shutdown_frame())
-    assert port.missing(1) == "shutdown"
 
 
 def test_a_shutdown_frame_counts_like_a_flap_in_the_daemon() -> None:
@@ -218,15 +195,6 @@ def test_a_shutdown_frame_of_another_port_changes_nothing() -> None:
     assert port.names(100) == ["leaf-1"]
 
 
-def test_a_shutdown_frame_of_a_stranger_leaves_the_neighbor_alone() -> None:
-    """A side-band controller that shuts down leaves the switch in place."""
-    port = Port()
-    port.receive(0, leaf_frame())
-    port.receive(1, shutdown_frame(source=OTHER))
-    assert port.names(2) == ["leaf-1"]
-    assert port.missing(121) == "expired"
-
-
 @pytest.mark.parametrize(("grace", "before"), [(0, None), (30, "silent")])
 def test_a_shutdown_frame_of_an_unknown_sender_is_a_reason(
     grace: float, before: str | None
@@ -258,13 +226,6 @@ def test_an_unknown_shutdown_frame_is_forgotten_with_the_link() -> None:
     port.link(1, up=False)
     port.link(2, up=True)
     assert port.missing(40) == "silent"
-
-
-def test_a_first_identity_takes_effect_at_once() -> None:
-    """One frame is enough for a new sender."""
-    port = damped()
-    port.receive(0, leaf_frame())
-    assert port.names(0) == ["leaf-1"]
 
 
 def test_a_mac_address_before_the_alias_is_one_change() -> None:
@@ -319,14 +280,6 @@ def test_an_odd_frame_of_the_selected_neighbor_changes_no_selection() -> None:
         port.receive(when + 1, leaf_frame("leaf-2", source=OTHER))
     port.receive(60, leaf_frame("odd"))
     assert port.names(60) == ["leaf-1", "leaf-2"]
-
-
-def test_without_confirmation_the_last_frame_counts() -> None:
-    """`probe` observes once and uses the last frame."""
-    port = Port()
-    port.receive(0, leaf_frame("old"))
-    port.receive(1, leaf_frame("new"))
-    assert port.names(1) == ["new"]
 
 
 def test_a_flapping_identity_never_settles() -> None:
@@ -388,14 +341,6 @@ def test_a_side_band_with_the_first_frame_gives_way_once() -> None:
     assert [
         name for name, before in zip(firsts, [None, *firsts], strict=False) if name != before
     ] == ["bmc", "leaf-1"]
-
-
-def test_a_link_that_is_down_takes_its_neighbors() -> None:
-    """At once without a grace."""
-    port = Port()
-    port.receive(0, leaf_frame())
-    port.link(1, up=False)
-    assert port.missing(1) == "link-down"
 
 
 def test_a_flap_is_no_absence() -> None:

@@ -123,11 +123,6 @@ def test_any_clique_is_one() -> None:
         assert judge(replace(GOOD, clique_id=clique)).value == f"{CLUSTER}.{clique}"
 
 
-def test_the_same_clique_in_another_rack_is_elsewhere() -> None:
-    """32766 is the default partition of every rack."""
-    assert judge(GOOD).value != judge(replace(GOOD, cluster_uuid=OTHER)).value
-
-
 def test_a_uuid_that_begins_with_zeros_is_one() -> None:
     """Only sixteen zero bytes are no identity."""
     early = replace(GOOD, cluster_uuid="00000000-0000-0000-0000-000000000001", clique_id=0)
@@ -169,25 +164,6 @@ def test_no_gpus_and_no_answer() -> None:
     """The source's own text is kept."""
     assert verdict(Absent("none on the bus")) == (None, "not-found", "none on the bus")
     assert verdict(Failed("helper nvml: late")) == (None, "failed", "helper nvml: late")
-
-
-def test_reasons_hold_or_remove() -> None:
-    """Each of the contract's seven, and no other."""
-    assert {reason for reason in AcceleratorReason if Verdict(None, reason).holds} == {
-        "not-started",
-        "in-progress",
-        "failed",
-    }
-    assert set(AcceleratorReason) == {
-        "not-found",
-        "unsupported",
-        "not-started",
-        "in-progress",
-        "unhealthy",
-        "inconsistent",
-        "failed",
-    }
-    assert not REGISTERED.holds
 
 
 @pytest.mark.parametrize(

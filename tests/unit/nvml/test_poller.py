@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
 from agent.events.event import Event
+from agent.lldp.packet_socket import run_at_once
 from agent.model import Verdict
 from agent.nvml.poller import MIN_QUERY_INTERVAL, NvmlPoller
 from agent.reasons import AcceleratorReason
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def inline(work: Callable[[], None]) -> None:
-    """Run the work in the caller's thread."""
-    work()
-
 
 def test_nvml_is_queried_once_per_interval() -> None:
     """Not before an observation needs it, then each interval; an equal answer is no change."""
-    gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(inline))
+    gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(run_at_once))
     gpus.start_due(0.0)
     assert not gpus.task.busy
     with pytest.raises(Pending, match="not asked yet"):
@@ -47,7 +40,7 @@ def test_every_observation_has_the_error_of_a_query_that_hangs() -> None:
     def query() -> dict[str, Any]:
         raise Unavailable("helper nvml: no answer within 30 s")
 
-    gpus = NvmlPoller(query, 60.0, BackgroundTask(inline))
+    gpus = NvmlPoller(query, 60.0, BackgroundTask(run_at_once))
     for expected in (True, False):
         with pytest.raises(Unavailable):
             gpus()
@@ -72,7 +65,7 @@ class Driver:
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
         self.asked = 0
-        self.gpus = NvmlPoller(self._ask, 60.0, BackgroundTask(inline))
+        self.gpus = NvmlPoller(self._ask, 60.0, BackgroundTask(run_at_once))
 
     def _ask(self) -> dict[str, Any]:
         self.asked += 1

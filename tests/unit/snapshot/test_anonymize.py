@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -142,12 +142,14 @@ def test_a_machine_keeps_its_labels_and_loses_its_names(tmp_path: Path, machine:
     """Nothing of the originals is in any content, name or target, however spelled; all else is as
     it was.
     """
-    folder = snapshots.FIXTURES / machine
-    other = anonymized(str(folder), tmp_path / "other")
+    folder, other = snapshots.FIXTURES / machine, str(tmp_path / "other")
+    write_folder(entries(anonymize(snapshots.captured(machine)[0])), other)
     found = everything(Path(other))
     left = [name for name in originals(folder) for form in spellings(name) if form in found]
     assert left == []
-    before, after = snapshots.report(str(folder)), snapshots.report(other)
+    before, after = json.loads(snapshots.told(machine)), snapshots.report(other)
+    check_guids(before, after)
+    check_neighbors(before, after)
     assert after["labels"].keys() == before["labels"].keys()
     assert unnamed(after["labels"]) == unnamed(before["labels"])
     renamed = {
@@ -170,14 +172,8 @@ def test_a_machine_keeps_its_labels_and_loses_its_names(tmp_path: Path, machine:
     assert [port["role"] for port in after["ports"]] == [port["role"] for port in before["ports"]]
 
 
-@pytest.mark.parametrize("machine", snapshots.MACHINES)
-def test_equal_guids_stay_equal_and_different_ones_different(tmp_path: Path, machine: str) -> None:
+def check_guids(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Which ports belong to one card must still be seen; unknown stays unknown."""
-    folder = str(snapshots.FIXTURES / machine)
-    before, after = (
-        snapshots.report(folder),
-        snapshots.report(anonymized(folder, tmp_path / "other")),
-    )
     for kind in ("node_guid", "port_guid", "sys_image_guid"):
         pairs = {
             (old[kind], new[kind]) for old, new in zip(before["ports"], after["ports"], strict=True)
@@ -185,6 +181,19 @@ def test_equal_guids_stay_equal_and_different_ones_different(tmp_path: Path, mac
         assert len(pairs) == len({old for old, _ in pairs}) == len({new for _, new in pairs})
         assert all(old != new for old, new in pairs if old)
         assert all(new is None for old, new in pairs if old is None)
+
+
+def check_neighbors(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """They are at the same ports and of the same kinds, and none has its name."""
+    assert after["missing_neighbors"] == before["missing_neighbors"]
+    kinds = ("port_id_subtype", "ttl", "node_type", "selected")
+    old, new = (
+        [[row[key] for key in kinds] for row in one["neighbors"]] for one in (before, after)
+    )
+    assert new == old
+    text = json.dumps(after)
+    names = {row["device"] for row in before["neighbors"]}
+    assert not [one for one in names if re.search(rf"(?<![\w.-]){re.escape(one)}(?![\w.-])", text)]
 
 
 def test_the_collection_of_originals_finds_them() -> None:

@@ -21,7 +21,7 @@ from agent.errors import Malformed
 from agent.snapshot import archive
 from agent.snapshot.archive import MAX_EXTENDED_SIZE, entries
 from tests.support import snapshots
-from tests.support.snapshots import SMALL, SPEED, bwagent, complaint, lay, member, members, tar
+from tests.support.snapshots import SMALL, SPEED, lay, member, members, tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,11 +52,12 @@ def read(folder: Path, content: Iterable[Member]) -> Snapshot:
 
 
 def refusal(folder: Path, content: Iterable[Member]) -> str:
-    """The line by which the program refuses such a tar."""
+    """The line by which such a tar is refused."""
     path = tar(folder / "refused.tar", [*members(SMALL), *content, member("sys/last", b"last")])
-    line = complaint(bwagent("probe", "--replay", path))
-    assert line.startswith(f"bwagent: {path}: ")
-    return line.removeprefix(f"bwagent: {path}: ")
+    with pytest.raises(Malformed) as refused:
+        entries(path)
+    assert str(refused.value).isprintable()
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.snapshot.archive import entries as read_archive
-from agent.snapshot.capture import entries, record, write_folder, write_tar
-from agent.snapshot.replay import replay
+from agent.snapshot.capture import entries, write_tar
 from tests.support import snapshots
 from tests.support.snapshots import FIXTURES, bwagent
 
@@ -26,19 +25,13 @@ SYS = str(FIXTURES / "dgx-h100/sys")
 CAPTURE = ("capture", "-", "--no-wait", "--source", "rdma", "--sysfs-root", SYS)
 
 
-@pytest.mark.parametrize("machine", snapshots.MACHINES)
+@pytest.mark.parametrize("machine", snapshots.some("dgx-h100", "h200-roce", "sick-hca"))
 def test_an_archive_is_the_folder(tmp_path: Path, machine: str) -> None:
-    """It replays as the node, and has the entries of the folder."""
-    original = str(FIXTURES / machine)
-    captured, observation = record(replay(original))
+    """It has the entries of the folder, so it replays as the node."""
+    captured, observation = snapshots.captured(machine)
     with (tmp_path / "node.tar").open("wb") as file:
         write_tar(entries(captured), file, observation.time)
-    assert snapshots.text(original) == snapshots.text(str(tmp_path / "node.tar"))
-    found = read_archive(str(tmp_path / "node.tar"))
-    write_folder(found, str(tmp_path / "unpacked"))
-    write_folder(entries(captured), str(tmp_path / "written"))
-    pair = (str(tmp_path / "unpacked"), str(tmp_path / "written"))
-    subprocess.run(["diff", "-r", "--no-dereference", *pair], check=True)
+    assert read_archive(str(tmp_path / "node.tar")) == entries(captured)
 
 
 @pytest.mark.parametrize("flags", [(), ("--anonymize",)])

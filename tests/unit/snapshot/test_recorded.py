@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.infiniband import smp
 from agent.lldp import pcap
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
@@ -26,10 +25,10 @@ from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import lldp_of, loaded, recorded, smps_of
-from tests.support.smps import LEAF, RECORDED
+from tests.support.smps import answer, exchanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 NOW = 1_777_888_999.25
@@ -40,29 +39,6 @@ ROCE = {
     "rate": b"100 Gb/sec (4X EDR)\n",
 }
 IB = {**ROCE, "link_layer": b"InfiniBand\n"}
-
-
-def exchanges() -> list[dict[str, Any]]:
-    """A conversation as the helper gives it."""
-    return [
-        {
-            "request": one.request.hex(),
-            "reply": one.reply.hex() if one.reply else None,
-            "error": one.error,
-        }
-        for one in RECORDED
-    ]
-
-
-def answer(device: str = "mlx5_0", port: int = 1, **changes: Any) -> dict[str, Any]:
-    """The helper's answer for one port."""
-    return {
-        "device": device,
-        "port": port,
-        "exchanges": exchanges(),
-        "error": None,
-        "text": None,
-    } | changes
 
 
 def tree(
@@ -323,31 +299,6 @@ def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
         loaded(MemoryStore({}), private_flags=flags)
 
 
-json_values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.just("00" * 256)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from(("request", "reply", "error", "exchanges", "text")), inner, max_size=4
-        ),
-    ),
-    max_leaves=8,
-)
-
-
-@given(changes=st.dictionaries(st.sampled_from(("exchanges", "error", "text")), json_values))
-@settings(deadline=None)
-def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
-    """However odd what stands in it, a report comes out, and no odd letter in it."""
-    store = entry("smp/mlx5_0-1.json", json.dumps(answer(**changes)))
-    found = report(host(tree({"mlx5_0": IB}), ask_smp=smps_of(loaded(store)).ask_smp))
-    assert len(found["neighbors"]) + len(found["missing_neighbors"]) == 1
-    texts = [row["reason"] for row in found["missing_neighbors"]] + [
-        row["text"] for row in found["problems"]
-    ]
-    assert all(text.isprintable() for text in texts)
-
-
 def test_recording_changes_nothing() -> None:
     """Recorded reads return the same values, and refused ones stay refused."""
     frame = Frame("eth0", NOW, SPOKEN)
@@ -435,15 +386,6 @@ def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> No
     assert expected["missing_neighbors"]
 
 
-def test_the_recorded_neighbor_is_the_one_that_was_told() -> None:
-    """The helper's hex gives the same neighbor as the packets."""
-    recorded = [
-        smp.Exchange(bytes.fromhex(one["request"]), bytes.fromhex(one["reply"]))
-        for one in exchanges()
-    ]
-    assert smp.replay(recorded) == LEAF
-
-
 @pytest.mark.parametrize(
     ("meta", "age"),
     [
@@ -466,19 +408,3 @@ def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: 
     if meta is not None:
         (tmp_path / "meta.json").write_text(json.dumps(meta))
     assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]
-
-
-def asked(seen: list[Sequence[tuple[str, int]]]) -> Any:
-    def ask(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
-        seen.append(ports)
-        return {"ports": []}
-
-    return ask
-
-
-def test_a_port_that_was_not_recorded_says_so() -> None:
-    """A tree that bwagent did not capture has no answers."""
-    seen: list[Sequence[tuple[str, int]]] = []
-    found = report(host(tree({"mlx5_0": IB}), ask_smp=asked(seen)))
-    assert seen == [[("mlx5_0", 1)]]
-    assert found["missing_neighbors"] == [{"interface": "mlx5_0", "reason": "not-recorded"}]

@@ -48,21 +48,19 @@ def check_printable(finished: Finished) -> None:
 @pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
 def test_a_strange_name_is_printed_as_an_escape(tmp_path: Path, output: str) -> None:
     """In each format, of folders and of tars."""
-    folder = lay(tmp_path / "snapshot", SHOWN)
-    packed = tar(tmp_path / "snapshot.tar", members(SHOWN))
-    for path in (folder, packed):
-        found = bwagent("probe", "--replay", path, "-o", output)
-        check_printable(found)
-        assert (found.returncode, b"400" in found.stdout) == (0, True)
+    path = lay(tmp_path / "snapshot", SHOWN)
+    if output == "table":
+        path = tar(tmp_path / "snapshot.tar", members(SHOWN))
+    found = bwagent("probe", "--replay", path, "-o", output)
+    check_printable(found)
+    assert (found.returncode, b"400" in found.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_message_has_a_strange_name_as_an_escape(tmp_path: Path, name: str) -> None:
     """It is one line."""
-    snapshot = SMALL | REFUSED[name]
-    packed = tar(tmp_path / "snapshot.tar", members(snapshot))
-    for path in (lay(tmp_path / "snapshot", snapshot), packed):
-        check_printable(bwagent("probe", "--replay", path))
+    folder = lay(tmp_path / "snapshot", SMALL | REFUSED[name])
+    check_printable(bwagent("probe", "--replay", folder))
 
 
 @pytest.mark.parametrize("content", [{}, {"errors.json": b"{"}, SMALL])

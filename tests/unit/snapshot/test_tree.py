@@ -147,12 +147,10 @@ def test_nothing_outside_is_opened(tmp_path: Path, place: str, target: str) -> N
     link = str(secret) if target == "absolute" else os.path.relpath(secret, (top / place).parent)
     folder = lay(top, {**SMALL, place: link})
     os.utime(secret, ns=(0, 0))
-    for output in ("json", "table"):
-        finished = bwagent("probe", "--replay", folder, "-o", output)
-        assert finished.returncode == 0
-        assert b"secret" not in (finished.stdout + finished.stderr).replace(folder.encode(), b"")
-        shown = place.replace(DEVICE, f"{CLASS}/ibp0").replace(FUNCTION, f"{CLASS}/ibp0/device")
-        assert f"/{shown}".encode() in finished.stdout.replace(b"\n    ", b"")
+    found = snapshots.text(folder)
+    assert "secret" not in found.replace(folder, "")
+    shown = place.replace(DEVICE, f"{CLASS}/ibp0").replace(FUNCTION, f"{CLASS}/ibp0/device")
+    assert f"/{shown}" in found
     assert secret.stat().st_atime_ns == 0 or _no_atime(tmp_path)
 
 
@@ -225,17 +223,17 @@ def test_a_folder_that_is_no_port_is_left_out(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["mlx\n5", "\x1b[2Jmlx", "mlx\udcff", "ml\u202ex"])
-@pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
-def test_a_device_of_an_unprintable_name_is_left_out(
-    tmp_path: Path, name: str, output: str
-) -> None:
+def test_a_device_of_an_unprintable_name_is_left_out(tmp_path: Path, name: str) -> None:
     """It is reported in an escaped form, and the others count."""
     folder = lay(tmp_path / "odd", SMALL | {f"{CLASS}/{name}": SMALL[f"{CLASS}/ibp0"]})
-    finished = bwagent("probe", "--replay", folder, "-o", output)
-    assert (finished.returncode, finished.stderr) == (0, b"")
-    assert finished.stdout.isascii()
-    assert b"\x1b" not in finished.stdout
-    assert finished.stdout.count(b"400G") >= 1
+    found = snapshots.report(folder)
+    (problem,) = found["problems"]
+    assert (problem["subject"], problem["text"].isascii()) == (f"/{CLASS}", True)
+    assert problem["text"].isprintable()
+    assert ([port["device"] for port in found["ports"]], found["labels"][SPEED]) == (
+        ["ibp0"],
+        "400G",
+    )
 
 
 @pytest.mark.parametrize("name", ["m" * 200, "two words", "*", "[x]", "%s{0}", "-o"])
@@ -244,4 +242,5 @@ def test_a_device_of_an_odd_but_printable_name_counts(tmp_path: Path, name: str)
     snapshot = {path: data for path, data in SMALL.items() if path != f"{CLASS}/ibp0"}
     folder = lay(tmp_path / "odd", snapshot | {f"{CLASS}/{name}": SMALL[f"{CLASS}/ibp0"]})
     assert snapshots.report(folder)["ports"][0]["device"] == name
-    assert bwagent("probe", "--replay", folder).returncode == 0
+    if name == "%s{0}":
+        assert bwagent("probe", "--replay", folder).returncode == 0

@@ -20,6 +20,7 @@ from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib
 from tests.support.smps import LEAF, exchanges
+from tests.support.smps import answer as of_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,13 +34,7 @@ PORTS = tuple[tuple[str, int], ...]
 
 def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:
     """Return the helper's entry for one port."""
-    return {
-        "device": device,
-        "port": port,
-        "exchanges": exchanges(port=port),
-        "error": None,
-        "text": None,
-    } | changes
+    return of_device(device, port, **changes)
 
 
 def helper(*answers: dict[str, Any]) -> Ask:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,10 @@ from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Seen
 from agent.nvml.domain import verdict
-from agent.snapshot.replay import replay
 from agent.sources import nvml
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
-from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.gpus import FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, Kernel
 
 if TYPE_CHECKING:
@@ -264,45 +262,3 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
     )
     assert reading.problems == ()
     assert verdict(reading.outcome).reason == "unsupported"
-
-
-def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
-    """An answer is JSON, and the same after writing and reading a file."""
-    machine.add("0008:01:00.0")
-    direct = nvml.read(machine.host(lambda: answer(GPU)))
-    assert nvml.read(machine.host(lambda: json.loads(json.dumps(answer(GPU))))) == direct
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("gb200-nvl72", None),
-        ("gb300-nvl72", None),
-        ("gb200-unhealthy-fabric", None),
-        ("gb200-two-cliques", "inconsistent"),
-        ("gb200-registering", "in-progress"),
-        ("gb200-insufficient-resources", "unhealthy"),
-        ("a100-old-driver", "unsupported"),
-        ("dgx-h100", "unsupported"),
-        ("cw-h100-ibp", "unsupported"),
-        ("hgx-b200-nvswitch", "unsupported"),
-    ],
-)
-def test_machines(repository: Path, name: str, reason: str | None) -> None:
-    """The accelerator label of each machine, or the reason for its absence; none is a problem."""
-    snapshot = repository / "sysfs_fixtures" / name
-    said = json.loads((snapshot / "nvml.json").read_text())
-    reading = nvml.read(Host(replay(str(snapshot)).root, lambda: 0.0, gpus=lambda: said))
-    found = verdict(reading.outcome)
-    labels = (snapshot / "expected.labels").read_text().splitlines()
-    assert found.reason == reason
-    assert [line for line in labels if "accelerator" in line] == [
-        f"{ACCELERATOR}={found.value}"
-    ] * (reason is None)
-    assert reading.problems == ()
-
-
-def test_a_machine_without_gpus(repository: Path) -> None:
-    """Its reason is not-found."""
-    root = replay(str(repository / "sysfs_fixtures/cpu-node")).root
-    assert verdict(nvml.read(Host(root, lambda: 0.0, gpus=never)).outcome).reason == "not-found"

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from click import BadParameter
 
 from agent.kube.annotation import Annotation
-from agent.kube.interfaces import annotate
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Failed
-from agent.options import duration
 from agent.sources.observe import observe
 from agent.sources.pci import Place, unbound
 from tests.support.devices import ib
@@ -96,26 +92,6 @@ def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> Non
     assert not any(role.backend for role in seen.ports)
 
 
-def test_it_stays_in_the_annotation() -> None:
-    """Also when no label names it."""
-    seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    before = Annotation(1, "b", rows(*LABELED.items()))
-    told = annotate(completed(seen, annotation=before, place=Place.BUS))
-    assert told.addresses == LABELED
-
-
-def test_a_class_that_fails_forgets_no_interface() -> None:
-    """The addresses stay in the annotation until the class can be read, however long that takes."""
-    seen = replace(
-        observe(host(Kernel(WITHOUT)), labeled=LABELED),
-        rdma=Failed("blocked"),
-        ports=(),
-    )
-    before = Annotation(1, "b", rows(*LABELED.items()))
-    told = annotate(completed(seen, annotation=before, place=Place.BUS))
-    assert told.addresses == LABELED
-
-
 @pytest.mark.parametrize(
     "gone",
     [
@@ -152,21 +128,3 @@ def test_a_device_listed_without_a_port_is_missing() -> None:
     """The class still lists a device that has just been unbound."""
     hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
     assert unbound(host(Kernel(BOTH)), (hollow,), {"ibp1": B}) == {B}
-
-
-TIMES = {"90": 90.0, "90s": 90.0, "1.5m": 90.0, "1h": 3600.0, "0": 0.0}
-
-
-@pytest.mark.parametrize("text", TIMES)
-def test_times_have_units(text: str) -> None:
-    """Seconds without one."""
-    assert duration(text) == TIMES[text]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-1", "1d", "1e3", "nan", "inf", "1 h", "\u0661", "9" * 40, "1h\n", "1000h"]
-)
-def test_other_times_are_refused(text: str) -> None:
-    """The error is BadParameter."""
-    with pytest.raises(BadParameter):
-        duration(text)

@@ -21,7 +21,7 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.verify.pcie import findings
 from tests.support.cabling import port
-from tests.support.kernel_tree import HOME, card
+from tests.support.kernel_tree import HOME, Kernel, card
 from tests.support.snapshots import FIXTURES
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.sources.pci import PciePath
-    from tests.support.kernel_tree import Entries
 
 BDF = "0000:18:00.0"
 LINK = {
@@ -138,24 +137,6 @@ def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
     assert texts(*path) == UNKNOWN
 
 
-class Stuck:
-    """A tree in which the speed of a link cannot be read until `end` is set."""
-
-    def __init__(self, entries: Entries) -> None:
-        self._tree, self.end = Tree(MemoryStore(entries), {}), threading.Event()
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path.endswith("current_link_speed"):
-            self.end.wait(60)
-        return self._tree.read(path, limit)
-
-    def names(self, path: str) -> list[str]:
-        return self._tree.names(path)
-
-    def link(self, path: str) -> str:
-        return self._tree.link(path)
-
-
 def threads() -> int:
     """Return the number of threads of devices."""
     return sum(one.name.startswith("device ") for one in threading.enumerate())
@@ -172,15 +153,16 @@ def wait_until(is_done: Callable[[], bool]) -> None:
 def test_a_device_that_blocks_keeps_one_thread() -> None:
     """However often its path is read; without it no thread stays."""
     entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in LINK.items()}
-    good = Host(Tree(MemoryStore(entries), {}), lambda: 0.0)
+    root = Kernel(entries)
+    good = Host(root, lambda: 0.0)
     ports = observe(good).ports
     before = threads()
-    root = Stuck(entries)
+    root.blocks_below = f"{HOME}/{BDF}"
     stuck = Host(root, lambda: 0.0, deadline=0.01)
     readers = stuck.readers.fresh()
     for _ in range(5):
         assert read_paths(stuck, ports, readers) == {BDF: ()}
     assert threads() == before + 1
-    root.end.set()
+    root.unblocked.set()
     wait_until(lambda: len(read_paths(stuck, ports, readers)[BDF]) == 1)
     wait_until(lambda: threads() == before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
@@ -13,7 +12,6 @@ import pytest
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.observe import observe
 from agent.sources.rdma import read
-from agent.sysfs.worker import DeviceReaders
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -225,69 +223,6 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     assert blocked == RdmaDevice("ibp0", failure="blocks", pci=A)
     assert other.ports[0].state == "ACTIVE"
     assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
-
-
-@pytest.mark.slow
-def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
-    """Until then it has failed, at no cost to the cycles after the first."""
-    root = Kernel(hca("ibp0", A), hca("ibp1", B))
-    root.blocks_below = f"{CLASS}/ibp1"
-    now = 0.0
-    node = replace(host(root, deadline=1.0), readers=DeviceReaders(clock=lambda: now))
-    assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
-    patient = replace(node, deadline=2 * PLENTY)
-    for _ in range(2):
-        now += 2 * PLENTY
-        node.readers.refresh()
-        start = time.monotonic()
-        assert failures(patient) == {"ibp0": None, "ibp1": "blocks"}
-        assert time.monotonic() - start < PLENTY
-    node.readers.refresh()
-    asked = len(root.asked_below(f"{CLASS}/ibp1/ports"))
-    assert failures(node)["ibp1"] == "blocks"
-    assert len(root.asked_below(f"{CLASS}/ibp1/ports")) == asked
-    root.blocks_below = None
-    root.unblocked.set()
-    end = time.monotonic() + PLENTY
-    while failures(node)["ibp1"]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def failures(node: Host) -> dict[str, str | None]:
-    outcome = read(node).outcome
-    assert isinstance(outcome, Seen)
-    return {device.name: device.failure for device in outcome.value}
-
-
-class Slow(Kernel):
-    """A tree of which each file below `path` takes `delay` seconds."""
-
-    path, delay = f"{CLASS}/ibp1", 0.06
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path.startswith(self.path):
-            time.sleep(self.delay)
-        return super().read(path, limit)
-
-
-@pytest.mark.slow
-def test_a_slow_device_is_read_late_and_not_lost() -> None:
-    """Its read takes longer than a cycle waits (14 files of 60 ms), so a cycle has the facts of the
-    read before; the end of a read is notified, and that cycle has its facts.
-    """
-    ended = threading.Event()
-    node = replace(
-        host(Slow(hca("ibp0", A), hca("ibp1", B)), deadline=0.5),
-        readers=DeviceReaders(ended.set),
-    )
-    assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
-    for _ in range(2):
-        assert ended.wait(PLENTY)
-        ended.clear()
-        assert failures(node) == {"ibp0": None, "ibp1": None}
-        node.readers.refresh()
-        assert failures(node) == {"ibp0": None, "ibp1": None}
 
 
 CONSTANTS = ("sys_image_guid", "hca_type", "board_id")

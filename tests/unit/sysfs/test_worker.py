@@ -267,29 +267,6 @@ def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
     assert calls == []
 
 
-@pytest.mark.slow
-def test_a_device_that_is_slow_each_time_is_read_each_time(rack: Rack) -> None:
-    """Each cycle has the facts of the one before; no read is lost (20 files of 60 ms each)."""
-    jobs = rack.devices("ibp0", "ibp1")
-    reads: list[int] = []
-
-    def slow() -> int:
-        for _ in range(20):
-            time.sleep(0.06)
-        reads.append(len(reads))
-        return len(reads)
-
-    calls: list[str] = []
-    readers = rack.readers(lambda: calls.append("notified"))
-    for number in (1, 2):
-        readers.refresh()
-        found = readers.read(jobs | {"ibp0": slow}, 1.0)
-        assert found.get("ibp0") == (number - 1 or None)
-        assert found["ibp1"] == number
-        until(lambda number=number: len(calls) == number)  # type: ignore[misc]
-        assert readers.read(jobs | {"ibp0": slow}, 1.0)["ibp0"] == number
-
-
 def test_threads_of_slow_devices_end(rack: Rack) -> None:
     """Each has one while it is slow; one remains."""
     jobs = rack.devices("ibp0", "ibp1", "ibp2")

@@ -13,7 +13,7 @@ from tests.support.kernel_tree import CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
 from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import EPOCH, HUP, Api, World
-from tests.support.smps import answered, exchanges
+from tests.support.smps import answer, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,7 +291,7 @@ def leaf(address: tuple[str, int]) -> dict[str, Any]:
     """Return the SMP answer of a port: ibp0 is on leaf 3, ibp1 on leaf 4."""
     number = 3 + (address[0] == "ibp1")
     far_end = exchanges(b"MF0;L90.1.%d:MQM9700/U1" % number, guid=0xB0CF0E0300D66C80 + number)
-    return answered(address, far_end)
+    return answer(*address, exchanges=far_end)
 
 
 def test_a_start_that_changes_nothing_is_one_line() -> None:
