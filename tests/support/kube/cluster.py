@@ -23,10 +23,10 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 ISSUER = "https://kubernetes.default.svc"
 READY_LIMIT = 120  # seconds: many times what it takes, for hosts that are busy with other tests
 REQUEST_LIMIT = 60  # seconds
+KEPT_LIMIT = 30  # seconds; the server closes a connection that was idle for 90
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -95,6 +96,7 @@ class Cluster:
 
     def __init__(self, *flags: str) -> None:
         self.flags = flags
+        self._kept: list[tuple[float, HTTPSConnection]] = []  # and when each was used last
 
     @property
     def service_account_key(self) -> Path:
@@ -117,6 +119,7 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> None:
         """Kill both, and remove all their files."""
+        self._forget_connections()
         self._stop.close()
 
     def _start(self, stack: ExitStack) -> None:
@@ -147,6 +150,7 @@ class Cluster:
         """Kill the API server: connections are refused from now on; etcd keeps the data."""
         self.server.kill()
         self.server.wait()
+        self._forget_connections()
 
     def start_server(self) -> None:
         """Start it again at the same address; it is not ready yet."""
@@ -192,29 +196,44 @@ class Cluster:
         """
         headers = {"Authorization": f"Bearer {token or self.admin}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own server
+        connection = self._connection()
         try:
-            with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
-                return _answer(reply.status, reply)
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return _answer(refusal.code, refusal)
+            connection.request(method, path, data, headers)
+            answer = _answer(connection.getresponse())
+        except BaseException:
+            connection.close()
+            raise
+        self._kept.append((time.monotonic(), connection))
+        return answer
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the events of a watch by the admin until the server ends it; pass a
         `timeoutSeconds`.
         """
-        headers = {"Authorization": f"Bearer {self.admin}"}
-        request = urllib.request.Request(self.url + path, headers=headers)  # noqa: S310 - our server
-        with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
-            yield from map(json.loads, reply)
+        connection = self._connection()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.admin}"})
+            yield from map(json.loads, connection.getresponse())
+        finally:
+            connection.close()
 
-    def _opener(self) -> urllib.request.OpenerDirector:
-        context = ssl.create_default_context(cafile=str(self.ca))
-        proxies: dict[str, str] = {}
-        return urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
-        )
+    def _connection(self) -> HTTPSConnection:
+        """Return a connection that nobody uses: one of a moment ago, else a new one."""
+        while self._kept:
+            last, connection = self._kept.pop()
+            if time.monotonic() - last < KEPT_LIMIT:
+                return connection
+            connection.close()
+        host, port = self.url.removeprefix("https://").split(":")
+        return HTTPSConnection(host, int(port), timeout=REQUEST_LIMIT, context=self._context)
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca))
+
+    def _forget_connections(self) -> None:
+        while self._kept:
+            self._kept.pop()[1].close()
 
     def kubeconfig(self, token: str | None = None) -> Path:
         """Write a kubeconfig file for the owner of this token; the admin's when None."""
@@ -309,9 +328,9 @@ def _sign_with(key: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def _answer(status: int, reply: HTTPResponse | urllib.error.HTTPError) -> Answer:
+def _answer(reply: HTTPResponse) -> Answer:
     schema = reply.headers.get("X-Kubernetes-PF-FlowSchema-UID", "")
-    return Answer(status, _object(reply.read()), schema)
+    return Answer(reply.status, _object(reply.read()), schema)
 
 
 def _object(reply: bytes) -> dict[str, Any]:
