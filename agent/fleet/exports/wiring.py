@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import XMLGenerator
 
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.model import Fleet, FleetNode, FleetPort
@@ -24,7 +24,6 @@ from agent.text import visible
 from agent.verify.seen import SeenEnd
 
 MAX_CELL = 1000  # characters
-INSIDE = "    "  # indentation within the graph
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
 KEYS = {
     "node": ("kind", "name", "leaf_group", "accelerator"),
@@ -111,42 +110,54 @@ def graphml(fleet: Fleet, _naming: Naming) -> Exported:
     if not found.links:
         return Exported("", found.notes)
     text = io.StringIO()
-    text.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
+    xml.startDocument()
     for note in found.notes:
         text.write(f"<!-- {re.sub('-(?=-)', '- ', note)} -->\n")  # two dashes end a comment
-    text.write('<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n')
+    xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})  # type: ignore[arg-type]
     for kind, names in KEYS.items():
         for name in names:
-            key = {"id": name, "for": kind, "attr.name": name, "attr.type": "string"}
-            text.write(_element("  ", "key", key))
-    text.write('  <graph id="wiring" edgedefault="undirected">\n')
+            _element(
+                xml, 1, "key", {"id": name, "for": kind, "attr.name": name, "attr.type": "string"}
+            )
+    xml.characters("\n  ")
+    xml.startElement("graph", {"id": "wiring", "edgedefault": "undirected"})  # type: ignore[arg-type]
     for switch, name in found.switches.items():
-        text.write(_element(INSIDE, "node", {"id": f"switch:{switch}"}, kind="switch", name=name))
+        _element(xml, 2, "node", {"id": f"switch:{switch}"}, kind="switch", name=name)
     for node in found.nodes:
-        facts = {"name": node.name, "leaf_group": node.leaf_group, "accelerator": node.accelerator}
-        text.write(_element(INSIDE, "node", {"id": f"node:{node.name}"}, kind="node", **facts))
+        facts = {"leaf_group": node.leaf_group, "accelerator": node.accelerator}
+        _element(xml, 2, "node", {"id": f"node:{node.name}"}, kind="node", name=node.name, **facts)
     for link in found.links:
         node, port, end = link
         ends = {"source": f"switch:{end.switch}", "target": f"node:{node.name}"}
         near = {"interface": port.interface, "pci": port.pci}
         far = {"port": end.port, "port_id": end.port_id, "rate": link.rate}
-        edge = {"id": f"{node.name}/{port.interface}", **ends}
-        text.write(_element(INSIDE, "edge", edge, **near, **far))
-    text.write("  </graph>\n</graphml>\n")
+        _element(xml, 2, "edge", {"id": f"{node.name}/{port.interface}", **ends}, **near, **far)
+    xml.characters("\n  ")
+    xml.endElement("graph")
+    xml.characters("\n")
+    xml.endElement("graphml")
+    text.write("\n")
     return Exported(text.getvalue(), found.notes)
 
 
-def _element(indent: str, tag: str, attributes: dict[str, str], **data: str | None) -> str:
-    """Return an element with the data that are known of it, each on a line."""
-    shown = "".join(f" {name}={quoteattr(plain(value))}" for name, value in attributes.items())
-    if not data:
-        return f"{indent}<{tag}{shown}/>\n"
-    lines = (
-        f'{indent}  <data key="{name}">{escape(plain(value))}</data>\n'
-        for name, value in data.items()
-        if value is not None
-    )
-    return f"{indent}<{tag}{shown}>\n{''.join(lines)}{indent}</{tag}>\n"
+def _element(
+    xml: XMLGenerator, depth: int, tag: str, attributes: dict[str, str], **data: str | None
+) -> None:
+    """Write an element and the data that are known of it, each on a line."""
+    line = "\n" + "  " * depth
+    xml.characters(line)
+    shown = {name: plain(value) for name, value in attributes.items()}
+    xml.startElement(tag, shown)  # type: ignore[arg-type]
+    for name, value in data.items():
+        if value is not None:
+            xml.characters(f"{line}  ")
+            xml.startElement("data", {"key": name})  # type: ignore[arg-type]
+            xml.characters(plain(value))
+            xml.endElement("data")
+    if data:
+        xml.characters(line)
+    xml.endElement(tag)
 
 
 def _wiring(fleet: Fleet) -> Wiring:
