@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
@@ -210,6 +210,7 @@ nodes = st.builds(
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.lists(nodes, max_size=5, unique_by=lambda one: one.name))
 def test_hostile_fleets(members: list[FleetNode]) -> None:
     """Whatever half of the labels a Node has, a report is printed, and every finding has an ID."""

@@ -88,10 +88,15 @@ def test_the_table_of_tolerances(repository: Path) -> None:
     assert all(f"| `{name}` | {meaning} |" in text for name, meaning in TOLERANCES.items())
 
 
+@cache
+def plan_of_h200() -> str:
+    """Return the plan that the command writes."""
+    return bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stdout.decode()
+
+
 def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
     """Write the plan of H200, with a change."""
-    text = bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stdout.decode()
-    path = folder / f"{H200.name}.csv"
+    text, path = plan_of_h200(), folder / f"{H200.name}.csv"
     path.write_text(text.replace(*change) if change[0] else text)
     return path
 

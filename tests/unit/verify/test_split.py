@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
@@ -61,6 +61,7 @@ def fabric(nodes: int, rails: int = 8, **more: Any) -> list[Cable]:
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.lists(CABLE, min_size=1, max_size=9))
 def test_what_was_written_reads_back_equal(cables: list[Cable]) -> None:
     """Ends, places, rates, marks and all other columns; repeated rows once."""
@@ -84,6 +85,7 @@ ANY_CABLE = st.builds(
 ).filter(lambda one: one.a[:2] != one.b[:2])
 
 
+@settings(max_examples=50)
 @given(st.lists(ANY_CABLE, min_size=1, max_size=9), st.sampled_from([2000, 1 << 20]))
 def test_parts_split_to_themselves(cables: list[Cable], limit: int) -> None:
     """What was written is read, and written again it is the same, whatever the texts."""
