@@ -388,8 +388,7 @@ def test_signals() -> None:
     """SIGHUP causes an observation, SIGTERM ends the loop; the labels stay."""
     world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
-    world.at(0.0, HUP)
-    world.run(2)
+    world.look(2)
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
     world.at(0.0, Event("signal", "SIGTERM"))
