@@ -499,7 +499,7 @@ HAPPENINGS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(HAPPENINGS, st.floats(0, 900), st.floats(0, 200), st.integers(0, 3))
 def test_whatever_happens_the_last_state_is_on_the_node(
     happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
