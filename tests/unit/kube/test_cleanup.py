@@ -19,14 +19,19 @@ from agent.cleanup import (
     clean_up,
     clean_up_foreign,
     foreign_removals,
+    forget_lost,
+    losses,
     nodes,
     removals,
+    unforgotten,
 )
 from agent.errors import Rejected, Unavailable
+from agent.kube.annotation import render
 from agent.kube.answers import Answer
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.table import Naming
+from agent.memory import Fact
 from tests.support.api_server import replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import (
@@ -35,6 +40,7 @@ from tests.support.nodes import (
     IB_SPEED,
     KEYS,
     LEAF,
+    NOW,
     PREFIX,
     SPEED,
     node,
@@ -343,3 +349,38 @@ def test_foreign_labels_of_a_node_that_changes_all_the_time() -> None:
     with pytest.raises(Rejected, match=f"^Node n1: {CONTENDED}$"):
         clean_up_foreign(kube, "n1", Naming(), None, yes=True)
     assert next(versions) == 1 + MAX_READS
+
+
+GONE = Fact("ibp3", "0000:5e:00.0", lost_since=NOW)
+LOST = replace(ANNOTATED, lost=(GONE,))
+
+
+def by_hand(text: str) -> dict[str, Any]:
+    """A Node whose annotation another manager has."""
+    found = node(observed=text)
+    found["metadata"]["managedFields"][0]["manager"] = "hand"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (render(LOST), "is held by hand"),
+        ("{", "malformed annotation, ignored"),
+        (render(ANNOTATED), None),
+    ],
+)
+def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
+    """An annotation with lost ports that another manager has, and a malformed one, are faults."""
+    found = losses([by_hand(text)], KEYS)
+    assert bool(found) == bool(line)
+    for plan in found:
+        (fault,) = unforgotten(plan)
+        assert not plan.is_due
+        assert fault.startswith(f"Node {plan.node}: ")
+        assert (line or "") in fault
+        kube = replies(Answer(200, node=by_hand(text)))[1]
+        with pytest.raises(Rejected, match=line):
+            forget_lost(kube, "n1", Naming(), yes=True)
+    (own,) = losses([node(observed=render(LOST))], KEYS)
+    assert (own.is_due, unforgotten(own)) == (True, [])
