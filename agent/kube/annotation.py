@@ -224,7 +224,9 @@ _FIELDS = {
     "pci": "function",
     "counted_gbps": "gbps",
     "neighbor": "last_far",
+    "far": "last_far",
     "since": "lost_since",
+    "lost": "lost_since",
 }
 # Those that can be written of a row
 _FACTS: Schema = {
@@ -473,29 +475,18 @@ def _parse_interfaces(document: Json) -> Rows:
 
 def _parse_ports(document: Json) -> Rows:
     """Parse the rows of schema 2."""
-    rows, switches = document.get("ports") or [], document.get("switches") or []
+    rows, switches = document.get("ports") or [], document.get("switches")
     if not isinstance(rows, list) or len(rows) > MAX_INTERFACES + MAX_LOST:
         raise Malformed(f"ports is not a list of up to {MAX_INTERFACES + MAX_LOST} rows")
-    if not isinstance(switches, list):
-        switches = []
+    table = switches if isinstance(switches, list) else []
+    far, unread = Kind(lambda value: _parse_far(value, table)), Kind(_parse_unread)
+    schema: Schema = {**_PORT, "far": far, "unread": unread, "lost": TIME}
     found: list[Fact] = []
     lost: list[Fact] = []
     faults = []
     for row in rows:
-        is_lost = isinstance(row, dict) and "lost" in row
-        port, dropped = _parse_row(row, _PORT)
-        try:
-            far = _parse_far(row.get("far"), switches)
-            port = port._replace(last_far=far)
-        except (ValueError, TypeError, IndexError):
-            dropped.append("far")
-        try:
-            port = port._replace(**_parse_unread(row.get("unread")))
-        except (ValueError, TypeError, OverflowError):
-            dropped.append("unread")
-        if is_lost:
-            times, malformed = read(row, {"lost": TIME})
-            port, dropped = port._replace(lost_since=times.get("lost", 0)), dropped + malformed
+        port, dropped = _parse_row(row, schema)
+        is_lost = port.lost_since is not None
         faults += [f"{name} of {'lost ' * is_lost}{port.interface}" for name in dropped]
         (lost if is_lost else found).append(port)
     if len(lost) > MAX_LOST:
@@ -503,25 +494,21 @@ def _parse_ports(document: Json) -> Rows:
     return found, lost[:MAX_LOST], faults
 
 
-def _parse_far(value: Any, switches: Any) -> FarEnd | None:
-    """Parse a far end and its row in the table of switches; ValueError if it is malformed."""
-    if value is None:
-        return None
+def _parse_far(value: Any, switches: list[Any]) -> FarEnd:
+    """Parse a far end, whose device is a row in the table of switches."""
     index, *texts = value
-    node = switches[index] if isinstance(index, int) and index >= 0 else None
+    is_index = isinstance(index, int) and 0 <= index < len(switches)
+    node = switches[index] if is_index else None
     if not isinstance(node, list) or len(node) != 2 or len(texts) > 2:
         raise ValueError(value)
     return FarEnd(*(None if text is None else TEXT.parse(text) for text in (*node, *texts)))
 
 
-def _parse_unread(value: Any) -> Json:
-    """Parse the times since which parts of a row are unread; ValueError if they are malformed."""
-    if value is None:
-        return {}
+def _parse_unread(value: Any) -> list[int | None]:
+    """Parse the times since which parts of a row are unread."""
     if not isinstance(value, list) or len(value) > len(_UNREAD):
         raise ValueError(value)
-    times = (None if since is None else SECONDS.parse(since) for since in value)
-    return dict(zip(_UNREAD, times, strict=False))
+    return [None if since is None else SECONDS.parse(since) for since in value]
 
 
 def _parse_row(row: object, schema: Schema) -> tuple[Fact, list[str]]:
@@ -536,12 +523,14 @@ def _parse_row(row: object, schema: Schema) -> tuple[Fact, list[str]]:
             raise Malformed(f"{name} is {document[name]!r:.40}")
         if name not in facts:
             raise Malformed("a row of interfaces lacks the interface or its PCI address")
-    if schema is _PORT:
+    if "port" in schema:
         defaults = _defaults(facts["interface"], facts.get("port_guid"))
         facts |= {name: value for name, value in defaults.items() if name not in document}
-    if schema is _LOST_ROW:
-        facts.setdefault("since", 0)
-    return Fact(**{_FIELDS.get(name, name): value for name, value in facts.items()}), faults
+    facts |= zip(_UNREAD, facts.pop("unread", ()), strict=False)
+    found = {_FIELDS.get(name, name): value for name, value in facts.items()}
+    if schema is _LOST_ROW or ("lost" in schema and "lost" in document):
+        found.setdefault("lost_since", 0)
+    return Fact(**found), faults
 
 
 def _parse_verdict(value: object) -> tuple[Remembered | None, list[str]]:

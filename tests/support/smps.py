@@ -88,3 +88,17 @@ def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
     """That for a port whose far end is port 1 of a switch."""
     text = f"MF0;{name}:MQM9700/U1".encode()
     return answer(*address, exchanges=exchanges(text, port=address[1], guid=guid, local_port=1))
+
+
+class Fabric:
+    """The switch at the far end of each port, by interface: its GUID and name."""
+
+    def __init__(self, **leaves: tuple[int, str]) -> None:
+        self.leaves = leaves
+
+    def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
+        return far_end(address, *self.leaves[address[0]])
+
+    def move(self, *numbers: int, to: int = 99) -> None:
+        """Plug the cables of these ports, ibpN, into another switch."""
+        self.leaves |= {f"ibp{number}": (to, f"leaf{to}") for number in numbers}

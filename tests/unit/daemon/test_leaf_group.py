@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,23 +10,10 @@ from agent.events.event import Event
 from tests.support.kernel_tree import HOME, hca
 from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, World
-from tests.support.smps import far_end
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.support.smps import Fabric
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 GROUP = "leafgroup.current"
-
-
-class Fabric:
-    """The far ends of the ports, by interface: GUID and name."""
-
-    def __init__(self, **leaves: tuple[int, str]) -> None:
-        self.leaves: Mapping[str, tuple[int, str]] = leaves
-
-    def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
-        return far_end(address, *self.leaves[address[0]])
 
 
 @pytest.fixture

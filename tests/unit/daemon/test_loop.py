@@ -388,8 +388,7 @@ def test_signals() -> None:
     """SIGHUP causes an observation, SIGTERM ends the loop; the labels stay."""
     world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
-    world.at(0.0, HUP)
-    world.run(2)
+    world.look(2)
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
     world.at(0.0, Event("signal", "SIGTERM"))
@@ -500,7 +499,7 @@ HAPPENINGS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(HAPPENINGS, st.floats(0, 900), st.floats(0, 200), st.integers(0, 3))
 def test_whatever_happens_the_last_state_is_on_the_node(
     happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int

@@ -18,26 +18,12 @@ from agent.telemetry.metrics import Metrics
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, union
 from tests.support.observations import observation
 from tests.support.running import EPOCH, HOUR, Api, World
-from tests.support.smps import far_end
+from tests.support.smps import Fabric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SEEN = observation(("ibp3", "0000:1b:00.0"))
-
-
-class Fabric:
-    """The switch at the far end of each port, by interface: its GUID and name."""
-
-    def __init__(self) -> None:
-        self.leaves = {f"ibp{number}": (number + 1, f"leaf{number}") for number in range(4)}
-
-    def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
-        return far_end(address, *self.leaves[address[0]])
-
-    def move(self, *numbers: int, to: int = 99) -> None:
-        """Plug the cables of these ports into another switch."""
-        self.leaves |= {f"ibp{number}": (to, f"leaf{to}") for number in numbers}
 
 
 def cards(count: int = 4) -> Entries:
@@ -46,7 +32,7 @@ def cards(count: int = 4) -> Entries:
 
 @pytest.fixture
 def fabric() -> Fabric:
-    return Fabric()
+    return Fabric(**{f"ibp{number}": (number + 1, f"leaf{number}") for number in range(4)})
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agent.daemon.schedule import (
     DEGRADED_INTERVAL,
     LOOK_INTERVAL,
+    MAX_LATENESS,
     MAX_REFUSAL_INTERVAL,
     MAX_RETRY_INTERVAL,
     MIN_OBSERVE_INTERVAL,
@@ -24,6 +25,7 @@ from agent.daemon.schedule import (
     OBSERVE_INTERVAL,
     OVERDUE_RESYNC_INTERVAL,
     RECHECK_DELAY,
+    AwakeClock,
     Schedule,
     Settings,
     Step,
@@ -627,3 +629,17 @@ def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
         said = state
     assert spare <= 2
     assert all(gap <= OBSERVE_INTERVAL + 1e-6 for gap in gaps(world.looks))
+
+
+def test_a_suspension_is_left_out() -> None:
+    """A wait that is a little late is not."""
+    raw = [100.0]
+    clock = AwakeClock(lambda: raw[0])
+    raw[0] = 100.0 + 20 + MAX_LATENESS
+    assert (clock.waited(100.0, 20.0), clock()) == (False, raw[0])
+    since = clock()
+    raw[0] += 20 + 28_800.0
+    assert (clock.waited(since, 20.0), clock()) == (True, since + 20)
+    raw[0] += 5
+    assert clock() == since + 25
+    assert AwakeClock()() > 0

@@ -294,7 +294,10 @@ def test_no_annotation() -> None:
 
 
 @pytest.mark.slow
-@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+@given(
+    st.text()
+    | st.recursive(st.none() | st.floats() | st.text(), st.lists, max_leaves=20).map(json.dumps)
+)
 def test_any_text(text: str) -> None:
     """No text raises anything."""
     found, problem = parse(text, KEY)

@@ -19,14 +19,19 @@ from agent.cleanup import (
     clean_up,
     clean_up_foreign,
     foreign_removals,
+    forget_lost,
+    losses,
     nodes,
     removals,
+    unforgotten,
 )
 from agent.errors import Rejected, Unavailable
+from agent.kube.annotation import render
 from agent.kube.answers import Answer
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.table import Naming
+from agent.memory import Fact
 from tests.support.api_server import replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import (
@@ -35,6 +40,7 @@ from tests.support.nodes import (
     IB_SPEED,
     KEYS,
     LEAF,
+    NOW,
     PREFIX,
     SPEED,
     node,
@@ -42,8 +48,6 @@ from tests.support.nodes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agent.kube.answers import Kube, Request
 
 EXPECTED = f"{PREFIX}/speed.expected"
@@ -250,14 +254,13 @@ def test_foreign_labels() -> None:
     assert foreign("nobody") == {}
 
 
-def asked(kube: Kube, monkeypatch: pytest.MonkeyPatch, answers: Mapping[bool, None]) -> str:
-    """Return the question of a cleanup of foreign labels; the answer is the only one here."""
+def asked(kube: Kube, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> str:
+    """Return the question of a cleanup of foreign labels."""
     questions = list[str]()
 
     def confirm(question: str, *, abort: bool) -> bool:
         questions.append(question)
-        if not next(iter(answers)):
-            assert abort
+        if abort and not yes:
             raise click.Abort
         return True
 
@@ -272,7 +275,7 @@ def test_foreign_labels_are_named_before_the_question(
     """With value and managers; without a yes nothing is removed."""
     api = Api([node({FLAVOR: "roce"}, OTHERS)], [])
     with pytest.raises(click.Abort):
-        asked(api, monkeypatch, {False: None})
+        asked(api, monkeypatch, yes=False)
     assert capsys.readouterr().out.splitlines() == [
         "Node n1: 3 of other managers",
         f"- {LEAF}=a, held by kubectl-label",
@@ -288,7 +291,7 @@ def test_foreign_labels_are_removed(
     """By one request for these labels with these values, and nothing of the agent's own."""
     labeled = [node({FLAVOR: "roce"}, OTHERS)]
     api = Api(labeled, labeled)
-    assert asked(api, monkeypatch, {True: None}) == "Remove these labels of others from 1 Node?"
+    assert asked(api, monkeypatch, yes=True) == "Remove these labels of others from 1 Node?"
     assert capsys.readouterr().out.splitlines()[-1] == "Node n1: 3 labels removed"
     removed = [one["path"] for one in api.requests[-1]["body"] if one["op"] == "remove"]
     assert removed == [
@@ -346,3 +349,38 @@ def test_foreign_labels_of_a_node_that_changes_all_the_time() -> None:
     with pytest.raises(Rejected, match=f"^Node n1: {CONTENDED}$"):
         clean_up_foreign(kube, "n1", Naming(), None, yes=True)
     assert next(versions) == 1 + MAX_READS
+
+
+GONE = Fact("ibp3", "0000:5e:00.0", lost_since=NOW)
+LOST = replace(ANNOTATED, lost=(GONE,))
+
+
+def by_hand(text: str) -> dict[str, Any]:
+    """A Node whose annotation another manager has."""
+    found = node(observed=text)
+    found["metadata"]["managedFields"][0]["manager"] = "hand"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (render(LOST), "is held by hand"),
+        ("{", "malformed annotation, ignored"),
+        (render(ANNOTATED), None),
+    ],
+)
+def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
+    """An annotation with lost ports that another manager has, and a malformed one, are faults."""
+    found = losses([by_hand(text)], KEYS)
+    assert bool(found) == bool(line)
+    for plan in found:
+        (fault,) = unforgotten(plan)
+        assert not plan.is_due
+        assert fault.startswith(f"Node {plan.node}: ")
+        assert (line or "") in fault
+        kube = replies(Answer(200, node=by_hand(text)))[1]
+        with pytest.raises(Rejected, match=line):
+            forget_lost(kube, "n1", Naming(), yes=True)
+    (own,) = losses([node(observed=render(LOST))], KEYS)
+    assert (own.is_due, unforgotten(own)) == (True, [])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
-from agent.node_events import MAX_TEXT, Losses, Reason, cables, refusals
+from agent.node_events import MAX_TEXT, Event, Losses, Reason, cables, name_for, refusals
 from tests.support.observations import observation
 
 A, B = FarEnd("c0:01", "leaf1", "swp1"), FarEnd("c0:02", "leaf2", "swp2")
@@ -91,3 +92,27 @@ def test_a_hostile_answer() -> None:
     (found,) = refusals([Refusal("a/b", 422, "\x1b" + "x" * 9000)])
     assert found.text.isprintable()
     assert len(found.text) < MAX_TEXT + 100
+
+
+# RFC 1123 subdomain, as Kubernetes has it.
+NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@pytest.mark.parametrize("node", ["n1", "a" * 253, "a" * 235 + "-" * 9 + "b", "a." * 126 + "b"])
+@pytest.mark.parametrize("number", [0, 2**64 - 1])
+def test_names(node: str, number: int) -> None:
+    """Every Node's name gives a name that Kubernetes accepts."""
+    assert NAME.fullmatch(name_for(node, number))
+
+
+def test_a_repetition_changes_little() -> None:
+    """Count, time and message; a creation has these, too."""
+    event = Event(Reason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
+    created = event.request("n1")
+    assert (created["operation"], created["body"]["count"]) == ("create-event", 2)
+    event.exists, event.count = True, 3
+    changed = event.request("n1")
+    assert (changed["operation"], changed["event"]) == ("patch-event", "n1.1")
+    found = {"message": "text", "count": 3, "lastTimestamp": "1970-01-01T00:01:01Z"}
+    assert changed["body"] == found
+    assert created["body"].items() >= (found | {"count": 2}).items()

@@ -270,7 +270,7 @@ def test_a_port_without_driver_is_absent() -> None:
 def test_flaps_are_not_remembered_for_ever() -> None:
     """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
-    for number in range(3 * MAX_PORTS):
+    for number in range(MAX_PORTS + 2):
         up = ib(f"rxe{number}", 1)
         for device in (up, plain(up, state="DOWN")):
             metrics.observed(observation([device]), {})

@@ -197,8 +197,7 @@ def test_an_unreachable_api_server() -> None:
     """The agent stays ready while the Node says what it observes, and not with a change to tell."""
     world = World(IB).run(30)
     world.api.trouble = answer(503)
-    world.at(0, HUP)
-    world.run(5 * MINUTE)
+    world.look(5 * MINUTE)
     assert world.state.readiness() == READY
     link_down(world)
     world.run(5 * MINUTE)
@@ -251,8 +250,7 @@ def test_a_node_that_is_gone() -> None:
     """Nothing says what was observed."""
     world = World(IB).run(30)
     world.api.trouble = answer(404)
-    world.at(0, HUP)
-    world.run(MINUTE)
+    world.look(MINUTE)
     assert not world.state.readiness()[0]
 
 

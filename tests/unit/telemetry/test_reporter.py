@@ -410,8 +410,7 @@ def test_labels_of_others_that_are_not_published() -> None:
     assert lines(world, "not published") == [begin]
     assert world.metrics.snapshot.keys_foreign == 7
     world.api.others = {}
-    world.at(0, HUP)
-    world.run(10)
+    world.look(10)
     end = "info labels not published are gone owner=kubectl-label"
     assert lines(world, "not published") == [end]
     assert world.metrics.snapshot.keys_foreign == 0
@@ -427,8 +426,7 @@ def test_events_that_are_unavailable() -> None:
         'warning events unavailable, polling instead monitor=links reason="no netlink"'
     )
     world.unavailable.clear()
-    world.at(0, HUP)
-    world.run(10)
+    world.look(10)
     assert lines(world, "events") == ["info events available again monitor=links"]
 
 
@@ -469,8 +467,7 @@ def test_a_busy_api_server() -> None:
     busy = Answer(429, message="too many requests", retry_after=3000)
     world.api.trouble = lambda _request: busy
     at = EPOCH + world.time
-    world.at(0, HUP)
-    world.run(60)
+    world.look(60)
     (line,) = lines(world, "node request failed")
     assert "node=n1 status=429 reason=" in line
     time = datetime.fromisoformat(line.partition("next_attempt=")[2]).timestamp()
@@ -480,8 +477,7 @@ def test_a_busy_api_server() -> None:
 def test_the_start_and_signals() -> None:
     """Both name what follows."""
     world = World(IB).run(10)
-    world.at(0, HUP)
-    world.run(10)
+    world.look(10)
     assert lines(world, "signal") == [
         'info signal received signal=SIGHUP action="observe and repair the Node"'
     ]
