@@ -41,7 +41,6 @@ SA_NEEDS = {  # by the reason of a port on which neither way is open: what opens
 
 SMI_HCAS = frozenset({"15b3:1023", "15b3:1025"})  # ConnectX-8 and -9: several planes
 MAKE_SMI = "rdma dev add smi1 type SMI parent"
-NAMES_SHOWN = 8
 
 
 def without_smi(observation: Observation) -> list[PortRole]:
@@ -64,7 +63,7 @@ def without_smi(observation: Observation) -> list[PortRole]:
 def hints(observation: Observation) -> Iterator[Problem]:
     """Report the ports without SMI device, and how to make one."""
     if roles := without_smi(observation):
-        names = listed([role.interface for role in roles], NAMES_SHOWN)
+        names = listed([role.interface for role in roles])
         text = (
             f"{names}: no subnet management interface: `{MAKE_SMI} {roles[0].device.name}` makes"
             " one for the first (kernel 6.11 or newer; not kept over a reboot)"
@@ -123,11 +122,11 @@ def _ways(links: tuple[Link, ...]) -> Iterator[Check]:
     """Check which way to the neighbor is open on the ports that do not answer by SMPs."""
     by_sa = [link.interface for link in links if link.neighbors and link.neighbors[0].via == "sa"]
     if by_sa:
-        names = listed(by_sa, NAMES_SHOWN)
+        names = listed(by_sa)
         yield there(f"by the subnet administrator, since SMPs fail: {names}; {SMPS_NEED}")
     for reason, need in SA_NEEDS.items():
         if closed := [link.interface for link in links if link.missing == reason]:
-            names = listed(closed, NAMES_SHOWN)
+            names = listed(closed)
             yield absent(
                 f"{names}: neither by SMPs nor by the subnet administrator ({reason}), which needs"
                 f" {need}; {SMPS_NEED}"

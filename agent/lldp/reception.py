@@ -37,7 +37,6 @@ FAULTS = {  # of a packet socket
 # Driver flags by which firmware consumes LLDP frames, with the value that does
 FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
 MLX5 = "mlx5_core"
-NAMES_SHOWN = 8
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
 
 
@@ -145,7 +144,7 @@ def hints(observation: Observation) -> Iterator[Problem]:
         if role.interface in silent and role.device.driver == MLX5
     ]
     if roles:
-        names = listed([role.interface for role in roles], NAMES_SHOWN)
+        names = listed([role.interface for role in roles])
         text = (
             f"{names} silent: if the switch sends LLDP frames, firmware may keep them:"
             f" mlxconfig -d {roles[0].device.pci} query LLDP_NB_RX_MODE_P1 LLDP_NB_DCBX_P1"

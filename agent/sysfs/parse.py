@@ -30,24 +30,25 @@ _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
 
+def _match(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if not match:
+        raise Malformed(f"{text[:64]!r} is not {what}")
+    return match
+
+
 def rate(text: str) -> float:
     """Parse `ports/N/rate` in Gb/s: 400.0 of `400 Gb/sec (4X NDR)`.
 
     Old kernels omit the speed or the parentheses: `10 Gb/sec (4X)`, `2.5 Gb/sec`. The vendor's
     out-of-tree driver writes `0 GB/sec` for a port with neither width nor speed.
     """
-    match = _RATE.fullmatch(text)
-    if not match:
-        raise Malformed(f"{text[:64]!r} is not a rate in Gb/sec")
-    return float(match[1])
+    return float(_match(_RATE, text, "a rate in Gb/sec")[1])
 
 
 def enumeration(text: str) -> str:
     """Parse `phys_state` or `node_type`: the name in `5: LinkUp`, `1: CA`."""
-    match = _ENUM.fullmatch(text)
-    if not match:
-        raise Malformed(f"{text[:64]!r} is not of the form '5: LinkUp'")
-    return match[1]
+    return _match(_ENUM, text, "of the form '5: LinkUp'")[1]
 
 
 def port_state(text: str) -> str:
@@ -62,9 +63,7 @@ def port_state(text: str) -> str:
 
 def link_layer(text: str) -> str:
     """Parse `ports/N/link_layer`: `InfiniBand`, `Ethernet`, `Unknown`."""
-    if not _WORD.fullmatch(text):
-        raise Malformed(f"{text[:64]!r} is not a link layer")
-    return text
+    return _match(_WORD, text, "a link layer")[0]
 
 
 def guid(text: str) -> str | None:
@@ -96,8 +95,7 @@ def _hex_groups(text: str, count: int) -> str | None:
 
 def number(text: str) -> int:
     """Parse a decimal or `0x` number: `dev_port`, `dev_id`, `has_smi`, `class`."""
-    if not _NUMBER.fullmatch(text):
-        raise Malformed(f"{text[:64]!r} is not a number")
+    _match(_NUMBER, text, "a number")
     return int(text, 0) if "x" in text else int(text)
 
 
@@ -137,10 +135,7 @@ def link_speed(text: str) -> float | None:
     """
     if text.startswith("Unknown"):
         return None
-    match = _SPEED.fullmatch(text)
-    if not match:
-        raise Malformed(f"{text[:64]!r} is not a speed in GT/s")
-    return float(match[1])
+    return float(_match(_SPEED, text, "a speed in GT/s")[1])
 
 
 def link_width(text: str) -> int | None:
@@ -177,9 +172,7 @@ def netdev_names(text: str) -> list[str]:
 
 def mac_address(text: str) -> str:
     """Parse `address` or `bonding_slave/perm_hwaddr`: `a0:88:c2:ab:cd:ef` in lower case."""
-    if not MAC.fullmatch(text):
-        raise Malformed(f"{text[:64]!r} is not a MAC address")
-    return text.lower()
+    return _match(MAC, text, "a MAC address")[0].lower()
 
 
 def listed_netdevs(text: str) -> set[str]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
+
+if TYPE_CHECKING:
+    from agent.host import Host
+    from agent.model import Observation
 
 MACHINES = sorted(
     path.parent for path in Path(__file__).parents[2].glob("sysfs_fixtures/*/expected.labels")
@@ -29,6 +34,13 @@ FOLDERS = [
     )
     for machine in MACHINES
 ]
+
+
+@cache
+def observed(machine: Path) -> tuple[Host, Observation]:
+    """The host of a machine and its observation, for tests that change neither."""
+    host = replay(str(machine))
+    return host, observe(host)
 
 
 def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_a_link_that_flaps_costs_a_question_an_hour(
     subnet = Subnet(random)
     subnet.error = error
     times: list[int] = []
-    for now in range(0, 24 * 3600, 2):
+    for now in range(0, 24 * 3600, {4: 2, 30: 3, 300: 10}[period]):
         subnet.observe(*[A] * (now // (period // 2) % 2 == 0))
         if subnet.poll(float(now)) and now:
             times.append(now)
@@ -143,6 +143,10 @@ def test_a_link_that_flaps_costs_a_question_an_hour(
     later = times[-1] + SA_QUIET
     subnet.observe(A)
     assert subnet.poll(later) or subnet.poll(later + SA_JITTER)
+    subnet.observe()
+    subnet.observe(A)
+    asked_now = subnet.poll(later + 2 * SA_JITTER)
+    assert asked_now or subnet.poller.next_due() <= later + 4 * SA_JITTER
 
 
 @pytest.mark.parametrize("error", [None, "no-answer"])

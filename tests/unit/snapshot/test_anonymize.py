@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.snapshots import Snapshot
 
+KINDS = ("via", "selected", "ambiguous", "node_type", "age_s", "ttl", "port_id_subtype")
 SERIAL = re.compile(rb"(?:SN|V[0-9A-Z])[\x04-\x20]([A-Z0-9]{6,})")
 MAC = "0c:42:a1:aa:bb:cc"
 GUID = "0c42:a103:00aa:bbcc"
@@ -184,15 +185,18 @@ def check_guids(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 def check_neighbors(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """They are at the same ports and of the same kinds, and none has its name."""
+    """They are at the same ports and of the same kinds; equal names are equal still, different ones
+    different, and none is left.
+    """
     assert after["missing_neighbors"] == before["missing_neighbors"]
-    kinds = ("port_id_subtype", "ttl", "node_type", "selected")
-    old, new = (
-        [[row[key] for key in kinds] for row in one["neighbors"]] for one in (before, after)
-    )
-    assert new == old
+    devices = set()
+    for old, new in zip(before["neighbors"], after["neighbors"], strict=True):
+        assert [new[key] for key in KINDS] == [old[key] for key in KINDS]
+        assert (new["port_name"] is None) == (old["port_name"] is None)
+        devices.add((old["device"], new["device"]))
+    names = {old for old, _ in devices}
+    assert len(devices) == len(names) == len({new for _, new in devices})
     text = json.dumps(after)
-    names = {row["device"] for row in before["neighbors"]}
     assert not [one for one in names if re.search(rf"(?<![\w.-]){re.escape(one)}(?![\w.-])", text)]
 
 

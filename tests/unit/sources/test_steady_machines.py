@@ -12,12 +12,10 @@ import pytest
 
 from agent.kube.interfaces import annotate, pins
 from agent.model import Netdev, PortRole, RdmaDevice, Seen
-from agent.snapshot.replay import replay
-from agent.sources.observe import observe
 from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory
 from tests.support.devices import backend
-from tests.support.machines import FOLDERS
+from tests.support.machines import FOLDERS, observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,9 +30,8 @@ def test_devices_that_come_late_have_their_roles_after_two_minutes(
     machine: Path, seconds: float
 ) -> None:
     """Half of them are there for seconds, or for ten minutes, then all."""
-    host = replay(str(machine), (), ())
-    found = observe(host).rdma
-    devices = list(found.value) if isinstance(found, Seen) else []
+    host, found = observed(machine)
+    devices = list(found.rdma.value) if isinstance(found.rdma, Seen) else []
     whole = backend(decide(devices, bus=host.bus.bus).roles)
     for seed in range(3):
         shuffled = random.Random(seed).sample(devices, len(devices))  # noqa: S311
@@ -92,8 +89,7 @@ def missing(
 @pytest.mark.parametrize("machine", FOLDERS)
 def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> None:
     """A GPU or NIC off the bus, HCAs in recovery, links that are down, a lease without route."""
-    host, now = replay(str(machine), (), ()), 0.0
-    found = observe(host)
+    (host, found), now = observed(machine), 0.0
     devices = list(found.rdma.value) if isinstance(found.rdma, Seen) else []
     labeled = {one.interface: one.device.pci for one in found.backend}
 
