@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
 from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import own_overlay
 from tests.support.kube.programs import missing
@@ -85,9 +84,9 @@ def clean_up(agent: Agent) -> None:
     """Run the cleanup that the log of the agent names."""
     found = {re.search(r"bwagent (cleanup.*) removes", line) for line in lines(agent, OLD)}
     (words,) = {match[1] for match in found if match}
-    access = ["--kubeconfig", str(agent.cluster.kubeconfig())]
-    command = [sys.executable, "-m", "agent.cli", *words.split(), *access]
-    subprocess.run([*command, "--yes", "--node-name", agent.node], check=True)
+    where = ("--yes", "--node-name", agent.node)
+    done = bwagent(*words.split(), *where, kubeconfig=agent.cluster.kubeconfig())
+    assert done.returncode == 0, done.stderr
 
 
 def lines(agent: Agent, *words: str) -> list[str]:
