@@ -169,18 +169,6 @@ def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
     assert sorted(one["count"] for one in site.events(node)) == [1, 2]
 
 
-def test_ports_that_were_lost_together(site: Site, tmp_path: Path) -> None:
-    """One Event has them all."""
-    node = "events-together"
-    site.cluster.node(node)
-    with site.agent(tmp_path, node, cards(6)) as agent:
-        agent.speaks("2400G")
-        falls_off(agent, *range(1, 6))
-        site.until(agent, "PortLost", "5 ports: ibp1 was at", "; ibp5 was at")
-        (event,) = site.events(node)
-        assert event["count"] == 5
-
-
 def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
     """By another policy; the Event has its words."""
     node = "events-refused"
@@ -219,19 +207,6 @@ def test_without_permission(installed: Cluster, tmp_path: Path) -> None:
         assert metrics.value("bwagent_events_total", result="failed") == 1
         assert metrics.value("bwagent_events_total", result="written") == 0
         assert metrics.value("bwagent_api_requests_total", code="403") == 1
-
-
-def test_without_the_flag(site: Site, tmp_path: Path) -> None:
-    """Nothing is sent, imported or exposed."""
-    node = "events-off"
-    site.cluster.node(node)
-    with Agent(site.cluster, tmp_path, node, cards()) as agent:
-        agent.speaks("1600G")
-        falls_off(agent, 3)
-        agent.speaks("1200G")
-        agent.says("gone from the bus")
-        assert "bwagent_events" not in agent.metrics().text
-    assert site.events(node) == []
 
 
 @pytest.mark.slow
