@@ -155,22 +155,6 @@ def test_a_former_prefix_is_removed(
         assert not lines(agent, "node problem")
 
 
-def test_the_prefix_of_a_running_agent_is_not_removed(
-    request: pytest.FixtureRequest, listed: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """An annotation of the last two hours is another agent's; one line names both."""
-    node = node_of(request)
-    listed.node(node)
-    leave(listed, node, 1.9 * HOUR)
-    token = listed.token_for_pod_on(node, "bwagent", "bwagent")
-    flags = ("--former-label-prefix", OLD)
-    with Agent(listed, tmp_path, node, two, *flags, token=token) as agent:
-        agent.speaks("800G")
-        agent.says(f"another bwagent labels this Node under {OLD}, this one under {P}")
-        assert former(agent).keys() == {*LABELS, f"{OLD}/observed"}
-        assert len(lines(agent, "node problem")) == 1
-
-
 def test_two_agents(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:

@@ -101,21 +101,6 @@ def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: 
             agent.speaks("800G")
 
 
-def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """Changes are logged, and the Node stays as it is."""
-    cluster.node("run-dry")
-    with Agent(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
-        agent.until(lambda: f"{P}/speed.current" in agent.log.read_text())
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.until(lambda: '"400G"' in agent.log.read_text())
-        assert agent.labels() == {}
-        lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
-        assert [line["to"] for line in lines if line.get("key") == f"{P}/speed.current"] == [
-            "800G",
-            "400G",
-        ]
-
-
 def test_an_api_server_that_is_away_is_waited_for(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
