@@ -1,11 +1,13 @@
 """The image, built from the Containerfile and run, without a registry.
 
-The base is a Debian 12 built by mmdebstrap, with its Python. All layers stay in a store of their
-own in the cache, so that a second build only repeats what changed; after three days they go.
+The base is a Debian 12 built by mmdebstrap, with its Python. The image has a hash of its inputs as
+a label, and is built only if they changed, in one process at a time. All layers stay in a store of
+their own in the cache, so that a build only repeats what changed; after three days they go.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -19,11 +21,14 @@ from typing import TYPE_CHECKING, Any
 from tests.support.real_parts import CACHE_OF_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
 CACHE = CACHE_OF_PARTS / "container"
 TAG = "localhost/bwagent:test"
+INPUTS = ("Containerfile", "manifests/image", "agent")  # what the build sees
+LABEL = "bwagent.test.inputs"
+LABELS = f'{{{{index .Labels "{LABEL}"}}}}'
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = ("--variant=minbase", "--include=python3,python3-pip", "bookworm")
 KEPT = "72h"  # layers that no tag needs
@@ -49,27 +54,31 @@ def missing() -> str | None:
 
 
 class Image:
-    """The built image; `run` starts a container of it and removes it afterwards.
+    """The built image; `run` starts a container of it and removes it afterwards."""
 
-    Built from `context` and `base` with more `options` of buildah, and kept in `store`.
-    """
+    def __init__(self) -> None:
+        configure(CACHE)
+        self.inputs = digest(INPUTS, *BASE, Path(__file__).read_text())
+        with locked("image"):
+            shown = do("podman", "image", "inspect", f"--format={LABELS}", TAG, check=False).stdout
+            if shown.strip() != self.inputs:
+                self._build()
 
-    def __init__(
-        self, *options: str, base: str = "", context: Path = ROOT, store: Path = CACHE
-    ) -> None:
-        self.store = store
-        configure(store)
-        build = [
-            "--layers",
-            "--force-rm",
-            "--ignorefile",
-            f"{context}/manifests/image/containerignore",
-            "--build-arg",
-            f"BASE={base or own_base()}",
-        ]
+    def _build(self) -> None:
         mounts = [f"--volume={path}:{path}:ro" for path in MOUNTED if Path(path).exists()]
-        bud(*build, *mounts, *options, "-t", TAG, str(context), store=store)
-        do("podman", "image", "prune", "--force", f"--filter=until={KEPT}", store=store)
+        bud(
+            *("--layers", "--force-rm", f"--ignorefile={ROOT}/manifests/image/containerignore"),
+            *(f"--build-arg=BASE={own_base()}", *mounts, f"--label={LABEL}={self.inputs}"),
+            *("-t", TAG, str(ROOT)),
+        )
+        do("podman", "image", "prune", "--force", f"--filter=until={KEPT}")
+
+    def archive(self, name: str) -> Path:
+        """Return an archive of the image under this name, as containerd imports it."""
+        return saved(
+            f"agent-{digest((), self.inputs, name)}",
+            lambda path: do("buildah", "push", "--quiet", TAG, f"docker-archive:{path}:{name}"),
+        )
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `bwagent ARGUMENTS` in a container; for the options see `_privileges`."""
@@ -89,28 +98,61 @@ class Image:
 
     def inspect(self) -> dict[str, Any]:
         """Return podman's description of the image."""
-        (known,) = json.loads(do("podman", "image", "inspect", TAG, store=self.store).stdout)
+        (known,) = json.loads(do("podman", "image", "inspect", TAG).stdout)
         return dict(known)
 
     def layers(self) -> list[int]:
         """The bytes of each layer, unpacked, the lowest first."""
-        said = do("podman", "history", "--format=json", TAG, store=self.store).stdout
+        said = do("podman", "history", "--format=json", TAG).stdout
         steps = json.loads(said)
         return [step["size"] for step in reversed(steps) if step["size"]]
 
     @contextmanager
     def file_system(self) -> Iterator[Path]:
         """Give the image's file system as a folder."""
-        place = do("podman", "image", "mount", TAG, store=self.store).stdout.strip()
+        place = do("podman", "image", "mount", TAG).stdout.strip()
         try:
             yield Path(place)
         finally:
-            do("podman", "image", "unmount", TAG, store=self.store)
+            do("podman", "image", "unmount", TAG)
 
     def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         # Its warnings are of cgroups that the machine does not let it write.
         start = ["podman", "--log-level=error", "run", *_privileges(**options)]
-        return do(*start, *what, check=False, store=self.store)
+        return do(*start, *what, check=False)
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Wait until no other process is in such a block."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def digest(names: Iterable[str], *more: str) -> str:
+    """Return a hash of files of the checkout, those in folders included, and of more text."""
+    found = hashlib.sha256("\0".join(more).encode())
+    for top in names:
+        for path in sorted([ROOT / top, *(ROOT / top).rglob("*")]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content = path.read_bytes()
+                found.update(f"{path.relative_to(ROOT)} {len(content)} ".encode() + content)
+    return found.hexdigest()[:12]
+
+
+def saved(name: str, write: Callable[[Path], object]) -> Path:
+    """Return what `write` has made of this name, a kind and a hash, in place of the last one."""
+    kind = name.rpartition("-")[0]
+    path = CACHE / kind / name
+    with locked(kind):
+        if not path.exists():
+            shutil.rmtree(path.parent, ignore_errors=True)
+            path.parent.mkdir()
+            write(path.with_suffix(".part"))
+            path.with_suffix(".part").rename(path)
+    return path
 
 
 def own_base() -> str:
@@ -126,8 +168,8 @@ def own_base() -> str:
     return name
 
 
-def bud(*arguments: str, store: Path = CACHE) -> None:
-    do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments, store=store)
+def bud(*arguments: str) -> None:
+    do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments)
 
 
 def configure(store: Path, *, others: bool = True) -> None:
@@ -150,10 +192,10 @@ def _privileges(
     return options + [f"--volume={path}:{place}:ro" for path, place in (mounts or {}).items()]
 
 
-def do(*command: str, check: bool = True, store: Path = CACHE) -> subprocess.CompletedProcess[str]:
+def do(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
-        "CONTAINERS_CONF": str(store / "containers.conf"),
-        "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
+        "CONTAINERS_CONF": str(CACHE / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(CACHE / "storage.conf"),
     }
     done = subprocess.run(
         command,

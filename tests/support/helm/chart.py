@@ -13,9 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
-from tests.support.kube.manifests import MANIFESTS, by_kind
+from tests.support.kube.manifests import MANIFESTS, by_kind, parsed
 from tests.support.kube.programs import environment
 from tests.support.real_parts import CACHE_OF_PARTS
 
@@ -81,7 +79,7 @@ def rendered(
 ) -> tuple[Object, ...]:
     """Return the objects of `helm template`."""
     text = helm("template", release, str(chart), "-n", namespace, *SITE, *flags)
-    return tuple(each for each in yaml.safe_load_all(text) if each is not None)
+    return parsed(text)
 
 
 def nested(values: Object) -> Object:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.support.kube.agents import Agent, a_node, denied, forbidden
-from tests.support.kube.manifests import MANIFESTS, only, rendered
+from tests.support.kube.manifests import MANIFESTS, only, parsed, rendered
 from tests.support.kube.programs import ClusterError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def transformed(folder: Path, overlay: str, fields: Mapping[str, object]) -> str
 
 def deployment(text: str) -> Deployment:
     """Return the deployment that rendered manifests describe."""
-    return Deployment(tuple(row for row in yaml.safe_load_all(text) if row["kind"] in KINDS))
+    return Deployment(tuple(row for row in parsed(text) if row["kind"] in KINDS))
 
 
 @contextmanager

@@ -13,12 +13,14 @@ in the Pods.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
@@ -44,6 +46,7 @@ TOOLS = {
     "ip": "iproute2",
 }
 PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
+CONTAINERFILE = 'FROM scratch\nCOPY sleep /\nENTRYPOINT ["/sleep", "1000000"]\n'
 CGROUPS = Path("/sys/fs/cgroup")
 # For benchmarks of devices (RFC 2544), so that none is in use: first address, and how many.
 ADDRESSES = (IPv4Address("198.18.0.0"), 1 << 17)
@@ -207,32 +210,27 @@ def _furnish(folder: Path, agent_image: str | None, address: str) -> None:
 
 def _save_images(folder: Path, agent_image: str | None) -> None:
     """Write the images as archives; the pause image is a busybox that sleeps."""
-    image.Image()
-    context = folder / "pause"
-    context.mkdir()
-    shutil.copy(shutil.which("busybox") or "busybox", context / "sleep")
-    (context / "Containerfile").write_text(
-        'FROM scratch\nCOPY sleep /\nENTRYPOINT ["/sleep", "1000000"]\n'
-    )
-    _buildah("bud", "--quiet", "--layers", "-t", PAUSE, str(context))
-    _buildah("push", "--quiet", PAUSE, f"docker-archive:{folder}/pause.tar:{PAUSE}")
+    agent = image.Image()
+    busybox = Path(shutil.which("busybox") or "busybox")
+    known = image.digest((), CONTAINERFILE, hashlib.sha256(busybox.read_bytes()).hexdigest())
+    pause = image.saved(f"pause-{known}", lambda path: _pause(busybox, path))
+    shutil.copy(pause, folder / "pause.tar")
     if agent_image:
-        name = f"docker.io/library/{agent_image}"
-        _buildah("push", "--quiet", image.TAG, f"docker-archive:{folder}/agent.tar:{name}")
+        shutil.copy(agent.archive(f"docker.io/library/{agent_image}"), folder / "agent.tar")
+
+
+def _pause(busybox: Path, archive: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(busybox, Path(folder, "sleep"))
+        Path(folder, "Containerfile").write_text(CONTAINERFILE)
+        image.bud("-t", PAUSE, folder)
+    image.do("buildah", "push", "--quiet", PAUSE, f"docker-archive:{archive}:{PAUSE}")
 
 
 def push(name: str, credentials: str) -> None:
     """Push the built image to a registry without TLS."""
     options = ("--quiet", "--tls-verify=false", f"--creds={credentials}")
-    _buildah("push", *options, image.TAG, f"docker://{name}")
-
-
-def _buildah(*arguments: str) -> None:
-    store = {"CONTAINERS_STORAGE_CONF": str(image.CACHE / "storage.conf")}
-    command = ["buildah", *arguments]
-    subprocess.run(
-        command, check=True, capture_output=True, env=os.environ | store, stdin=subprocess.DEVNULL
-    )
+    image.do("buildah", "push", *options, image.TAG, f"docker://{name}")
 
 
 def _settings(folder: Path, address: str) -> dict[str, Any]:

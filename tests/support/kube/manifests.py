@@ -29,6 +29,7 @@ IMAGE = f"bwagent:{__version__}"  # what the tests' nodes have
 IMAGES = [{"name": NO_IMAGE, "newName": "bwagent"}]  # as a kustomization says it
 
 Object = dict[str, Any]
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
 
 
 def rendered(overlay: str) -> str:
@@ -40,10 +41,16 @@ def rendered(overlay: str) -> str:
     return done.stdout
 
 
+def parsed(text: str) -> tuple[Object, ...]:
+    """Return the objects of rendered manifests."""
+    found = yaml.load_all(text, Loader=LOADER)
+    return tuple(one for one in found if one is not None)
+
+
 @cache
 def objects(overlay: str) -> tuple[Object, ...]:
     """Return the objects of an overlay."""
-    return tuple(yaml.safe_load_all(rendered(overlay)))
+    return parsed(rendered(overlay))
 
 
 def the(kind: str, overlay: str) -> Object:

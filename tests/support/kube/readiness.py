@@ -6,8 +6,8 @@ program is not built here. The controller, which sets the taint, is not part of 
 
 from __future__ import annotations
 
-import subprocess
 import time
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,8 +18,7 @@ import yaml
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.controllers import eventually
-from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import program
+from tests.support.kube.manifests import MANIFESTS, objects
 from tests.support.kube.readiness_rule import DEFINITION, RULES
 
 if TYPE_CHECKING:
@@ -115,11 +114,7 @@ def denied(answer: Answer) -> bool:
 
 def built(folder: Path) -> list[Object]:
     """Return the objects that kubectl builds from a folder; a warning is an error."""
-    command = [program("kubectl"), "kustomize", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    if done.stderr:
-        raise ValueError(done.stderr)
-    return list(yaml.safe_load_all(done.stdout))
+    return deepcopy(list(objects(str(folder))))
 
 
 def the_daemon_set(folder: str) -> Object:

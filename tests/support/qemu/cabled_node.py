@@ -1,5 +1,5 @@
 """A node with cables to two leaf switches, inside the emulated machine: `python -m
-tests.support.qemu.cabled_node`.
+tests.support.qemu.cabled_node`, beside forked.py.
 
     rxe0 eth0 ---------------------- swp1   leaf-1: port IDs are interface names
     rxe1 eth1 ---------------------- swp1   leaf-2: its own chassis ID; port IDs are MAC addresses,
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -31,11 +31,8 @@ from tests.support.switch import PATIENCE, Leaf, Lldpd, Namespace, cable, wait_f
 if TYPE_CHECKING:
     from types import TracebackType
 
-BWAGENT = (sys.executable, "-m", "agent.cli")
 LOOK = ("probe", "--dry-run", "-o", "json")
-PROBE = (*BWAGENT, *LOOK)
-FORKED = (sys.executable, "-m", "tests.support.qemu.forked")
-POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+ORDERS, RESULTS = 3, 4  # the descriptors that lead to forked.py
 ENOUGH = "4"  # seconds in which every leaf has sent several frames
 LATE = ethernet(identity(b"\x04" + MAC, b"\x05port") + tlv(5, b"leaf-3") + END)
 
@@ -60,40 +57,34 @@ class Node(Namespace):
 
 
 class Terminal:
-    """A terminal that bwagent is started from."""
+    """A terminal that is the standard error of bwagent."""
 
     def __init__(self) -> None:
         self._ours, self._its = os.openpty()
-        self.said = b""
-
-    def start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        """Start a command with its standard error on the terminal."""
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._its)
-        os.close(self._its)
-        return process
+        self.name, self._said = os.ttyname(self._its), b""
 
     def wait_for(self, text: bytes) -> None:
         """Read until this text has appeared."""
-        while text not in self.said:
-            self.said += os.read(self._ours, 4096)
+        while text not in self._said:
+            assert select.select([self._ours], [], [], PATIENCE)[0], self._said
+            self._said += os.read(self._ours, 4096)
 
     def rest(self) -> bytes:
-        """Return all output after the other end is closed."""
+        """Return all output after bwagent has ended."""
+        os.close(self._its)
         try:
             while piece := os.read(self._ours, 4096):
-                self.said += piece
+                self._said += piece
         except OSError:  # EIO: the other end is closed
             pass
-        return self.said
+        return self._said
 
 
 class Tour:
     """The node, its switches, and the recorded results."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._forked = subprocess.Popen(
-            FORKED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._orders, self._results = os.fdopen(ORDERS, "w"), os.fdopen(RESULTS)
         self.node, self.silent, self.dumb = Node(), Namespace(), Namespace()
         self.leaf1, self.leaf2 = Leaf("leaf-1"), Leaf("leaf-2")
         for network in (self.node, self.leaf1, self.leaf2, self.silent, self.dumb):
@@ -103,14 +94,20 @@ class Tour:
         self._shape_identifiers()
         self.second = stack.enter_context(Lldpd(self.node, "-r"))
 
+    def start(self, out: str, err: str, *words: str) -> None:
+        """Start bwagent with its output in these files."""
+        self._orders.write(" ".join((str(Path.cwd()), out, err, *words)) + "\n")
+        self._orders.flush()
+
     def bwagent(self, out: str, err: str, *words: str) -> None:
         """Run bwagent with its output in these files."""
-        assert self._forked.stdin
-        assert self._forked.stdout
-        self._forked.stdin.write(" ".join((out, err, *words)) + "\n")
-        self._forked.stdin.flush()
-        status = self._forked.stdout.readline()
-        assert status == "0\n", (words, status, Path(err).read_text())
+        self.start(out, err, *words)
+        self.end()
+
+    def end(self) -> None:
+        """Wait until it has succeeded."""
+        status = self._results.readline()
+        assert status == "0\n", status
 
     def _plug_in(self) -> None:
         cables = (
@@ -171,17 +168,6 @@ class Tour:
         """Probe with these flags."""
         self.bwagent(f"{name}.json", f"{name}.terminal", *LOOK, *words)
 
-    def look_powerless(self, name: str) -> None:
-        """Probe without a capability."""
-        with (
-            Path(f"{name}.terminal").open("wb") as terminal,
-            Path(f"{name}.json").open("wb") as report,
-        ):
-            command = (*POWERLESS, *PROBE)
-            subprocess.run(
-                command, check=True, stdout=report, stderr=terminal, timeout=4 * PATIENCE
-            )
-
     def note_second(self, name: str) -> None:
         """Record the neighbors of the lldpd on the node."""
         Path(f"{name}.lldpd").write_text(json.dumps(self.second.neighbors()))
@@ -191,7 +177,7 @@ class Tour:
         another is renamed.
         """
         terminal = Terminal()
-        process = terminal.start(PROBE)
+        self.start(f"{name}.json", terminal.name, *LOOK)
         terminal.wait_for(b"awaited: eth5 ")
         self.leaf1.lldpd.stop()
         self.leaf2.lldpd.stop()
@@ -199,7 +185,7 @@ class Tour:
         self.leaf2.rename("leaf-9")
         self.await_names({"leaf-9"})
         self.silent.send("port", LATE)
-        Path(f"{name}.json").write_bytes(process.communicate(timeout=4 * PATIENCE)[0])
+        self.end()
         Path(f"{name}.terminal").write_bytes(terminal.rest())
         self.note_second(name)
 
@@ -241,7 +227,7 @@ def main() -> None:
         tour.look("cabled", "--wait", ENOUGH)
         tour.note_second("cabled")
         tour.look("unheard", "--no-wait")
-        tour.look_powerless("powerless")
+        tour.bwagent("powerless.json", "powerless.terminal", "powerless", *LOOK)
         tour.bwagent("capture.out", "capture.err", "capture", "captured", "--wait", ENOUGH)
         tour.look_at_changes("changes")
         tour.leaf1.lldpd.start()

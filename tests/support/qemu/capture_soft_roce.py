@@ -20,14 +20,7 @@ from tests.support.qemu.machine import Machine, MachineError, Result
 REPO = Path(__file__).resolve().parents[3]
 WRITTEN_BY_PEOPLE = frozenset({"README.md", "expected.labels"})
 
-# NO_WAIT is for agents that receive LLDP: no switch sends any there, and a boot need not wait for
-# it.
-ENVIRONMENT = {
-    "PYTHON": sys.executable,
-    "PYTHONPATH": str(REPO),
-    "BWAGENT_PROBE_NO_WAIT": "1",
-    "BWAGENT_CAPTURE_NO_WAIT": "1",
-}
+ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
 
 # Shell functions for a node whose cables end at a leaf switch, a network namespace of that name.
 # Each returns once the kernel has noticed, which takes up to a second.
@@ -80,7 +73,7 @@ mkfifo /run/orders /run/results
 exec 3>/run/orders 4</run/results
 bwagent() {
     local status=70
-    echo "$*" >&3
+    echo "$PWD $*" >&3
     read -r status <&4 || true
     return "$status"
 }
@@ -88,7 +81,6 @@ bwagent() {
 
 NODE = (
     WIRING
-    + FORKED
     + r"""
 cable eth0 00 # in front: the default route, of IPv6 alone, is on a VLAN
 ip link add link eth0 name eth0.100 type vlan id 100
@@ -110,9 +102,10 @@ rdma link add rxe_bond0 type rxe netdev bond0
 pull eth4
 notice eth4 down
 
-bwagent capture.out capture.err capture captured || { cat capture.err; exit 1; }
+# No switch sends LLDP there.
+bwagent capture.out capture.err capture captured --no-wait || { cat capture.err; exit 1; }
 sh "$PYTHONPATH/sysfs_fixtures/capture.sh" copied
-bwagent probe.json probe.err probe --dry-run -o json || { cat probe.err; exit 1; }
+bwagent probe.json probe.err probe --dry-run --no-wait -o json || { cat probe.err; exit 1; }
 cat capture.err probe.err
 uname -r >kernel
 cat /proc/sys/kernel/random/boot_id >boot_id
@@ -124,7 +117,7 @@ def capture(work_dir: Path) -> Result:
     """Boot NODE; work_dir then has the snapshots `captured` and, of the shell script, `copied`, and
     `probe.json`, `kernel`, `boot_id` of the same boot.
     """
-    result = Machine(work_dir).run(NODE, env=ENVIRONMENT)
+    result = Machine(work_dir).run(FORKED + NODE, env=ENVIRONMENT)
     if result.rc:
         raise MachineError(f"the capture ended with {result.rc}:\n{result.output}")
     return result

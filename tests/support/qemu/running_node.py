@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent.kube.access import SERVICE_ACCOUNT
-from tests.support.qemu.cabled_node import BWAGENT, Node, add_rdma, run
+from tests.support.qemu.cabled_node import Node, add_rdma, run
 from tests.support.qemu.remote_calls import HOST, obey
 from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
 
@@ -30,6 +30,7 @@ START = 200.0  # seconds that an agent may take until it is ready
 ADDRESS = "127.0.0.1:9477"
 API_SERVER = "kubernetes.default.svc"  # the name in its certificate
 # The HCA on the bus has no driver: without the flag no Ethernet port would be the backend.
+BWAGENT = (sys.executable, "-m", "agent.cli")
 RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS, "--backend-device", "rxe*")
 
 # The files of the host are slow the first time: the switches come up meanwhile.

@@ -169,26 +169,6 @@ def test_odd_answers(name: str, operation: Literal["get", "apply", "list"]) -> N
     assert failure.text.startswith("Node n1: ")
 
 
-@pytest.mark.parametrize(
-    ("headers", "details", "seconds"),
-    [
-        (["Retry-After: 7"], {"retryAfterSeconds": 9}, 7.0),
-        ([], {"retryAfterSeconds": 9}, 9.0),
-        (["Retry-After: Wed, 21 Oct 2065 07:28:00 GMT"], {}, None),
-        (["Retry-After: -1"], {"retryAfterSeconds": "x"}, None),
-        (["Retry-After: 99999999999999999999"], {}, 999999999.0),
-    ],
-)
-def test_retry_after(headers: list[str], details: dict[str, Any], seconds: float | None) -> None:
-    """Retry-After comes from the header, else from the Status."""
-    with (
-        serving(says(reply(429, as_json(status(429, details=details)), *headers))) as server,
-        api(f"http://127.0.0.1:{server.port}") as kube,
-    ):
-        told = kube(GET)
-    assert told.retry_after == seconds
-
-
 def test_what_is_sent() -> None:
     """An apply is one PATCH with field manager, media type and user agent, and asks for metadata
     only.
@@ -275,26 +255,6 @@ def test_silence() -> None:
     assert time.monotonic() - start < 30
 
 
-def drip(connection: socket.socket) -> None:
-    """Send a byte from time to time, so that no single read is late."""
-    connection.sendall(reply(200, b"", length=1000))
-    while True:
-        connection.sendall(b" ")
-        time.sleep(0.05)
-
-
-def test_dripping() -> None:
-    """A response without an end is given up at the deadline of the whole request."""
-    with (
-        serving(drip) as server,
-        api(f"http://127.0.0.1:{server.port}", timeouts=(0.5, 1.0)) as kube,
-    ):
-        found = get_node(kube, "n1")
-    assert isinstance(found, Failure)
-    assert found.kind == "timeout"
-    assert "no whole answer within 1 s" in found.text
-
-
 def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Set the environment of a Pod; return the folder for its token and CA."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -310,28 +270,6 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
     )
     return certificate(tmp_path_factory.mktemp("tls"))
-
-
-def test_a_pods_token(
-    tls: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a Pod the token is read for each request, and its line end is stripped."""
-    with serving(says(reply(401, as_json(status(401))), reply(200, NODE)), tls) as server:
-        account = pod(tmp_path, server.port, monkeypatch)
-        shutil.copy(tls[0], f"{account}/ca.crt")
-        tokens = iter(["old\n", "new\n\n"])
-        session = connect(service_account=account)
-
-        def ask(request: Request) -> Answer:
-            Path(account, "token").write_text(next(tokens))
-            return session(request)
-
-        assert not isinstance(get_node(ask, "n1"), Failure)
-        session.close()
-    sent = [
-        line for request in server.requests for line in request.split(b"\r\n") if b"Bearer" in line
-    ]
-    assert sent == [b"Authorization: Bearer old", b"Authorization: Bearer new"]
 
 
 def test_a_ca_that_does_not_fit(

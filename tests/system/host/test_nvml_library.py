@@ -101,8 +101,11 @@ PLANS = {
     "a nonsense state": gpu(0, state=77),
     "a clique that nobody has set": gpu(0, clique=0xFFFFFFFF),
 }
-PLANS |= {f"state {state}": gpu(0, state=state) for state in range(len(decode.STATES))}
-PLANS |= {f"status {status}": gpu(0, status=status) for status in (*decode.RETURNS, 31, 4096)}
+STATUSES = (*decode.RETURNS, 31, 4096)
+PLANS |= {
+    "each state": "".join(gpu(index, state=index) for index in range(len(decode.STATES))),
+    "each status": "".join(gpu(index, status=one) for index, one in enumerate(STATUSES)),
+}
 
 OLDER = {
     "a driver that knows version 3": ("", (), 3),

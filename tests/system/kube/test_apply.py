@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.cleanup import removals
 from agent.kube.annotation import parse
 from agent.kube.answers import Answer, Failure
 from agent.kube.api import connect
 from agent.kube.managed_fields import owned_labels
-from agent.kube.negotiation import get_node, list_nodes, negotiate
+from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import ForeignField, plan
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE
@@ -313,32 +312,3 @@ def test_no_permission(applier: Applier) -> None:
     assert (outcome.failure.kind, outcome.requests, outcome.refused) == ("forbidden", 1, ())
     assert 'cannot patch resource "nodes"' in outcome.failure.text
     assert isinstance(get_node(applier.kube, applier.node), Failure)
-
-
-def test_cleanup(applier: Applier) -> None:
-    """Cleanup removes the labels and the annotation, and leaves the Node as it was before the
-    agent.
-    """
-    before = {kind: applier.metadata()[kind] for kind in ("labels", "annotations")}
-    applier.apply(ALL)
-    applier.get_node()
-    for found in removals([applier.known], KEYS):
-        assert negotiate(found, applier.kube).failure is None
-    after = applier.metadata()
-    assert {kind: after[kind] for kind in ("labels", "annotations")} == before
-    assert "bwagent" not in {entry["manager"] for entry in after["managedFields"]}
-
-
-def test_cleanup_of_all(applier: Applier) -> None:
-    """With the admin's kubeconfig every Node with the agent's labels is found; the agent's
-    account may not list.
-    """
-    applier.apply(ALL)
-    listed = list(list_nodes(applier.kube))
-    assert [one.kind for one in listed if isinstance(one, Failure)] == ["forbidden"]
-    admin = in_process.connect(applier.cluster.kubeconfig())
-    found = [one for one in list_nodes(admin) if not isinstance(one, Failure)]
-    assert applier.node in {one.node for one in removals(found, KEYS)}
-    for one in removals(found, KEYS):
-        assert negotiate(one, admin).failure is None
-    assert applier.labels() == {"site.example/rack": "1", EXPECTED: "3200G"}

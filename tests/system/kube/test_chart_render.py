@@ -17,7 +17,15 @@ from agent import __version__
 from tests.support.helm.chart import CHART, PROFILES, SITE, helm, missing, profile, with_values
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.look import container, of, spec
-from tests.support.kube.manifests import IMAGES, MANIFESTS, OVERLAYS, Object, by_kind, rendered
+from tests.support.kube.manifests import (
+    IMAGES,
+    MANIFESTS,
+    OVERLAYS,
+    Object,
+    by_kind,
+    parsed,
+    rendered,
+)
 from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
 
@@ -61,8 +69,7 @@ def of_kustomize(folder: Path, fields: Object) -> dict[tuple[str, str], Object]:
     """Return an overlay's objects by kind and name, without Namespace and the hash of settings."""
     (folder / "kustomization.yaml").write_text(json.dumps(fields))
     text = HASH.sub("bwagent", rendered(str(folder)))
-    objects = tuple(yaml.safe_load_all(text))
-    return named(tuple(comparable(each) for each in objects if each["kind"] != "Namespace"))
+    return named(tuple(comparable(each) for each in parsed(text) if each["kind"] != "Namespace"))
 
 
 def comparable(one: Object) -> Object:

@@ -81,6 +81,7 @@ def test_refusals(cluster: Cluster) -> None:
         cluster.node("No Name")
 
 
+@pytest.mark.sweep
 def test_nothing_is_left() -> None:
     """After the block no process and no file of the cluster is left."""
     require(missing())

@@ -21,26 +21,19 @@ from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import fat_nodes, in_process, population
-from tests.support.kube.cluster import APPLY, MERGE, Cluster
-from tests.support.kube.programs import missing
+from tests.support.kube.cluster import APPLY, MERGE
+from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent
-from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from agent.kube.answers import Answer, Request
+    from tests.support.kube.cluster import Cluster
 
-FAT = 300  # Nodes
+FAT = 120  # Nodes
 PREFIX = "backend.coreweave.cloud"
-
-
-def bwagent(*arguments: str, kubeconfig: Path | str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent.cli", *arguments, "--kubeconfig", str(kubeconfig)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
-    )
 
 
 def labels(cluster: Cluster, node: str) -> dict[str, str]:
@@ -370,7 +363,7 @@ def managers(metadata: dict[str, Any]) -> set[str]:
     return {entry["manager"] for entry in metadata.get("managedFields", [])}
 
 
-def test_cleanup_of_hundreds_of_fat_nodes(cluster: Cluster) -> None:
+def test_cleanup_of_many_fat_nodes(cluster: Cluster) -> None:
     """20 kB of metadata each, over few connections."""
     names = [f"cmd-fat-{number:03}" for number in range(FAT)]
     fat_nodes.create(cluster, names)
@@ -395,25 +388,23 @@ def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]
     assert "cmd-huge" not in carriers(cluster)
 
 
-def test_a_cleanup_that_is_cut_short_is_repeated() -> None:
+def test_a_cleanup_that_is_cut_short_is_repeated(fresh: Cluster) -> None:
     """Interrupted, and without its API server, it says which Nodes remain; a third one ends it."""
-    require(missing())
-    with Cluster() as cluster:
-        fat_nodes.create(cluster, [f"n{number:03}" for number in range(FAT)])
-        interrupted = cut_short(cluster, lambda process: process.send_signal(signal.SIGINT))
-        left = carriers(cluster)
-        assert 0 < len(left) < FAT
-        assert interrupted[0] == 130
-        assert interrupted[1] == f"bwagent: {remaining(left, FAT)}"
-        status, said = cut_short(cluster, lambda _process: cluster.stop_server())
-        cluster.start_server()
-        eventually(lambda: cluster.request("GET", "/readyz").status == 200)
-        more = carriers(cluster)
-        assert 0 < len(more) < len(left)
-        assert status == 1
-        assert f"of {len(left)} Nodes remain: " in said
-        done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
-        assert (done.returncode, done.stderr, carriers(cluster)) == (0, "", [])
+    fat_nodes.create(fresh, [f"n{number:03}" for number in range(FAT)])
+    interrupted = cut_short(fresh, lambda process: process.send_signal(signal.SIGINT))
+    left = carriers(fresh)
+    assert 0 < len(left) < FAT
+    assert interrupted[0] == 130
+    assert interrupted[1] == f"bwagent: {remaining(left, FAT)}"
+    status, said = cut_short(fresh, lambda _process: fresh.stop_server())
+    fresh.start_server()
+    eventually(lambda: fresh.request("GET", "/readyz").status == 200)
+    more = carriers(fresh)
+    assert 0 < len(more) < len(left)
+    assert status == 1
+    assert f"of {len(left)} Nodes remain: " in said
+    done = bwagent("cleanup", "--all", "--yes", kubeconfig=fresh.kubeconfig())
+    assert (done.returncode, done.stderr, carriers(fresh)) == (0, "", [])
 
 
 def remaining(names: list[str], count: int) -> str:
@@ -485,13 +476,8 @@ def test_outside_a_pod_a_kubeconfig_is_needed(
     API server to connect to.
     """
     cluster.node("cmd-workstation")
-    command = [sys.executable, "-m", "agent.cli", *probe, "cmd-workstation"]
-    home = {name: os.environ[name] for name in os.environ.keys() - {"KUBECONFIG"}}
-    home |= {"HOME": str(tmp_path)}
-    found, none = (
-        subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
-        for env in ({**home, "KUBECONFIG": str(cluster.kubeconfig())}, home)
-    )
+    home, known = {"HOME": str(tmp_path)}, {"KUBECONFIG": str(cluster.kubeconfig())}
+    found, none = (bwagent(*probe, "cmd-workstation", **env) for env in (home | known, home))
     assert (found.returncode, found.stderr) == (0, "")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
     assert "name a --kubeconfig" in none.stderr

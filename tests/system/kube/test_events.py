@@ -14,11 +14,9 @@ import pytest
 from tests.support import switch
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, hca
 from tests.support.kube.agents import an_agent
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import missing
 from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.kube.cluster import Cluster
     from tests.support.kube.deployments import Deployment
 
 ETH = "0000:18:00.0"
@@ -170,18 +169,6 @@ def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
     assert sorted(one["count"] for one in site.events(node)) == [1, 2]
 
 
-def test_ports_that_were_lost_together(site: Site, tmp_path: Path) -> None:
-    """One Event has them all."""
-    node = "events-together"
-    site.cluster.node(node)
-    with site.agent(tmp_path, node, cards(6)) as agent:
-        agent.speaks("2400G")
-        falls_off(agent, *range(1, 6))
-        site.until(agent, "PortLost", "5 ports: ibp1 was at", "; ibp5 was at")
-        (event,) = site.events(node)
-        assert event["count"] == 5
-
-
 def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
     """By another policy; the Event has its words."""
     node = "events-refused"
@@ -222,40 +209,24 @@ def test_without_permission(installed: Cluster, tmp_path: Path) -> None:
         assert metrics.value("bwagent_api_requests_total", code="403") == 1
 
 
-def test_without_the_flag(site: Site, tmp_path: Path) -> None:
-    """Nothing is sent, imported or exposed."""
-    node = "events-off"
-    site.cluster.node(node)
-    with Agent(site.cluster, tmp_path, node, cards()) as agent:
-        agent.speaks("1600G")
-        falls_off(agent, 3)
-        agent.speaks("1200G")
-        agent.says("gone from the bus")
-        assert "bwagent_events" not in agent.metrics().text
-    assert site.events(node) == []
-
-
 @pytest.mark.slow
-def test_while_the_api_server_is_away(tmp_path: Path) -> None:
+def test_while_the_api_server_is_away(site: Site, tmp_path: Path) -> None:
     """What happened meanwhile is written afterwards, with the time at which it happened."""
-    require(missing())
-    with Cluster() as cluster:
-        node = "events-away"
-        cluster.node(node)
-        with Agent(cluster, tmp_path, node, cards(), "--events") as agent:
-            agent.speaks("1600G")
-            cluster.stop_server()
-            falls_off(agent, 3)
-            agent.says("events not written")
-            cluster.start_server()
+    cluster, node = site.cluster, "events-away"
+    cluster.node(node)
+    with Agent(cluster, tmp_path, node, cards(), "--events") as agent:
+        agent.speaks("1600G")
+        cluster.stop_server()
+        falls_off(agent, 3)
+        agent.says("events not written")
+        cluster.start_server()
 
-            def written() -> bool:
-                path = f"/api/v1/events?fieldSelector=involvedObject.name={node}"
-                try:
-                    return len(cluster.request("GET", path).body.get("items", ())) == 1
-                except OSError:
-                    return False
+        def written() -> bool:
+            try:
+                return len(site.events(node)) == 1
+            except (OSError, KeyError):
+                return False
 
-            agent.until(written, AWAY_LIMIT)
-            agent.says("events written again")
-            agent.speaks("1200G")
+        agent.until(written, AWAY_LIMIT)
+        agent.says("events written again")
+        agent.speaks("1200G")

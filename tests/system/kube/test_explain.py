@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.kernel_tree import NET, card
-from tests.support.kube.resident import REPOSITORY, P
+from tests.support.kube.command import bwagent
+from tests.support.kube.resident import P
 from tests.support.schemas import validator
 from tests.support.sysfs_on_disk import lay
 
@@ -22,17 +20,6 @@ if TYPE_CHECKING:
 
 SPEED = f"{P}/speed.current"
 DEVICE = f"{P}/neighbors.current.ibp7.device"
-
-
-def bwagent(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "agent.cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-    )
 
 
 @pytest.fixture

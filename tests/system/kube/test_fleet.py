@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ from tests.support.fleet_nodes import TIME, node
 from tests.support.kube import in_process
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import MERGE, READY_LIMIT, Cluster
+from tests.support.kube.command import bwagent
 from tests.support.kube.lending import encoded, of_etcd
 from tests.support.kube.programs import missing
 from tests.support.kube.wire import Wire
@@ -30,7 +29,6 @@ from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from agent.fleet.model import Fleet
     from agent.kube.answers import Answer, Kube, Request
@@ -71,17 +69,6 @@ def read(cluster: Cluster, selector: str = "", selection: Selection = ALL) -> Fl
     """Read the fleet as the command does."""
     with asking(cluster) as kube:
         return read_cluster(kube, selector, selection, TIME)
-
-
-def command(*words: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "agent.cli", "fleet", *words, "--kubeconfig", str(kubeconfig)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
 
 
 def test_all_nodes_are_listed(crowd: Cluster) -> None:
@@ -160,7 +147,7 @@ def test_an_account_that_may_not_list_nodes(crowd: Cluster) -> None:
     account = {"metadata": {"name": "reader"}}
     crowd.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
     token = crowd.token_for_pod_on(None, "reader", "default")
-    done = command("verify", kubeconfig=crowd.kubeconfig(token))
+    done = bwagent("fleet", "verify", kubeconfig=crowd.kubeconfig(token))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
         "bwagent: listing Nodes failed: account system:serviceaccount:default:reader lacks the "
@@ -204,7 +191,7 @@ def test_a_listing_that_is_cut_is_no_fleet(crowd: Cluster) -> None:
     with cutting(urlsplit(crowd.url).port or 0, 3 << 20) as port:
         text = kubeconfig.read_text().replace(crowd.url, f"https://127.0.0.1:{port}")
         kubeconfig.write_text(text)
-        done = command("verify", kubeconfig=kubeconfig)
+        done = bwagent("fleet", "verify", kubeconfig=kubeconfig)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("bwagent: listing Nodes failed after ")
     assert "lost: " in done.stderr

@@ -5,14 +5,13 @@ seats they have.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kube.agents import Agent, an_agent
+from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
 
@@ -82,9 +81,8 @@ def test_probe_falls_under_it(installed: Cluster, agent: Agent, tmp_path: Path) 
     name, label = "apiserver_flowcontrol_dispatched_requests_total", 'flow_schema="bwagent"'
     before = metric(installed, name, label)
     where = ("--sysfs-root", str(a_node_without_rdma(tmp_path)), "--node-name", agent.node)
-    config = ("--kubeconfig", str(installed.kubeconfig(agent.token)))
-    command = [sys.executable, "-m", "agent.cli", "probe", "--no-wait", *where, *config]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    done = bwagent("probe", "--no-wait", *where, kubeconfig=installed.kubeconfig(agent.token))
+    assert done.returncode == 0, done.stderr
     assert metric(installed, name, label) == before + 2
 
 

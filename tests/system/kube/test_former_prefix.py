@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
 from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import own_overlay
 from tests.support.kube.programs import missing
@@ -85,9 +84,9 @@ def clean_up(agent: Agent) -> None:
     """Run the cleanup that the log of the agent names."""
     found = {re.search(r"bwagent (cleanup.*) removes", line) for line in lines(agent, OLD)}
     (words,) = {match[1] for match in found if match}
-    access = ["--kubeconfig", str(agent.cluster.kubeconfig())]
-    command = [sys.executable, "-m", "agent.cli", *words.split(), *access]
-    subprocess.run([*command, "--yes", "--node-name", agent.node], check=True)
+    where = ("--yes", "--node-name", agent.node)
+    done = bwagent(*words.split(), *where, kubeconfig=agent.cluster.kubeconfig())
+    assert done.returncode == 0, done.stderr
 
 
 def lines(agent: Agent, *words: str) -> list[str]:
@@ -154,22 +153,6 @@ def test_a_former_prefix_is_removed(
         assert former(agent) == {RACK: "1"}
         assert not lines(agent, "refused")
         assert not lines(agent, "node problem")
-
-
-def test_the_prefix_of_a_running_agent_is_not_removed(
-    request: pytest.FixtureRequest, listed: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """An annotation of the last two hours is another agent's; one line names both."""
-    node = node_of(request)
-    listed.node(node)
-    leave(listed, node, 1.9 * HOUR)
-    token = listed.token_for_pod_on(node, "bwagent", "bwagent")
-    flags = ("--former-label-prefix", OLD)
-    with Agent(listed, tmp_path, node, two, *flags, token=token) as agent:
-        agent.speaks("800G")
-        agent.says(f"another bwagent labels this Node under {OLD}, this one under {P}")
-        assert former(agent).keys() == {*LABELS, f"{OLD}/observed"}
-        assert len(lines(agent, "node problem")) == 1
 
 
 def test_two_agents(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
-from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.manifests import MANIFESTS, parsed
 from tests.support.kube.programs import missing
 from tests.support.kube.readiness import RECIPE, install_gate
 from tests.support.real_parts import require
@@ -57,7 +57,7 @@ def test_the_overlay_alone_does_not_pass(closed: Cluster) -> None:
     """The agent's DaemonSet without the component gets no Pod on a closed Node."""
     without = "outside"
     text = closed.kubectl("kustomize", str(MANIFESTS / "overlays" / "sysfs"))
-    (made,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "DaemonSet")
+    (made,) = (one for one in parsed(text) if one["kind"] == "DaemonSet")
     labels = {"app.kubernetes.io/name": without}
     made["metadata"]["name"], made["spec"]["selector"] = without, {"matchLabels": labels}
     made["spec"]["template"]["metadata"]["labels"] = labels

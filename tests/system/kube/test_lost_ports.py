@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card
-from tests.support.kube.resident import REPOSITORY, Agent, P
+from tests.support.kube.command import bwagent
+from tests.support.kube.resident import Agent, P
 from tests.support.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
@@ -39,15 +37,7 @@ def falls_off(folder: Path, number: int) -> None:
 
 def command(cluster: Cluster, node: str, *arguments: str) -> str:
     """Run a command of bwagent for the Node and return its output."""
-    access = ["--node-name", node, "--kubeconfig", str(cluster.kubeconfig())]
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.cli", *arguments, *access],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-    )
+    done = bwagent(*arguments, "--node-name", node, kubeconfig=cluster.kubeconfig())
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 

@@ -27,6 +27,7 @@ from tests.support.kube.manifests import (
     by_kind,
     only,
     own_overlay,
+    parsed,
     pod,
     rendered,
     settings,
@@ -170,8 +171,7 @@ def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
     the overlay under each of kustomize's transformers.
     """
     require(missing())
-    rows = yaml.safe_load_all(transformed(tmp_path, overlay, TRANSFORMERS[name]))
-    found = by_kind(rows)
+    found = by_kind(parsed(transformed(tmp_path, overlay, TRANSFORMERS[name])))
     names = {kind: row["metadata"]["name"] for kind, row in found.items()}
     account = found["ServiceAccount"]["metadata"]
     binding = found["ValidatingAdmissionPolicyBinding"]["spec"]
@@ -193,7 +193,7 @@ def test_references_of_events(tmp_path: Path, name: str) -> None:
     up = os.path.relpath(MANIFESTS, tmp_path.resolve())
     added = {"components": [f"{up}/events"], "transformers": [f"{up}/events/in-default"]}
     text = transformed(tmp_path, "lldp", {**TRANSFORMERS[name], **added})
-    objects = list(yaml.safe_load_all(text))
+    objects = parsed(text)
     account = only("ServiceAccount", objects)["metadata"]
     found = {row["kind"]: row for row in objects if "-events" in row["metadata"]["name"]}
     names = {kind: row["metadata"]["name"] for kind, row in found.items()}

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-import yaml
 
 from tests.support import fabric as simulated
 from tests.support import prometheus, stand_in_nvml
 from tests.support.fabric import Fabric
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, hca
 from tests.support.kube.cluster import MERGE
-from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.manifests import MANIFESTS, parsed, rendered
 from tests.support.kube.programs import missing as lacks_kubectl
-from tests.support.kube.programs import program
 from tests.support.kube.refusal import refusing
 from tests.support.kube.resident import Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
@@ -259,10 +256,8 @@ def test_the_component(tmp_path: Path) -> None:
         "components": [os.path.relpath(MONITORING, tmp_path.resolve())],
     }
     (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
-    command = [program("kubectl"), "kustomize", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    objects = parsed(rendered(str(tmp_path)))
+    found = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     added = ("PodMonitor", "bwagent"), ("PrometheusRule", "bwagent"), ("ConfigMap", DASHBOARD)
     assert {found[one]["metadata"]["namespace"] for one in added} == {"elsewhere"}
     board = found["ConfigMap", DASHBOARD]

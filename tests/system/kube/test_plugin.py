@@ -89,6 +89,7 @@ def test_its_files(made: Made) -> None:
     assert {one.part.name for one in checked(made.parts)} >= OPTIONAL
 
 
+@pytest.mark.sweep
 def test_two_builds_have_one_digest(wheel: Path, made: Made, tmp_path: Path) -> None:
     """Another umask changes no byte."""
     previous = os.umask(0o077)

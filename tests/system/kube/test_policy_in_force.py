@@ -15,17 +15,16 @@ from agent.kube.policy import FOREIGN, PolicyState, check_policy
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import agents, resident
 from tests.support.kube.agents import a_node
-from tests.support.kube.cluster import Cluster
+from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import missing
 from tests.support.kube.refusal import MESSAGE, refusing
-from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.kube.agents import Agent
+    from tests.support.kube.cluster import Cluster
 
 LIMIT = 120.0  # seconds; one check may take 25 until it is given up
 POLICY = str(MANIFESTS / "base/policy.yaml")
@@ -55,10 +54,9 @@ WEBHOOK = {
 
 
 @pytest.fixture
-def bare() -> Iterator[Cluster]:
+def bare(spare: Cluster) -> Iterator[Cluster]:
     """An API server with the agent's account and role, and without the policy."""
-    require(missing())
-    with Cluster() as cluster:
+    with lent(spare) as cluster:
         folder = MANIFESTS / "base/agent"
         for name in ("namespace.yaml", "rbac.yaml"):
             cluster.kubectl("apply", "--server-side", "-f", str(folder / name))

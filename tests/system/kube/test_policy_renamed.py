@@ -14,18 +14,16 @@ import yaml
 from tests.support.helm import chart
 from tests.support.kube.agents import Agent, P, a_node, forbidden
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, an_event, scene
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS, rendered
-from tests.support.kube.programs import missing
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.support.kube.cluster import Answer
+    from tests.support.kube.cluster import Answer, Cluster
 
 NAMESPACE, NAME = "bwagent", "netlabels"
 ACCOUNT = "ServiceAccount|DaemonSet"
@@ -62,24 +60,22 @@ def of_the_chart(folder: Path, kinds: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Cluster]:
+def server(fresh: Cluster) -> Cluster:
     """An API server where RBAC restricts two accounts to Nodes and Events, and to nothing more."""
-    require(missing())
     require(chart.missing())
-    with Cluster() as running:
-        running.kubectl("create", "namespace", NAMESPACE)
-        running.kubectl("-n", NAMESPACE, "create", "serviceaccount", "other")
-        verbs = "--verb=get,list,create,update,patch,delete,deletecollection"
-        to = tuple(f"--serviceaccount={NAMESPACE}:{name}" for name in (NAME, "other"))
-        nodes, events = "nodes,nodes/status,nodes/proxy", "events,events.events.k8s.io"
-        for command in (
-            ("clusterrole", "mighty", verbs, f"--resource={nodes}"),
-            ("clusterrolebinding", "mighty", "--clusterrole=mighty", *to),
-            ("-n", "default", "role", "mighty", verbs, f"--resource={events}"),
-            ("-n", "default", "rolebinding", "mighty", "--role=mighty", *to),
-        ):
-            running.kubectl("create", *command)
-        yield running
+    fresh.kubectl("create", "namespace", NAMESPACE)
+    fresh.kubectl("-n", NAMESPACE, "create", "serviceaccount", "other")
+    verbs = "--verb=get,list,create,update,patch,delete,deletecollection"
+    to = tuple(f"--serviceaccount={NAMESPACE}:{name}" for name in (NAME, "other"))
+    nodes, events = "nodes,nodes/status,nodes/proxy", "events,events.events.k8s.io"
+    for command in (
+        ("clusterrole", "mighty", verbs, f"--resource={nodes}"),
+        ("clusterrolebinding", "mighty", "--clusterrole=mighty", *to),
+        ("-n", "default", "role", "mighty", verbs, f"--resource={events}"),
+        ("-n", "default", "rolebinding", "mighty", "--role=mighty", *to),
+    ):
+        fresh.kubectl("create", *command)
+    return fresh
 
 
 @pytest.fixture(

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,14 +13,13 @@ import pytest
 import yaml
 
 from tests.support import prometheus_operator as operator
-from tests.support.go_cache import pretend
 from tests.support.helm.chart import CHART, SITE, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
 from tests.support.kube.cluster import KubectlError
 from tests.support.kube.controllers import eventually
-from tests.support.kube.manifests import MANIFESTS, rendered
+from tests.support.kube.manifests import MANIFESTS, parsed, rendered
 from tests.support.kube.programs import missing
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
@@ -78,7 +75,7 @@ def of_overlay(folder: Path, more: Object | None = None) -> list[Object]:
         "components": [one.replace("../..", up) for one in fields["components"]],
     }
     (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-    return list(yaml.safe_load_all(rendered(str(folder))))
+    return list(parsed(rendered(str(folder))))
 
 
 def of_chart(*flags: str) -> list[Object]:
@@ -117,22 +114,6 @@ def own(bare: Cluster) -> str:
     kinds = "daemonsets,configmaps,serviceaccounts,clusterroles,validatingadmissionpolicies"
     label = "app.kubernetes.io/managed-by=Helm"
     return bare.kubectl("get", kinds, "-A", "-l", label, "-o", "name")
-
-
-def test_fetching_again(tmp_path: Path) -> None:
-    """A second fetch fetches nothing, and needs no Go; the first says that it does."""
-    command = ["/bin/sh", str(operator.HERE / "fetch.sh")]
-    (tmp_path / "bin").mkdir()
-    for name in ("awk", "cat", "dirname", "sha256sum"):
-        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
-    found = {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=found, capture_output=True, text=True, check=False)
-    reason = "there is no Go to fetch the Prometheus operator with\n"
-    assert (done.returncode, done.stderr) == (1, reason)
-    folder = tmp_path / "bwagent/prometheus-operator" / operator.VERSION
-    pretend(operator.HERE / "fetch.sh", folder, *(path.name for path in operator.CRDS))
-    again = subprocess.run(command, env=found, capture_output=True, text=True, check=True)
-    assert again.stdout == f"{folder}\n"
 
 
 @pytest.mark.parametrize(

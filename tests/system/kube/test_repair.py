@@ -114,19 +114,6 @@ def test_sighup_reads_a_right_node_once(agent: Agent) -> None:
     assert (agent.requests(), agent.version()) == (before + 2, version)
 
 
-def test_a_change_takes_a_label_back(agent: Agent) -> None:
-    """A conflict with the manager of a label is followed by one GET, so that the log has the value
-    that was on the Node.
-    """
-    label(agent, f"{P}/flavor=roce")
-    before = agent.requests()
-    agent.set("ibp1", "state", "1: DOWN")
-    agent.speaks("400G")
-    agent.until(lambda: agent.requests() == before + 3)
-    assert lines(agent, "taken over from its owner", f"key={P}/flavor", "value=roce")
-    assert lines(agent, "label changed", f"key={P}/flavor from=roce to=infiniband")
-
-
 def test_sighup_takes_the_annotation_back(agent: Agent) -> None:
     """An annotation that was edited is written again."""
     agent.cluster.kubectl("annotate", "--overwrite", "node", agent.node, f"{P}/observed={{}}")

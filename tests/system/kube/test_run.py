@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.kube.facts import parse_time
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, hca, netdev
+from tests.support.kernel_tree import BUS, NET, Entries, hca
 from tests.support.kube.resident import IB, LIMIT, Agent, P
-from tests.support.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,54 +88,6 @@ def test_an_agent_whose_driver_is_missing_reports(
         assert agent.version() == before
 
 
-def test_a_driver_that_reloads_is_held_and_then_not(
-    cluster: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """The device is gone, its function is on the bus: the speed stays for `--hold`; without the
-    function it is removed.
-    """
-    cluster.node("run-reload")
-    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "12") as agent:
-        agent.speaks("800G")
-        remove(tmp_path, f"{CLASS}/ibp1")
-        agent.process.send_signal(signal.SIGHUP)
-        time.sleep(2)
-        assert agent.labels()["speed.current"] == "800G"
-        agent.speaks("400G")
-        lay(hca("ibp1", B), tmp_path)
-        agent.process.send_signal(signal.SIGHUP)
-        agent.speaks("800G")
-        remove(tmp_path, f"{CLASS}/ibp1", f"{BUS}/{B}")
-        began = time.monotonic()
-        agent.process.send_signal(signal.SIGHUP)
-        agent.speaks("400G")
-        assert time.monotonic() - began < 11
-
-
-def test_a_device_that_comes_back_in_time_was_never_gone(
-    cluster: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """The Node is not written to in between; a rename changes all names in one request."""
-    cluster.node("run-back")
-    with Agent(cluster, tmp_path, "run-back", two) as agent:
-        agent.speaks("800G")
-        time.sleep(1)
-        before = agent.version()
-        remove(tmp_path, f"{CLASS}/ibp1")
-        agent.process.send_signal(signal.SIGHUP)
-        time.sleep(1)
-        lay(hca("ibp1", B), tmp_path)
-        agent.process.send_signal(signal.SIGHUP)
-        time.sleep(1)
-        assert agent.version() == before
-        remove(tmp_path, f"{CLASS}/ibp1", f"{HOME}/{B}")
-        lay(hca("mlx5_1", B), tmp_path)
-        agent.process.send_signal(signal.SIGHUP)
-        agent.until(lambda: "mlx5_1" in agent.metadata()["annotations"][f"{P}/observed"])
-        assert agent.labels()["speed.current"] == "800G"
-        assert "ibp1" not in agent.metadata()["annotations"][f"{P}/observed"]
-
-
 def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """A label that another manager changed or removed is restored without any event."""
     cluster.node("run-drift")
@@ -148,35 +99,6 @@ def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: 
                 "PATCH", "/api/v1/nodes/run-drift", body, kind="application/merge-patch+json"
             )
             agent.speaks("800G")
-
-
-def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """Changes are logged, and the Node stays as it is."""
-    cluster.node("run-dry")
-    with Agent(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
-        agent.until(lambda: f"{P}/speed.current" in agent.log.read_text())
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.until(lambda: '"400G"' in agent.log.read_text())
-        assert agent.labels() == {}
-        lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
-        assert [line["to"] for line in lines if line.get("key") == f"{P}/speed.current"] == [
-            "800G",
-            "400G",
-        ]
-
-
-def test_a_node_that_is_made_anew_is_labelled_anew(
-    cluster: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """The request for the old Node fails, the new one is read, and then it is right."""
-    cluster.node("run-anew")
-    with Agent(cluster, tmp_path, "run-anew", two) as agent:
-        agent.speaks("800G")
-        cluster.request("DELETE", "/api/v1/nodes/run-anew")
-        cluster.node("run-anew")
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.speaks("400G")
-        assert agent.labels()["flavor"] == "infiniband"
 
 
 def test_an_api_server_that_is_away_is_waited_for(
@@ -200,22 +122,6 @@ def test_an_api_server_that_is_away_is_waited_for(
         finally:
             os.kill(server, signal.SIGCONT)
         agent.speaks("200G")
-
-
-def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Path) -> None:
-    """A RoCE device without its netdev keeps its labels.
-
-    The backend is named, since the routes are not those of the tree's netdevs.
-    """
-    cluster.node("run-lent")
-    named = ("--backend-device", "mlx5_0")
-    tree = hca("mlx5_0", A, "Ethernet", {1: "eth9"}) | netdev("eth9", A)
-    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1", *named) as agent:
-        agent.speaks("400G")
-        remove(tmp_path, f"{NET}/eth9", f"{HOME}/{A}/net")
-        agent.process.send_signal(signal.SIGHUP)
-        time.sleep(2.5)
-        assert agent.labels()["flavor"] == "roce"
 
 
 def test_every_wrong_setting_is_told_at_once() -> None:

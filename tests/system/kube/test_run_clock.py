@@ -39,7 +39,7 @@ def two() -> Entries:
     return hca("ibp0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 
 
-@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+@pytest.mark.parametrize("jump", [pytest.param(HOUR, marks=pytest.mark.sweep), -HOUR])
 def test_the_clock_jumps(cluster: Cluster, tmp_path: Path, two: Entries, jump: int) -> None:
     """Nothing expires and nothing is sent because of the time of day; what happens next is on the
     Node at once, before and after the clock is set right again.

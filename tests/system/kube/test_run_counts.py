@@ -1,4 +1,4 @@
-"""`bwagent run` on a real API server while a device blocks in the kernel, or has no RDMA device."""
+"""`bwagent run` on a real API server while a device blocks in the kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tests.support import dead_filesystem
-from tests.support.kernel_tree import CLASS, HOME, NET, Entries, hca, netdev
+from tests.support.kernel_tree import HOME, NET, Entries, hca
 from tests.support.kube.resident import IB, Agent, P
 from tests.support.real_parts import require
-from tests.support.sysfs_on_disk import lay, remove, rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,34 +88,3 @@ def test_one_hca_blocks_and_four_cables_are_pulled(cluster: Cluster, tmp_path: P
             assert counted(agent)["ibp0"] == 400.0
             agent.speaks("800G")
             assert counted(agent)["ibp0"] == 0.0
-
-
-def test_roce_is_switched_off_on_one_nic(cluster: Cluster, tmp_path: Path) -> None:
-    """After its hold it is gone, a file of another NIC that cannot be read changes nothing, and it
-    comes back by itself.
-    """
-    cluster.node("counts-roce")
-    tree: Entries = {f"{NET}/lo": None}
-    for number in range(3):
-        tree |= hca(f"mlx5_{number}", bdf(number), "Ethernet", {1: f"rail{number}"})
-        tree |= netdev(f"rail{number}", bdf(number))
-    backend = ("--backend-device", "mlx5_*")  # these netdevs are not of this host's namespace
-    with Agent(cluster, tmp_path, "counts-roce", tree, "--hold", "4", *backend) as agent:
-        agent.speaks("1200G")
-        remove(tmp_path, f"{CLASS}/mlx5_2", f"{HOME}/{bdf(2)}/infiniband")
-        look(agent)
-        agent.speaks("800G")
-        before = agent.version()
-        unreadable = tmp_path / state(1, "mlx5_1")
-        unreadable.unlink()
-        unreadable.mkdir()
-        look(agent)
-        time.sleep(2)
-        unreadable.rmdir()
-        rewrite(unreadable, b"4: ACTIVE\n")
-        look(agent)
-        time.sleep(2)
-        assert agent.version() == before
-        lay(tree, tmp_path)
-        look(agent)
-        agent.speaks("1200G")

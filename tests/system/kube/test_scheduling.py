@@ -4,13 +4,12 @@ labels.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
 from tests.support.kube.manifests import MANIFESTS, the
 from tests.support.kube.programs import missing
@@ -153,24 +152,7 @@ def refusal(cluster: Cluster, name: str) -> str | None:
 
 def probe(cluster: Cluster, node: str, machine: str) -> None:
     """Label a Node with the agent's labels for one of the machines."""
-    command = [
-        sys.executable,
-        "-m",
-        "agent.cli",
-        "probe",
-        "--no-wait",
-        "--source",
-        "rdma",
-        "--node-name",
-        node,
-    ]
-    command += [
-        "--sysfs-root",
-        str(MACHINE[machine] / "sys"),
-        "--kubeconfig",
-        str(cluster.kubeconfig()),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
-    )
+    where = ("--node-name", node, "--sysfs-root", str(MACHINE[machine] / "sys"))
+    flags = ("--no-wait", "--source", "rdma", *where)
+    done = bwagent("probe", *flags, kubeconfig=cluster.kubeconfig())
     assert not done.returncode, done.stderr

@@ -108,7 +108,9 @@ def is_remembered(agent: Agent) -> bool:
     return '"verdict"' in agent.metadata().get("annotations", {}).get(f"{P}/observed", "")
 
 
-@pytest.mark.parametrize(("ports", "status"), [(TWO, "True"), (PULLED, "False")])
+@pytest.mark.parametrize(
+    ("ports", "status"), [pytest.param(TWO, "True", marks=pytest.mark.sweep), (PULLED, "False")]
+)
 def test_a_roll_out(gated: Cluster, tmp_path: Path, ports: Entries, status: str) -> None:
     """The next agent answers with the last verdict as soon as it has read the Node, long before
     its own first one; until then nobody answers, or 404.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.support.kube.command import bwagent
 from tests.support.snapshots import FIXTURES
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.support.kube.cluster import Cluster
 
 PREFIX, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
@@ -18,17 +19,8 @@ MACHINE = "cw-h100-ibp"
 
 def verify(cluster: Cluster, node: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Compare the machine with a Node."""
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "agent.cli", "verify", "--from-node", "--node-name", node),
-            *("--replay", str(FIXTURES / MACHINE), "--kubeconfig", str(cluster.kubeconfig())),
-            *words,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    where = ("--from-node", "--node-name", node, "--replay", str(FIXTURES / MACHINE))
+    return bwagent("verify", *where, *words, kubeconfig=cluster.kubeconfig())
 
 
 def expected(**changes: str) -> dict[str, str]:

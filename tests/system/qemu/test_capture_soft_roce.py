@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import agent
-from tests.support.qemu.capture_soft_roce import REPO, capture, replace
-from tests.support.qemu.machine import missing
-from tests.support.real_parts import require
+from tests.support.qemu.capture_soft_roce import REPO, replace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.qemu.shared import Shared
 
 IN_THE_REPO = REPO / "sysfs_fixtures" / "soft-roce"
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Boot once and capture; return the folder with the capture and the probe's report."""
-    require(missing())
-    folder = tmp_path_factory.mktemp("node")
-    assert "Traceback" not in capture(folder).output
+def fresh(shared: Shared) -> Path:
+    """Return the folder with the capture and the probe's report."""
+    folder = shared.results("test_capture_soft_roce")
+    assert "Traceback" not in (folder / "output").read_text()
     return folder
 
 

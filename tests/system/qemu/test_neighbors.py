@@ -1,4 +1,4 @@
-"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the steps of
+"""`probe` and `capture` on a node with real RDMA devices and real switches: the steps of
 cabled_node.py.
 
 The expected values come from an lldpd on the node, which receives the same frames and shares no
@@ -12,16 +12,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support import switch
-from tests.support.qemu.machine import Machine, missing
-from tests.support.real_parts import require
+if TYPE_CHECKING:
+    from tests.support.qemu.shared import Shared
 
 REPO = Path(__file__).parents[3]
-ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
 LOOKS = ("cabled", "unheard", "powerless", "changes", "replaced")
 CHASSIS_TYPES = {"mac": 4, "local": 7}
 PORT_TYPES = {"mac": 3, "ifname": 5, "local": 7}
@@ -30,15 +28,8 @@ P = "backend.coreweave.cloud"
 
 
 @pytest.fixture(scope="module")
-def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Boot once; return the folder with the results."""
-    require(missing() or switch.missing())
-    folder = tmp_path_factory.mktemp("tour")
-    result = Machine(folder).run(
-        'exec "$PYTHON" -m tests.support.qemu.cabled_node', env=ENVIRONMENT, timeout=900
-    )
-    assert result.rc == 0, result.output
-    return folder
+def tour(shared: Shared) -> Path:
+    return shared.results("test_neighbors")
 
 
 def look(tour: Path, name: str) -> dict[str, Any]:

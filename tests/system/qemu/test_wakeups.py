@@ -1,37 +1,26 @@
-"""Events from a real RDMA kernel without udevd: one boot, the steps of waking_node.py."""
+"""Events from a real RDMA kernel without udevd: the steps of waking_node.py."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.qemu.machine import Machine, missing
 from tests.support.qemu.waking_node import STEPS
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from agent.events.event import Event
-
-REPO = Path(__file__).parents[3]
-ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
+    from tests.support.qemu.shared import Shared
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
-    """Boot once; return the events of each step."""
-    require(missing())
+def events(shared: Shared) -> dict[str, list[list[str]]]:
+    """Return the events of each step."""
     require(None if importlib.util.find_spec("pyudev") else "uevents need pyudev")
-    folder = tmp_path_factory.mktemp("waking")
-    result = Machine(folder).run(
-        'exec "$PYTHON" -m tests.support.qemu.waking_node', env=ENVIRONMENT, timeout=900
-    )
-    assert result.rc == 0, result.output
-    return dict(json.loads((folder / "events.json").read_text()))
+    return dict(json.loads((shared.results("test_wakeups") / "events.json").read_text()))
 
 
 def test_every_monitor_opens_without_udevd(events: dict[str, list[list[str]]]) -> None:

@@ -133,7 +133,12 @@ def test_other_documents(document: object) -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("99999999999999999999", 999999999.0), ("Wed, 21 Oct 2065 07:28:00 GMT", 9.0)],
+    [
+        ("7", 7.0),
+        ("99999999999999999999", 999999999.0),
+        ("Wed, 21 Oct 2065 07:28:00 GMT", 9.0),
+        ("-1", 9.0),
+    ],
 )
 def test_retry_after_of_a_response(header: str, seconds: float) -> None:
     """Retry-After comes from the header if it is a number of seconds, else from the Status."""

@@ -1,0 +1,23 @@
+"""Commands of bwagent over a test's API server, each in a process that forked.py makes."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.support import snapshots
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEMORY = 4 << 30  # bytes of address space, helpers' arenas included
+
+
+def bwagent(
+    *words: str, kubeconfig: Path | str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; return it with its output as text."""
+    access = () if kubeconfig is None else ("--kubeconfig", str(kubeconfig))
+    done = snapshots.bwagent(*words, *access, env=env, memory=MEMORY, timeout=120)
+    out, err = (done.stdout or b"").decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(words, done.returncode, out, err)
