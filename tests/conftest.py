@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support.inert import pytest_collection  # noqa: F401 - a hook
+
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -1,8 +1,13 @@
-"""A pytest plugin that forbids processes and the network while tests are collected."""
+"""While tests are collected, no process starts and no connection is opened: tests/conftest.py has
+the hook, so a module that does more than define tests cannot be collected.
+
+That the collection has one order is seen by xdist, which compares those of its workers.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,14 +27,21 @@ def _refuse(event: str, _arguments: object) -> None:
         raise PermissionError(f"{event} while tests are collected")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Collect with the hook in force."""
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Refuse them within the block."""
     _is_collecting[0] = True
     try:
-        return (yield)
+        yield
     finally:
         _is_collecting[0] = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect so."""
+    with collecting():
+        return (yield)
 
 
 sys.addaudithook(_refuse)

@@ -1,36 +1,20 @@
-"""Collection defines tests and reads files of the repository, and nothing else.
-
-That it has one order is seen by xdist, which compares those of its workers: they are processes
-with other hashes and addresses.
-"""
+"""Collection defines tests and reads files of the repository, and nothing else."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
-import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-FOLDERS = ("tests/unit", "tests/simulation")
+from tests.support.inert import collecting
 
 
-@pytest.mark.slow
-def test_collection_starts_nothing(repository: Path) -> None:
-    """A process that may start no other and open no socket finds all tests, by lasting names."""
-    plugins = ("-p", "tests.support.inert", "-p", "no:cacheprovider")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "--collect-only", "-q", *FOLDERS],
-        cwd=repository,
-        env={"PATH": "/nonexistent"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-4000:]
-    found = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(found) > 1000
-    assert not [line for line in found if " at 0x" in line]
+def test_nothing_starts_while_tests_are_collected() -> None:
+    """The hook is in force for every collection (tests/conftest.py)."""
+    with collecting():
+        with pytest.raises(PermissionError, match=r"subprocess\.Popen while tests"):
+            subprocess.run(["true"], check=True)
+        with pytest.raises(PermissionError, match=r"socket\.bind"), socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+    subprocess.run(["true"], check=True)
