@@ -27,7 +27,7 @@ GROUPS = {
     "rack": ("test_run_lldp.py", "test_ttl_expiry.py"),
     "boot": (
         *("test_probe.py", "test_capture_soft_roce.py", "test_wakeups.py", "test_neighbors.py"),
-        "test_machine.py",
+        *("test_machine.py", "test_refused_smps.py"),
     ),
 }
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}

@@ -1,4 +1,7 @@
-"""A release made by `python -m release` in a checkout with its tag, from bases in a registry."""
+"""A release made by `python -m release` in a checkout with its tag, from bases in a registry.
+
+Its files are kept in the cache, and made anew if one of their inputs has changed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from functools import cached_property
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
@@ -17,7 +23,6 @@ from tests.support.oras.client import oras
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
@@ -48,9 +53,14 @@ class Released:
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address = folder, address
-        checkout(folder / "origin")
         self._configure()
-        self.base = self._pushed()
+
+    def dist(self) -> Path:
+        """Return the folder of the files of a release."""
+        ours = [Path(one).read_text() for one in (__file__, image.__file__, foreign.__file__)]
+        tools = sorted(f"{one.name} {one.version}" for one in distributions())
+        known = image.digest((*INPUT, *PAPERS), sys.version, *tools, *ours)
+        return image.saved(f"dist-{known}", lambda path: shutil.copytree(self.make("dist"), path))
 
     def make(self, name: str, *, umask: int = 0o022, cached: bool = True) -> Path:
         """Run the release in a checkout and a store of its own; return the folder of its files.
@@ -58,7 +68,7 @@ class Released:
         If `cached`, the layers of the images that other tests built are in its reach.
         """
         source = self.folder / f"{name}-checkout"
-        clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
+        clone = ["git", "clone", "-q", str(self._origin), str(source)]
         subprocess.run(clone, check=True, capture_output=True, umask=umask)
         command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
         command += ["--dist", str(self.folder / name)]
@@ -95,7 +105,12 @@ class Released:
             "REGISTRY_AUTH_FILE": str(self.folder / "config.json"),
         }
 
-    def _pushed(self) -> str:
+    @cached_property
+    def _origin(self) -> Path:
+        return checkout(self.folder / "origin")
+
+    @cached_property
+    def base(self) -> str:
         """Push a base for both architectures; return its name with the digest."""
         name = f"{self.address}/python"
         options = ("--tls-verify=false", f"--creds={registry.USER}:{registry.PASSWORD}")

@@ -17,11 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+REFUSED = """
+ask() { echo '{"ports": [["rxe0", 1]]}' | "$@" "$PYTHON" -m agent.helper.main smp; }
+ip link add v0 type veth peer name v1
+ip link set v0 up
+rdma link add rxe0 type rxe netdev v0
+ask >no-umad 2>/dev/null
+modprobe ib_umad
+ask >refused
+chmod 0 /dev/infiniband/umad0
+ask setpriv --bounding-set=-all --inh-caps=-all >not-permitted
+"""
 # By test file; the first one begins before any RDMA driver is loaded, and the last one leaves
 # processes.
 SCRIPTS = {
     "test_probe": TOUR,
     "test_capture_soft_roce": NODE,
+    "test_refused_smps": REFUSED,
     "test_wakeups": 'exec "$PYTHON" -m tests.support.qemu.waking_node\n',
     "test_neighbors": 'exec "$PYTHON" -m tests.support.qemu.cabled_node\n',
 }

@@ -5,9 +5,7 @@ have.
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +23,6 @@ from agent.infiniband.umad import Umad, global_route
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
-from tests.support.qemu import machine
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -124,31 +121,6 @@ def test_a_port_that_the_host_does_not_have_is_reported_beside_the_others(
     """One missing port costs itself."""
     good, bad = two_leaves.helper("host1", {"ports": [["ibsim0", 1], ["ibsim0", 2]]})
     assert (good["error"], bad["error"]) == (None, "no-umad")
-
-
-SOFT_ROCE = f"""
-set -eu
-cd {Path(__file__).parents[3]}
-ask() {{ echo '{{"ports": [["rxe0", 1]]}}' | "$@" {sys.executable} -m agent.helper.main smp; }}
-ip link add v0 type veth peer name v1
-ip link set v0 up
-rdma link add rxe0 type rxe netdev v0
-ask >$OUT/no-umad 2>/dev/null
-modprobe ib_umad
-ask >$OUT/refused
-chmod 0 /dev/infiniband/umad0
-ask setpriv --bounding-set=-all --inh-caps=-all >$OUT/not-permitted
-"""
-
-
-def test_a_real_kernel_refuses_in_words(tmp_path: Path) -> None:
-    """Soft-RoCE without ib_umad, with it, and with a device node that we may not open."""
-    require(machine.missing())
-    result = machine.Machine(tmp_path).run(SOFT_ROCE, env={"OUT": str(tmp_path)})
-    assert result.rc == 0, result.output
-    for word in ("no-umad", "refused", "not-permitted"):
-        [port] = json.loads((tmp_path / word).read_text())["ports"]
-        assert port["error"] == word, port["text"]
 
 
 def queried(library: str, timeout_ms: int = 500) -> PortQuery:
