@@ -1,7 +1,7 @@
 """The label changes that a failed read may cause: every exception from the rules of `untrue`.
 
 Written by hand from the label contract and the README of each machine, and read by eye; nothing
-here is computed from the agent. A row says which reads, on which machines, and which changes; the
+here is computed by the agent. A row says which reads, on which machines, and which changes; the
 comment above it says why an operator would want that.
 
 No row is about a node that has labels and a failure that is shorter than the hold: there, no failed
@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support.machines import MACHINES
+
 if TYPE_CHECKING:
     from tests.simulation.failed_reads import Case
     from tests.simulation.untrue import Change
@@ -22,16 +24,10 @@ ANY = ".*"
 # No value is published, neither a new nor an old one, of any label that the RDMA devices give.
 NO_RDMA_LABEL = r"(backend|ib)\.coreweave\.cloud/.*: .* -> None"
 ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
-ROCE_MACHINES = (
-    "aws-p6e-gb300r|bnxt-re|bond-roce|cisco-ucsc-885a-bf3|cpu-roce-front-end|cx8-roce-multiplane|"
-    "dell-xe9680-bf3|dgx-spark|front-end-vlan|gaudi3-hls3|gb200-roce|gb300-roce-one-plane|"
-    "gb300-roce-two-planes|gcp-a3-ultra|gcp-a4|gcp-h4d-irdma|h20-four-bonds|h200-roce|"
-    "h200-roce-mixed-psid|h200-roce-ninth-nic|h200-roce-replaced-card|hgx-b300-roce|"
-    "hgx-h100-four-nics|ib-and-roce-tie|irdma-e810|kvm-h200-flat|kvm-h200-switches|"
-    "kvm-vfs-of-one-card|"
-    "lenovo-sr680a-bf3|lent-to-pod|mi300x-cx7|mi355x-pollara|oci-bm-gpu-b200|oci-bm-gpu-h100|"
-    "oci-bm-gpu-rtxpro|oci-bm-hpc-e5|odd-neighbors|ovn-kubernetes|roce-subfunction|roce-switchdev|soft-roce|"
-    "supermicro-h200-storage-near|vsphere-pvrdma"
+# Those with RoCE labels, and those whose only card is the front end's.
+ROCE_MACHINES = "|".join(
+    ["cpu-roce-front-end", "vsphere-pvrdma"]
+    + [one.name for one in MACHINES if "/flavor=roce\n" in (one / "expected.labels").read_text()]
 )
 WITHOUT_RDMA = (
     "bnxt-re-not-loaded|cpu-node|empty-class|gcp-a3-mega|gcp-cpu-gvnic|ionic-rdma-not-loaded|"
