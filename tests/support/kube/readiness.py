@@ -66,7 +66,9 @@ class Reporter:
     token: str
 
     def report(self, found: Check) -> Answer | None:
-        """Write the condition; None if it is written already, and lately."""
+        """Write the condition; None if it is written already, and lately. One that somebody else
+        was faster than is written again.
+        """
         node = self.cluster.request("GET", f"/api/v1/nodes/{self.node}", token=self.token).body
         conditions = node["status"].setdefault("conditions", [])
         old = next((one for one in conditions if one["type"] == CONDITION), None)
@@ -74,7 +76,8 @@ class Reporter:
             return None
         new = self._new(found, old)
         node["status"]["conditions"] = [one for one in conditions if one is not old] + [new]
-        return self.put(node)
+        answer = self.put(node)
+        return self.report(found) if answer.status == 409 else answer
 
     def condition(self) -> dict[str, Any]:
         """Return the condition of the Node; empty without one."""

@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -234,10 +235,12 @@ def get(url: str) -> str:
 
 
 def _children(process: Path) -> list[int]:
-    """Return the PIDs of a process's children."""
-    return [
-        int(pid) for task in process.glob("task/*/children") for pid in task.read_text().split()
-    ]
+    """Return the PIDs of a process's children; a thread that ends meanwhile has none."""
+    found: list[int] = []
+    for task in process.glob("task/*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, task.read_text().split())
+    return found
 
 
 def _words(pid: int) -> list[str]:

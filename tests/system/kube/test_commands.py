@@ -371,7 +371,7 @@ def test_cleanup_of_many_fat_nodes(cluster: Cluster) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     changed = f"{len(population.labels())} labels changed"
     assert [name for name in names if f"Node {name}: {changed}" not in done.stdout] == []
-    assert carriers(cluster) == []
+    assert set(names).isdisjoint(carriers(cluster))
 
 
 def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]) -> None:
