@@ -286,8 +286,7 @@ def _device(
         subsystem=subsystem,
         driver=driver or _uevent(reader, base, "DRIVER") or None,
         virtual_function=bool(once("physfn", is_virtual)),
-        # On the auxiliary bus, where its driver names it mlx5_core.sf.4.
-        sub_function=".sf." in (reader.link(f"{base}/device") or "").rpartition("/")[2],
+        sub_function=_is_sub_function(reader, base),
         node_type=of_card.value(f"{base}/node_type", kernel.enumeration),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
         # By it the functions of a card are recognized.
@@ -330,6 +329,15 @@ def _linked_pci(reader: Reader, name: str) -> str | None:
         except Unavailable:
             continue
     return None
+
+
+def _is_sub_function(reader: Reader, base: str) -> bool:
+    """Return True for a device on the auxiliary bus, as which its driver names it mlx5_core.sf.4.
+
+    Both links of the device tell it; as a function of its own it would count beside its parent.
+    """
+    path = reader.link(base) or reader.decisive.link(f"{base}/device") or ""
+    return any(".sf." in part for part in path.split("/"))
 
 
 def _uevent(reader: Reader, base: str, key: str) -> str:

@@ -43,6 +43,7 @@ SHAPES = {
     "mixed-ib-storage": "InfiniBand, with storage and front end",
     "mlx4-dual": "one device with two link layers",
     "ovn-kubernetes": "the front end on a port of Open vSwitch",
+    "roce-subfunction": "a sub-function, whose parent counts",
     "sick-hca": "devices that have failed before",
     "socket-direct": "one cable behind two functions",
 }

@@ -102,6 +102,31 @@ def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
     assert (lost.pci, lost.driver) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("errors", "is_read"),
+    [({}, True), ({"device": EIO}, True), ({"": EIO}, True), ({"device": EIO, "": EIO}, False)],
+)
+def test_a_sub_function_is_one_by_either_of_its_links(
+    errors: dict[str, int], *, is_read: bool
+) -> None:
+    """By one of them it is known; without both its role is not."""
+    home, own = f"{HOME}/{A}/mlx5_core.sf.4", f"{HOME}/{A}/mlx5_core.sf.4/infiniband/sf0"
+    tree: Entries = {
+        path.replace(f"{HOME}/{A}/infiniband/sf0", own): entry
+        for path, entry in hca("sf0", A, "Ethernet").items()
+    }
+    tree |= {
+        f"{CLASS}/sf0": f"../../{own.removeprefix('sys/')}",
+        f"{own}/device": "../../../mlx5_core.sf.4",
+    }
+    tree[f"{home}/driver"] = "../../../../bus/auxiliary/drivers/mlx5_core.sf"
+    root = Kernel(
+        tree, errors={f"{CLASS}/sf0/{path}".rstrip("/"): one for path, one in errors.items()}
+    )
+    device = seen(root)["sf0"]
+    assert (device.sub_function, device.failure is None) == (is_read, is_read)
+
+
 @pytest.mark.parametrize("what", [{f"{HOME}/{A}/physfn": f"../{B}"}, {f"{HOME}/{A}/physfn": None}])
 def test_a_virtual_function_has_a_physical_one(what: Entries) -> None:
     """`physfn` is a link in the kernel's tree and a folder in a copied one."""
