@@ -26,7 +26,7 @@ NO_RDMA_LABEL = r"(backend|ib)\.coreweave\.cloud/.*: .* -> None"
 ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
 # Those with RoCE labels, and those whose only card is the front end's.
 ROCE_MACHINES = "|".join(
-    ["cpu-roce-front-end", "vsphere-pvrdma"]
+    ["alibaba-erdma", "azure-mana", "cpu-roce-front-end", "vsphere-pvrdma"]
     + [one.name for one in MACHINES if "/flavor=roce\n" in (one / "expected.labels").read_text()]
 )
 WITHOUT_RDMA = (
@@ -74,6 +74,8 @@ ROWS = (
     # function is another one: "`roce` is not published while a function that is, or may be,
     # InfiniBand is unread". A read that blocks leaves nothing of the function, its class included.
     Row(r"sys/bus/pci/devices/BDF(/.*|@)?", r".*/flavor: roce -> None", ROCE_MACHINES),
+    # The ports of these GPUs are functions of class 0x1200, which InfiniBand may have as well.
+    Row(r"sys/class/(infiniband|net)/.*", r".*/flavor: roce -> None", "gaudi3-hls3"),
     # Two functions reach one cage. The second stands for it while the first is unread, and a port
     # that never had a link is judged without the ports that cannot be read.
     Row(
@@ -105,8 +107,24 @@ ROWS = (
     # a device of which nothing was ever read may have it, the others may be left out.
     Row(
         r"sys/(class|bus/pci/devices)/.*",
-        r".*/(flavor|speed\.current): .* -> None|.*/speed\.current: 3200G -> .*",
+        r".*/(flavor|speed\.current): .* -> None|.*/speed\.current: 3200G -> .*"
+        r"|port mlx5_\d/1: backend -> ignored",
         "azure-ndv5-vm|vm-guest-vfs",
+    ),
+    # How many functions a card has is part of its kind. While the class of one is unread (here a
+    # VF's), a port of the card is none that counts in any case, as one that is unread itself.
+    Row(
+        r"sys/bus/pci/devices/BDF(/.*|@)?",
+        r".*/(speed|leaves|leafgroup|ports|neighbors)\.current.*"
+        r"|port mlx5_\d+/1: backend -> ignored",
+        "sriov-host",
+    ),
+    # The GPU beside one NIC is missing. That the NIC is one of the backend is known by its bridges
+    # alone, which are those of the other NICs.
+    Row(
+        r"sys/bus/pci/devices/BDF/(vendor|device)",
+        r".*/speed\.current: 3200G -> 2800G|port mlx5_5/1: backend -> ignored",
+        "hgx-h100-ib",
     ),
 )
 
