@@ -119,6 +119,13 @@ ROWS = (
         r"|port mlx5_\d+/1: backend -> ignored",
         "sriov-host",
     ),
+    # One card of the backend was replaced by another model: it counts since it is beside a GPU, as
+    # the others are. While any function is unread that may be a GPU, that is not known.
+    Row(
+        r"sys/bus/pci/devices/BDF(/.*|@)?",
+        r".*/speed\.current: 3200G -> 2800G|port mlx5_4/1: backend -> ignored",
+        "h200-roce-replaced-card",
+    ),
     # The GPU beside one NIC is missing. That the NIC is one of the backend is known by its bridges
     # alone, which are those of the other NICs.
     Row(
