@@ -353,9 +353,10 @@ class Machine:
 
 
 def _all(group: Sequence[Read]) -> list[Case]:
-    """Return a case of each read, and one of each errno."""
-    count = max(len(group), len(ERRNOS)) if len(group) != 2 else 2 * len(ERRNOS)
-    return [Case(group[n % len(group)], ERRNOS[n % len(ERRNOS)]) for n in range(count)]
+    """Return a case of each read, and one of each errno: of few reads, each with each."""
+    if len(group) < len(ERRNOS):
+        return [Case(read, number) for read in group for number in ERRNOS]
+    return [Case(read, number) for read, number in zip(group, cycle(ERRNOS), strict=False)]
 
 
 def _concerns(read: Read, role: PortRole) -> bool:

@@ -115,8 +115,8 @@ ROWS = (
     # VF's), a port of the card is none that counts in any case, as one that is unread itself.
     Row(
         r"sys/bus/pci/devices/BDF(/.*|@)?",
-        r".*/(speed|leaves|leafgroup|ports|neighbors)\.current.*"
-        r"|port mlx5_\d+/1: backend -> ignored",
+        r".*/speed\.current: 3200G -> 2800G|.*/neighbors\.current\..*: .* -> None"
+        r"|.*/(leaves|leafgroup|ports)\.current: .*|port mlx5_\d+/1: backend -> ignored",
         "sriov-host",
     ),
     # One card of the backend was replaced by another model: it counts since it is beside a GPU, as
