@@ -132,6 +132,18 @@ def card(name: str, bdf: str, layer: str = "InfiniBand", board: str = "MT_000000
     }
 
 
+def managing() -> Entries:
+    """The four functions through which the NVSwitches of an HGX board are managed."""
+    tree: Entries = {}
+    for number in range(4):
+        address = f"0000:d2:00.{number}"
+        tree |= hca(f"mlx5_{number}", address)
+        device = f"{HOME}/{address}/infiniband/mlx5_{number}"
+        tree[f"{device}/sys_image_guid"] = b"cc40:f303:0027:f62e\n"
+        tree[f"{HOME}/{address}/vpd"] = b"\x82\x0a\x00ConnectX-7 SW_MNG\x90"
+    return tree
+
+
 def routes(*netdevs: str) -> Entries:
     """The IPv4 routing table with a default route through each of these."""
     lines = [

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support import switch
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, hca
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, bdf, card, hca
 from tests.support.kube.agents import an_agent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import deployed, deployment, transformed
@@ -78,10 +78,6 @@ def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     made = deployment(transformed(folder, "sysfs", fields))
     with deployed(fresh, made):
         yield Site(fresh, made)
-
-
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
 
 
 def cards(count: int = 4) -> Entries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, bdf, card
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P
 from tests.support.sysfs_on_disk import lay, remove
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
 STATE, COUNT = "bwagent_port_state", "bwagent_backend_ports_lost"
-
-
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
 
 
 def four() -> Entries:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tests.support import dead_filesystem
-from tests.support.kernel_tree import HOME, NET, Entries, hca
+from tests.support.kernel_tree import HOME, NET, Entries, bdf, hca
 from tests.support.kube.resident import IB, Agent, P
 from tests.support.real_parts import require
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kube.cluster import Cluster
-
-
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
 
 
 def state(number: int, name: str) -> str:

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, hca, netdev
+from tests.support.kernel_tree import (
+    BUS,
+    CLASS,
+    HOME,
+    NET,
+    Entries,
+    base,
+    bdf,
+    card,
+    hca,
+    managing,
+    netdev,
+    union,
+)
 from tests.support.kube.resident import Agent
 from tests.support.sysfs_on_disk import lay, remove
 
@@ -29,16 +42,9 @@ STORED: Entries = {
 }
 
 
-def bdf(number: int) -> str:
-    return f"0000:{0x18 + number:02x}:00.0"
-
-
 def rails(count: int) -> Entries:
     """InfiniBand HCAs beside an Ethernet port."""
-    found = dict(STORED)
-    for number in range(count):
-        found |= card(f"ibp{number}", bdf(number))
-    return found
+    return STORED | union(card(f"ibp{number}", bdf(number)) for number in range(count))
 
 
 def hide(folder: Path, *paths: str) -> None:
@@ -69,7 +75,7 @@ def test_no_hca_can_be_read(cluster: Cluster, tmp_path: Path, count: int) -> Non
     cluster.node(node)
     with Agent(cluster, tmp_path, node, tree, *HOLD) as agent:
         agent.speaks(f"{400 * count}G")
-        hide(tmp_path, *(f"{HOME}/{bdf(n)}/infiniband/ibp{n}/node_type" for n in range(count)))
+        hide(tmp_path, *(f"{base(n)}/node_type" for n in range(count)))
         past_the_hold(agent)
         show(tmp_path, tree)
         agent.look()
@@ -82,7 +88,7 @@ def test_a_fresh_node_whose_hcas_cannot_be_read(cluster: Cluster, tmp_path: Path
     node, tree = "unread-fresh", rails(4)
     cluster.node(node)
     lay(tree, tmp_path)
-    hide(tmp_path, *(f"{HOME}/{bdf(n)}/infiniband/ibp{n}/ports/1/link_layer" for n in range(4)))
+    hide(tmp_path, *(f"{base(n)}/ports/1/link_layer" for n in range(4)))
     for _ in range(2):
         with Agent(cluster, tmp_path, node, {}, *HOLD) as agent:
             agent.until(lambda: observed(agent))
@@ -120,18 +126,6 @@ def test_a_virtual_function_that_is_removed(cluster: Cluster, tmp_path: Path) ->
         assert agent.metrics().value("bwagent_backend_ports_lost") == 0
         assert "1200G" not in agent.log.read_text()
         assert agent.labels()["speed.current"] == "800G"
-
-
-def managing() -> Entries:
-    """The four functions through which the NVSwitches of an HGX board are managed."""
-    tree: Entries = {}
-    for number in range(4):
-        address = f"0000:d2:00.{number}"
-        tree |= hca(f"mlx5_{number}", address)
-        device = f"{HOME}/{address}/infiniband/mlx5_{number}"
-        tree[f"{device}/sys_image_guid"] = b"cc40:f303:0027:f62e\n"
-        tree[f"{HOME}/{address}/vpd"] = b"\x82\x0a\x00ConnectX-7 SW_MNG\x90"
-    return tree
 
 
 def test_the_vpd_of_nvswitch_functions(cluster: Cluster, tmp_path: Path) -> None:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, card, hca, netdev, union
+from tests.support.kernel_tree import (
+    BUS,
+    CLASS,
+    HOME,
+    base,
+    bdf,
+    card,
+    hca,
+    managing,
+    netdev,
+    union,
+)
 from tests.support.nodes import FLAVOR
 from tests.support.running import HOUR, World
 from tests.support.smps import leaf
@@ -190,18 +201,6 @@ def test_a_virtual_function_that_is_removed_is_no_backend_port() -> None:
     world.look(60)
     assert {*world.speeds} == {"800G"}
     assert [row["interface"] for row in world.rows] == ["ibp0", "ibp1"]
-
-
-def managing() -> Entries:
-    """The four functions through which the NVSwitches of an HGX board are managed."""
-    tree: Entries = {}
-    for number in range(4):
-        address = f"0000:d2:00.{number}"
-        tree |= hca(f"mlx5_{number}", address)
-        device = f"{HOME}/{address}/infiniband/mlx5_{number}"
-        tree[f"{device}/sys_image_guid"] = b"cc40:f303:0027:f62e\n"
-        tree[f"{HOME}/{address}/vpd"] = b"\x82\x0a\x00ConnectX-7 SW_MNG\x90"
-    return tree
 
 
 def test_functions_that_manage_nvswitches_never_count() -> None:
