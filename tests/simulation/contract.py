@@ -337,8 +337,9 @@ class Truth:
         if self._node.unseen:
             return FAILED
         if len(hidden) == len(hcas):
-            gone = NONE if self._may_be_given_up(hidden, now) else NOTHING
-            return Outcome(gone, held=True, later=NONE | (front if self._promoted else NOTHING))
+            return self._all_hidden(
+                hidden, word, NONE | (front if self._promoted else NOTHING), now
+            )
         if any(hca.murky for hca in hcas):
             return seen(word).murky(frozenset({word, None}))
         waited = [hca for hca in hidden if not self._hidden_ones.is_given_up(hca.pci, now)]
@@ -346,6 +347,14 @@ class Truth:
             return seen(word)
         outcome = seen(word) if self._may_be_given_up(waited, now) else Outcome()
         return outcome.murky(frozenset({word}))
+
+    def _all_hidden(self, hcas: list[Hca], word: str, nothing: Values, now: float) -> Outcome:
+        """Return the flavor: one of them keeps it for a hold of its own, be those of others over."""
+        if self._may_be_given_up(hcas, now):
+            is_over = all(self._hidden_ones.is_given_up(hca.pci, now) for hca in hcas)
+            return Outcome(nothing, held=not is_over, later=nothing)
+        may_be_over = any(self._hidden_ones.may_be_given_up(hca.pci, now) for hca in hcas)
+        return Outcome(frozenset({word} if may_be_over else ()), held=True, later=nothing)
 
     def _may_be_given_up(self, hcas: Iterable[Hca], now: float) -> bool:
         return all(self._hidden_ones.may_be_given_up(hca.pci, now) for hca in hcas)
@@ -361,7 +370,8 @@ class Truth:
         hidden = self._hidden(hcas)
         if hcas and all(hca.murky or hca in hidden for hca in hcas):
             # The class may look as if nobody could be looked into: past the hold there is no sum.
-            return ports.murky(frozenset({SUM, None}))
+            # The hold of each may have begun while the class itself could not be read.
+            return seen(SUM, LAST).murky(frozenset({SUM, None}))
         doubtful = hidden or any(hca.murky for hca in hcas)
         return ports.murky(frozenset({SUM})) if doubtful and not self._certain else ports
 
