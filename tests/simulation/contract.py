@@ -349,7 +349,7 @@ class Truth:
         return outcome.murky(frozenset({word}))
 
     def _all_hidden(self, hcas: list[Hca], word: str, nothing: Values, now: float) -> Outcome:
-        """Return the flavor: one of them keeps it for a hold of its own, be those of others over."""
+        """Return the flavor: each keeps it for a hold of its own, be those of others over."""
         if self._may_be_given_up(hcas, now):
             is_over = all(self._hidden_ones.is_given_up(hca.pci, now) for hca in hcas)
             return Outcome(nothing, held=not is_over, later=nothing)

@@ -222,6 +222,7 @@ def ours(module: str) -> set[str]:
     return {m for m in MODULES for name in names if name == m or name.startswith(f"{m}.")}
 
 
+@pytest.mark.slow
 def test_imports_go_one_way() -> None:
     """A folder imports only the folders before it in the flow of data."""
     wrong = {}
@@ -322,6 +323,7 @@ def test_a_source_is_named_in_few_places() -> None:
     assert {name for name in naming if not name.startswith("nvml.")} <= NVML
 
 
+@pytest.mark.slow
 def test_no_test_imports_another_test() -> None:
     """Tests and the simulation share tests.support; benchmarks import nothing else of the tests."""
     wrong = {}

@@ -50,6 +50,7 @@ def having(done: str) -> Iterator[int]:
         yield process.pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [ended, living, threaded])
 def test_what_helpers_and_threads_have_spent_is_counted(by: Callable[[str], str]) -> None:
     """A helper that was waited for, one that is running, and a thread that has ended."""

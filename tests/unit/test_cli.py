@@ -36,6 +36,7 @@ def test_labels_are_printed_as_they_are() -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, EXPECTED, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["speed.current", "ib.coreweave.cloud/leaves.current", "leaves.current", "accelerator"]
 )
@@ -175,6 +176,7 @@ def test_a_usage_error_names_the_flag(usage: str) -> None:
     assert named in caught.value.format_message()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("printed", PRINTED)
 def test_a_usage_error_is_one_line(printed: str) -> None:
     """On stderr, with exit code 2; what is unknown is listed by --help."""
@@ -204,6 +206,7 @@ def test_a_wrong_environment_is_a_usage_error(
     assert named in caught.value.format_message()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["NODE_NAME", "BWAGENT_CLEANUP_NODE_NAME"])
 def test_a_variable_with_a_node_name_permits_all(name: str) -> None:
     """A Pod may have it in its environment."""
@@ -237,6 +240,7 @@ def test_every_flag_is_a_variable() -> None:
     assert [port for port in found["ports"] if port["device"] == "mlx5_2"]
 
 
+@pytest.mark.slow
 def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     """`--node-name`, else BWAGENT_PROBE_NODE_NAME, else NODE_NAME, else the host name."""
     given, both = {"NODE_NAME": "c"}, {"NODE_NAME": "c", "BWAGENT_PROBE_NODE_NAME": "b"}
@@ -248,6 +252,7 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     assert names == ["a", "b", "c", "dgx-01"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -282,6 +287,7 @@ def test_version_and_usage() -> None:
     assert (nothing.returncode, nothing.stdout, nothing.stderr[:14]) == (2, b"", b"Usage: bwagent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
 def test_a_closed_pipe_is_no_traceback(output: str) -> None:
     """`bwagent probe | head -1`: the reader is gone before anything was written."""
@@ -292,6 +298,7 @@ def test_a_closed_pipe_is_no_traceback(output: str) -> None:
     assert (finished.returncode, finished.stderr) == (1, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -351,6 +358,7 @@ def test_color_is_for_terminals() -> None:
     assert b"\x1b" not in on_a_terminal(*PROBE, "-o", "json", TERM="xterm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["cpu-node", "dgx-h100", "h200-roce", "mlx4-dual"])
 def test_yaml_is_a_node(machine: str) -> None:
     """A manifest for `kubectl apply --server-side`, in which all labels are strings."""

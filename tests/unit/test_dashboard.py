@@ -41,6 +41,7 @@ def test_grafana_knows_every_field() -> None:
     assert faults(BOARD) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

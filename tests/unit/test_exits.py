@@ -37,6 +37,7 @@ def test_the_format_is_known_beside_wrong_flags(
     assert is_log_json(words.split(), variables) == is_json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [

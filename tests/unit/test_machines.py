@@ -34,6 +34,7 @@ def document(machine: Path) -> dict[str, Any]:
         return document_of(machine)
 
 
+@pytest.mark.slow
 @every_machine
 def test_labels(machine: Path, update_golden: bool) -> None:
     """A machine has the labels that were worked out for it from the contract."""
@@ -54,6 +55,7 @@ def evidence(document: dict[str, Any]) -> str:
     return "".join(f"{line}\t{' '.join(names)}\n" for line, names in sorted(ports.items()))
 
 
+@pytest.mark.slow
 @every_machine
 def test_evidence(machine: Path, update_golden: bool) -> None:
     """The rule that decided about each port, and its words."""
@@ -64,6 +66,7 @@ def test_evidence(machine: Path, update_golden: bool) -> None:
     assert found == golden.read_text()
 
 
+@pytest.mark.slow
 @every_machine
 def test_document_follows_its_schema(machine: Path) -> None:
     """The JSON document of every machine is valid under docs/probe.schema.json."""
@@ -98,6 +101,7 @@ def test_readme_names_its_source(machine: Path) -> None:
     assert "proves" in text.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "machine",
     [machine for machine in MACHINES if (machine / "tree.txt").exists()],

@@ -491,6 +491,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps)
 @example([([UNREAD, LEFT], 599.0, ""), ([LEFT, LEFT], 1.0, "class"), ([LEFT, LEFT], 61.0, "class")])
 def test_a_port_is_what_its_own_history_says(found: list[tuple[list[Case], float, str]]) -> None:

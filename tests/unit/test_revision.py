@@ -117,6 +117,7 @@ def test_for_people() -> None:
     assert str(Revision(f"{NAME}-dirty", 0)) == "2fd1c04a9e31-dirty, 1970-01-01"
 
 
+@pytest.mark.slow
 def test_the_flag(repository: Path) -> None:
     """`bwagent --version` has version, revision and day in one line."""
     command = [sys.executable, "-m", "agent.cli", "--version"]

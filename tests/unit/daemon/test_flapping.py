@@ -128,6 +128,7 @@ def test_two_flapping_ports_have_their_own_waits() -> None:
     assert flapping.resumes_at() == last + 26 + 4 * MIN_WAIT
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from((1.0, 15.0, 100.0, 700.0)), st.sampled_from("ab")), max_size=60
@@ -174,6 +175,7 @@ def flaps(world: World, seconds: float, every: float = 10.0) -> World:
     return world
 
 
+@pytest.mark.slow
 def test_twenty_minutes_of_a_flapping_port_cost_a_few_requests() -> None:
     """120 without the waits; two lines say that it flaps, and that it is over."""
     world = agent()
@@ -189,6 +191,7 @@ def test_twenty_minutes_of_a_flapping_port_cost_a_few_requests() -> None:
     assert "interface=ibp0" in begin
 
 
+@pytest.mark.slow
 def test_another_port_is_shown_at_once() -> None:
     """With the present state of the one that flaps."""
     world = agent()
@@ -202,6 +205,7 @@ def test_another_port_is_shown_at_once() -> None:
     assert world.labels["speed.current"] == "0G"
 
 
+@pytest.mark.slow
 def test_the_last_state_is_shown_within_ten_minutes() -> None:
     """Nothing happens any more after the link went down for good."""
     world = agent()
@@ -211,6 +215,7 @@ def test_the_last_state_is_shown_within_ten_minutes() -> None:
     assert world.labels["speed.current"] == "400G"
 
 
+@pytest.mark.slow
 def test_the_event_is_written_once() -> None:
     """And again after the port was quiet."""
     world = agent(events=True)
@@ -222,6 +227,7 @@ def test_the_event_is_written_once() -> None:
     assert told[0]["message"].startswith("ibp0 changed five times in ten minutes")
 
 
+@pytest.mark.slow
 def test_sighup_waits_for_nothing() -> None:
     """It repairs the Node at once."""
     world = agent()

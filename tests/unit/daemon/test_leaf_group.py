@@ -35,6 +35,7 @@ def state(world: World, name: str, bdf: str, text: bytes) -> World:
     return world.run(120.0)
 
 
+@pytest.mark.slow
 def test_it_outlives_everything_but_another_leaf(world: World, fabric: Fabric) -> None:
     """A link that is down for hours, new agents, a reboot; then the cable is in another switch."""
     state(world, "ibp1", B, b"1: DOWN\n")

@@ -66,6 +66,7 @@ def test_a_policy_that_is_in_force_is_checked_once_a_day() -> None:
     assert (found.metrics.snapshot.policy_in_force, lines(found, "policy")) == (True, [])
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_not_in_force_has_one_line() -> None:
     """The metric is 0; it is checked again after a time that doubles up to an hour."""
     found, policy = world(None)
@@ -83,6 +84,7 @@ def test_a_policy_that_is_not_in_force_has_one_line() -> None:
     assert found.metrics.snapshot.policy_in_force is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", [FORBIDDEN, Answer(error="timeout", message="none")])
 def test_a_check_without_result(reply: Answer) -> None:
     """It is unknown: a line, no metric, and no reason to be unready."""

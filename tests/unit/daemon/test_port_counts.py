@@ -66,6 +66,7 @@ def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
     assert world.metrics.snapshot.observation is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["5: ACTIVE_DEFER", "4:ACTIVE"])
 def test_a_state_that_tells_nothing_keeps_the_count(text: str) -> None:
     """Neither up nor down: the port counts what it last counted, until the hold ends."""

@@ -290,6 +290,7 @@ def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
     assert events(world) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_event_is_dropped(world: World, fabric: Fabric, status: int) -> None:
     """The policy, or a webhook, does not accept it: no second try."""

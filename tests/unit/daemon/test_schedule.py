@@ -152,6 +152,7 @@ def test_agents_that_start_together_do_not_apply_together() -> None:
     assert busiest <= 12
 
 
+@pytest.mark.slow
 def test_agents_spread_again_after_an_outage() -> None:
     """All apply within minutes of its end; their hourly requests are spread over the next hour."""
     end = 20_000.0 + 1.2 * 3600

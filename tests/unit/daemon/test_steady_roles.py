@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from agent.sources.steady import VERSION
 from tests.support.kernel_tree import (
     BUS,
@@ -202,6 +204,7 @@ def without_a_gpu() -> World:
     return world.look(HOUR)
 
 
+@pytest.mark.slow
 def test_a_restart_without_a_gpu_changes_no_role() -> None:
     """The annotation has the GPUs that are there, and those that are missing."""
     world = without_a_gpu()

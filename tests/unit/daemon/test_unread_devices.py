@@ -68,6 +68,7 @@ BY_NAME = {"backend": ("ibp*", "mlx5_8")}
 UNREAD = {"link layer": "ports/1/link_layer", "ports": "ports"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unread", UNREAD.values(), ids=UNREAD)
 @pytest.mark.parametrize("flags", [{}, BY_NAME], ids=["rules", "--backend-device"])
 def test_a_fresh_infiniband_node_is_not_published_as_roce(
@@ -164,6 +165,7 @@ def test_an_hca_that_was_no_backend_port_withholds_nothing() -> None:
     assert world.look(HOUR).labels["flavor"] == "roce"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 8])
 def test_an_infiniband_node_becomes_no_roce_node(count: int) -> None:
     """Every HCA gives EIO for hours, beside an Ethernet port that is up, over restarts."""

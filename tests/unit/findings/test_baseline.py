@@ -31,6 +31,7 @@ def judged(nodes: str, *words: str) -> Finished:
     return bwagent("fleet", "verify", "--nodes", nodes, *words)
 
 
+@pytest.mark.slow
 def test_accepted_findings_are_listed_apart(tmp_path: Path) -> None:
     """They do not fail, in any format, and keep their date and note."""
     nodes, path = fleet(tmp_path, (3, 4)), tmp_path / "known.csv"
@@ -52,6 +53,7 @@ def test_accepted_findings_are_listed_apart(tmp_path: Path) -> None:
     assert b'skipped message="accepted 2026-11-23: new cables in May: ' in junit
 
 
+@pytest.mark.slow
 def test_a_new_finding_beside_an_accepted_one(tmp_path: Path) -> None:
     """It fails; written again, the former keeps its note."""
     path = tmp_path / "known.csv"
@@ -114,6 +116,7 @@ def test_nothing_compared_is_no_pass(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_baseline_of_one_node(tmp_path: Path) -> None:
     """`verify` takes and writes the same file; rows of other nodes are not gone."""
     plan, path = tmp_path / "plan.csv", tmp_path / "known.csv"
@@ -132,6 +135,7 @@ def test_a_baseline_of_one_node(tmp_path: Path) -> None:
     assert (line.returncode, b"1 accepted" in line.stdout) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -49,6 +49,7 @@ def test_a_plan_is_read_before_the_cluster(tmp_path: Path) -> None:
     assert str(path) in line
 
 
+@pytest.mark.slow
 def test_no_cluster_is_one_line() -> None:
     """The kubeconfig is named."""
     line = complaint(bwagent("fleet", "verify", "--kubeconfig", "/nowhere"), 1)
@@ -79,6 +80,7 @@ def test_a_fleet_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(printed.out)["findings"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "json", "csv", "junit", "html"])
 def test_a_crossed_cable_is_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str

@@ -41,6 +41,7 @@ def shifted(cables: int, step: int, racks: int = 4) -> Fleet:
     return fleet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cables", [3, 8])
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_same_shift_in_each_rack_is_one_finding(cables: int, step: int) -> None:

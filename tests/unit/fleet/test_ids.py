@@ -20,6 +20,7 @@ from tests.support.small_fleets import fleet as small
 OF_ONE_NODE = (fleets.SWAP_WITHIN, fleets.SHIFT, fleets.PULLED, fleets.MOVED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*fleets.KINDS, fleets.LEAF_DOWN, fleets.MIRRORED])
 @pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
 def test_with_a_plan_and_without_one(shape: fleets.Shape, kind: str) -> None:

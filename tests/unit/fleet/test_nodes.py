@@ -245,6 +245,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(json_values, json_values, json_values, st.sampled_from(sorted(labels(7))))
 def test_no_type_is_an_exception(value: object, more: object, status: object, key: str) -> None:
     """Whatever stands in a part of a Node, the Node is read."""

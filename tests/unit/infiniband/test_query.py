@@ -69,6 +69,7 @@ def gaps(port: ScriptedPort) -> Iterator[float]:
     yield from (after - before for before, after in itertools.pairwise(times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "sent", "name"),
     [

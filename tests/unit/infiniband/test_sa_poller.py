@@ -121,6 +121,7 @@ def test_only_a_port_that_did_not_change_waits_for_its_first_question() -> None:
     assert waiting(A, B) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [None, "no-answer"])
 @pytest.mark.parametrize(
     ("period", "random"), [(4, 0.0), (30, 0.0), (30, 0.2), (300, 0.0), (300, 0.2)]

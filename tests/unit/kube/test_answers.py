@@ -54,6 +54,7 @@ documents = st.recursive(
 OPERATIONS = ["get", "list", "survey", "create-event", "patch-event"]
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(OPERATIONS),
     statuses,

@@ -60,6 +60,7 @@ def dripping(data: bytes, pause: float = 0.02) -> Callable[[socket.socket], None
     return respond
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [
@@ -223,6 +224,7 @@ def test_no_proxy(host: str, port: int, no_proxy: str, *, exempt: bool) -> None:
     assert is_exempt(host, port, no_proxy) is exempt
 
 
+@pytest.mark.slow
 def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     """The resolver has no deadline: a stuck thread is replaced once, and no more pile up."""
     released, asked = threading.Event(), list[str]()
@@ -243,6 +245,7 @@ def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "try again" in kube(APPLY).message
 
 
+@pytest.mark.slow
 def test_what_was_given_up_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is in the resolver at its deadline would undo the one after it."""
     resolve, released = socket.getaddrinfo, threading.Event()
@@ -301,6 +304,7 @@ def test_a_ca_without_a_certificate(ca: str) -> None:
     assert asked == [False, True]
 
 
+@pytest.mark.slow
 def test_credentials_are_resolved_once_for_requests_that_are_rejected_together() -> None:
     """An answer to older credentials says nothing about those that replaced them."""
     asked, arrived, gate = list[bool](), threading.Barrier(4), threading.Semaphore(0)

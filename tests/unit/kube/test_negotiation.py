@@ -424,6 +424,7 @@ one_answer = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.tuples(some_labels, some_labels, some_labels),
     st.sets(st.sampled_from(KEY_POOL)),
@@ -454,6 +455,7 @@ def test_whatever_the_server_does(
     assert set(outcome.removed) <= removed(found).keys()
 
 
+@pytest.mark.slow
 @given(st.lists(one_answer, min_size=1))
 def test_it_ends(answers: list[Answer]) -> None:
     """A negotiation ends whatever the server repeats."""

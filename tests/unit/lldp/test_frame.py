@@ -405,6 +405,7 @@ def scapy_fields(frame: bytes) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_scapy_reads_the_same() -> None:
     """Over frames that scapy built, scapy and we agree on every field."""
     for frame in scapy_frames():

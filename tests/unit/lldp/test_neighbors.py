@@ -604,6 +604,7 @@ def spoofed(number: int) -> str:
     return f"02{number:010x}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confirm", [1, 2])
 @pytest.mark.parametrize("looked", [True, False])
 def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> None:
@@ -833,6 +834,7 @@ def test_a_new_port_id_keeps_the_selection() -> None:
     assert port.ports(91) == ["alias", "swp1"]
 
 
+@pytest.mark.slow
 @given(
     story=st.lists(
         st.tuples(st.sampled_from((0.25, 5, 20, 50)), st.integers(0, 1), st.booleans()), max_size=20
@@ -889,6 +891,7 @@ def test_any_story_ends_as_its_whole_past_says(
     assert len(port.names(now)) == len(found)
 
 
+@pytest.mark.slow
 @given(
     story=st.lists(st.tuples(steps, happenings), min_size=4, max_size=30),
     confirm=st.sampled_from((1, 2)),

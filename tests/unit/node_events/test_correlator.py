@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,6 +174,7 @@ def test_more_ports_than_any_node_has() -> None:
     assert count == MAX_SUBJECTS + 1
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -287,6 +287,7 @@ def test_a_gpu_that_is_no_object() -> None:
         nvml.gpu([])
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([*GPU, "fabric"]), st.sampled_from(list(V3)))
 @example(0, "fabric", "version")
 def test_anything_else_is_malformed(junk: Any, outer: str, inner: str) -> None:

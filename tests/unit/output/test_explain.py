@@ -68,6 +68,7 @@ def test_every_row_has_its_evidence() -> None:
     assert {of_row(row.key) for row in LABELS} == {*OF_ROWS.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", FOLDERS)
 def test_every_key_of_every_machine(machine: Path) -> None:
     """The value is that of the labels, a missing one has a reason, and lines fit a terminal."""

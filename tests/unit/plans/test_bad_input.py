@@ -178,6 +178,7 @@ def test_an_unknown_format_is_named() -> None:
         read(HEADER, "nosuch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.text(max_size=60) | st.binary(max_size=60))
 def test_any_content_is_read_or_malformed(kind: str, content: str | bytes) -> None:
@@ -209,6 +210,7 @@ def test_a_damaged_workbook_is_malformed(at: int, mask: int, truncate: bool) -> 
     assert message.isprintable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", zipfile.ZipFile(io.BytesIO(BOOK)).namelist())
 @pytest.mark.parametrize(
     "content", [b"", b"<", b"<x/>", b"<!DOCTYPE x [<!ENTITY y 'z'>]><x>&y;</x>"]

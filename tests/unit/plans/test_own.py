@@ -197,6 +197,7 @@ def test_blank_rows(blank: str) -> None:
     assert str(cable.place) == f"plan.csv, row {2 * blank.count(chr(10)) + 2}"
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(CELL, CELL, CELL, CELL), min_size=1, max_size=6, unique_by=lambda row: row[0]

@@ -92,6 +92,7 @@ def cased(data: st.DataObject, row: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data(), st.sampled_from([form for form in plans.FORMS if form not in DOUBLED]))
 def test_sheets_in_any_order(data: st.DataObject, form: str) -> None:
@@ -113,6 +114,7 @@ def test_doubled_headers(data: st.DataObject, form: str) -> None:
     assert read(plans.csv_text(plans.rows(turned, form, permuted(data)))) == plans.meaning(written)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data())
 def test_workbooks(data: st.DataObject) -> None:
@@ -124,6 +126,7 @@ def test_workbooks(data: st.DataObject) -> None:
     assert all(plans.of([plan]) == plans.meaning(written) for plan in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write", [plans.netbox, plans.netbox_before_3_3, plans.links, plans.air, plans.dot]
 )
@@ -139,6 +142,7 @@ def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:
     assert read(write(turned)) == plans.meaning(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [plans.ibnetdiscover, plans.iblinkinfo])
 @settings(max_examples=20)
 @given(data=st.data())

@@ -228,6 +228,7 @@ def test_columns_of_one_name() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
@@ -284,6 +285,7 @@ def test_the_columns_of_the_flag_are_those_of_headers() -> None:
     assert {*PLAN_COLUMNS} == {*NAMED, "rate", "mark"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "message"),
     [

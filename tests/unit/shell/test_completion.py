@@ -57,6 +57,7 @@ def completed_by_bash(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

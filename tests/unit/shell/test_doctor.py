@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from agent.check import Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.infiniband.umad import LIBRARY
@@ -136,6 +138,7 @@ def test_a_node_without_hardware_lacks_nothing() -> None:
     assert [line.split()[1] for line in finished.stdout.decode().splitlines()] == list(NAMES)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there() -> None:
     """It is the last line, and one line whatever the error is."""
     root, config = str(FIXTURES / "cpu-node/sys"), "/nowhere/config"

@@ -94,6 +94,7 @@ def test_kubectl_gets_the_flags(environment: dict[str, str]) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "text"),
     [

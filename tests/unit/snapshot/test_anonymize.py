@@ -138,6 +138,7 @@ def unnamed(labels: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if not any(part in key for part in named)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", snapshots.MACHINES)
 def test_a_machine_keeps_its_labels_and_loses_its_names(tmp_path: Path, machine: str) -> None:
     """Nothing of the originals is in any content, name or target, however spelled; all else is as
@@ -209,6 +210,7 @@ def test_the_collection_of_originals_finds_them() -> None:
     assert all(any(form in names for form in spellings(name)) for name in found)
 
 
+@pytest.mark.slow
 def test_two_machines_of_a_cluster_hide_each_others_names(tmp_path: Path) -> None:
     """Neither capture holds a name of the other."""
     machines = [snapshots.FIXTURES / name for name in ("dgx-h100", "sick-hca")]

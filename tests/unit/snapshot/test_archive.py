@@ -89,6 +89,7 @@ def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(
     assert found == [None if cut <= end else whole for cut in range(0, len(data) + 1, BLOCK)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tar_cut_at_an_odd_place_is_refused(tmp_path: Path, whole: str, form: str) -> None:
     """However little is missing, of whatever layer; only the zeros behind a plain tar's end may
@@ -112,6 +113,7 @@ def test_a_broken_header_in_the_middle_is_refused(tmp_path: Path) -> None:
         assert outcome(tmp_path / "broken.tar", broken) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gz", "zst"])
 def test_a_flipped_bit_under_compression_is_no_traceback(
     tmp_path: Path, whole: str, form: str
@@ -199,6 +201,7 @@ def test_a_large_archive_is_refused(tmp_path: Path, one: Member, count: int, nam
     assert named in complaint(bwagent("probe", "--replay", str(path)))
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     """8 GiB of zeros in 8 MB: refused when it has given what a snapshot may hold."""
     path = tmp_path / "bomb.tar.gz"
@@ -211,6 +214,7 @@ def test_a_gzip_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     assert "64 MiB" in complaint(bwagent("probe", "--replay", str(path)))
 
 
+@pytest.mark.slow
 def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     """A zstd bomb is refused within the same limits; its zeros need few bytes."""
     path = tmp_path / "bomb.tar.zst"
@@ -218,6 +222,7 @@ def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     assert "64 MiB" in complaint(bwagent("probe", "--replay", str(path)))
 
 
+@pytest.mark.slow
 def test_any_garbage_is_refused(tmp_path: Path) -> None:
     """Random header fields under a right checksum are refused in one line."""
     state = 1

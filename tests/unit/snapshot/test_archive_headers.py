@@ -247,6 +247,7 @@ paths = st.lists(text, min_size=1, max_size=4).map(lambda parts: "sys/" + "/".jo
 contents = st.binary(max_size=1200) | st.text("abc/é", min_size=1, max_size=200) | st.none()
 
 
+@pytest.mark.slow
 @given(st.dictionaries(paths, contents, max_size=6), st.sampled_from([0, 1, 2]))
 @settings(deadline=None)
 def test_what_tarfile_writes_is_read(written: dict[str, Any], form: Literal[0, 1, 2]) -> None:

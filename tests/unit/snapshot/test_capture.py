@@ -51,6 +51,7 @@ def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", snapshots.MACHINES)
 def test_a_capture_says_what_the_node_said(tmp_path: Path, machine: str) -> None:
     """Byte for byte, also when what was captured is captured again."""
@@ -61,6 +62,7 @@ def test_a_capture_says_what_the_node_said(tmp_path: Path, machine: str) -> None
     assert entries(again) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", snapshots.some("cx8-ib-smi", "dgx-h100", "h20-four-bonds"))
 def test_a_capture_without_a_device_says_what_the_node_said_without_it(
     tmp_path: Path, machine: str
@@ -165,6 +167,7 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     assert os.lstat(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "words"), [("", "no name"), ("no/such/place", "No such file"), ("file/x", "Not a d")]
 )
@@ -206,6 +209,7 @@ def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["node", "x" * 255]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """One line gives the reason, and the parent folder is as it was before."""
     (tmp_path / "parent").mkdir()

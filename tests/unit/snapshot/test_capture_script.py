@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", FOLDERS)
 def test_the_list_has_all_that_is_read(machine: Path, tmp_path: Path) -> None:
     """What `bwagent capture` reads of a machine is in the list of sysfs_fixtures/README.md."""

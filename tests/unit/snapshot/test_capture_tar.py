@@ -34,6 +34,7 @@ def test_an_archive_is_the_folder(tmp_path: Path, machine: str) -> None:
     assert read_archive(str(tmp_path / "node.tar")) == entries(captured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--anonymize",)])
 def test_standard_output_has_the_archive_only(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Messages go to standard error, and no file is made: the folder may not be written to."""

@@ -106,6 +106,7 @@ answered = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(heard=heard, answered=answered, listening=st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_what_is_saved_is_loaded_again(

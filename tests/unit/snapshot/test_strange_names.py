@@ -63,6 +63,7 @@ def test_a_message_has_a_strange_name_as_an_escape(tmp_path: Path, name: str) ->
     check_printable(bwagent("probe", "--replay", folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [{}, {"errors.json": b"{"}, SMALL])
 def test_the_snapshot_itself_may_have_a_strange_name(tmp_path: Path, content: Snapshot) -> None:
     """A file that somebody sent has the name that he gave it."""

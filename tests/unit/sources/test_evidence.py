@@ -58,6 +58,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.slow
 @every_machine
 def test_only_a_backend_in_doubt_has_a_hint(machine: Path) -> None:
     """Nothing is lost silently, and a machine without doubt needs no word."""
@@ -85,6 +86,7 @@ class Unprivileged:
         return self._root.link(path)
 
 
+@pytest.mark.slow
 @every_machine
 def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path) -> None:
     """Without the VPDs, umad files and packet sockets speed and flavor are equal; the machine's

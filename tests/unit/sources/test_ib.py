@@ -389,6 +389,7 @@ shaped = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.one_of(anything, st.fixed_dictionaries({"ports": st.lists(shaped, max_size=3)})))
 @settings(deadline=None)
 def test_any_answer_is_a_link_or_a_failure(said: Any) -> None:

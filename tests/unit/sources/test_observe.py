@@ -140,6 +140,7 @@ def test_no_tree_breaks_the_agent(
     check(kernel(changes, errors, gone))
 
 
+@pytest.mark.slow
 @given(changes=trees, glob=st.sampled_from(["*", "ibp0", "mlx5_?", "[", "\u00e9"]))
 @settings(max_examples=40)
 def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:

@@ -86,6 +86,7 @@ def missing(
     yield [without_route(one) for one in devices], bus
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", FOLDERS)
 def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> None:
     """A GPU or NIC off the bus, HCAs in recovery, links that are down, a lease without route."""

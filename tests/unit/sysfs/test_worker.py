@@ -139,6 +139,7 @@ def test_devices_that_answer_are_read_one_after_the_other(
     assert most == 1
 
 
+@pytest.mark.slow
 def test_a_slow_device_does_not_delay_the_others(rack: Rack) -> None:
     """The read of another begins while its own is under way."""
     jobs = rack.devices("ibp0", "ibp1")
@@ -189,6 +190,7 @@ def test_the_last_read_ends_the_wait(rack: Rack) -> None:
     assert time.monotonic() - start < PLENTY / 3
 
 
+@pytest.mark.slow
 def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
     """It is missing and the others are read, however often it is asked for; it is waited for once,
     and read again when it ends.
@@ -216,6 +218,7 @@ def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
     assert (jobs["ibp1"].reads, calls) == (2, ["notified"])
 
 
+@pytest.mark.slow
 def test_a_late_device_has_its_last_facts_until_it_counts_as_blocked(rack: Rack) -> None:
     """Less than DEVICE_TIMEOUT after its read began it has the facts of the read before."""
     jobs = rack.devices("ibp0")
@@ -231,6 +234,7 @@ def test_a_late_device_has_its_last_facts_until_it_counts_as_blocked(rack: Rack)
     assert readers.read(jobs, SHORT) == {}
 
 
+@pytest.mark.slow
 def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
     """Its facts are taken by the next `read`, without another read of the device: no loop spins."""
     calls: list[str] = []
@@ -245,6 +249,7 @@ def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
     assert calls == ["notified"]
 
 
+@pytest.mark.slow
 def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
     """The pending read may have begun before the change, so the device is read again."""
     jobs = rack.devices("ibp0")
@@ -256,6 +261,7 @@ def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
     until(lambda: readers.read(jobs, SHORT) == {"ibp0": 2})
 
 
+@pytest.mark.slow
 def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
     """Its caller has the facts."""
     calls: list[str] = []
@@ -267,6 +273,7 @@ def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
     assert calls == []
 
 
+@pytest.mark.slow
 def test_threads_of_slow_devices_end(rack: Rack) -> None:
     """Each has one while it is slow; one remains."""
     jobs = rack.devices("ibp0", "ibp1", "ibp2")
@@ -294,6 +301,7 @@ def test_a_device_that_is_gone_is_forgotten(rack: Rack) -> None:
     until(lambda: not rack.threads())
 
 
+@pytest.mark.slow
 def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack) -> None:
     """When it is back it has the thread that is stuck; its facts of before are not handed out."""
     jobs = rack.devices("ibp0")
@@ -312,6 +320,7 @@ def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack)
     assert rack.threads() == ["device ibp0"]
 
 
+@pytest.mark.slow
 def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
     """Nor do those whose device blocks, once its read has ended."""
     jobs = rack.devices("ibp0", "ibp1")
@@ -322,6 +331,7 @@ def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
     until(lambda: not rack.threads())
 
 
+@pytest.mark.slow
 def test_closed_readers_notify_no_more(rack: Rack) -> None:
     """A read that ends after the agent's loop has ended causes no event."""
     calls: list[str] = []
@@ -373,6 +383,7 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
     assert readers.unstarted == {}
 
 
+@pytest.mark.slow
 def test_old_facts_are_none_where_no_thread_is_to_be_had(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_port_without_driver_is_absent() -> None:
     assert of(metrics, "bwagent_backend_ports_lost") == {(): 0}
 
 
+@pytest.mark.slow
 def test_flaps_are_not_remembered_for_ever() -> None:
     """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
@@ -474,6 +475,7 @@ def test_the_document_has_the_table(repository: Path, update_golden: bool) -> No
     assert f"(operations.md#no-neighbor-on-a-port), or `{OTHER}`." in path.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 def test_every_machine_has_metrics(machine: Path) -> None:
     """A captured machine's metrics parse, and no reason is one that the list does not know."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from agent.daemon.schedule import LOOK_INTERVAL
 from agent.events.event import Event
 from agent.kube.answers import Answer
@@ -107,6 +109,7 @@ def test_every_key_refused() -> None:
     assert world.metrics.snapshot.keys_refused == 4
 
 
+@pytest.mark.slow
 def test_every_change_refused_for_hours() -> None:
     """No request has failed: the line of each key is all, and the server has few requests more than
     from an agent at peace.
@@ -144,6 +147,7 @@ def test_a_refresh_that_is_refused() -> None:
     assert world.state.readiness() == READY
 
 
+@pytest.mark.slow
 def test_a_failed_request_ends_no_refusal() -> None:
     """The hourly retry of a refused key meets an API server that fails."""
     world = World(IB, api=refusing(SPEED)).run(3 * MINUTE)

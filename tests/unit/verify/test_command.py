@@ -37,6 +37,7 @@ def compare(plan: Path, *words: str, **options: Any) -> Finished:
 of_golden = cache(compare)  # the runs over the plans of the repository: each once
 
 
+@pytest.mark.slow
 @every_plan
 def test_table(plan: Path, update_golden: bool) -> None:
     """The table of each plan is the one that was worked out for it, and fits 80 columns."""
@@ -48,6 +49,7 @@ def test_table(plan: Path, update_golden: bool) -> None:
     assert max(map(len, printed.splitlines())) <= 80
 
 
+@pytest.mark.slow
 @every_plan
 def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
     """docs/verify.schema.json; the code of every finding is documented."""
@@ -59,6 +61,7 @@ def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
     assert found["verdict"] == first.replace("\n ", "")
 
 
+@pytest.mark.slow
 @every_plan
 def test_junit_and_csv_have_every_finding(plan: Path) -> None:
     """By its ID."""
@@ -101,6 +104,7 @@ def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code", "npd"),
     [
@@ -181,6 +185,7 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
 
 
+@pytest.mark.slow
 def test_hostile_names_are_printable(tmp_path: Path) -> None:
     """Control characters of a plan reach no terminal and no XML."""
     plan = written_plan(tmp_path, ("leaf-su1-r1,", "leaf\x1b[2J\x00,".replace("\x00", "")))
@@ -198,6 +203,7 @@ def test_help_has_every_flag_that_counts() -> None:
     assert "--nvml-library" not in text
 
 
+@pytest.mark.slow
 def test_written_plans_are_not_compared(tmp_path: Path) -> None:
     """A flag that would be ignored is an error, and so is a plan without a row."""
     plan = str(written_plan(tmp_path))
@@ -225,6 +231,7 @@ def test_the_line_for_npd_has_no_other_form(tmp_path: Path) -> None:
     assert (line.returncode, b"--npd excludes --output" in line.stdout) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -241,6 +248,7 @@ def test_parts_of_a_plan_are_not_compared(tmp_path: Path, words: tuple[str, ...]
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.slow
 def test_a_list_of_kubeconfigs(tmp_path: Path) -> None:
     """KUBECONFIG may name several files; the one that is there makes the Node the default."""
     config = tmp_path / "config"

@@ -118,6 +118,7 @@ def test_no_spelling_makes_a_right_cable_wrong(machine: Machine) -> None:
             assert outcome(result.findings) != OK
 
 
+@pytest.mark.slow
 def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
     """Two exchanged, one at another switch: never OK."""
     first, *others = machine.ends

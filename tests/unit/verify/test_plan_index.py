@@ -57,6 +57,7 @@ def outcome(expected: Expected, seen: SeenNode) -> Any:
         return str(error)
 
 
+@pytest.mark.slow
 @given(
     st.lists(CABLES, min_size=1, max_size=9),
     st.lists(st.none() | st.tuples(LEAVES, PORTS), min_size=1, max_size=4),
@@ -73,6 +74,7 @@ def test_a_comparison_reads_no_more(rows: list[Any], ends: list[Any]) -> None:
     assert outcome(kept, seen) == outcome(whole, seen)
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_big_plan_is_dropped() -> None:
     """What stays is bounded by the ports of the node, not by the plan."""
     others = [

@@ -85,6 +85,7 @@ ANY_CABLE = st.builds(
 ).filter(lambda one: one.a[:2] != one.b[:2])
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(ANY_CABLE, min_size=1, max_size=9), st.sampled_from([2000, 1 << 20]))
 def test_parts_split_to_themselves(cables: list[Cable], limit: int) -> None:

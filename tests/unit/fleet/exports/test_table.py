@@ -106,6 +106,7 @@ def test_hostile_names(name: str, text: str) -> None:
         assert keys(documents(exported.text)) == keys(documents(plain))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_any_text(text: str) -> None:
     """Any text leaves every manifest as valid as it was."""

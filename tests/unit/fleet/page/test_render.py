@@ -102,6 +102,7 @@ def only(root: ET.Element, path: str) -> ET.Element:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLEETS)
 def test_ids_and_links(name: str) -> None:
     """Every ID is there once, and every reference within the page leads to one."""
@@ -113,6 +114,7 @@ def test_ids_and_links(name: str) -> None:
         assert set(one.get("aria-labelledby", "").split()) <= set(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLEETS)
 def test_loads_nothing(name: str) -> None:
     """No attribute names an address, no element is of a kind that loads."""
@@ -301,6 +303,7 @@ def test_notes() -> None:
     assert "1,200 Nodes without labels of the agent are left out" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", NODE_CODES)
 def test_findings_of_a_plan(code: str) -> None:
     """The codes of `verify` are shown, also of an interface or a node that is not there."""

@@ -75,6 +75,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kind"), FAULTS, ids=lambda one: one if isinstance(one, str) else one.name
 )
@@ -90,6 +91,7 @@ def test_few_faults_are_found_and_their_moves_restore_the_fleet(shape: Shape, ki
     assert total.restored == total.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
 @pytest.mark.parametrize("rate", [0.02, 0.05])
 def test_no_finding_is_wrong_in_a_badly_wired_fleet(shape: Shape, rate: float) -> None:
@@ -102,6 +104,7 @@ def test_no_finding_is_wrong_in_a_badly_wired_fleet(shape: Shape, rate: float) -
     assert total.recall > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
 def test_a_fleet_as_it_was_built_has_no_finding(shape: Shape) -> None:
     """Of any size: the last group is incomplete, and a group of few nodes has no majority."""
@@ -111,6 +114,7 @@ def test_a_fleet_as_it_was_built_has_no_finding(shape: Shape) -> None:
         assert found.covered == found.regular
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [fleets.HALF_BUILT, fleets.TWO_HABITS], ids=lambda one: one.name)
 def test_half_built_racks_and_two_crews_are_silent(shape: Shape) -> None:
     """Neither half of the nodes is a majority."""

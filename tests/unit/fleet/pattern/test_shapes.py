@@ -115,6 +115,7 @@ def test_there_are_twenty() -> None:
     assert len({shape.name for shape in SHAPES}) == len(SHAPES) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_fabric_without_faults_is_silent(shape: Shape) -> None:
     """Any stride, modulus and beginning, any number of nodes."""

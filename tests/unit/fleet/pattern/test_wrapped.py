@@ -66,6 +66,7 @@ def fabrics(draw: DrawFn) -> tuple[Shape, int]:
     return wrapped(modulus, step, offsets, group), draw(st.integers(1, 3 * group))
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(fabrics(), st.sampled_from(fleets.STYLES))
 def test_any_permutation_of_ports_is_silent(drawn: tuple[Shape, int], style: str) -> None:
@@ -136,6 +137,7 @@ def racks_of_rails(draw: DrawFn) -> Fleet:
     return Fleet(racks(sizes, rails), sum(sizes), style=draw(st.sampled_from(fleets.STYLES)))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(racks_of_rails())
 def test_rails_of_a_rack_that_wrap_at_different_numbers_are_silent(fleet: Fleet) -> None:
@@ -143,6 +145,7 @@ def test_rails_of_a_rack_that_wrap_at_different_numbers_are_silent(fleet: Fleet)
     assert infer(model(fleet)).findings == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(racks_of_rails(), st.integers(0, 99))
 def test_faults_among_rails_that_wrap_at_different_numbers_are_the_only_findings(
@@ -170,6 +173,7 @@ def test_one_cable_beyond_the_wrap_of_its_rail(
     assert infer(model(Fleet(shape, sum(sizes)))).findings == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.integers(0, 1 << 32))
 def test_racks_that_wrap_at_different_numbers_are_silent(seed: int) -> None:
@@ -177,6 +181,7 @@ def test_racks_that_wrap_at_different_numbers_are_silent(seed: int) -> None:
     assert infer(model(random_racks(seed))).findings == ()
 
 
+@pytest.mark.slow
 def test_faults_in_racks_that_wrap_at_different_numbers_are_the_only_findings() -> None:
     """At 1 % nine of ten are found, nothing else is said, and the moves restore the fabric."""
     total = Score(0, 0, 0, 0, 0)
@@ -190,6 +195,7 @@ def test_faults_in_racks_that_wrap_at_different_numbers_are_the_only_findings() 
     assert total.restored >= 0.99 * total.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [0, 1, 5])
 @pytest.mark.parametrize("rails", [2, 4, 8])
 def test_a_cable_on_a_free_port_is_found(stride: int, rails: int) -> None:
@@ -221,6 +227,7 @@ def test_a_row_of_cables_that_avoids_ports_is_no_mistake(nodes: int) -> None:
         assert found == (["wrong-port"] if row == 1 else [])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(fabrics(), st.sampled_from([0.005, 0.02, 0.05]), st.integers(0, 99))
 def test_faults_in_any_permutation_are_the_only_findings(
@@ -256,6 +263,7 @@ def test_rails_that_are_permuted_apart_are_silent(seed: int) -> None:
     assert infer(model(Fleet(Shape("permuted", slots, size, end), 4 * size))).findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.01, 0.02, 0.05])
 @pytest.mark.parametrize("stride", [1, 5, *(pytest.param(one, marks=SWEEP) for one in OTHERS)])
 def test_faults_are_found_and_nothing_else(stride: int, rate: float) -> None:
@@ -290,6 +298,7 @@ def wrong_ports(nodes: list[FleetNode], name: str, leaf: str, port: str) -> list
     return [f"{one.code} {move.wanted[1]}" for one in found for move in one.moves]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", ["beside", "far"])
 @pytest.mark.parametrize("rails", [4, 8])
 @pytest.mark.parametrize("size", [6, 7, 8, 9, 12])
