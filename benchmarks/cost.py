@@ -75,6 +75,13 @@ def memory(pid: int) -> Memory:
     return Memory(*(sum(column) for column in zip(*sizes, strict=True)))
 
 
+def above(pid: int) -> int:
+    """Return by how many KiB the process alone was larger once than now (proc(5): VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    sizes = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    return int(sizes["VmHWM"].split()[0]) - int(sizes["VmRSS"].split()[0])
+
+
 def distinct(pid: int) -> int:
     """Return the resident KiB of the process and of its descendants; a page of a file that several
     of them map counts once (proc(5): smaps).

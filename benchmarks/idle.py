@@ -61,6 +61,7 @@ class Subject:
     helpers: float = 0.0  # the same, of all but the program's first process
     rss: int = 0  # KiB, the sum of its processes
     distinct: int = 0  # KiB, a page that several of its processes map counted once
+    peak: int = 0  # KiB, the same when its first process was largest
 
     def scrape(self) -> None:
         """Scrape /metrics as Prometheus does."""
@@ -164,6 +165,7 @@ def measure(subjects: list[Subject], seconds: float) -> None:
         subject.cpu = (cost.cpu(subject.pid) - everything) / hours
         subject.helpers = subject.cpu - (cost.own(subject.pid) - own) / hours
         subject.rss, subject.distinct = settled(subject.pid)
+        subject.peak = subject.distinct + cost.above(subject.pid)
 
 
 def settled(pid: int) -> tuple[int, int]:

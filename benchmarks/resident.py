@@ -10,7 +10,8 @@ and up (benchmarks/latency.py). The API server is a real one. Exits 1 if a docum
 missed.
 
 "RSS" is the sum of a subject's processes; "once" counts a page of a file that several of them map
-once, as the memory controller of their container does. The budget is for the latter.
+once, as the memory controller of their container does; "peak" is that when the subject's first
+process was largest. The budgets are for these two.
 
 Figures of GPU Feature Discovery and of the NFD worker are quoted, not measured here.
 """
@@ -37,7 +38,8 @@ from benchmarks.relay import Relay, audited, requests
 from tests.support.kube.cluster import Cluster
 
 MB = 1024  # KiB
-MOST_MB = 42.0  # resident, with everything; the interpreter that two processes map counts once
+# Resident, with everything, and at its peak; the interpreter that two processes map counts once
+MOST_MB, MOST_PEAK = 42.0, 48.0
 MOST_CPU, MOST_NARROW = 1.3, 0.5  # CPU-seconds an hour, with everything and without GPU and IB
 MEDIAN, P99 = 0.06, 1.5  # seconds, Ethernet; the kernel reports some lost links a second late
 GIVEN = {
@@ -96,16 +98,18 @@ def print_idle(
     extra = subjects[RESYNCED].cpu - subjects[NARROW].cpu
     patch = extra * seconds / 3600 / max(patches[RESYNCED], 1)
     print(f"\nidle for {seconds / 60:g} minutes; {cost.load()}")
-    print(f"{'':22}{'RSS MB':>8}{'once':>8}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}")
+    sizes = f"{'RSS MB':>8}{'once':>8}{'peak':>8}"
+    print(f"{'':22}{sizes}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}")
     for name, one in subjects.items():
         more = f"{one.cpu + patch:14.2f}" if name in (EVERYTHING, NARROW) else ""
-        sizes = f"{one.rss / MB:8.1f}{one.distinct / MB:8.1f}"
+        sizes = "".join(f"{size / MB:8.1f}" for size in (one.rss, one.distinct, one.peak))
         print(f"{name:22}{sizes}{one.cpu:15.2f}{one.helpers:9.2f}{more}")
     for name, (size, cpu) in GIVEN.items():
-        print(f"{name:22}{size:8}{'':8}{cpu:15.2f}  quoted, not measured")
+        print(f"{name:22}{size:8}{'':16}{cpu:15.2f}  quoted, not measured")
     counts = (f"{name}: {dict(counted)}" for name, counted in asked.items())
     print(f"requests of {'; '.join(counts)}; a PATCH costs {1000 * patch:.0f} ms of CPU")
     bench.check("MB resident", subjects[EVERYTHING].distinct / MB, MOST_MB)
+    bench.check("MB at the peak", subjects[EVERYTHING].peak / MB, MOST_PEAK)
     bench.check("CPU-s an hour, everything on", subjects[EVERYTHING].cpu + patch, MOST_CPU)
     bench.check(
         "CPU-s an hour without GPU and InfiniBand", subjects[NARROW].cpu + patch, MOST_NARROW
