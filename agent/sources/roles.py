@@ -108,9 +108,10 @@ def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
     # Without labels a port counts that is a backend port in any case.
     certain = frozenset.intersection(*found)
     unread = [device.name for device in devices if device.failure]
-    unread += [f"PCI function {address}" for address in sorted(bus.unread)]
+    functions = bus.unread.union(_placed(bus))
+    unread += [f"PCI function {address}" for address in sorted(functions)]
     text = f"the backend is not known while {', '.join(unread)} cannot be read"
-    doubtful = {key: Verdict("undecided", text) for key in backend if key not in certain}
+    doubtful = dict.fromkeys(frozenset().union(*found) - certain, Verdict("undecided", text))
     roles = _roles(devices, {**ignored, **doubtful}, backend, bus)
     return Decision(roles, None if certain else text)
 
@@ -243,6 +244,7 @@ def _possible(
       end instead.
     - Any other device may be of each kind, or no candidate at all.
     - A function of unknown class may be a GPU.
+    - A NIC of unknown place may be at that of one near a GPU.
     """
     known, unknown = _unread(devices, bus, unbound)
     yield known, bus
@@ -258,6 +260,26 @@ def _possible(
     if bus.unread:
         gpus = {address: Function(address, 0x0302, "10de:") for address in bus.unread}
         yield known, replace(bus, functions={**bus.functions, **gpus})
+    if placed := _placed(bus):
+        yield known, replace(bus, functions={**bus.functions, **placed})
+
+
+def _placed(bus: Bus) -> dict[str, Function]:
+    """Return the NICs of unknown place, each at that of a NIC near a GPU that it may be like."""
+
+    def may_be(one: str | None, other: str | None) -> bool:
+        return one in (None, other)
+
+    near = [one for one in bus.nics if one.place and bus.beside(one.address).is_near]
+    found = {}
+    for one in bus.nics:
+        if one.bridge_ids and one.place is None:
+            mine = one.ids, *one.bridge_ids
+            for other in near:
+                its = other.ids, *other.bridge_ids
+                if len(mine) == len(its) and all(map(may_be, mine, its)):
+                    found[one.address] = one._replace(ids=other.ids, bridge_ids=other.bridge_ids)
+    return found
 
 
 def _unread(

@@ -373,6 +373,30 @@ def test_a_card_with_a_function_that_cannot_be_read_is_of_the_kind_of_the_others
     assert backend(assign(devices, bus=Bus(left))) == ["a"]
 
 
+def test_a_nic_of_unknown_place_is_undecided() -> None:
+    """Its GPU has fallen off the bus, so it counts by its place alone, that of the other NICs; and
+    the ids of the switch above it cannot be read.
+    """
+    functions = {}
+    for bus in range(1, 6):  # of the last ones, the GPU is missing; then a NIC of the storage
+        switch = (f"0000:{bus:02x}:01.0",) if bus < 5 else ()
+        nic = Function(f"0000:{bus:02x}:00.0", 0x0207, "15b3:1021", host_bridge=f"pci0000:{bus}")
+        nic = nic._replace(bridges=switch or ("0000:05:02.0",))
+        functions[nic.address] = nic._replace(bridge_ids=("1000:c030" if switch else "8086:352a",))
+        if bus < 4:
+            gpu = nic._replace(address=f"0000:{bus:02x}:00.1", code=0x0302, ids="10de:2330")
+            functions[gpu.address] = gpu
+    devices = [ib(f"ib{bus}", bus) for bus in range(1, 6)]
+    assert backend(assign(devices, bus=Bus(functions))) == ["ib1", "ib2", "ib3", "ib4"]
+    address = devices[3].pci or ""
+    functions[address] = functions[address]._replace(bridge_ids=(None,))
+    roles = assign(devices, bus=Bus(functions))
+    assert backend(roles) == ["ib1", "ib2", "ib3"]
+    assert [role.rule for role in roles] == [*["gpu-affinity"] * 3, "undecided", "gpu-affinity"]
+    labeled = {one.name: one.pci for one in devices[:4]}
+    assert backend(assign(devices, (), labeled, Bus(functions))) == ["ib1", "ib2", "ib3", "ib4"]
+
+
 def test_ethernet_data_ports() -> None:
     """Those of the front end are among them; a node with InfiniBand has none."""
     devices = [front("a", 1), eth("b", 2, port(2)), eth("vf", 3, virtual_function=True)]
