@@ -104,11 +104,17 @@ def test_removals() -> None:
 
 
 def test_nodes() -> None:
-    """One Node, or every Node of the list; a page that fails is Unavailable."""
-    page = Answer(200, nodes=[node(), node()])
-    assert len(list(nodes(replies(page)[1], None))) == 2
-    with pytest.raises(Unavailable, match="not permitted"):
-        list(nodes(replies(replace(page, following="x"), FAILED)[1], None))
+    """One Node, or every Node of the list, though the API server is busy for a moment; each once,
+    though the listing has to begin again; a page that fails is Unavailable.
+    """
+    page, busy = Answer(200, nodes=[node(), node(name="n2")]), Answer(429, retry_after=0.01)
+    first = replace(page, nodes=[node()], following="x")
+    for said in ([page], [busy, page], [first, busy, page], [first, Answer(410), page]):
+        requests, kube = replies(*said)
+        assert [one["metadata"]["name"] for one in nodes(kube, None)] == ["n1", "n2"]
+        assert {one["operation"] for one in requests} == {"list"}
+    with pytest.raises(Unavailable, match="lacks the right to list nodes"):
+        list(nodes(replies(first, FAILED)[1], None))
     with pytest.raises(Unavailable, match="Node n1: not permitted"):
         list(nodes(replies(FAILED)[1], "n1"))
 

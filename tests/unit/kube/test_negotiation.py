@@ -18,7 +18,6 @@ from agent.kube.negotiation import (
     Refusal,
     Taken,
     get_node,
-    list_nodes,
     negotiate,
 )
 from agent.kube.plan import Change, ForeignField, plan
@@ -72,20 +71,6 @@ def test_request_of_an_apply() -> None:
     assert request["body"]["metadata"]["uid"] == "u-1"
     assert labels_in(request) == {FLAVOR: "roce"}
     assert annotations_in(request).keys() == {KEYS.annotation}
-
-
-def test_list() -> None:
-    """A list continues at the end of the page before; a failure ends it."""
-    requests, kube = replies(
-        Answer(200, nodes=[NODE], following="x"),
-        Answer(200, nodes=[]),
-    )
-    assert list(list_nodes(kube)) == [NODE]
-    assert requests == [{"operation": "list", "continue": page} for page in ("", "x")]
-    (failure,) = list_nodes(replies(Answer(403, message="cannot list"))[1])
-    assert isinstance(failure, Failure)
-    assert failure.kind == "forbidden"
-    assert failure.text.startswith("Node *: ")
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
