@@ -45,7 +45,6 @@ from agent.kube.managed_fields import (
     without,
 )
 from agent.kube.ownership import Owned, left_outside, owned
-from agent.labels import encode
 from agent.memory import Identity
 from agent.model import Problem
 
@@ -54,7 +53,7 @@ from agent.model import Problem
 class Desired:
     """The labels and the annotation that the Node should have."""
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # as rendered: valid values of keys in the label table
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
@@ -150,14 +149,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     forgotten = tuple(one for one in desired.annotation.lost if one.identity in dropped)
     annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
-    unwritable = {
-        label: fault for label, value in asked.items() if (fault := _fault(label, value, keys))
-    }
-    problems = [
-        Problem("labels", label.key, None, f"not written: {fault}")
-        for label, fault in unwritable.items()
-    ]
     asked[keys.annotation_field] = render(annotation)
+    problems = []
     if annotation.dropped:
         text = f"no room for {annotation.dropped} interfaces: at most {MAX_BYTES} bytes are written"
         problems.append(Problem("node", keys.annotation, None, text))
@@ -169,7 +162,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         for field in asked.keys() | state.managed
         if {field.key, keys.family(field)} & desired.backed_off
     }
-    frozen = unwritable.keys() | postponed | (found.outside - found.former)
+    frozen = postponed | (found.outside - found.former)
     todo = _plan_fields(state, asked, frozen, keys, found)
     return replace(
         todo,
@@ -185,15 +178,6 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         desired=desired,
         forgotten=forgotten,
     )
-
-
-def _fault(label: Field, value: str, keys: Keys) -> str | None:
-    """Return why a label must not be written; None if it may be."""
-    if keys.family(label) is None:
-        return "the key is not in the label table"
-    if fault := encode.key_fault(label.key):
-        return fault
-    return None if value and encode.value(value) == value else f"{value[:80]!r} is no label value"
 
 
 def forgetting(node: Node, keys: Keys) -> Plan:

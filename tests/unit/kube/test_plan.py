@@ -152,29 +152,6 @@ def test_managed_labels_outside_the_table() -> None:
     assert not found.is_due
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "word"),
-    [
-        (EXPECTED, "3200G", "not written: the key is not in the label table"),
-        ("flavor", "roce", "not written: the key is not in the label table"),
-        (f"{PREFIX}/neighbors.current.{'a' * 60}.device", "x", "63"),
-        (SPEED, "not a value", "not written: 'not a value' is no label value"),
-        (SPEED, "", "not written: '' is no label value"),
-        (SPEED, "a" * 64, f"not written: '{'a' * 64}' is no label value"),
-        (SPEED, "a" * 81, f"not written: '{'a' * 80}' is no label value"),
-    ],
-)
-def test_labels_that_are_not_written(key: str, value: str, word: str) -> None:
-    """A key outside the table, a key that is too long and a malformed value are problems, and
-    change nothing.
-    """
-    found = planned(node({SPEED: "1G"}), {SPEED: "1G", key: value})
-    assert labels_of(found) == {SPEED: "1G"}
-    [problem] = found.problems
-    assert (problem.source, problem.subject) == ("labels", key)
-    assert word in problem.text
-
-
 def test_an_accelerator_of_others() -> None:
     """The accelerator's key keeps the value of another manager, which the plan names."""
     found = planned(
