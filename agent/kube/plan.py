@@ -106,6 +106,7 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     has_news: bool = True  # the annotation changes in more than its time, if it does
     desired: Desired | None = None  # None: nothing, all owned fields are removed
+    state: State | None = None  # of the Node that the plan for `desired` is for
     forgotten: Interfaces = ()  # that the annotation has, or had, as lost
     only_forgets: bool = False  # every other field stays as it is
     written: float | None = None  # of a removal: when `bwagent` last changed a field (State)
@@ -176,6 +177,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
             or previous.facts != annotation.facts
         ),
         desired=desired,
+        state=state,
         forgotten=forgotten,
     )
 
@@ -222,6 +224,9 @@ def replan(node: Node, outdated: Plan) -> Plan:
         return forgetting(node, outdated.keys)
     if outdated.desired is None:
         return removal(node, outdated.keys)
+    state = state_of(node)
+    if outdated.state == replace(state, version=outdated.version):
+        return replace(outdated, state=state, version=state.version)  # it depends on nothing else
     return plan(node, outdated.desired, outdated.keys)
 
 
@@ -230,7 +235,7 @@ def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, foun
 
     Fields outside the label table stay too, but for those of family `former`.
     """
-    managed = state.managed_values()
+    managed = select(state.fields, state.managed)
     # The accelerator's key, if another manager has set another value.
     foreign = {
         field

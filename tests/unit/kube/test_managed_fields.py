@@ -108,7 +108,7 @@ def test_the_state_of_a_node() -> None:
     flavor, speed, annotation = Field(LABEL, FLAVOR), Field(LABEL, SPEED), KEYS.annotation_field
     assert (state.name, state.uid) == ("n1", "u-1")
     assert state.fields == {flavor: "roce", speed: "1G", annotation: "{}"}
-    assert state.managed_values() == {flavor: "roce", annotation: "{}"}
+    assert state.managed == {flavor, annotation}
 
 
 def test_an_entry_without_a_manager() -> None:

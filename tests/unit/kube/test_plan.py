@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
-from agent.kube.plan import ForeignField, Plan, body, plan
+from agent.kube.plan import ForeignField, Plan, body, plan, replan
 from agent.memory import FarEnd
 from tests.support.nodes import (
     ACCELERATOR_KEY,
@@ -200,6 +200,26 @@ def test_recently_refused(backed_off: set[str]) -> None:
 def test_recently_refused_annotation() -> None:
     """A recently refused annotation is not due."""
     assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).is_due
+
+
+AS_PLANNED = node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="1")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="2"),
+        node({FLAVOR: "x"}, {"nfd": {"a": "b"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b", LEAF: "c"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}, "x": {"a": "b", FLAVOR: "roce"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, observed="{"),
+    ],
+    ids=["as planned, another version", "value", "label of others", "managers", "annotation"],
+)
+def test_a_plan_for_the_node_as_it_is_now(now: dict[str, Any]) -> None:
+    """It is the plan that would be made now."""
+    labels = {FLAVOR: "infiniband", ACCELERATOR_KEY: "a.1"}
+    assert replan(now, planned(AS_PLANNED, labels)) == planned(now, labels)
 
 
 def test_the_body() -> None:
