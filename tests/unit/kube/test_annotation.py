@@ -27,8 +27,8 @@ from agent.kube.annotation import (
     render,
     without_future,
 )
-from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import state_of
+from agent.kube.remembered import annotate
 from agent.labels.encode import hashed
 from agent.memory import Fact, FarEnd
 from agent.model import (

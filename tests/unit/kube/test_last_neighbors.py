@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.annotation import Annotation, cut, fitted
-from agent.kube.interfaces import annotate, published
+from agent.kube.remembered import annotate, published
 from agent.labels import encode
 from agent.labels.render import render
 from agent.labels.table import Naming

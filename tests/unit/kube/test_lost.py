@@ -10,7 +10,7 @@ import pytest
 
 from agent.host import Host
 from agent.kube.annotation import Annotation, fitted, parse, render
-from agent.kube.interfaces import annotate, published
+from agent.kube.remembered import annotate, published
 from agent.memory import Fact, FarEnd, Memory
 from agent.model import Absent, Failed, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.kube.annotation import Annotation, parse, render
-from agent.kube.interfaces import published, switches
+from agent.kube.remembered import published, switches
 from agent.memory import Fact, FarEnd
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX, SPEED
 

@@ -22,8 +22,8 @@ from agent.kube.annotation import (
     render,
     without_future,
 )
-from agent.kube.interfaces import annotate
 from agent.kube.plan import Desired, plan
+from agent.kube.remembered import annotate
 from agent.memory import Fact, FarEnd
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
