@@ -16,7 +16,6 @@ from agent.kube.negotiation import (
     MAX_NAMINGS,
     Outcome,
     Refusal,
-    Taken,
     get_node,
     negotiate,
 )
@@ -42,35 +41,17 @@ ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MAX_REQUESTS = 80  # of a server that refuses each key by itself and conflicts all the time
 NODE = node({FLAVOR: "roce"})
 GOOD = Answer(200, node=NODE)
-UNAUTHORIZED = Answer(401, message="Unauthorized")
-
-
-def test_get() -> None:
-    """The Node is read in one request."""
-    requests, kube = replies(GOOD)
-    assert get_node(kube, "n1") == NODE
-    assert requests == [{"operation": "get", "node": "n1"}]
 
 
 def test_get_with_an_expired_token() -> None:
     """A 401 is answered with a second request, and not with a third."""
-    requests, kube = replies(UNAUTHORIZED, GOOD)
+    unauthorized = Answer(401, message="Unauthorized")
+    requests, kube = replies(unauthorized, GOOD)
     assert get_node(kube, "n1") == NODE
     assert requests == [{"operation": "get", "node": "n1"}] * 2
-    found = get_node(replies(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
+    found = get_node(replies(unauthorized, unauthorized)[1], "n1")
     assert isinstance(found, Failure)
     assert found.kind == "unauthorized"
-
-
-def test_request_of_an_apply() -> None:
-    """An apply carries the uid, the labels and the annotation, and starts without force."""
-    requests, kube = replies(GOOD)
-    assert negotiate(a_plan({}, {FLAVOR: "roce"}), kube).applied == {FLAVOR: "roce"}
-    (request,) = requests
-    assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
-    assert request["body"]["metadata"]["uid"] == "u-1"
-    assert labels_in(request) == {FLAVOR: "roce"}
-    assert annotations_in(request).keys() == {KEYS.annotation}
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
@@ -84,53 +65,49 @@ def test_accepted() -> None:
     outcome = settle(server, ALL)
     assert server.labels() == ALL
     assert (outcome.applied, outcome.removed) == (dict(sorted(ALL.items())), (LEAF,))
-    assert [request["force"] for request in server.requests] == [False]
+    (request,) = server.requests
+    assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
+    assert request["body"]["metadata"]["uid"] == "u-1"
+    assert annotations_in(request).keys() == {KEYS.annotation}
     assert outcome.node is not None
 
 
 def test_a_key_that_is_accepted_and_not_stored() -> None:
     """A mutating webhook took one key out and gave another a value of its own: neither counts as
-    applied, and both wait like refused keys.
+    applied, and both wait like refused keys. A label that the plan only carries is a change, too.
     """
-    server = Server({SPEED: "1G"}, mutates={FLAVOR: None, SPEED: "9G"})
-    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
+    server = Server({SPEED: "1G", LEAF: "a"}, mutates={FLAVOR: None, SPEED: "9G", LEAF: None})
+    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G", LEAF: "a"})
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
     assert all("not stored" in one.text for one in outcome.refused)
     assert {FLAVOR, SPEED} <= outcome.back_off
     assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
-    assert outcome.changes == (Change(SPEED, "1G", "9G"),)
+    assert outcome.changes == (Change(LEAF, "a", None), Change(SPEED, "1G", "9G"))
 
 
-def test_a_carried_label_that_is_dropped() -> None:
-    """A mutating webhook takes out a label that the plan does not change: it is a change."""
-    server = Server({FLAVOR: "roce", SPEED: "1G"}, mutates={FLAVOR: None})
-    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
-    assert outcome.changes == (Change(FLAVOR, "roce", None), Change(SPEED, "1G", "2G"))
-
-
-def test_no_change() -> None:
-    """A plan without changes is one request, which repairs drift."""
-    server = Server(dict(ALL))
-    outcome = settle(server, ALL)
-    assert (outcome.applied, outcome.removed, outcome.requests) == ({}, (), 1)
-
-
-def test_a_key_of_the_table_is_taken() -> None:
-    """A conflict about a key of the table is answered with force."""
-    server = Server({}, {FLAVOR: "x"})
-    outcome = settle(server, {FLAVOR: "roce"})
-    assert server.labels() == {FLAVOR: "roce"}
-    assert [request["force"] for request in server.requests] == [False, True]
-    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit", None),)
-
-
-def test_the_accelerator_is_left() -> None:
-    """A conflict about the accelerator's key leaves it to its manager, without force."""
-    server = Server({}, {ACC: "b.2"})
-    outcome = settle(server, {FLAVOR: "roce", ACC: "a.1"})
-    assert server.labels() == {FLAVOR: "roce"}
-    assert not any(request["force"] for request in server.requests)
-    assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
+@pytest.mark.parametrize(
+    ("ours", "others", "wanted", "left"),
+    [
+        pytest.param({}, {FLAVOR: "x"}, {FLAVOR: "roce"}, [], id="a key of the table is taken"),
+        pytest.param({}, {KEYS.annotation: "x"}, {}, [], id="the annotation is taken"),
+        pytest.param({}, {ACC: "b.2"}, {FLAVOR: "roce", ACC: "a.1"}, [ACC], id="one is left"),
+        pytest.param({ACC: "a.1"}, {FLAVOR: "x", ACC: "b.2"}, ALL, [ACC], id="both at once"),
+    ],
+)
+def test_conflicts(
+    ours: dict[str, str], others: dict[str, str], wanted: dict[str, str], left: list[str]
+) -> None:
+    """In one more request a key is taken by force, or the accelerator's is left without it."""
+    server, taken = Server(ours, dict(others)), others.keys() - {*left}
+    outcome = settle(server, wanted)
+    assert server.labels() == {key: value for key, value in wanted.items() if key not in left}
+    assert KEYS.annotation in server.ours
+    assert [request["force"] for request in server.requests] == [False, bool(taken)]
+    assert {one.key for one in outcome.taken} == taken
+    assert server.others == {key: others[key] for key in left}
+    assert outcome.left_alone == tuple(
+        ForeignField(key, None, wanted[key], ("kubectl-edit",)) for key in left
+    )
     assert outcome.removed == ()
 
 
@@ -148,22 +125,6 @@ def test_nothing_is_taken_by_a_request_that_fails() -> None:
     answers = [conflict(SPEED), Answer(503, message="down")]
     outcome = negotiate(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
     assert (outcome.taken, outcome.applied, outcome.requests) == ((), {}, 2)
-
-
-def test_both_conflicts_at_once() -> None:
-    """A key of the table is taken and the accelerator's is left, in one more request."""
-    server = Server({ACC: "a.1"}, {FLAVOR: "x", ACC: "b.2"})
-    outcome = settle(server, ALL)
-    assert server.labels() == {key: value for key, value in ALL.items() if key != ACC}
-    assert (server.others, outcome.requests) == ({ACC: "b.2"}, 2)
-    assert outcome.removed == ()
-
-
-def test_the_annotation_is_taken() -> None:
-    """The annotation is taken over from any manager."""
-    server = Server({}, {KEYS.annotation: "x"})
-    settle(server, {FLAVOR: "roce"})
-    assert KEYS.annotation in server.ours
 
 
 def test_force_is_for_one_request() -> None:
@@ -225,18 +186,6 @@ def test_a_denial_without_a_message() -> None:
     assert negotiate(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
 
 
-def test_a_denial_that_names_a_key_in_its_causes() -> None:
-    """The field of a cause names a key as the message does."""
-    told = Answer(
-        422,
-        "Invalid",
-        "no",
-        (Cause("FieldValueForbidden", f"metadata.labels.{FLAVOR}", "not yours"),),
-    )
-    server = Server(first=[told])
-    assert settle(server, ALL).back_off == {FLAVOR}
-
-
 def test_a_denial_that_names_none() -> None:
     """Each family is applied by itself, with the fields of the others unchanged."""
     server = Server({SPEED: "1G", LEAF: "a"}, denies=lambda key: "coreweave.cloud" in key)
@@ -267,30 +216,35 @@ def test_a_denial_that_names_everything() -> None:
     assert settle(server, ALL).applied == {ACC: "a.1"}
 
 
-def test_a_denial_that_names_two_families() -> None:
-    """It may be about one of them: each is applied by itself."""
-    both = denial(f"not {FLAVOR}, not {ACC}")
-    server = Server({FLAVOR: "roce"}, denies=lambda key: key == FLAVOR, first=[both])
-    ours = node({FLAVOR: "roce"})
-    outcome = negotiate(plan(ours, desired({FLAVOR: "ib", ACC: "a.1"}), KEYS), server)
-    assert outcome.applied == {ACC: "a.1"}
-
-
-def test_a_denial_that_names_all_changes_of_one_family() -> None:
-    """They are refused by name, and their family is not."""
-    ours = node({FLAVOR: "roce", SPEED: "1G"})
-    found = plan(ours, desired({FLAVOR: "ib", SPEED: "2G"}), KEYS)
-    outcome = negotiate(found, lambda _: denial(f"not {FLAVOR}, not {SPEED}"))
-    assert outcome.back_off == {FLAVOR, SPEED}
-    assert outcome.requests == 1
-
-
-def test_a_denial_of_one_family() -> None:
-    """With one family that changes, no second request is made."""
+@pytest.mark.parametrize(
+    ("wanted", "message", "applied", "back_off", "requests"),
+    [
+        pytest.param(
+            *({FLAVOR: "ib", ACC: "b.2"}, f"not {FLAVOR}, not {ACC}"),
+            *({ACC: "b.2"}, {"P"}, 3),
+            id="it names two families: each is applied by itself",
+        ),
+        pytest.param(
+            *({FLAVOR: "ib", SPEED: "2G", ACC: "a.1"}, f"not {FLAVOR}, not {SPEED}"),
+            *({}, {FLAVOR, SPEED}, 1),
+            id="it names all changes of one family: they are refused by name",
+        ),
+        pytest.param(
+            *({FLAVOR: "roce", ACC: "a.1", SPEED: "1G"}, "no"),
+            *({}, {"P"}, 1),
+            id="one family changes: no second request",
+        ),
+    ],
+)
+def test_a_denial_of_families(
+    wanted: dict[str, str], message: str, applied: object, back_off: object, requests: int
+) -> None:
+    """What it is about is not tried again, and all else is applied."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
-    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS)
-    outcome = negotiate(found, lambda _: denial("no"))
-    assert (set(outcome.back_off), outcome.requests) == ({"P"}, 1)
+    server = Server(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
+    outcome = negotiate(plan(node(ours), desired(wanted), KEYS), server)
+    assert (outcome.applied, outcome.back_off) == (applied, back_off)
+    assert outcome.requests == requests
 
 
 def test_a_denial_key_by_key() -> None:
@@ -329,14 +283,6 @@ def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
     assert (outcome.back_off, outcome.requests) == (frozenset(), 1)
 
 
-def test_no_permission() -> None:
-    """RBAC's refusal concerns no key: it is a failure after one request."""
-    words = 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
-    outcome = negotiate(a_plan({}, ALL), lambda _: denial(words, 403))
-    assert outcome.failure is not None
-    assert (outcome.failure.kind, outcome.requests) == ("forbidden", 1)
-
-
 def test_a_rotated_token() -> None:
     """A 401 is answered with one more request, with the token read again; a second is a failure."""
     server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
@@ -354,6 +300,7 @@ UID = (Cause("FieldValueInvalid", "metadata.uid", "field is immutable"),)
     ("answer", "kind"),
     [
         (Answer(404, "NotFound", 'nodes "n1" not found'), "not-found"),
+        (denial('User "x" cannot patch resource "nodes" in API group ""', 403), "forbidden"),
         (
             Answer(409, "Conflict", 'on nodes "n1": uid mismatch: no existing object was found'),
             "recreated",
