@@ -14,12 +14,14 @@ from agent.kube.answers import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
+    MAX_READS,
     Outcome,
     Refusal,
+    Taken,
     get_node,
     negotiate,
 )
-from agent.kube.plan import Change, ForeignField, plan
+from agent.kube.plan import Change, ForeignField, plan, removal
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -27,10 +29,22 @@ from tests.support.api_server import (
     conflict,
     denial,
     labels_in,
+    operations,
     replies,
 )
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node, removed
+from tests.support.nodes import (
+    FLAVOR,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    NOW,
+    PREFIX,
+    SPEED,
+    desired,
+    node,
+    removed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,30 +174,18 @@ def test_a_lost_key_is_not_removed() -> None:
     assert (outcome.removed, [held.key for held in outcome.left_alone]) == ((), [SPEED])
 
 
-@pytest.mark.parametrize("status", [400, 403, 422])
-def test_a_denial_that_names_a_key(status: int) -> None:
-    """The named key stays as it is, with the server's message; the others are applied."""
-    server = Server({SPEED: "1G"}, first=[denial(f"we do not like {SPEED}.", status)])
+def test_denials_that_name_a_key() -> None:
+    """A named key stays as it is, with status and message of its denial; others are applied."""
+    said = [denial(f"we do not like {SPEED}.", 403), denial(f"not {FLAVOR}"), denial(ACC, 400)]
+    server = Server({SPEED: "1G"}, first=said)
     outcome = settle(server, ALL)
-    assert server.labels() == {**ALL, SPEED: "1G"}
-    assert outcome.refused == (Refusal(SPEED, status, f"we do not like {SPEED}."),)
-    assert (set(outcome.back_off), outcome.requests) == ({SPEED}, 2)
-
-
-def test_denials_with_different_statuses() -> None:
-    """A refusal has the status of the denial that named its key."""
-    server = Server(first=[denial(f"not {SPEED}", 403), denial(f"not {FLAVOR}", 422)])
-    outcome = settle(server, ALL)
-    refused = outcome.refused
-    assert refused == (Refusal(FLAVOR, 422, f"not {FLAVOR}"), Refusal(SPEED, 403, f"not {SPEED}"))
-    assert outcome.back_off == {FLAVOR, SPEED}
-
-
-def test_a_denial_without_a_message() -> None:
-    """Its text is the status."""
-    server = Server(denies=lambda key: key == SPEED, first=[denial("")])
-    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "ib"}), KEYS)
-    assert negotiate(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
+    assert server.labels() == {SPEED: "1G", IB_SPEED: "3200G"}
+    assert {*outcome.refused} == {
+        Refusal(FLAVOR, 422, f"not {FLAVOR}"),
+        Refusal(SPEED, 403, f"we do not like {SPEED}."),
+        Refusal(ACC, 400, ACC),
+    }
+    assert (outcome.back_off, outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
 
 
 def test_a_denial_that_names_none() -> None:
@@ -341,6 +343,174 @@ def test_a_failure_on_the_way() -> None:
     assert outcome.applied == {IB_SPEED: "3200G"}
     assert outcome.failure is not None
     assert "failed: down" in outcome.failure.text
+
+
+OLD = "old.example/flavor"
+MODIFIED = Answer(409, "Conflict", "Operation cannot be fulfilled: the object has been modified")
+BOTH = {FLAVOR: "roce", OLD: "roce"}
+WANTED = desired({FLAVOR: "roce", SPEED: "1G"}, now=NOW)
+
+
+def versions(requests: list[Request]) -> list[str | None]:
+    """Return the version in each apply."""
+    bodies = [one["body"]["metadata"] for one in requests if one["operation"] == "apply"]
+    return [metadata.get("resourceVersion") for metadata in bodies]
+
+
+def test_a_refusal_of_removed_labels() -> None:
+    """A refusal of labels that are not on the Node any more is followed by a GET and by a request
+    without them.
+    """
+    server = Server({FLAVOR: "roce"}, denies=lambda key: key == OLD)
+    outcome = negotiate(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert (outcome.applied, outcome.refused, outcome.failure) == ({SPEED: "1G"}, (), None)
+    assert server.labels() == {FLAVOR: "roce", SPEED: "1G"}
+
+
+def test_a_refusal_of_an_unchanged_node() -> None:
+    """The same request is not sent twice: after the GET the refused key is left out at once."""
+    server = Server({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
+    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    outcome = negotiate(found, server, is_current=False)
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert [refusal.key for refusal in outcome.refused] == [SPEED]
+    assert outcome.applied == {FLAVOR: "x"}
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_one_read_for_all_refusals(status: int) -> None:
+    """A server that refuses everything is asked for the Node once."""
+    requests: list[Request] = []
+
+    def refuse(request: Request) -> Answer:
+        requests.append(request)
+        is_get = request["operation"] == "get"
+        return Answer(200, node=node(observed=None)) if is_get else denial("no", status)
+
+    outcome = negotiate(a_plan({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
+    assert operations(requests) == ["apply", "get", "apply", "apply", "apply"]
+    assert outcome.requests == len(requests)
+    assert outcome.back_off == {"P", "ACC", "observed"}
+
+
+def test_a_conflict() -> None:
+    """A conflict is followed by a GET, which gives the value that is taken over."""
+    server = Server({}, {SPEED: "9G"})
+    outcome = negotiate(
+        a_plan({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
+    )
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert outcome.taken == (Taken(SPEED, "kubectl-edit", "9G"),)
+    assert (SPEED, "9G", "1G") in outcome.plan.changes
+    assert outcome.applied == {SPEED: "1G", FLAVOR: "roce"}
+
+
+def test_a_current_node_is_not_read_again() -> None:
+    """A plan for a Node that was just read is negotiated without a GET."""
+    server = Server({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
+    negotiate(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
+    assert "get" not in operations(server.requests)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(403, "Forbidden", 'User "x" cannot get resource "nodes" in API group ""'),
+        Answer(404, "NotFound", "no"),
+        Answer(409, "Conflict", "odd"),
+        conflict(SPEED),
+        Answer(422, "Invalid", "odd"),
+        Answer(503, message="down", retry_after=7.0),
+        Answer(error="helper", message="killed"),
+    ],
+)
+def test_a_get_that_fails(answer: Answer) -> None:
+    """The negotiation ends with the failure of the GET; no key is refused."""
+    requests: list[Request] = []
+
+    def ask(request: Request) -> Answer:
+        requests.append(request)
+        return answer if request["operation"] == "get" else denial("no")
+
+    outcome = negotiate(a_plan({}, {FLAVOR: "x"}), ask, is_current=False)
+    assert operations(requests) == ["apply", "get"]
+    assert (outcome.refused, outcome.applied) == ((), {})
+    assert outcome.failure is not None
+    assert outcome.failure.retry_after == answer.retry_after
+
+
+def test_a_newer_version() -> None:
+    """Carried labels are sent as they are now: the request for an older version fails, and the
+    values of a second agent are those of the GET.
+    """
+    changed = node({FLAVOR: "roce", OLD: "infiniband"}, version="2")
+    requests, kube = replies(
+        Answer(409, message=MODIFIED.message),
+        Answer(200, node=changed),
+        Answer(200, node=node({**BOTH, OLD: "infiniband", SPEED: "1G"}, version="3")),
+    )
+    found = plan(node(BOTH, version="1"), WANTED, KEYS)
+    outcome = negotiate(found, kube)
+    assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
+    assert labels_in(requests[2])[OLD] == "infiniband"
+    assert (outcome.applied, outcome.failure) == ({SPEED: "1G"}, None)
+
+
+def test_a_node_that_changes_all_the_time() -> None:
+    """The negotiation ends as a conflict after MAX_READS reads."""
+    requests: list[Request] = []
+
+    def ask(request: Request) -> Answer:
+        requests.append(request)
+        is_get = request["operation"] == "get"
+        return Answer(200, node=node(BOTH, version=str(len(requests)))) if is_get else MODIFIED
+
+    outcome = negotiate(plan(node(BOTH, version="0"), WANTED, KEYS), ask)
+    assert operations(requests) == ["apply", "get"] * MAX_READS + ["apply"]
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "conflict"
+
+
+def test_further_requests_have_the_version_of_the_last_answer() -> None:
+    """After an accepted request the next one is for the version that it made."""
+    no = denial("no")
+    requests, kube = replies(no, Answer(200, node=node(BOTH, version="8")), no, no)
+    found = plan(node(BOTH, version="7", observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS)
+    negotiate(found, kube)
+    assert versions(requests) == ["7", "7", "8", "8"]
+
+
+def test_a_refused_key_stays_refused_after_a_read() -> None:
+    """A GET in the middle of a negotiation brings no refused key back."""
+    requests, kube = replies(
+        denial(f"not {SPEED}"),
+        MODIFIED,
+        Answer(200, node=node(BOTH, version="2")),
+        Answer(200, node=node({**BOTH, FLAVOR: "x"}, version="3")),
+    )
+    found = plan(node(BOTH, version="1"), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    outcome = negotiate(found, kube)
+    assert [SPEED in labels_in(requests[index]) for index in (0, 1, 3)] == [True, False, False]
+    assert [refusal.key for refusal in outcome.refused] == [SPEED]
+
+
+def test_a_recreated_node_during_a_negotiation() -> None:
+    """With fields outside the table a recreated Node is a newer version, and is labeled."""
+    anew = node({}, version="9", observed=None)
+    anew["metadata"]["uid"] = "u-2"
+    requests, kube = replies(MODIFIED, *[Answer(200, node=anew)] * 2)
+    negotiate(plan(node(BOTH, version="1"), WANTED, KEYS), kube)
+    assert requests[2]["body"]["metadata"]["uid"] == "u-2"
+    assert labels_in(requests[2]) == {FLAVOR: "roce", SPEED: "1G"}
+
+
+def test_a_cleanup_of_a_node_that_changed() -> None:
+    """A cleanup carries the labels of other prefixes as they are now."""
+    changed = node({**BOTH, OLD: "new"}, version="2")
+    requests, kube = replies(MODIFIED, Answer(200, node=changed), Answer(200, node=node()))
+    negotiate(removal(node(BOTH, version="1"), KEYS), kube)
+    assert labels_in(requests[2]) == {OLD: "new"}
 
 
 KEY_POOL = [FLAVOR, SPEED, LEAF, IB_SPEED, ACC, f"{PREFIX}/speed.expected", "old.example/flavor"]
