@@ -132,7 +132,6 @@ def ethernet(*links: Link) -> Observation:
 
 UNREAD = observation(rdma=Failed("x"), ib=Absent("x"))
 LONG_NAMES = ["L" * 40 + letter for letter in "abc"]
-HASH = encode.value("_".join(LONG_NAMES[:2]))
 R0, R1, R2 = "mlx5_0", "mlx5_1", "mlx5_2"
 RESTART = (None, None)
 # Published rows and group of a Node; then what its agent sees, the group, and the time until then.
@@ -236,10 +235,6 @@ STORIES: dict[str, tuple[Annotation | None, str | None, list[Any]]] = {
     "no port ever had a neighbor, and the source fails": (
         *(None, None),
         [(seen(None, None, ib=Failed("x")), None)],
-    ),
-    "long names are hashed together": (
-        *(None, None),
-        [(seen(*LONG_NAMES[:2]), HASH), (seen(LONG_NAMES[0], None), HASH)],
     ),
     "names that differ in zeros have one order": (
         *(None, None),
