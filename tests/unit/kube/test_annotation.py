@@ -287,7 +287,9 @@ def test_facts_both_ways() -> None:
         Fact("c", "0000:18:00.0", last_far=FarEnd()),
     )
     unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
-    found = Annotation(NOW, BOOT, (*whole(2), *some, unread), dropped=2, texts_since=7)
+    lost = WHOLE._replace(interface="e", gbps=None, lost_since=NOW)
+    present = *whole(2), *some, unread
+    found = Annotation(NOW, BOOT, present, dropped=2, lost=(lost,), texts_since=7)
     assert parse(render(found), KEY) == (found, None)
 
 
@@ -489,18 +491,20 @@ def test_the_text_of_a_verdict() -> None:
     assert parse(judged(), KEY) == (JUDGED, None)
 
 
+FINDING: dict[str, Any] = {"code": "swapped", "id": "0f"}
+NO_VERDICTS: tuple[Any, ...] = ("pass", 1, [], True)
+NO_FINDINGS: tuple[Any, ...] = (None, {}, [None], [{}], [{"code": "swapped"}])
+NO_FINDING = {"code": "Swapped!"}, {"id": "x"}, {"id": 12}, {"interface": 3}, {"interface": "a\nb"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        *(told(verdict=value) for value in ("pass", 1, [], True)),
+        *(told(verdict=value) for value in NO_VERDICTS),
         *(judged(boot_id=value) for value in (None, 7, "two words")),
-        *(judged(findings=value) for value in (None, {}, [None], [{}], [{"code": "swapped"}])),
-        judged(findings=[{"code": "Swapped!", "id": "0f"}]),
-        judged(findings=[{"code": "swapped", "id": "x"}]),
-        judged(findings=[{"code": "swapped", "id": 12}]),
-        judged(findings=[{"code": "swapped", "id": "0f", "interface": 3}]),
-        judged(findings=[{"code": "swapped", "id": "0f", "interface": "a\nb"}]),
-        judged(findings=[{"code": "swapped", "id": "0f"}] * (MAX_FINDINGS + 1)),
+        *(judged(findings=value) for value in NO_FINDINGS),
+        *(judged(findings=[FINDING | change]) for change in NO_FINDING),
+        judged(findings=[FINDING] * (MAX_FINDINGS + 1)),
     ],
 )
 def test_a_malformed_verdict_is_dropped_as_a_whole(text: str) -> None:

@@ -98,8 +98,8 @@ def test_publish() -> None:
     same = replace(todo, wanted=todo.managed)
     assert publish(on, same) == (["Node n1: no label changes"], None)
     on = a_target(node(), Answer(503, message="down"))
-    fault = "Node n1: the API server failed: down"
-    assert publish(on, todo) == (["Node n1: nothing applied"], fault)
+    failed = "Node n1: the API server failed: down"
+    assert publish(on, todo) == (["Node n1: nothing applied"], failed)
     on = a_target(node(), Answer(422, message=f"not {FLAVOR}"), *2 * [Answer(200, node=node())])
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"

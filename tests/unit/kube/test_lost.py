@@ -259,14 +259,16 @@ def test_the_annotation_keeps_the_last_row() -> None:
     before = labeled(*TWO, last)
     agent = Agent(before)
     agent.sees(seen(*PAIR))
-    assert agent.annotation
-    assert agent.annotation.lost == (last._replace(lost_since=NOW, gbps=None, layer="InfiniBand"),)
-    assert [*agent.annotation.addresses] == ["ibp0", "ibp1"]
-    assert '"lost":"2027-01-15T08:00:00Z"' in render(agent.annotation)
-    assert agent.annotation.facts != before.facts
+    now = agent.annotation
+    assert now
+    assert now.lost == (last._replace(lost_since=NOW, gbps=None, layer="InfiniBand"),)
+    assert [*now.addresses] == ["ibp0", "ibp1"]
+    assert '"lost":"2027-01-15T08:00:00Z"' in render(now)
+    assert now.facts != before.facts
     agent.sees(seen(*PAIR, role("ibp3", C, GUID_C)))
-    assert agent.annotation
-    assert (agent.annotation.lost, len(agent.annotation.interfaces)) == ((), 3)
+    again = agent.annotation
+    assert again
+    assert (again.lost, len(again.interfaces)) == ((), 3)
 
 
 def test_before_the_node_is_read_the_rows_stay() -> None:

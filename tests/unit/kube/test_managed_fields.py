@@ -29,8 +29,8 @@ from tests.support.nodes import (
     node,
 )
 
-OTHERS = ("speed.expected", "fabric", "leafgroup", "superpod", "rack", "observed")
-OTHERS += ("neighbors.current.ibp0", "neighbors.expected.ibp0.device")
+OTHERS = ["speed.expected", "fabric", "leafgroup", "superpod", "rack", "observed"]
+OTHERS += ["neighbors.current.ibp0", "neighbors.expected.ibp0.device"]
 OF_IB = ("speed.expected", "flavor", "neighbors.current.ibp0.port-name")
 ELSEWHERE = ("backendxcoreweave.cloud/flavor", "x.backend.coreweave.cloud/flavor", "flavor", "")
 

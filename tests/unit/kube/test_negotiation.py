@@ -185,7 +185,7 @@ def test_denials_that_name_a_key() -> None:
         Refusal(SPEED, 403, f"we do not like {SPEED}."),
         Refusal(ACC, 400, ACC),
     }
-    assert (outcome.back_off, outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
+    assert (set(outcome.back_off), outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
 
 
 def test_a_denial_that_names_none() -> None:
