@@ -29,6 +29,7 @@ from agent.kube import diff
 from agent.kube.annotation import MAX_AGE
 from agent.kube.answers import Failure, Kube, failure_of
 from agent.kube.api import MAX_CONNECTIONS
+from agent.kube.listing import pages
 from agent.kube.managed_fields import (
     IB,
     LABEL,
@@ -40,7 +41,7 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.negotiation import ask, get_node, list_nodes, negotiate
+from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
 from agent.kube.plan import Plan, forgetting, removal
 from agent.labels.table import Naming
@@ -276,10 +277,18 @@ def unforgotten(plan: Plan) -> list[str]:
 
 def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
     """Yield one Node, or all Nodes (None); raises Unavailable if one cannot be read."""
-    for node in list_nodes(kube) if name is None else [get_node(kube, name)]:
+    if name is not None:
+        node = get_node(kube, name)
         if isinstance(node, Failure):
             raise Unavailable(node.text)
         yield node
+        return
+    seen = set[str]()  # a listing that begins again has the first Nodes twice
+    for page in pages(kube, with_managers=True):
+        for node in page.nodes:
+            if (uid := node["metadata"]["uid"]) not in seen:
+                seen.add(uid)
+                yield node
 
 
 def _confirm(what: str, tasks: Sequence[Plan] | Sequence[Removal]) -> None:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agent.kube.answers import Failure
-from agent.kube.negotiation import exchange, get_node, negotiate
+from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.plan import Desired, plan
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
@@ -91,7 +91,7 @@ class Bench:
     def get(self, wire: Wire, *, cached: bool = False) -> Callable[[int], object]:
         """Send the agent's GET of its Node; a look is `cached`."""
         kube = wire.connect(self.member.token)
-        return lambda _number: exchange(
+        return lambda _number: ask(
             kube, {"operation": "get", "node": self.member.name, "cached": cached}
         )
 

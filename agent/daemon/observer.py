@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
-from agent.kube.interfaces import TEXTS, Globs, annotate, pins, published, switches
 from agent.kube.managed_fields import Keys, state_of
 from agent.kube.reconcile import Result
+from agent.kube.remembered import TEXTS, Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable

@@ -16,8 +16,8 @@ from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.model import Fleet
 from agent.kube.annotation import fitted, render
-from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import Keys
+from agent.kube.remembered import annotate
 from agent.labels.render import render as render_labels
 from agent.labels.table import Naming
 from agent.model import Failed, natural

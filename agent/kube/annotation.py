@@ -54,7 +54,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -441,13 +441,13 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
         raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
     facts, faults = read(document, _HEAD)
     found, lost, more = (_parse_interfaces if schema == 1 else _parse_ports)(document)
-    verdict, dropped = _parse_verdict(document.get("verdict"))
-    partial, unsaid = _parse_partial(document.get("partial"))
+    verdict, dropped = _parse_report(document, "verdict", _VERDICT, {"boot_id", "findings"})
+    partial, unsaid = _parse_report(document, "partial", _REPORT)
     return Annotation(
         interfaces=tuple({row.interface: row for row in found}.values()),  # the last of each
         lost=tuple({row.identity: row for row in lost}.values()),
-        verdict=verdict,
-        partial=partial,
+        verdict=Remembered(**verdict) if verdict else None,
+        partial=Report(**partial) if partial else None,
         **{"time": None, "boot_id": None, "agent": "", **facts},
     ), [*faults, *more, *dropped, *unsaid]
 
@@ -533,23 +533,19 @@ def _parse_row(row: object, schema: Schema) -> tuple[Fact, list[str]]:
     return Fact(**found), faults
 
 
-def _parse_verdict(value: object) -> tuple[Remembered | None, list[str]]:
-    if value is None:
-        return None, []
-    facts, faults = read(value if isinstance(value, dict) else {}, _VERDICT)
-    if not {"boot_id", "findings"} <= facts.keys():
-        return None, ["verdict"]
-    return Remembered(**{"time": None, **facts}), [f"{name} of verdict" for name in faults]
-
-
-def _parse_partial(value: object) -> tuple[Report | None, list[str]]:
+def _parse_report(
+    document: Json, name: str, schema: Schema, required: Collection[str] = ()
+) -> tuple[Json | None, list[str]]:
+    """Parse a part that has time and boot ID; returns its facts, and those that were dropped."""
+    value = document.get(name)
     if value is None:
         return None, []
     if not isinstance(value, dict):
-        return None, ["partial"]
-    facts, faults = read(value, _REPORT)
-    report = Report(facts.get("time"), facts.get("boot_id"))
-    return report, [f"{name} of partial" for name in faults]
+        return None, [name]
+    facts, faults = read(value, schema)
+    if not {*required} <= facts.keys():
+        return None, [name]
+    return {"time": None, "boot_id": None, **facts}, [f"{fault} of {name}" for fault in faults]
 
 
 def without_future(annotation: Annotation | None, now: float) -> Annotation | None:

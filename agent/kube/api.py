@@ -56,7 +56,6 @@ FIRST_PAGE, MAX_PAGE = 50, 500  # Nodes
 # Seconds.
 TIMEOUT = 10.0  # to connect, and for each read
 DEADLINE = 25.0  # for the whole answer
-PAGE_DEADLINE = 60.0  # the same for a page of Nodes, about 4 MB
 MAX_IDLE = 60.0  # a load balancer may forget a connection without a word; API servers close at 90
 STEP = 1.0  # between two calls of `waiting`
 
@@ -138,8 +137,7 @@ class Api:
         except (OSError, ValueError) as error:  # a CA or a client certificate that is none
             self._is_rejected = True
             return Answer(error="tls", message=_message(error))
-        seconds = PAGE_DEADLINE if request["operation"] in PAGES else self._deadline
-        exchange = _Exchange(request.get("deadline_s") or seconds)
+        exchange = _Exchange(request.get("deadline_s") or self._deadline)
         try:
             answer = self._send(pool, access, request, exchange)
         finally:

@@ -26,7 +26,6 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.answers import Failure, Kube
-from agent.kube.interfaces import annotate, published, switches
 from agent.kube.managed_fields import (
     LABEL,
     Field,
@@ -39,6 +38,7 @@ from agent.kube.managed_fields import (
 from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 from agent.kube.policy import INSTALL, check_policy
+from agent.kube.remembered import annotate, published, switches
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.memory import Memory

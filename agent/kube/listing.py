@@ -1,4 +1,4 @@
-"""List all Nodes by pages, their metadata only: the command `fleet`.
+"""List all Nodes by pages, their metadata only: the commands `fleet` and `cleanup --all`.
 
 Invariants:
 - The Nodes are complete or the listing fails: half a fleet is never returned as a whole one.
@@ -41,20 +41,25 @@ class Page(NamedTuple):
     server: str  # its URL
 
 
-def pages(
+def pages(  # noqa: PLR0913 - most are keywords
     kube: Kube,
     selector: str = "",
     name: str | None = None,
+    *,
+    with_managers: bool = False,
     sleep: Callable[[float], object] = time.sleep,
     deadlines: tuple[float, float] = (PAGE_DEADLINE, DEADLINE),
 ) -> Iterator[Page]:
     """Yield the Nodes that a label selector and a name select; raises Unavailable.
 
-    Needs the right to `list` nodes.
+    Needs the right to `list` nodes, which the agent's ClusterRole does not give.
     """
     by_name = f"metadata.name={name}" if name else ""
     found = [("labelSelector", selector), ("fieldSelector", by_name)]
-    request: Request = {"operation": "survey", "selectors": [one for one in found if one[1]]}
+    request: Request = {
+        "operation": "list" if with_managers else "survey",
+        "selectors": [one for one in found if one[1]],
+    }
     page_s, all_s = deadlines
     end = time.monotonic() + all_s
     token, read, restarts, is_resumed = "", 0, 0, False

@@ -148,10 +148,6 @@ class State:
     others: Mapping[Field, tuple[str, ...]]  # field to its other managers
     written: float | None  # when manager `bwagent` last changed one, seconds since the epoch
 
-    def managed_values(self) -> dict[Field, str]:
-        """Return the fields of manager `bwagent` that the Node carries, with their values."""
-        return select(self.fields, self.managed)
-
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing.
@@ -202,5 +198,5 @@ def state_of(node: Node) -> State:
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
-    managed = state_of(node).managed_values()
-    return labels_of(select(managed, keys.of_families(managed, TABLE)))
+    state = state_of(node)
+    return labels_of(select(state.fields, keys.of_families(state.managed, TABLE)))

@@ -31,7 +31,7 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -331,20 +331,3 @@ def ask(kube: Kube, request: Request) -> Answer:
     """Send a request that needs no negotiation, once more after a 401; return the answer."""
     answer = kube(request)
     return kube(request) if answer.status == 401 else answer
-
-
-def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
-    """Yield every Node; a failure comes last.
-
-    Needs the right to `list` nodes, which the agent's ClusterRole does not give.
-    """
-    page = ""
-    while True:
-        answer = kube({"operation": "list", "continue": page})
-        if not answer.succeeded:
-            yield failure_of(answer, "*")
-            return
-        yield from answer.nodes
-        page = answer.following
-        if not page:
-            return

@@ -45,7 +45,6 @@ from agent.kube.managed_fields import (
     without,
 )
 from agent.kube.ownership import Owned, left_outside, owned
-from agent.labels import encode
 from agent.memory import Identity
 from agent.model import Problem
 
@@ -54,7 +53,7 @@ from agent.model import Problem
 class Desired:
     """The labels and the annotation that the Node should have."""
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # as rendered: valid values of keys in the label table
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
@@ -107,6 +106,7 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     has_news: bool = True  # the annotation changes in more than its time, if it does
     desired: Desired | None = None  # None: nothing, all owned fields are removed
+    state: State | None = None  # of the Node that the plan for `desired` is for
     forgotten: Interfaces = ()  # that the annotation has, or had, as lost
     only_forgets: bool = False  # every other field stays as it is
     written: float | None = None  # of a removal: when `bwagent` last changed a field (State)
@@ -150,14 +150,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     forgotten = tuple(one for one in desired.annotation.lost if one.identity in dropped)
     annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
-    unwritable = {
-        label: fault for label, value in asked.items() if (fault := _fault(label, value, keys))
-    }
-    problems = [
-        Problem("labels", label.key, None, f"not written: {fault}")
-        for label, fault in unwritable.items()
-    ]
     asked[keys.annotation_field] = render(annotation)
+    problems = []
     if annotation.dropped:
         text = f"no room for {annotation.dropped} interfaces: at most {MAX_BYTES} bytes are written"
         problems.append(Problem("node", keys.annotation, None, text))
@@ -169,7 +163,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         for field in asked.keys() | state.managed
         if {field.key, keys.family(field)} & desired.backed_off
     }
-    frozen = unwritable.keys() | postponed | (found.outside - found.former)
+    frozen = postponed | (found.outside - found.former)
     todo = _plan_fields(state, asked, frozen, keys, found)
     return replace(
         todo,
@@ -183,17 +177,9 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
             or previous.facts != annotation.facts
         ),
         desired=desired,
+        state=state,
         forgotten=forgotten,
     )
-
-
-def _fault(label: Field, value: str, keys: Keys) -> str | None:
-    """Return why a label must not be written; None if it may be."""
-    if keys.family(label) is None:
-        return "the key is not in the label table"
-    if fault := encode.key_fault(label.key):
-        return fault
-    return None if value and encode.value(value) == value else f"{value[:80]!r} is no label value"
 
 
 def forgetting(node: Node, keys: Keys) -> Plan:
@@ -238,6 +224,9 @@ def replan(node: Node, outdated: Plan) -> Plan:
         return forgetting(node, outdated.keys)
     if outdated.desired is None:
         return removal(node, outdated.keys)
+    state = state_of(node)
+    if outdated.state == replace(state, version=outdated.version):
+        return replace(outdated, state=state, version=state.version)  # it depends on nothing else
     return plan(node, outdated.desired, outdated.keys)
 
 
@@ -246,7 +235,7 @@ def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, foun
 
     Fields outside the label table stay too, but for those of family `former`.
     """
-    managed = state.managed_values()
+    managed = select(state.fields, state.managed)
     # The accelerator's key, if another manager has set another value.
     foreign = {
         field

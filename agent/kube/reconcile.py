@@ -25,6 +25,7 @@ from agent.kube.negotiation import Outcome, ask, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
+OVERLOADED = ("busy", "server")  # kinds of failure after which the Node is not read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Reconciler:
         # A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
         decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
         is_refused = bool(decisive) and decisive[-1] in REFUSALS
-        is_known = not is_refused and (failure is None or failure.kind in ("busy", "server"))
+        is_known = not is_refused and (failure is None or failure.kind in OVERLOADED)
         after = outcome.node or found if is_known else None
         is_read = is_current or outcome.plan is not todo  # a negotiation that reads plans anew
         return Result(after, outcome.plan, outcome, failure, tuple(codes), is_read=is_read)
@@ -101,7 +102,7 @@ class Reconciler:
         answer = ask(self.kube, {"operation": "get", "node": self.name, "cached": True})
         if answer.node is None:
             failure = failure_of(answer, self.name)
-            node = known if failure.kind in ("busy", "server") else None
+            node = known if failure.kind in OVERLOADED else None
             return Result(node, failure=failure, codes=(answer.status,))
         todo = plan(answer.node, desired, self.keys)
         is_as_known = not (todo.is_due or (known and _rewritten(known, answer.node)))

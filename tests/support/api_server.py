@@ -70,6 +70,11 @@ def annotations_in(request: Request) -> dict[str, str]:
     return dict(request["body"]["metadata"].get("annotations", {}))
 
 
+def operations(requests: list[Request]) -> list[str]:
+    """Return the operation of each request."""
+    return [request["operation"] for request in requests]
+
+
 def conflict(*keys: str, manager: str = "kubectl-edit") -> Answer:
     """Return a 409 about keys of another manager."""
     causes = []

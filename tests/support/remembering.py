@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.interfaces import published
+from agent.kube.remembered import published
 from agent.memory import Memory, known_of
 from agent.model import natural
 from agent.sources.pci import Place

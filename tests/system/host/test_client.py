@@ -20,7 +20,8 @@ import pytest
 from agent.kube.access import SERVICE_ACCOUNT, Access
 from agent.kube.answers import KINDS, Answer, Failure, Request, failure_of
 from agent.kube.api import Api, connect
-from agent.kube.negotiation import get_node, list_nodes
+from agent.kube.listing import pages
+from agent.kube.negotiation import get_node
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving
 from tests.support.real_parts import require
@@ -204,22 +205,10 @@ def test_pages_of_nodes() -> None:
         serving(says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))) as server,
         api(f"http://127.0.0.1:{server.port}") as kube,
     ):
-        found = list(list_nodes(kube))
-    names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
-    assert names == ["n1"] * 3
+        found = [one for page in pages(kube, with_managers=True) for one in page.nodes]
+    assert [one["metadata"]["name"] for one in found] == ["n1"] * 3
     target = server.requests[1].decode().split()[1]
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
-
-
-def test_pages_that_end_early() -> None:
-    """A page that fails is a failure after the Nodes of the pages before."""
-    first = {"items": [node({FLAVOR: "roce"})], "metadata": {"continue": "more"}}
-    with (
-        serving(says(reply(200, as_json(first)), reply(410, as_json(status(410))))) as server,
-        api(f"http://127.0.0.1:{server.port}") as kube,
-    ):
-        found = list(list_nodes(kube))
-    assert [isinstance(one, Failure) for one in found] == [False, True]
 
 
 def test_nobody_there() -> None:

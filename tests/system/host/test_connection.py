@@ -23,7 +23,8 @@ from agent.kube.api import (
     connect,
     fitting,
 )
-from agent.kube.negotiation import get_node, list_nodes
+from agent.kube.listing import pages
+from agent.kube.negotiation import get_node
 from tests.support.nodes import FLAVOR, node
 
 if TYPE_CHECKING:
@@ -134,10 +135,9 @@ def test_many_requests_use_few_connections() -> None:
 def test_a_page_has_as_many_nodes_as_fit(size: int, most: int) -> None:
     """All Nodes are listed, and no page is much longer than PAGE_BYTES."""
     count = 12 if size > PAGE_BYTES else 300
-    with serving(Server(count, size)) as server:
-        with session(server) as kube:
-            found = list(list_nodes(kube))
-        names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
+    with serving(Server(count, size)) as server, session(server) as kube:
+        found = [one for page in pages(kube, with_managers=True) for one in page.nodes]
+    names = [one["metadata"]["name"] for one in found]
     assert names == [f"n{number}" for number in range(count)]
     assert server.limits[0] == FIRST_PAGE
     assert server.limits[-1] <= most

@@ -13,22 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.annotation import (
-    MAX_INTERFACES,
+    MAX_BYTES,
+    MAX_FINDINGS,
     MAX_LENGTH,
-    RESYNC,
     Annotation,
     OtherPort,
+    Remembered,
+    RememberedFinding,
     Report,
-    annotation_of,
     fitted,
+    interface_of,
     is_cut,
     is_stale,
     parse,
     render,
     without_future,
 )
-from agent.kube.interfaces import annotate
-from agent.kube.managed_fields import state_of
+from agent.kube.remembered import annotate
 from agent.labels.encode import hashed
 from agent.memory import Fact, FarEnd
 from agent.model import (
@@ -39,18 +40,32 @@ from agent.model import (
     LldpNeighbor,
     Neighbor,
     Problem,
-    RdmaDevice,
     Seen,
 )
-from agent.sources.pci import Place
-from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node, rows
-from tests.support.observations import PORT, observation
+from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
+from tests.support.observations import observation
 from tests.support.remembering import completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEY = KEYS.annotation
+PCI = "0000:18:00.0"
+
+
+def malformed(text: str) -> Problem:
+    """Return the problem of an annotation that does not count."""
+    return Problem("node", KEY, None, f"malformed annotation, ignored: {text}")
+
+
+def ignored(facts: str) -> Problem:
+    """Return the problem of these facts."""
+    return Problem("node", KEY, None, f"malformed facts, ignored: {facts}")
+
+
+def told(**changes: Any) -> str:
+    """Return the text of an annotation with other parts."""
+    return json.dumps(json.loads(render(ANNOTATED)) | changes)
 
 
 @pytest.fixture
@@ -65,7 +80,7 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_the_text() -> None:
     """It is JSON without white space."""
-    assert render(Annotation(NOW, BOOT, rows(("ibp0", "0000:18:00.0")), "0.1.0")) == (
+    assert render(Annotation(NOW, BOOT, rows(("ibp0", PCI)), "0.1.0")) == (
         '{"schema":2,"agent":"0.1.0",'
         f'"boot_id":"{BOOT}","time":"2027-01-15T08:00:00Z",'
         '"ports":[{"interface":"ibp0","pci":"0000:18:00.0","port":null,"netdev":null}]}'
@@ -82,10 +97,14 @@ def test_both_ways() -> None:
 
 
 def test_a_full_observation() -> None:
-    """Time, boot ID and PCI addresses of the backend are those of the observation."""
-    found = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")))
-    assert (found.time, found.boot_id) == (NOW, BOOT)
-    assert [*found.addresses.items()] == [("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")]
+    """Time, boot ID and PCI addresses of the backend are those of the observation. One time is
+    enough. In natural order the same interfaces are left out each time.
+    """
+    ports = ("ibp10", "0000:2a:00.0"), ("ibp9", PCI)
+    for before in (None, annotate(observation(ib=Failed("x")))):
+        found = annotate(observation(*ports), before)
+        assert (found.time, found.boot_id, found.partial) == (NOW, BOOT, None)
+        assert [*found.addresses.items()] == [*reversed(ports)]
 
 
 @pytest.mark.parametrize(
@@ -103,37 +122,20 @@ def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     assert parse(render(found), KEY) == (found, None)
 
 
-def test_a_full_observation_after_another() -> None:
-    """One time is enough then."""
-    before = annotate(observation(ib=Failed("x")))
-    found = annotate(observation(), before)
-    assert found.partial is None
-    assert found.reported == (found.time, found.boot_id) == (NOW, BOOT)
-
-
 @pytest.mark.parametrize(
-    ("partial", "fault"),
+    ("partial", "report", "fault"),
     [
-        ([], "partial"),
-        ("x", "partial"),
-        ({"time": 7, "boot_id": BOOT}, "time of partial"),
-        ({"time": "soon"}, "time of partial"),
-        ({"boot_id": "a b"}, "boot_id of partial"),
+        ([], None, "partial"),
+        ("x", None, "partial"),
+        ({"time": 7, "boot_id": BOOT}, Report(None, BOOT), "time of partial"),
+        ({"time": "soon"}, Report(None, None), "time of partial"),
+        ({"boot_id": "a b"}, Report(None, None), "boot_id of partial"),
     ],
 )
-def test_a_malformed_report(partial: object, fault: str) -> None:
+def test_a_malformed_report(partial: object, report: Report | None, fault: str) -> None:
     """What is malformed is unknown, and said."""
-    found, problem = parse(json.dumps({"schema": 1, "partial": partial}), KEY)
-    assert found
-    assert found.reported.time is None
-    assert problem
-    assert problem.text == f"malformed facts, ignored: {fault}"
-
-
-def test_a_report_of_the_future() -> None:
-    """Its time is unknown."""
-    found = Annotation(NOW, BOOT, partial=Report(NOW + 301, BOOT))
-    assert without_future(found, NOW) == replace(found, partial=Report(None, BOOT))
+    found = replace(ANNOTATED, partial=report)
+    assert parse(told(partial=partial), KEY) == (found, ignored(fault))
 
 
 def test_a_report_of_another_boot_is_a_fact() -> None:
@@ -153,25 +155,6 @@ def test_interfaces_without_devices(rdma: Any, kept: dict[str, str]) -> None:
     assert annotate(completed(observation(rdma=rdma), annotation=before)).addresses == kept
 
 
-def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
-    """The addresses of its ports stay without labels, those of no other device."""
-    held = tuple((name, "0000:18:00.0") for name in ("mlx5_1", "mlx5_1-3", "mlx5_2"))
-    others = tuple((name, "0000:19:00.0") for name in ("mlx5_3-1", "mlx5_3"))
-    read = RdmaDevice("mlx5_3", pci="0000:19:00.0", ports=(PORT,))
-    seen = observation(rdma=Seen((RdmaDevice("mlx5_1", failure="blocks"), read)))
-    before = Annotation(NOW - 60, BOOT, rows(*held, *others))
-    found = annotate(completed(seen, annotation=before, place=Place.BUS))
-    assert [(row.interface, row.function) for row in found.interfaces] == [*held]
-
-
-def test_many_interfaces() -> None:
-    """What is written fits and is parsed again."""
-    many = [(f"ibp{number:04}", "0000:18:00.0") for number in range(MAX_INTERFACES + 1)]
-    found = fitted(annotate(observation(*many)))
-    assert 0 < len(found.interfaces) <= MAX_INTERFACES
-    assert parse(render(found), KEY) == (found, None)
-
-
 def test_malformed_facts() -> None:
     """Malformed names and addresses are left out, so that the annotation can be parsed."""
     found = annotate(
@@ -180,58 +163,36 @@ def test_malformed_facts() -> None:
     assert found == Annotation(NOW, None)
 
 
+NO_ROW = "a row of interfaces lacks the interface or its PCI address"
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("7", "not a JSON object"),
         ("x" * 70_000, "70000 characters, at most 65536 are allowed"),
+        (told(schema=3), "schema 3 instead of 2"),
+        (told(schema=None), "schema None instead of 2"),
+        (told(ports={"a": 1}), "ports is not a list of up to 576 rows"),
         (
-            '{"schema": 1, "interfaces": [7]}',
-            "a row of interfaces lacks the interface or its PCI address",
+            told(ports=[{"interface": "a", "pci": PCI}] * 577),
+            "ports is not a list of up to 576 rows",
         ),
+        (told(ports=[7]), NO_ROW),
+        (told(ports=[{"interface": "ibp0"}]), NO_ROW),
+        (told(ports=[{"interface": "../..", "pci": PCI}]), "interface is '../..'"),
+        (told(ports=[{"interface": "ibp0", "pci": "../../etc"}]), "pci is '../../etc'"),
+        ('{"schema": 1, "interfaces": [7]}', NO_ROW),
+        ('{"schema": 1, "lost": [7]}', NO_ROW),
+        ('{"schema": 1, "lost": 7}', "lost is not a list"),
     ],
 )
-def test_not_an_annotation(text: str, fault: str) -> None:
-    """Text that is not a JSON object, or longer than 64 KiB, is a problem."""
-    problem = Problem("node", KEY, None, f"malformed annotation, ignored: {fault}")
-    assert parse(text, KEY) == (None, problem)
-
-
-def test_the_longest_annotation() -> None:
-    """64 KiB are parsed, white space included."""
+def test_malformed_annotations(text: str, fault: str) -> None:
+    """A malformed list or row makes the whole annotation malformed; no more than 64 KiB are parsed,
+    white space included.
+    """
+    assert parse(text, KEY) == (None, malformed(fault))
     assert parse(render(ANNOTATED).ljust(MAX_LENGTH), KEY) == (ANNOTATED, None)
-
-
-def test_the_annotation_of_a_node() -> None:
-    """A Node may have none, or a malformed one."""
-    assert annotation_of(state_of(node()), KEYS) == (ANNOTATED, None)
-    assert annotation_of(state_of(node(observed=None)), KEYS) == (None, None)
-    found, problem = annotation_of(state_of(node(observed="{")), KEYS)
-    assert found is None
-    assert problem is not None
-    assert problem.subject == KEY
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"schema": 3}, "schema"),
-        ({"schema": None}, "schema"),
-        ({"ports": {"a": 1}}, "ports"),
-        ({"ports": [7]}, "row"),
-        ({"ports": [{"interface": "ibp0"}]}, "row"),
-        ({"ports": [{"interface": "../..", "pci": "0000:18:00.0"}]}, "interface"),
-        ({"ports": [{"interface": "ibp0", "pci": "../../etc"}]}, "pci"),
-        ({"ports": [{"interface": "a", "pci": "0000:18:00.0"}] * 577}, "ports"),
-    ],
-)
-def test_malformed_annotations(change: dict[str, Any], word: str) -> None:
-    """A malformed list or row makes the whole annotation malformed, and the problem names it."""
-    found, problem = parse(json.dumps(json.loads(render(ANNOTATED)) | change), KEY)
-    assert found is None
-    assert problem is not None
-    assert word in problem.text
-    assert problem.subject == KEY
 
 
 @pytest.mark.parametrize(
@@ -248,10 +209,9 @@ def test_malformed_annotations(change: dict[str, Any], word: str) -> None:
 )
 def test_a_malformed_fact_is_unknown(name: str, value: object) -> None:
     """The rest of the annotation counts, and the problem names the fact."""
-    found, problem = parse(json.dumps(json.loads(render(ANNOTATED)) | {name: value}), KEY)
     unknown: Any = {name: "" if name == "agent" else None}
-    assert found == replace(ANNOTATED, **unknown)
-    assert problem == Problem("node", KEY, None, f"malformed facts, ignored: {name}")
+    found = replace(ANNOTATED, **unknown)
+    assert parse(told(**{name: value}), KEY) == (found, ignored(name))
 
 
 @pytest.mark.usefixtures("tokyo")
@@ -261,18 +221,19 @@ def test_times() -> None:
     """
     assert '"time":"2027-01-15T08:00:00Z"' in render(ANNOTATED)
     for text in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00"):
-        found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"time": text}), KEY)
-        assert found == ANNOTATED
+        assert parse(told(time=text), KEY) == (ANNOTATED, None)
 
 
 @pytest.mark.parametrize(("ahead", "is_known"), [(-1, True), (300, True), (301, False)])
 def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     """They are unknown, but for a few minutes by which two clocks may differ."""
-    time = NOW + ahead
-    lost = ANNOTATED.interfaces[0]._replace(lost_since=time)
-    found = without_future(Annotation(time, BOOT, lost=(lost,)), NOW)
-    after = time if is_known else None
-    assert found == Annotation(after, BOOT, lost=(lost._replace(lost_since=after or 0),))
+
+    def found(time: int | None) -> Annotation:
+        lost = ANNOTATED.interfaces[0]._replace(lost_since=time or 0)
+        return Annotation(time, BOOT, lost=(lost,), partial=Report(time, BOOT))
+
+    after = NOW + ahead if is_known else None
+    assert without_future(found(NOW + ahead), NOW) == found(after)
     assert without_future(None, NOW) is None
 
 
@@ -281,16 +242,13 @@ def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     [(NOW, False), (NOW - 3599, False), (NOW - 3600, True), (NOW + 5, True), (None, True)],
 )
 def test_age(time: int | None, *, stale: bool) -> None:
-    """The annotation is stale after an hour, without a time, and with a time in the future."""
+    """The annotation is stale after an hour, without a time, with one in the future, and missing;
+    the greatest age is the caller's choice.
+    """
     assert is_stale(Annotation(time, BOOT), NOW) == stale
     assert is_stale(Annotation(NOW, BOOT, partial=Report(time, BOOT)), NOW) == stale
-
-
-def test_no_annotation() -> None:
-    """A missing annotation is stale; the greatest age is the caller's choice."""
     assert is_stale(None, NOW)
     assert is_stale(Annotation(NOW - 60, BOOT), NOW, 60)
-    assert not is_stale(Annotation(NOW - 60, BOOT), NOW, RESYNC)
 
 
 @pytest.mark.slow
@@ -302,17 +260,6 @@ def test_any_text(text: str) -> None:
     """No text raises anything."""
     found, problem = parse(text, KEY)
     assert (found is None) == (problem is not None)
-
-
-@pytest.mark.parametrize("value", [["x"], {"a": 1}, 7, True, ""])
-@pytest.mark.parametrize("fact", ["id", "name", "port_id"])
-def test_a_neighbor_that_is_no_text(fact: str, value: object) -> None:
-    """Another JSON value makes the neighbor malformed, and raises nothing."""
-    row = {"interface": "ibp0", "pci": "0000:18:00.0", "neighbor": {"id": "a", fact: value}}
-    text = json.dumps({"schema": 1, "boot_id": BOOT, "interfaces": [row]})
-    found, problem = parse(text, KEY)
-    assert problem
-    assert found is None or not any(one.last_far for one in found.interfaces)
 
 
 SWITCH = FarEnd("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
@@ -327,9 +274,9 @@ WHOLE = Fact(
 )
 
 
-def whole(count: int) -> tuple[Fact, ...]:
+def whole(count: int, row: Fact = WHOLE) -> tuple[Fact, ...]:
     """Return rows with every fact: ibp0, ibp1, ..."""
-    return tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(count))
+    return tuple(row._replace(interface=f"ibp{number}") for number in range(count))
 
 
 def test_facts_both_ways() -> None:
@@ -340,7 +287,9 @@ def test_facts_both_ways() -> None:
         Fact("c", "0000:18:00.0", last_far=FarEnd()),
     )
     unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
-    found = Annotation(NOW, BOOT, (*whole(2), *some, unread), dropped=2, texts_since=7)
+    lost = WHOLE._replace(interface="e", gbps=None, lost_since=NOW)
+    present = *whole(2), *some, unread
+    found = Annotation(NOW, BOOT, present, dropped=2, lost=(lost,), texts_since=7)
     assert parse(render(found), KEY) == (found, None)
 
 
@@ -349,8 +298,8 @@ def test_a_malformed_time_since_which_a_port_is_unread(since: object) -> None:
     """It is unknown, and the row counts."""
     document = json.loads(render(Annotation(NOW, BOOT, whole(1))))
     document["ports"][0]["unread"] = since
-    problem = Problem("node", KEY, None, "malformed facts, ignored: unread of ibp0")
-    assert parse(json.dumps(document), KEY) == (Annotation(NOW, BOOT, whole(1)), problem)
+    found = Annotation(NOW, BOOT, whole(1))
+    assert parse(json.dumps(document), KEY) == (found, ignored("unread of ibp0"))
 
 
 def test_64_unread_ports_fit() -> None:
@@ -375,29 +324,30 @@ def test_64_unread_ports_fit() -> None:
     assert parse(render(found), KEY) == (found, None)
 
 
+def linked(name: str | None, via: str = "smp", **changes: Any) -> dict[str, Any]:
+    """Return the InfiniBand links of an observation in which ibp0 has a switch of this name."""
+    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, name, via)
+    neighbor = Neighbor("L90.1.3", "3", None, facts, **changes)
+    return {"ib": Seen((Link("ibp0", None, (neighbor,)),))}
+
+
 def test_facts_of_an_observation() -> None:
     """GUIDs, the counted rate and the selected neighbor are those of the backend port."""
-    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name, "sa")
-    links = Seen((Link("ibp0", None, (Neighbor("L90.1.3", "3", None, facts),)),))
-    (role,) = observation(("ibp0", "0000:18:00.0")).ports
+    (role,) = observation(("ibp0", PCI)).ports
     role = role._replace(
         device=replace(role.device, node_guid="b" * 16),
         port=replace(role.port, port_guid="a" * 16),
     )
-    seen = observation(ports=(role,), ib=links)
+    seen = observation(ports=(role,), **linked(SWITCH.name, "sa"))
     assert annotate(seen).interfaces == (WHOLE,)
 
 
 def test_the_way_to_a_neighbor() -> None:
     """`via` is that of the last far end, also while it is unknown; only `sa` is written."""
-    (role,) = observation(("ibp0", "0000:18:00.0")).ports
     before = Annotation(NOW, BOOT, (WHOLE,))
-    unknown = annotate(completed(observation(ports=(role,)), {}, before))
-    assert [row.via for row in unknown.interfaces] == ["sa"]
-    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name)
-    links = Seen((Link("ibp0", None, (Neighbor("L90.1.3", "3", None, facts),)),))
-    seen = annotate(completed(observation(ports=(role,), ib=links), {}, before))
-    assert [row.via for row in seen.interfaces] == [None]
+    unknown = annotate(completed(observation(("ibp0", PCI)), {}, before))
+    seen = annotate(completed(observation(("ibp0", PCI), **linked(SWITCH.name)), {}, before))
+    assert [row.via for row in (*unknown.interfaces, *seen.interfaces)] == ["sa", None]
     assert '"via":"sa"' in render(unknown)
     assert '"via"' not in render(seen)
 
@@ -405,10 +355,8 @@ def test_the_way_to_a_neighbor() -> None:
 @pytest.mark.parametrize("description", [None, "Quantum Mellanox Technologies"])
 def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
     """The NodeDescription with its name stays in the annotation."""
-    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, description)
-    neighbor = Neighbor("L90.1.3", "3", None, facts, last_description=SWITCH.name)
-    links = Seen((Link("ibp0", None, (neighbor,)),))
-    [row] = annotate(observation(("ibp0", "0000:18:00.0"), ib=links)).interfaces
+    links = linked(description, last_description=SWITCH.name)
+    [row] = annotate(observation(("ibp0", PCI), **links)).interfaces
     assert row.last_far == SWITCH
 
 
@@ -416,30 +364,16 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
     """An LLDP neighbor is its Chassis ID, System Name and Port ID; an overlong text is left out."""
     facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)
     links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", None, facts),)),))
-    found = annotate(observation(("mlx5_0", "0000:18:00.0"), lldp=links))
+    found = annotate(observation(("mlx5_0", PCI), lldp=links))
     expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
     assert [row.last_far for row in found.interfaces] == [expected]
 
 
 def test_no_counts_without_the_speed_label() -> None:
     """With --source and without `rdma` a changed count is no reason for a request."""
-    seen = observation(("ibp0", "0000:18:00.0"), off=frozenset({"rdma"}))
+    seen = observation(("ibp0", PCI), off=frozenset({"rdma"}))
     found = annotate(completed(seen, annotation=Annotation(NOW, BOOT, (WHOLE,))))
     assert found.interfaces == (WHOLE._replace(gbps=None),)
-
-
-def test_facts_that_are_unknown_now() -> None:
-    """Facts that are unknown now are the previous ones of the same PCI function."""
-    (role,) = observation(("ibp0", "0000:18:00.0")).ports
-    seen = observation(ports=(role._replace(counted_gbps=None),))
-    labels = {KEYS.speed: "400G"}
-    before = Annotation(NOW, BOOT, (WHOLE,))
-    unread = WHOLE._replace(state_since=0)
-    assert annotate(completed(seen, labels, before)).interfaces == (unread,)
-    moved = Annotation(NOW, BOOT, (WHOLE._replace(function="0000:99:00.0"),))
-    found = annotate(completed(seen, labels, moved))
-    (row,) = found.interfaces
-    assert (row.function, row.gbps, row.last_far) == ("0000:18:00.0", None, None)
 
 
 @pytest.mark.parametrize(
@@ -458,29 +392,25 @@ def test_facts_that_are_unknown_now() -> None:
 )
 def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
     """A malformed fact is dropped with a problem that names it; the row stays."""
+    without: Any = {{"far": "last_far"}.get(name, name): None}
+    found = Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
     for value in values:
         document = json.loads(render(Annotation(NOW, BOOT, whole(2))))
         document["ports"][0][name] = value
-        found, problem = parse(json.dumps(document), KEY)
-        without: Any = {{"far": "last_far"}.get(name, name): None}
-        assert found == Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
-        assert problem is not None
-        assert f"{name} of ibp0" in problem.text
+        assert parse(json.dumps(document), KEY) == (found, ignored(f"{name} of ibp0"))
 
 
 @pytest.mark.parametrize("value", ["x", -1, True, 10**9])
 def test_a_malformed_number_of_dropped_interfaces(value: object) -> None:
-    """A malformed number of dropped interfaces counts as none or one."""
-    found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"dropped": value}), KEY)
-    assert found is not None
-    assert found.dropped in {0, 1}
+    """It counts as none or one."""
+    found = replace(ANNOTATED, dropped=1 if value is True else 0)
+    assert parse(told(dropped=value), KEY) == (found, None)
 
 
 def test_an_interface_with_two_rows() -> None:
     """The last row of an interface is used."""
     twice = Annotation(NOW, BOOT, (*rows(("ibp0", "0000:99:00.0")), WHOLE))
-    found, _ = parse(render(twice), KEY)
-    assert found == Annotation(NOW, BOOT, (WHOLE,))
+    assert parse(render(twice), KEY) == (Annotation(NOW, BOOT, (WHOLE,)), None)
 
 
 @pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
@@ -514,33 +444,147 @@ def test_a_long_text_is_cut() -> None:
 def test_schema_1_is_read() -> None:
     """That of 0.1 and 0.2."""
     row = {
-        "interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a" * 16, "node_guid": "b" * 16,
+        "interface": "ibp0", "pci": PCI, "port_guid": "a" * 16, "node_guid": "b" * 16,
         "counted_gbps": 400.0, "neighbor": {"id": SWITCH.id, "name": SWITCH.name, "port_id": "3"},
     }  # fmt: skip
     gone = {**row, "interface": "ibp1", "since": "2027-01-15T08:00:00Z"}
     text = json.dumps({"schema": 1, "boot_id": BOOT, "interfaces": [row], "lost": [gone]})
-    found, problem = parse(text, KEY)
-    assert problem is None
-    assert found
     old = WHOLE._replace(port=None, layer=None, via=None)
-    assert found.interfaces == (old,)
-    assert found.lost == (old._replace(interface="ibp1", lost_since=NOW),)
-
-
-def test_interfaces_in_natural_order() -> None:
-    """ibp9 comes before ibp10, so that the same interfaces are left out each time."""
-    seen = observation(*((f"ibp{number}", "0000:18:00.0") for number in (10, 9, 1)))
-    assert [*annotate(seen).addresses] == ["ibp1", "ibp9", "ibp10"]
+    lost = (old._replace(interface="ibp1", lost_since=NOW),)
+    assert parse(text, KEY) == (Annotation(None, BOOT, (old,), agent="", lost=lost), None)
 
 
 def test_the_ports_that_rules_took_out_are_read_back() -> None:
     """Address, number and rule; an entry of another form drops all of them."""
     others = (OtherPort("0000:5e:00.0", 1, "front-end"), OtherPort("0000:5e:00.1", 2, "kind"))
-    told = Annotation(1_800_000_000, BOOT, rules="1-x3f", others=others)
-    assert parse(render(told), KEY) == (told, None)
+    found = replace(ANNOTATED, rules="1-x3f", others=others)
+    assert parse(render(found), KEY) == (found, None)
     for row in ([["x", 1, "kind"]], [["0000:5e:00.0", 1]], [["0000:5e:00.0", [], "kind"]], 7, [7]):
-        document = json.loads(render(told)) | {"others": row}
-        found, problem = parse(json.dumps(document), KEY)
-        assert found is not None
-        assert problem is not None
-        assert found.others == ()
+        text = json.dumps(json.loads(render(found)) | {"others": row})
+        assert parse(text, KEY) == (replace(found, others=()), ignored("others"))
+
+
+SWAPPED = RememberedFinding("swapped", "ibp3", "0f3c21aa9d10")
+SPEED = RememberedFinding("speed", None, "aa3c21aa9d10")
+VERDICT = Remembered(BOOT, NOW, (SWAPPED, SPEED))
+JUDGED = replace(ANNOTATED, verdict=VERDICT)
+MISCABLED = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
+
+
+def judged(**changes: Any) -> str:
+    """Return an annotation with a verdict that has these parts."""
+    document = json.loads(render(JUDGED))
+    document["verdict"] |= changes
+    return json.dumps(document)
+
+
+def test_the_text_of_a_verdict() -> None:
+    """It has boot ID, time and findings, without what is unknown."""
+    assert json.loads(judged())["verdict"] == {
+        "boot_id": BOOT,
+        "time": "2027-01-15T08:00:00Z",
+        "findings": [
+            {"code": "swapped", "interface": "ibp3", "id": "0f3c21aa9d10"},
+            {"code": "speed", "id": "aa3c21aa9d10"},
+        ],
+    }
+    assert parse(judged(), KEY) == (JUDGED, None)
+
+
+FINDING: dict[str, Any] = {"code": "swapped", "id": "0f"}
+NO_VERDICTS: tuple[Any, ...] = ("pass", 1, [], True)
+NO_FINDINGS: tuple[Any, ...] = (None, {}, [None], [{}], [{"code": "swapped"}])
+NO_FINDING = {"code": "Swapped!"}, {"id": "x"}, {"id": 12}, {"interface": 3}, {"interface": "a\nb"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(told(verdict=value) for value in NO_VERDICTS),
+        *(judged(boot_id=value) for value in (None, 7, "two words")),
+        *(judged(findings=value) for value in NO_FINDINGS),
+        *(judged(findings=[FINDING | change]) for change in NO_FINDING),
+        judged(findings=[FINDING] * (MAX_FINDINGS + 1)),
+    ],
+)
+def test_a_malformed_verdict_is_dropped_as_a_whole(text: str) -> None:
+    """Half of it could pass where the whole fails; the rest of the annotation counts."""
+    assert parse(text, KEY) == (ANNOTATED, ignored("verdict"))
+
+
+def test_a_malformed_time_of_a_verdict() -> None:
+    """The findings count without it, and without a time in the future."""
+    timeless = replace(JUDGED, verdict=VERDICT._replace(time=None))
+    assert parse(judged(time="yesterday"), KEY) == (timeless, ignored("time of verdict"))
+    early = without_future(JUDGED, NOW - 3600)
+    assert early
+    assert early.verdict == timeless.verdict
+
+
+@pytest.mark.parametrize("value", ["9", -1, None, [], 10**9])
+def test_a_malformed_number_of_findings_is_unknown(value: object) -> None:
+    """The findings count."""
+    assert parse(judged(dropped=value), KEY) == (JUDGED, None)
+
+
+def test_an_observation_keeps_the_verdict() -> None:
+    """`probe` has none of its own, and leaves that of the agent."""
+    assert annotate(observation(("ibp0", PCI)), JUDGED).verdict == VERDICT
+
+
+@pytest.mark.parametrize(
+    ("after", "due"),
+    [
+        (VERDICT._replace(time=NOW + 60), False),
+        (VERDICT._replace(findings=(SPEED,)), True),
+        (VERDICT._replace(boot_id="another"), True),
+        (None, True),
+    ],
+)
+def test_a_change_of_the_verdict_makes_a_request_due(after: Remembered | None, due: bool) -> None:
+    """A later time does not."""
+    assert (replace(JUDGED, verdict=after).facts != JUDGED.facts) == due
+
+
+def test_interfaces_have_room_before_findings() -> None:
+    """On a node whose 64 cables are all wrong no row is left out for a finding; the least severe
+    findings are, and counted.
+    """
+    wide = WHOLE._replace(port=2, netdev="e" * 15, rule="r" * 30, via=None)
+    ports = tuple(row._replace(port_guid=f"{n:016x}") for n, row in enumerate(whole(64, wide)))
+    large = replace(ANNOTATED, interfaces=ports, verdict=Remembered(BOOT, NOW, MISCABLED))
+    found = fitted(large)
+    assert found.verdict
+    kept = len(found.verdict.findings)
+    assert 0 < kept < 64
+    verdict = Remembered(BOOT, NOW, MISCABLED[:kept], 64 - kept)
+    assert found == replace(large, verdict=verdict)
+    assert MAX_BYTES - 100 < len(render(found)) <= MAX_BYTES
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_lost_interfaces_have_room_before_findings() -> None:
+    """A loss is known in no other place; rows of ports that are there have room before it."""
+    lost = tuple(row._replace(interface=f"x{row.interface}", lost_since=NOW) for row in whole(300))
+    large = Annotation(NOW, BOOT, whole(32), lost=lost, verdict=Remembered(BOOT, 1, MISCABLED))
+    few = replace(large, lost=lost[:32])
+    assert replace(fitted(few), verdict=few.verdict) == few
+    found = fitted(large)
+    assert (found.interfaces, found.verdict) == (whole(32), None)
+    assert 32 < len(found.lost) == 300 - found.dropped < 300
+
+
+def test_a_verdict_without_its_most_severe_finding() -> None:
+    """It could pass where the whole fails, so it is left out; one without findings stays."""
+    long = RememberedFinding("miscabled", "x" * 64, "f" * 64)
+    full = replace(ANNOTATED, interfaces=whole(512), verdict=Remembered(BOOT, NOW, (long,)))
+    assert fitted(full).verdict is None
+    passed = Remembered(BOOT, NOW)
+    assert fitted(replace(full, verdict=passed)).verdict == passed
+
+
+@pytest.mark.parametrize("text", [None, "", "x" * 65, "a\nb", "東京"])
+def test_an_odd_name_is_not_remembered(text: str | None) -> None:
+    """A plan may give an interface any name."""
+    assert interface_of(text) is None
+    assert interface_of("HCA 1") == "HCA 1"

@@ -1,4 +1,6 @@
-"""The session with the API server over real TCP connections to peers that misbehave."""
+"""The session with the API server over real TCP connections to peers that misbehave, and the
+requests as they are sent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import urllib3
 from agent.kube import api as api_module
 from agent.kube.access import Access, Misconfigured, by_service_account, credentials
 from agent.kube.answers import MAX_BODY, Answer, Failure, Request, failure_of
-from agent.kube.api import MAX_STUCK, Api, is_exempt
+from agent.kube.api import MAX_STUCK, Api, encode, is_exempt
 from agent.kube.negotiation import get_node
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving
@@ -450,3 +452,30 @@ def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
         assert kube(APPLY) == Answer(
             error="helper", message="can't start new thread", server="http://127.0.0.1:1"
         )
+
+
+def test_requests_about_events() -> None:
+    """They are in namespace `default`, and the name of an Event is escaped."""
+    created = encode({"operation": "create-event", "body": {"a": "b"}})
+    events = "/api/v1/namespaces/default/events"
+    assert (created.method, created.target) == ("POST", f"{events}?fieldManager=bwagent")
+    assert json.loads(created.body or b"") == {"a": "b"}
+    changed = encode({"operation": "patch-event", "event": "n1/1", "body": {}})
+    assert (changed.method, changed.target) == ("PATCH", f"{events}/n1%2F1?fieldManager=bwagent")
+    assert changed.headers["Content-Type"] == "application/merge-patch+json"
+
+
+def test_a_page_of_a_survey() -> None:
+    """It has a size, where it goes on, and the selectors."""
+    found = encode({"operation": "survey", "continue": "x", "selectors": [("a", "b=c")]}, 7)
+    assert found.target == "/api/v1/nodes?limit=7&continue=x&a=b%3Dc"
+    assert "PartialObjectMetadataList" in found.headers["Accept"]
+
+
+def test_an_apply() -> None:
+    """Force is a query parameter, as the manager is."""
+    found = encode({"operation": "apply", "node": "n1", "body": {}, "force": True})
+    assert found.target == "/api/v1/nodes/n1?fieldManager=bwagent&force=true"
+    assert encode({"operation": "get", "node": "n1"}).target == "/api/v1/nodes/n1"
+    patch = encode({"operation": "patch", "node": "n1", "body": []})
+    assert (patch.method, patch.headers["Content-Type"]) == ("PATCH", "application/json-patch+json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -13,9 +14,11 @@ import pytest
 from agent.cleanup import (
     CHANGED,
     CONTENDED,
+    MAX_FAILURES,
     MAX_KEYS,
     MAX_PATCH,
     MAX_READS,
+    Sweep,
     clean_up,
     clean_up_foreign,
     foreign_removals,
@@ -23,6 +26,7 @@ from agent.cleanup import (
     losses,
     nodes,
     removals,
+    remove_owned,
     unforgotten,
 )
 from agent.errors import Rejected, Unavailable
@@ -32,7 +36,7 @@ from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.table import Naming
 from agent.memory import Fact
-from tests.support.api_server import replies
+from tests.support.api_server import labels_in, replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import (
     ANNOTATED,
@@ -48,7 +52,10 @@ from tests.support.nodes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.kube.answers import Kube, Request
+    from agent.kube.plan import Plan
 
 EXPECTED = f"{PREFIX}/speed.expected"
 FAILED = Answer(403, message="no")
@@ -96,19 +103,18 @@ def test_removal() -> None:
     assert found.is_due
 
 
-def test_removals() -> None:
-    """Nodes with nothing to remove and nothing to report are left out."""
-    others = node({}, {"kubectl-label": {LEAF: "a"}}, observed=None)
-    found = removals([node(observed=None), others, node({SPEED: "1G"})], KEYS)
-    assert [removed(todo) for todo in found] == [{SPEED: "1G"}]
-
-
 def test_nodes() -> None:
-    """One Node, or every Node of the list; a page that fails is Unavailable."""
-    page = Answer(200, nodes=[node(), node()])
-    assert len(list(nodes(replies(page)[1], None))) == 2
-    with pytest.raises(Unavailable, match="not permitted"):
-        list(nodes(replies(replace(page, following="x"), FAILED)[1], None))
+    """One Node, or every Node of the list, though the API server is busy for a moment; each once,
+    though the listing has to begin again; a page that fails is Unavailable.
+    """
+    page, busy = Answer(200, nodes=[node(), node(name="n2")]), Answer(429, retry_after=0.01)
+    first = replace(page, nodes=[node()], following="x")
+    for said in ([page], [busy, page], [first, busy, page], [first, Answer(410), page]):
+        requests, kube = replies(*said)
+        assert [one["metadata"]["name"] for one in nodes(kube, None)] == ["n1", "n2"]
+        assert {one["operation"] for one in requests} == {"list"}
+    with pytest.raises(Unavailable, match="lacks the right to list nodes"):
+        list(nodes(replies(first, FAILED)[1], None))
     with pytest.raises(Unavailable, match="Node n1: not permitted"):
         list(nodes(replies(FAILED)[1], "n1"))
 
@@ -157,12 +163,6 @@ def test_an_agent_that_still_runs() -> None:
     again = node({FLAVOR: "roce"})
     [line] = cleaned(node({FLAVOR: "roce"}), again)
     assert line.startswith("labeled again during this cleanup: n1; an agent still runs there")
-
-
-def test_an_annotation_from_the_future() -> None:
-    """The Node's clock was ahead; nothing was labeled again."""
-    ahead = replace(ANNOTATED, time=int(datetime.now(UTC).timestamp()) + 3600)
-    assert cleaned(node({FLAVOR: "roce"}, observed=ahead), node(observed=None)) == []
 
 
 def test_an_agent_that_writes_while_the_question_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def asked(kube: Kube, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> str:
 def test_foreign_labels_are_named_before_the_question(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With value and managers; without a yes nothing is removed."""
+    """With value and managers; without a yes nothing is removed, and without one nothing asked."""
     api = Api([node({FLAVOR: "roce"}, OTHERS)], [])
     with pytest.raises(click.Abort):
         asked(api, monkeypatch, yes=False)
@@ -283,6 +283,8 @@ def test_foreign_labels_are_named_before_the_question(
         f"- {IB_SPEED}=1G, held by labeler",
     ]
     assert [request["operation"] for request in api.requests] == ["get"]
+    clean_up_foreign(Api([node({FLAVOR: "roce"})], []), "n1", Naming(), None, yes=False)
+    assert capsys.readouterr().out == "nothing to remove\n"
 
 
 def test_foreign_labels_are_removed(
@@ -297,12 +299,6 @@ def test_foreign_labels_are_removed(
     assert removed == [
         f"/metadata/labels/{key.replace('/', '~1')}" for key in (LEAF, SPEED, IB_SPEED)
     ]
-
-
-def test_no_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
-    """There is nothing to ask."""
-    clean_up_foreign(Api([node({FLAVOR: "roce"})], []), "n1", Naming(), None, yes=False)
-    assert capsys.readouterr().out == "nothing to remove\n"
 
 
 def test_thousands_of_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,3 +380,106 @@ def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
             forget_lost(kube, "n1", Naming(), yes=True)
     (own,) = losses([node(observed=render(LOST))], KEYS)
     assert (own.is_due, unforgotten(own)) == (True, [])
+
+
+DOWN = Answer(503, message="down")
+
+
+class Cleaner:
+    """An API server that cleans Nodes; `trouble` may answer instead."""
+
+    def __init__(self, trouble: Callable[[str], Answer | None] = lambda _name: None) -> None:
+        self.requests: list[Request] = []
+        self.trouble = trouble
+
+    def __call__(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return self.trouble(request["node"]) or Answer(200, node=node(observed=None))
+
+
+def plans(count: int) -> list[Plan]:
+    found = [node({FLAVOR: "roce"}, name=f"n{number}") for number in range(count)]
+    return removals(found, KEYS)
+
+
+def test_a_request_has_none_of_the_owned_fields() -> None:
+    """The first line of each Node sums it up, in the order of the plans."""
+    api, lines = Cleaner(), list[str]()
+    sweep = Sweep(plans(20), remove_owned)
+    sweep.run(api, lines.append)
+    assert lines == [f"Node n{number}: 1 label changed" for number in range(20)]
+    assert (sweep.faults, sweep.remaining) == ([], [])
+    assert [labels_in(request) for request in api.requests] == [{}] * 20
+
+
+def test_several_requests_are_sent_at_a_time() -> None:
+    """Eight wait for each other here, and would wait for ever otherwise."""
+    together = threading.Barrier(8, timeout=60)
+
+    def wait(_name: str) -> None:
+        together.wait()
+
+    sweep = Sweep(plans(16), remove_owned)
+    sweep.run(Cleaner(wait), lambda _line: None)
+    assert sweep.remaining == []
+
+
+def test_a_failure_is_one_line_that_names_the_node_once() -> None:
+    """The others are cleaned."""
+    sweep = Sweep(plans(3), remove_owned)
+    sweep.run(Cleaner(lambda name: DOWN if name == "n1" else None), lambda _line: None)
+    assert sweep.faults == ["Node n1: the API server failed: down"]
+    assert sweep.remaining == ["n1"]
+
+
+def test_a_server_that_fails_again_and_again_is_left_alone() -> None:
+    """What was begun ends, and all the others remain."""
+    api = Cleaner(lambda name: None if name in {"n0", "n1"} else DOWN)
+    sweep = Sweep(plans(500), remove_owned)
+    sweep.run(api, lambda _line: None)
+    assert sweep.remaining == [f"n{number}" for number in range(2, 500)]
+    assert MAX_FAILURES <= len(sweep.faults) < 500
+    assert len(api.requests) == len(sweep.faults) + 2
+
+
+def test_nodes_that_are_gone_are_no_failure_of_the_server() -> None:
+    """However many in a row."""
+    sweep = Sweep(plans(30), remove_owned)
+    gone = Answer(404, message="not found")
+    sweep.run(Cleaner(lambda name: None if name == "n29" else gone), lambda _line: None)
+    assert len(sweep.faults) == len(sweep.remaining) == 29
+
+
+def test_an_interruption_waits_for_what_was_sent() -> None:
+    """Each Node is clean, or remains."""
+    cleaned, interrupted = list[str](), threading.Event()
+
+    def slow(name: str) -> None:
+        if name != "n0":
+            interrupted.wait(60)
+        cleaned.append(name)
+
+    def interrupt(_line: str) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    sweep = Sweep(plans(200), remove_owned)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(Cleaner(slow), interrupt)
+    assert {*sweep.remaining, *cleaned} == {f"n{number}" for number in range(200)}
+    assert not {*sweep.remaining} & {*cleaned}
+    assert len(sweep.remaining) > 100
+
+
+def test_a_limit_of_threads_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent, and all Nodes remain."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sweep = Sweep(plans(3), remove_owned)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Unavailable, match=r"can't start new thread: the limit of processes"):
+        sweep.run(Cleaner(), lambda _line: None)
+    assert len(sweep.remaining) == 3

@@ -21,7 +21,7 @@ from agent.kube.policy import FOREIGN
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.memory import FarEnd
-from agent.model import Observation, RdmaDevice, Seen
+from agent.model import RdmaDevice, Seen
 from tests.support.api_server import replies
 from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, PREFIX, SPEED, node
@@ -36,44 +36,21 @@ SEEN = observation(("ibp0", "0000:18:00.0"))
 FAILED = Answer(403, message="no")
 
 
-def counted(found: Observation) -> dict[str, float | None]:
-    """Return what each port counts."""
-    assert found.known
-    return {fact.interface: fact.gbps for fact in found.known.facts}
-
-
-def node_reply(a_node: dict[str, Any]) -> Answer:
-    return Answer(200, node=a_node)
-
-
 def a_target(a_node: dict[str, Any], *more: Answer) -> Target:
-    return target(replies(node_reply(a_node), *more)[1], "n1", Naming())
+    return target(replies(Answer(200, node=a_node), *more)[1], "n1", Naming())
 
 
 def test_target() -> None:
-    """A target has the owned labels and the addresses of the Node's annotation."""
+    """A target has the owned labels and the addresses of the Node's annotation; a Node that cannot
+    be read is Unavailable, with the reason.
+    """
     on = a_target(node({FLAVOR: "roce"}, {"site": {EXPECTED: "1G"}}))
     assert on.previous() == {FLAVOR: "roce"}
     assert on.interfaces() == {"ibp0": "0000:18:00.0"}
     assert a_target(node(observed=None)).interfaces() == {}
     assert on.problems(SEEN) == []
-
-
-def test_target_that_cannot_be_read() -> None:
-    """A Node that cannot be read is Unavailable, with the reason."""
     with pytest.raises(Unavailable, match="Node n1: not permitted: no"):
         target(replies(FAILED)[1], "n1", Naming())
-
-
-def test_what_an_hca_that_fails_counted_last() -> None:
-    """A command takes the count from the annotation, if it fits the label."""
-    whole = observation(("ibp1", "0000:19:00.0"))
-    seen = replace(whole, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
-    lasting = a_target(node({SPEED: "400G"})).completed(HOST, seen)
-    assert (counted(lasting)["ibp0"], lasting.problems) == (400.0, ())
-    lasting = a_target(node({SPEED: "800G"})).completed(HOST, seen)
-    assert counted(lasting)["ibp0"] is None
-    assert "their sum is 400G" in lasting.problems[0].text
 
 
 def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> None:
@@ -83,7 +60,8 @@ def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> Non
     tree = card("ibp0", "0000:18:00.0") | card("ibp1", "0000:19:00.0") | boot
     root = Kernel({f"{NET}/lo": None}, tree, errors=failing)
     seen = observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
-    assert counted(seen)["ibp0"] == 400.0
+    assert seen.known
+    assert {fact.interface: fact.gbps for fact in seen.known.facts}["ibp0"] == 400.0
 
 
 def test_probe_renews_no_hold() -> None:
@@ -109,48 +87,23 @@ def test_age_of_the_annotation(age: int, *, due: bool) -> None:
     assert (todo.is_due, lines) == (due, ["Node n1: no label changes"])
 
 
-def test_malformed_annotation() -> None:
-    """A malformed annotation is one line, and is written again."""
-    todo, lines = planned(a_target(node(observed="{")), SEEN, Rendered({}))
-    assert todo.is_due
-    assert len([line for line in lines if KEYS.annotation in line]) == 1
-
-
 def test_publish() -> None:
-    """A plan is applied if it is due; the lines name the changes."""
-    on = a_target(node(), node_reply(node({FLAVOR: "roce"})))
+    """A plan is applied if it is due; the lines name the changes. A failure and a refused key are
+    returned in one line.
+    """
+    on = a_target(node(), Answer(200, node=node({FLAVOR: "roce"})))
     todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
     assert lines == ["Node n1: 1 added", f"+ {FLAVOR}=roce"]
     assert publish(on, todo) == (["Node n1: 1 label changed", f"+ {FLAVOR}=roce"], None)
     same = replace(todo, wanted=todo.managed)
     assert publish(on, same) == (["Node n1: no label changes"], None)
-
-
-def test_publish_that_fails() -> None:
-    """A failure and a refused key are returned in one line."""
     on = a_target(node(), Answer(503, message="down"))
-    todo, _ = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
-    lines, fault = publish(on, todo)
-    assert lines == ["Node n1: nothing applied"]
-    assert fault == "Node n1: the API server failed: down"
-    on = a_target(node(), Answer(422, message=f"not {FLAVOR}"), *2 * [node_reply(node())])
+    failed = "Node n1: the API server failed: down"
+    assert publish(on, todo) == (["Node n1: nothing applied"], failed)
+    on = a_target(node(), Answer(422, message=f"not {FLAVOR}"), *2 * [Answer(200, node=node())])
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"
-
-
-def test_boot_of_the_annotation() -> None:
-    """The annotation of a plan has the boot ID and the interfaces of the observation."""
-    todo, _ = planned(a_target(node(observed=None)), SEEN, Rendered({}))
-    text = todo.wanted[Field(ANNOTATION, KEYS.annotation)]
-    assert BOOT in text
-    assert "0000:18:00.0" in text
-
-
-def test_the_node_can_be_read() -> None:
-    """Nothing is missing."""
-    found = check(replies(Answer(200, node=node()))[1], "n1")
-    assert (found.is_there, found.missing, found.text) == (True, None, "Node n1 can be read")
 
 
 @pytest.mark.parametrize(
@@ -163,11 +116,15 @@ def test_the_node_can_be_read() -> None:
     ],
 )
 def test_a_node_that_cannot_be_read(reply: Answer, command: str) -> None:
-    """The line names the Node, and the command looks at the cause."""
+    """The line names the Node, and the command looks at the cause; of one that can be read nothing
+    is missing.
+    """
     found = check(replies(reply)[1], "n1")
     assert found.missing is Step.CLUSTER
     assert "Node n1: " in found.text
     assert found.command.startswith(command)
+    found = check(replies(Answer(200, node=node()))[1], "n1")
+    assert (found.is_there, found.missing, found.text) == (True, None, "Node n1 can be read")
 
 
 def test_the_admission_policy() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from agent.host import Host
-from agent.kube.annotation import Annotation, fitted, parse, render
-from agent.kube.interfaces import annotate, published
+from agent.kube.annotation import Annotation, parse, render
+from agent.kube.remembered import annotate, published
 from agent.memory import Fact, FarEnd, Memory
 from agent.model import Absent, Failed, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports
@@ -115,10 +115,6 @@ def test_an_hca_that_falls_off_the_bus() -> None:
     assert (problem.source, problem.subject) == ("rdma", "ibp3")
     assert problem.text == "ibp3 (0000:5e:00.0) is gone from the bus"
     assert lost(ALREADY, seen(*PAIR)) == (GONE._replace(since=SINCE),)
-
-
-def test_all_hcas() -> None:
-    """A node whose RDMA class is gone with all functions has lost all ports."""
     none = observation(rdma=Absent("no RDMA device"))
     assert [one.interface for one in lost(labeled(*THREE), none)] == ["ibp0", "ibp1", "ibp3"]
 
@@ -160,55 +156,44 @@ def test_ports_of_one_function() -> None:
     assert lost(labeled(*rows), seen(one), tree=on_bus(A)) == ()
 
 
+FAILING = Seen((*(one.device for one in PAIR), RdmaDevice("ibp3", failure="blocks", pci=C)))
+STILL = (GONE._replace(since=SINCE),)
+
+
 @pytest.mark.parametrize(
-    ("found", "tree"),
+    ("found", "tree", "still"),
     [
-        (observation(rdma=Failed("blocked")), {}),
-        (seen(*PAIR), on_bus(C)),
-        (seen(*PAIR), on_bus(C, "vfio-pci")),
-        (
-            seen(*PAIR, rdma=Seen((RdmaDevice("ibp3", failure="blocks"),))),
-            {},
-        ),
+        pytest.param(observation(rdma=Failed("blocked")), {}, STILL, id="unread"),
+        pytest.param(seen(*PAIR), on_bus(C), STILL, id="without driver"),
+        pytest.param(seen(*PAIR, rdma=FAILING), on_bus(C), STILL, id="failed"),
+        pytest.param(seen(*PAIR), on_bus(C, "vfio-pci"), (), id="given to a virtual machine"),
     ],
-    ids=["unread", "without driver", "given to a virtual machine", "failed"],
 )
-def test_what_may_be_there_is_not_lost(found: Observation, tree: Entries) -> None:
-    """Neither a failed read nor a function without RDMA device is a loss."""
+def test_what_may_be_there(found: Observation, tree: Entries, still: tuple[Gone, ...]) -> None:
+    """A port of which this is seen is not lost, and one that was lost is so until it is read."""
     assert lost(labeled(*THREE), found, tree=tree) == ()
-
-
-def test_a_lost_port_stays_lost_until_it_is_read() -> None:
-    """A failed read, and a function that is back without its device, change nothing."""
-    still = (GONE._replace(since=SINCE),)
-    assert lost(ALREADY, observation(rdma=Failed("blocked"))) == still
-    assert lost(ALREADY, seen(*PAIR), tree=on_bus(C)) == still
-    failed = Seen((*(one.device for one in PAIR), RdmaDevice("ibp3", failure="blocks", pci=C)))
-    assert lost(ALREADY, seen(*PAIR, rdma=failed), tree=on_bus(C)) == still
-    assert lost(ALREADY, seen(*PAIR), tree=on_bus(C, "vfio-pci")) == ()
+    assert lost(ALREADY, found, tree=tree) == still
 
 
 @pytest.mark.parametrize(
-    ("flags", "is_lost"),
+    ("name", "flags", "is_lost"),
     [
-        ({"excluded": ("ibp3",)}, False),
-        ({"excluded": ("ibp[24]",)}, True),
-        ({"backend": ("mlx5_*",)}, False),
-        ({"backend": ("mlx5_*", "ibp*")}, True),
+        ("ibp3", {"excluded": ("ibp3",)}, False),
+        ("ibp3", {"excluded": ("ibp[24]",)}, True),
+        ("ibp3", {"backend": ("mlx5_*",)}, False),
+        ("ibp3", {"backend": ("mlx5_*", "ibp*")}, True),
+        ("mlx5_bond_0-eth-2", {"excluded": ("mlx5_bond_0",)}, False),
+        ("mlx5_bond_0-3", {"excluded": ("mlx5_bond_0",)}, False),
+        ("mlx5_bond_0-3", {"excluded": ("mlx5_bond_1", "eth*")}, True),
     ],
 )
-def test_flags_that_leave_a_device_out(flags: dict[str, Any], *, is_lost: bool) -> None:
-    """An operator who excludes it, or names others as the backend, does not miss it."""
-    for before in (labeled(*THREE), ALREADY):
+def test_flags_that_leave_a_device_out(name: str, flags: dict[str, Any], *, is_lost: bool) -> None:
+    """An operator who excludes it, or names others as the backend, does not miss it: the device,
+    of which an interface is a port or a leg.
+    """
+    row = THREE[2]._replace(interface=name)
+    for before in (labeled(*TWO, row), labeled(*TWO, gone=(row._replace(lost_since=SINCE),))):
         assert bool(lost(before, seen(*PAIR), **flags)) is is_lost
-
-
-@pytest.mark.parametrize("name", ["mlx5_bond_0-eth-2", "mlx5_bond_0-3"])
-def test_a_flag_names_the_device_of_a_port_or_leg(name: str) -> None:
-    """The globs are for devices; an interface is one of their ports or legs."""
-    before = labeled(*TWO, Fact(name, C))
-    assert lost(before, seen(*PAIR), excluded=("mlx5_bond_0",)) == ()
-    assert lost(before, seen(*PAIR), excluded=("mlx5_bond_1", "eth*")) != ()
 
 
 def test_a_new_hca_takes_its_place() -> None:
@@ -258,16 +243,14 @@ def test_the_only_hca_is_replaced() -> None:
 
 def test_more_lost_ports_than_a_node_has() -> None:
     """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
-    rows = [Fact(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
-    text = render(labeled(*THREE, gone=tuple(row._replace(lost_since=SINCE) for row in rows)))
-    found, problem = parse(text, KEYS.annotation)
+    gone = [Fact(f"a{n}", f"0001:{n % 256:02x}:00.0", lost_since=SINCE) for n in range(99)]
+    found, problem = parse(render(labeled(*THREE, gone=tuple(gone))), KEYS.annotation)
     assert found
     assert len(found.lost) == 64
     assert problem
     assert problem.text == "malformed facts, ignored: 35 of 99 lost rows"
     kept = lost(found, seen(*PAIR))
-    assert len(kept) == 64
-    assert GONE in kept
+    assert (len(kept), GONE in kept) == (64, True)
 
 
 def test_the_annotation_keeps_the_last_row() -> None:
@@ -279,12 +262,10 @@ def test_the_annotation_keeps_the_last_row() -> None:
     now = agent.annotation
     assert now
     assert now.lost == (last._replace(lost_since=NOW, gbps=None, layer="InfiniBand"),)
-    assert [row.interface for row in now.interfaces] == ["ibp0", "ibp1"]
+    assert [*now.addresses] == ["ibp0", "ibp1"]
     assert '"lost":"2027-01-15T08:00:00Z"' in render(now)
-    assert parse(render(now), KEYS.annotation) == (now, None)
     assert now.facts != before.facts
-    back = seen(*PAIR, role("ibp3", C, GUID_C))
-    agent.sees(back)
+    agent.sees(seen(*PAIR, role("ibp3", C, GUID_C)))
     again = agent.annotation
     assert again
     assert (again.lost, len(again.interfaces)) == ((), 3)
@@ -293,33 +274,6 @@ def test_the_annotation_keeps_the_last_row() -> None:
 def test_before_the_node_is_read_the_rows_stay() -> None:
     """An observation that does not know the lost ports keeps those of the annotation."""
     assert annotate(seen(*PAIR), ALREADY).lost == ALREADY.lost
-
-
-def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
-    """Lost rows are left out before others, and counted."""
-    ends = (FarEnd(f"{number:064}", "x" * 64, "y" * 64) for number in range(60))
-    rows = [Fact(f"a{number}", A, last_far=end) for number, end in enumerate(ends)]
-    gone = tuple(row._replace(lost_since=NOW) for row in rows[10:])
-    found = fitted(labeled(*rows[:10], gone=gone))
-    assert len(found.interfaces) == 10
-    assert 0 < len(found.lost) < 50
-    assert found.dropped == 50 - len(found.lost)
-    assert 15 * 1024 < len(render(found)) <= 16 * 1024
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ('{"schema":1,"lost":7}', "lost is not a list"),
-        ('{"schema":1,"lost":[7]}', "lacks the interface"),
-    ],
-)
-def test_malformed_rows(text: str, fault: str) -> None:
-    """They are a problem, and no exception."""
-    found, problem = parse(text, KEYS.annotation)
-    assert found is None
-    assert problem
-    assert fault in problem.text
 
 
 @pytest.mark.parametrize(
@@ -339,13 +293,3 @@ def test_a_lost_row_without_a_time(since: str) -> None:
     (absent,) = absent_ports(agent.sees(seen(*PAIR)))
     assert agent.lost == (GONE._replace(since=None),)
     assert absent.reason == "gone from the bus, missing since an unknown time"
-
-
-def test_a_malformed_fact_is_dropped() -> None:
-    """The row stays."""
-    row = '{"interface":"ibp3","pci":"0000:5e:00.0","port_guid":"X","since":"2027-01-15T08:00:00Z"}'
-    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
-    assert found
-    assert found.lost == (Fact("ibp3", C, lost_since=NOW),)
-    assert problem
-    assert "port_guid of lost ibp3" in problem.text

@@ -12,10 +12,8 @@ from agent.kube.managed_fields import (
     LABEL,
     Field,
     Keys,
-    differing,
     owned_labels,
     state_of,
-    without,
 )
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
@@ -31,27 +29,10 @@ from tests.support.nodes import (
     node,
 )
 
-EXPECTED = f"{PREFIX}/speed.expected"
-THEIRS = (
-    EXPECTED,
-    *(
-        f"{PREFIX}/{name}"
-        for name in (
-            "fabric",
-            "leafgroup",
-            "superpod",
-            "rack",
-            "observed",
-            "neighbors.current.ibp0",
-        )
-    ),
-    f"{PREFIX}/neighbors.expected.ibp0.device",
-    *(
-        f"{IB_PREFIX}/{name}"
-        for name in ("speed.expected", "flavor", "neighbors.current.ibp0.port-name")
-    ),
-    *("backendxcoreweave.cloud/flavor", "x.backend.coreweave.cloud/flavor", "flavor", ""),
-)
+OTHERS = ["speed.expected", "fabric", "leafgroup", "superpod", "rack", "observed"]
+OTHERS += ["neighbors.current.ibp0", "neighbors.expected.ibp0.device"]
+OF_IB = ("speed.expected", "flavor", "neighbors.current.ibp0.port-name")
+ELSEWHERE = ("backendxcoreweave.cloud/flavor", "x.backend.coreweave.cloud/flavor", "flavor", "")
 
 
 @pytest.mark.parametrize("row", LABELS, ids=lambda row: row.key)
@@ -73,7 +54,14 @@ def test_the_other_keys() -> None:
     assert KEYS.interface(ACCELERATOR_KEY) is None
 
 
-@pytest.mark.parametrize("key", THEIRS)
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"{PREFIX}/{name}" for name in OTHERS),
+        *(f"{IB_PREFIX}/{name}" for name in OF_IB),
+        *ELSEWHERE,
+    ],
+)
 def test_keys_of_the_site(key: str) -> None:
     """A key outside the table has no family and is not owned, whatever its prefix and manager."""
     assert KEYS.family(Field(LABEL, key)) is None
@@ -93,12 +81,11 @@ def test_owned_by_managed_fields() -> None:
     subresource.
     """
     found = node({FLAVOR: "roce"}, {"kubectl-label": {SPEED: "1G"}})
-    managed = found["metadata"]["managedFields"]
-    managed += [
+    found["metadata"]["managedFields"] += [
         entry("bwagent", "Update", {SPEED: "1G"}),
         {**entry("bwagent", "Apply", {SPEED: "1G"}), "subresource": "status"},
+        entry("bwagent", "Apply", {LEAF: "gone from the labels"}),
     ]
-    managed += [entry("bwagent", "Apply", {LEAF: "gone from the labels"})]
     assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
 
 
@@ -108,30 +95,17 @@ def test_the_state_of_a_node() -> None:
     flavor, speed, annotation = Field(LABEL, FLAVOR), Field(LABEL, SPEED), KEYS.annotation_field
     assert (state.name, state.uid) == ("n1", "u-1")
     assert state.fields == {flavor: "roce", speed: "1G", annotation: "{}"}
-    assert state.managed_values() == {flavor: "roce", annotation: "{}"}
-
-
-def test_an_entry_without_a_manager() -> None:
-    """It owns its fields under a name of its own."""
-    found = node({}, {"": {SPEED: "1G"}})
-    assert state_of(found).others == {Field(LABEL, SPEED): ("unnamed",)}
-
-
-def test_fields_that_differ() -> None:
-    """In their value, or because one of both lacks them."""
-    before = {Field(LABEL, key): "a" for key in (FLAVOR, SPEED, LEAF)}
-    after = {Field(LABEL, FLAVOR): "a", Field(LABEL, SPEED): "b", Field(LABEL, IB_SPEED): "b"}
-    found = {Field(LABEL, key) for key in (SPEED, LEAF, IB_SPEED)}
-    assert differing(before, after) == found
-    assert without(before, found) == {Field(LABEL, FLAVOR): "a"}
+    assert state.managed == {flavor, annotation}
 
 
 def test_the_other_managers_of_a_field() -> None:
-    """All of them, in the order of managedFields, beside the agent or without it."""
-    theirs = {"nfd": {SPEED: "1G", FLAVOR: "roce"}, "kubectl-edit": {SPEED: "1G"}}
+    """All of them, in the order of managedFields, beside the agent or without it; an entry without
+    a name has one of its own.
+    """
+    theirs = {"nfd": {SPEED: "1G", FLAVOR: "roce"}, "": {SPEED: "1G"}}
     state = state_of(node({FLAVOR: "roce"}, theirs))
     assert state.others == {
-        Field(LABEL, SPEED): ("nfd", "kubectl-edit"),
+        Field(LABEL, SPEED): ("nfd", "unnamed"),
         Field(LABEL, FLAVOR): ("nfd",),
     }
     assert Field(LABEL, FLAVOR) in state.managed

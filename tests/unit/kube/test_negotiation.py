@@ -14,14 +14,14 @@ from agent.kube.answers import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
+    MAX_READS,
     Outcome,
     Refusal,
     Taken,
     get_node,
-    list_nodes,
     negotiate,
 )
-from agent.kube.plan import Change, ForeignField, plan
+from agent.kube.plan import Change, ForeignField, plan, removal
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -29,10 +29,22 @@ from tests.support.api_server import (
     conflict,
     denial,
     labels_in,
+    operations,
     replies,
 )
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node, removed
+from tests.support.nodes import (
+    FLAVOR,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    NOW,
+    PREFIX,
+    SPEED,
+    desired,
+    node,
+    removed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,49 +55,17 @@ ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MAX_REQUESTS = 80  # of a server that refuses each key by itself and conflicts all the time
 NODE = node({FLAVOR: "roce"})
 GOOD = Answer(200, node=NODE)
-UNAUTHORIZED = Answer(401, message="Unauthorized")
-
-
-def test_get() -> None:
-    """The Node is read in one request."""
-    requests, kube = replies(GOOD)
-    assert get_node(kube, "n1") == NODE
-    assert requests == [{"operation": "get", "node": "n1"}]
 
 
 def test_get_with_an_expired_token() -> None:
     """A 401 is answered with a second request, and not with a third."""
-    requests, kube = replies(UNAUTHORIZED, GOOD)
+    unauthorized = Answer(401, message="Unauthorized")
+    requests, kube = replies(unauthorized, GOOD)
     assert get_node(kube, "n1") == NODE
     assert requests == [{"operation": "get", "node": "n1"}] * 2
-    found = get_node(replies(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
+    found = get_node(replies(unauthorized, unauthorized)[1], "n1")
     assert isinstance(found, Failure)
     assert found.kind == "unauthorized"
-
-
-def test_request_of_an_apply() -> None:
-    """An apply carries the uid, the labels and the annotation, and starts without force."""
-    requests, kube = replies(GOOD)
-    assert negotiate(a_plan({}, {FLAVOR: "roce"}), kube).applied == {FLAVOR: "roce"}
-    (request,) = requests
-    assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
-    assert request["body"]["metadata"]["uid"] == "u-1"
-    assert labels_in(request) == {FLAVOR: "roce"}
-    assert annotations_in(request).keys() == {KEYS.annotation}
-
-
-def test_list() -> None:
-    """A list continues at the end of the page before; a failure ends it."""
-    requests, kube = replies(
-        Answer(200, nodes=[NODE], following="x"),
-        Answer(200, nodes=[]),
-    )
-    assert list(list_nodes(kube)) == [NODE]
-    assert requests == [{"operation": "list", "continue": page} for page in ("", "x")]
-    (failure,) = list_nodes(replies(Answer(403, message="cannot list"))[1])
-    assert isinstance(failure, Failure)
-    assert failure.kind == "forbidden"
-    assert failure.text.startswith("Node *: ")
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
@@ -99,53 +79,49 @@ def test_accepted() -> None:
     outcome = settle(server, ALL)
     assert server.labels() == ALL
     assert (outcome.applied, outcome.removed) == (dict(sorted(ALL.items())), (LEAF,))
-    assert [request["force"] for request in server.requests] == [False]
+    (request,) = server.requests
+    assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
+    assert request["body"]["metadata"]["uid"] == "u-1"
+    assert annotations_in(request).keys() == {KEYS.annotation}
     assert outcome.node is not None
 
 
 def test_a_key_that_is_accepted_and_not_stored() -> None:
     """A mutating webhook took one key out and gave another a value of its own: neither counts as
-    applied, and both wait like refused keys.
+    applied, and both wait like refused keys. A label that the plan only carries is a change, too.
     """
-    server = Server({SPEED: "1G"}, mutates={FLAVOR: None, SPEED: "9G"})
-    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
+    server = Server({SPEED: "1G", LEAF: "a"}, mutates={FLAVOR: None, SPEED: "9G", LEAF: None})
+    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G", LEAF: "a"})
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
     assert all("not stored" in one.text for one in outcome.refused)
     assert {FLAVOR, SPEED} <= outcome.back_off
     assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
-    assert outcome.changes == (Change(SPEED, "1G", "9G"),)
+    assert outcome.changes == (Change(LEAF, "a", None), Change(SPEED, "1G", "9G"))
 
 
-def test_a_carried_label_that_is_dropped() -> None:
-    """A mutating webhook takes out a label that the plan does not change: it is a change."""
-    server = Server({FLAVOR: "roce", SPEED: "1G"}, mutates={FLAVOR: None})
-    outcome = settle(server, {FLAVOR: "roce", SPEED: "2G"})
-    assert outcome.changes == (Change(FLAVOR, "roce", None), Change(SPEED, "1G", "2G"))
-
-
-def test_no_change() -> None:
-    """A plan without changes is one request, which repairs drift."""
-    server = Server(dict(ALL))
-    outcome = settle(server, ALL)
-    assert (outcome.applied, outcome.removed, outcome.requests) == ({}, (), 1)
-
-
-def test_a_key_of_the_table_is_taken() -> None:
-    """A conflict about a key of the table is answered with force."""
-    server = Server({}, {FLAVOR: "x"})
-    outcome = settle(server, {FLAVOR: "roce"})
-    assert server.labels() == {FLAVOR: "roce"}
-    assert [request["force"] for request in server.requests] == [False, True]
-    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit", None),)
-
-
-def test_the_accelerator_is_left() -> None:
-    """A conflict about the accelerator's key leaves it to its manager, without force."""
-    server = Server({}, {ACC: "b.2"})
-    outcome = settle(server, {FLAVOR: "roce", ACC: "a.1"})
-    assert server.labels() == {FLAVOR: "roce"}
-    assert not any(request["force"] for request in server.requests)
-    assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
+@pytest.mark.parametrize(
+    ("ours", "others", "wanted", "left"),
+    [
+        pytest.param({}, {FLAVOR: "x"}, {FLAVOR: "roce"}, [], id="a key of the table is taken"),
+        pytest.param({}, {KEYS.annotation: "x"}, {}, [], id="the annotation is taken"),
+        pytest.param({}, {ACC: "b.2"}, {FLAVOR: "roce", ACC: "a.1"}, [ACC], id="one is left"),
+        pytest.param({ACC: "a.1"}, {FLAVOR: "x", ACC: "b.2"}, ALL, [ACC], id="both at once"),
+    ],
+)
+def test_conflicts(
+    ours: dict[str, str], others: dict[str, str], wanted: dict[str, str], left: list[str]
+) -> None:
+    """In one more request a key is taken by force, or the accelerator's is left without it."""
+    server, taken = Server(ours, dict(others)), others.keys() - {*left}
+    outcome = settle(server, wanted)
+    assert server.labels() == {key: value for key, value in wanted.items() if key not in left}
+    assert KEYS.annotation in server.ours
+    assert [request["force"] for request in server.requests] == [False, bool(taken)]
+    assert {one.key for one in outcome.taken} == taken
+    assert server.others == {key: others[key] for key in left}
+    assert outcome.left_alone == tuple(
+        ForeignField(key, None, wanted[key], ("kubectl-edit",)) for key in left
+    )
     assert outcome.removed == ()
 
 
@@ -163,22 +139,6 @@ def test_nothing_is_taken_by_a_request_that_fails() -> None:
     answers = [conflict(SPEED), Answer(503, message="down")]
     outcome = negotiate(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
     assert (outcome.taken, outcome.applied, outcome.requests) == ((), {}, 2)
-
-
-def test_both_conflicts_at_once() -> None:
-    """A key of the table is taken and the accelerator's is left, in one more request."""
-    server = Server({ACC: "a.1"}, {FLAVOR: "x", ACC: "b.2"})
-    outcome = settle(server, ALL)
-    assert server.labels() == {key: value for key, value in ALL.items() if key != ACC}
-    assert (server.others, outcome.requests) == ({ACC: "b.2"}, 2)
-    assert outcome.removed == ()
-
-
-def test_the_annotation_is_taken() -> None:
-    """The annotation is taken over from any manager."""
-    server = Server({}, {KEYS.annotation: "x"})
-    settle(server, {FLAVOR: "roce"})
-    assert KEYS.annotation in server.ours
 
 
 def test_force_is_for_one_request() -> None:
@@ -214,42 +174,18 @@ def test_a_lost_key_is_not_removed() -> None:
     assert (outcome.removed, [held.key for held in outcome.left_alone]) == ((), [SPEED])
 
 
-@pytest.mark.parametrize("status", [400, 403, 422])
-def test_a_denial_that_names_a_key(status: int) -> None:
-    """The named key stays as it is, with the server's message; the others are applied."""
-    server = Server({SPEED: "1G"}, first=[denial(f"we do not like {SPEED}.", status)])
+def test_denials_that_name_a_key() -> None:
+    """A named key stays as it is, with status and message of its denial; others are applied."""
+    said = [denial(f"we do not like {SPEED}.", 403), denial(f"not {FLAVOR}"), denial(ACC, 400)]
+    server = Server({SPEED: "1G"}, first=said)
     outcome = settle(server, ALL)
-    assert server.labels() == {**ALL, SPEED: "1G"}
-    assert outcome.refused == (Refusal(SPEED, status, f"we do not like {SPEED}."),)
-    assert (set(outcome.back_off), outcome.requests) == ({SPEED}, 2)
-
-
-def test_denials_with_different_statuses() -> None:
-    """A refusal has the status of the denial that named its key."""
-    server = Server(first=[denial(f"not {SPEED}", 403), denial(f"not {FLAVOR}", 422)])
-    outcome = settle(server, ALL)
-    refused = outcome.refused
-    assert refused == (Refusal(FLAVOR, 422, f"not {FLAVOR}"), Refusal(SPEED, 403, f"not {SPEED}"))
-    assert outcome.back_off == {FLAVOR, SPEED}
-
-
-def test_a_denial_without_a_message() -> None:
-    """Its text is the status."""
-    server = Server(denies=lambda key: key == SPEED, first=[denial("")])
-    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "ib"}), KEYS)
-    assert negotiate(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
-
-
-def test_a_denial_that_names_a_key_in_its_causes() -> None:
-    """The field of a cause names a key as the message does."""
-    told = Answer(
-        422,
-        "Invalid",
-        "no",
-        (Cause("FieldValueForbidden", f"metadata.labels.{FLAVOR}", "not yours"),),
-    )
-    server = Server(first=[told])
-    assert settle(server, ALL).back_off == {FLAVOR}
+    assert server.labels() == {SPEED: "1G", IB_SPEED: "3200G"}
+    assert {*outcome.refused} == {
+        Refusal(FLAVOR, 422, f"not {FLAVOR}"),
+        Refusal(SPEED, 403, f"we do not like {SPEED}."),
+        Refusal(ACC, 400, ACC),
+    }
+    assert (set(outcome.back_off), outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
 
 
 def test_a_denial_that_names_none() -> None:
@@ -282,30 +218,35 @@ def test_a_denial_that_names_everything() -> None:
     assert settle(server, ALL).applied == {ACC: "a.1"}
 
 
-def test_a_denial_that_names_two_families() -> None:
-    """It may be about one of them: each is applied by itself."""
-    both = denial(f"not {FLAVOR}, not {ACC}")
-    server = Server({FLAVOR: "roce"}, denies=lambda key: key == FLAVOR, first=[both])
-    ours = node({FLAVOR: "roce"})
-    outcome = negotiate(plan(ours, desired({FLAVOR: "ib", ACC: "a.1"}), KEYS), server)
-    assert outcome.applied == {ACC: "a.1"}
-
-
-def test_a_denial_that_names_all_changes_of_one_family() -> None:
-    """They are refused by name, and their family is not."""
-    ours = node({FLAVOR: "roce", SPEED: "1G"})
-    found = plan(ours, desired({FLAVOR: "ib", SPEED: "2G"}), KEYS)
-    outcome = negotiate(found, lambda _: denial(f"not {FLAVOR}, not {SPEED}"))
-    assert outcome.back_off == {FLAVOR, SPEED}
-    assert outcome.requests == 1
-
-
-def test_a_denial_of_one_family() -> None:
-    """With one family that changes, no second request is made."""
+@pytest.mark.parametrize(
+    ("wanted", "message", "applied", "back_off", "requests"),
+    [
+        pytest.param(
+            *({FLAVOR: "ib", ACC: "b.2"}, f"not {FLAVOR}, not {ACC}"),
+            *({ACC: "b.2"}, {"P"}, 3),
+            id="it names two families: each is applied by itself",
+        ),
+        pytest.param(
+            *({FLAVOR: "ib", SPEED: "2G", ACC: "a.1"}, f"not {FLAVOR}, not {SPEED}"),
+            *({}, {FLAVOR, SPEED}, 1),
+            id="it names all changes of one family: they are refused by name",
+        ),
+        pytest.param(
+            *({FLAVOR: "roce", ACC: "a.1", SPEED: "1G"}, "no"),
+            *({}, {"P"}, 1),
+            id="one family changes: no second request",
+        ),
+    ],
+)
+def test_a_denial_of_families(
+    wanted: dict[str, str], message: str, applied: object, back_off: object, requests: int
+) -> None:
+    """What it is about is not tried again, and all else is applied."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
-    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS)
-    outcome = negotiate(found, lambda _: denial("no"))
-    assert (set(outcome.back_off), outcome.requests) == ({"P"}, 1)
+    server = Server(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
+    outcome = negotiate(plan(node(ours), desired(wanted), KEYS), server)
+    assert (outcome.applied, outcome.back_off) == (applied, back_off)
+    assert outcome.requests == requests
 
 
 def test_a_denial_key_by_key() -> None:
@@ -344,14 +285,6 @@ def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
     assert (outcome.back_off, outcome.requests) == (frozenset(), 1)
 
 
-def test_no_permission() -> None:
-    """RBAC's refusal concerns no key: it is a failure after one request."""
-    words = 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
-    outcome = negotiate(a_plan({}, ALL), lambda _: denial(words, 403))
-    assert outcome.failure is not None
-    assert (outcome.failure.kind, outcome.requests) == ("forbidden", 1)
-
-
 def test_a_rotated_token() -> None:
     """A 401 is answered with one more request, with the token read again; a second is a failure."""
     server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
@@ -369,6 +302,7 @@ UID = (Cause("FieldValueInvalid", "metadata.uid", "field is immutable"),)
     ("answer", "kind"),
     [
         (Answer(404, "NotFound", 'nodes "n1" not found'), "not-found"),
+        (denial('User "x" cannot patch resource "nodes" in API group ""', 403), "forbidden"),
         (
             Answer(409, "Conflict", 'on nodes "n1": uid mismatch: no existing object was found'),
             "recreated",
@@ -409,6 +343,174 @@ def test_a_failure_on_the_way() -> None:
     assert outcome.applied == {IB_SPEED: "3200G"}
     assert outcome.failure is not None
     assert "failed: down" in outcome.failure.text
+
+
+OLD = "old.example/flavor"
+MODIFIED = Answer(409, "Conflict", "Operation cannot be fulfilled: the object has been modified")
+BOTH = {FLAVOR: "roce", OLD: "roce"}
+WANTED = desired({FLAVOR: "roce", SPEED: "1G"}, now=NOW)
+
+
+def versions(requests: list[Request]) -> list[str | None]:
+    """Return the version in each apply."""
+    bodies = [one["body"]["metadata"] for one in requests if one["operation"] == "apply"]
+    return [metadata.get("resourceVersion") for metadata in bodies]
+
+
+def test_a_refusal_of_removed_labels() -> None:
+    """A refusal of labels that are not on the Node any more is followed by a GET and by a request
+    without them.
+    """
+    server = Server({FLAVOR: "roce"}, denies=lambda key: key == OLD)
+    outcome = negotiate(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert (outcome.applied, outcome.refused, outcome.failure) == ({SPEED: "1G"}, (), None)
+    assert server.labels() == {FLAVOR: "roce", SPEED: "1G"}
+
+
+def test_a_refusal_of_an_unchanged_node() -> None:
+    """The same request is not sent twice: after the GET the refused key is left out at once."""
+    server = Server({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
+    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    outcome = negotiate(found, server, is_current=False)
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert [refusal.key for refusal in outcome.refused] == [SPEED]
+    assert outcome.applied == {FLAVOR: "x"}
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_one_read_for_all_refusals(status: int) -> None:
+    """A server that refuses everything is asked for the Node once."""
+    requests: list[Request] = []
+
+    def refuse(request: Request) -> Answer:
+        requests.append(request)
+        is_get = request["operation"] == "get"
+        return Answer(200, node=node(observed=None)) if is_get else denial("no", status)
+
+    outcome = negotiate(a_plan({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
+    assert operations(requests) == ["apply", "get", "apply", "apply", "apply"]
+    assert outcome.requests == len(requests)
+    assert outcome.back_off == {"P", "ACC", "observed"}
+
+
+def test_a_conflict() -> None:
+    """A conflict is followed by a GET, which gives the value that is taken over."""
+    server = Server({}, {SPEED: "9G"})
+    outcome = negotiate(
+        a_plan({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
+    )
+    assert operations(server.requests) == ["apply", "get", "apply"]
+    assert outcome.taken == (Taken(SPEED, "kubectl-edit", "9G"),)
+    assert (SPEED, "9G", "1G") in outcome.plan.changes
+    assert outcome.applied == {SPEED: "1G", FLAVOR: "roce"}
+
+
+def test_a_current_node_is_not_read_again() -> None:
+    """A plan for a Node that was just read is negotiated without a GET."""
+    server = Server({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
+    negotiate(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
+    assert "get" not in operations(server.requests)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(403, "Forbidden", 'User "x" cannot get resource "nodes" in API group ""'),
+        Answer(404, "NotFound", "no"),
+        Answer(409, "Conflict", "odd"),
+        conflict(SPEED),
+        Answer(422, "Invalid", "odd"),
+        Answer(503, message="down", retry_after=7.0),
+        Answer(error="helper", message="killed"),
+    ],
+)
+def test_a_get_that_fails(answer: Answer) -> None:
+    """The negotiation ends with the failure of the GET; no key is refused."""
+    requests: list[Request] = []
+
+    def ask(request: Request) -> Answer:
+        requests.append(request)
+        return answer if request["operation"] == "get" else denial("no")
+
+    outcome = negotiate(a_plan({}, {FLAVOR: "x"}), ask, is_current=False)
+    assert operations(requests) == ["apply", "get"]
+    assert (outcome.refused, outcome.applied) == ((), {})
+    assert outcome.failure is not None
+    assert outcome.failure.retry_after == answer.retry_after
+
+
+def test_a_newer_version() -> None:
+    """Carried labels are sent as they are now: the request for an older version fails, and the
+    values of a second agent are those of the GET.
+    """
+    changed = node({FLAVOR: "roce", OLD: "infiniband"}, version="2")
+    requests, kube = replies(
+        Answer(409, message=MODIFIED.message),
+        Answer(200, node=changed),
+        Answer(200, node=node({**BOTH, OLD: "infiniband", SPEED: "1G"}, version="3")),
+    )
+    found = plan(node(BOTH, version="1"), WANTED, KEYS)
+    outcome = negotiate(found, kube)
+    assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
+    assert labels_in(requests[2])[OLD] == "infiniband"
+    assert (outcome.applied, outcome.failure) == ({SPEED: "1G"}, None)
+
+
+def test_a_node_that_changes_all_the_time() -> None:
+    """The negotiation ends as a conflict after MAX_READS reads."""
+    requests: list[Request] = []
+
+    def ask(request: Request) -> Answer:
+        requests.append(request)
+        is_get = request["operation"] == "get"
+        return Answer(200, node=node(BOTH, version=str(len(requests)))) if is_get else MODIFIED
+
+    outcome = negotiate(plan(node(BOTH, version="0"), WANTED, KEYS), ask)
+    assert operations(requests) == ["apply", "get"] * MAX_READS + ["apply"]
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "conflict"
+
+
+def test_further_requests_have_the_version_of_the_last_answer() -> None:
+    """After an accepted request the next one is for the version that it made."""
+    no = denial("no")
+    requests, kube = replies(no, Answer(200, node=node(BOTH, version="8")), no, no)
+    found = plan(node(BOTH, version="7", observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS)
+    negotiate(found, kube)
+    assert versions(requests) == ["7", "7", "8", "8"]
+
+
+def test_a_refused_key_stays_refused_after_a_read() -> None:
+    """A GET in the middle of a negotiation brings no refused key back."""
+    requests, kube = replies(
+        denial(f"not {SPEED}"),
+        MODIFIED,
+        Answer(200, node=node(BOTH, version="2")),
+        Answer(200, node=node({**BOTH, FLAVOR: "x"}, version="3")),
+    )
+    found = plan(node(BOTH, version="1"), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    outcome = negotiate(found, kube)
+    assert [SPEED in labels_in(requests[index]) for index in (0, 1, 3)] == [True, False, False]
+    assert [refusal.key for refusal in outcome.refused] == [SPEED]
+
+
+def test_a_recreated_node_during_a_negotiation() -> None:
+    """With fields outside the table a recreated Node is a newer version, and is labeled."""
+    anew = node({}, version="9", observed=None)
+    anew["metadata"]["uid"] = "u-2"
+    requests, kube = replies(MODIFIED, *[Answer(200, node=anew)] * 2)
+    negotiate(plan(node(BOTH, version="1"), WANTED, KEYS), kube)
+    assert requests[2]["body"]["metadata"]["uid"] == "u-2"
+    assert labels_in(requests[2]) == {FLAVOR: "roce", SPEED: "1G"}
+
+
+def test_a_cleanup_of_a_node_that_changed() -> None:
+    """A cleanup carries the labels of other prefixes as they are now."""
+    changed = node({**BOTH, OLD: "new"}, version="2")
+    requests, kube = replies(MODIFIED, Answer(200, node=changed), Answer(200, node=node()))
+    negotiate(removal(node(BOTH, version="1"), KEYS), kube)
+    assert labels_in(requests[2]) == {OLD: "new"}
 
 
 KEY_POOL = [FLAVOR, SPEED, LEAF, IB_SPEED, ACC, f"{PREFIX}/speed.expected", "old.example/flavor"]

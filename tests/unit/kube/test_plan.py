@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
-from agent.kube.plan import ForeignField, Plan, body, plan
+from agent.kube.plan import ForeignField, Plan, body, plan, replan
 from agent.memory import FarEnd
 from tests.support.nodes import (
     ACCELERATOR_KEY,
@@ -50,13 +50,6 @@ def test_a_manager_of_an_absent_label() -> None:
     assert (found.changes, found.left_alone) == (((ACCELERATOR_KEY, None, "a.1"),), ())
 
 
-def test_a_fresh_node() -> None:
-    """A Node without labels of the agent gets all of them."""
-    found = planned(node(observed=None), {FLAVOR: "roce", SPEED: "3200G"})
-    assert found.changes == ((FLAVOR, None, "roce"), (SPEED, None, "3200G"))
-    assert found.is_due
-
-
 def test_a_change() -> None:
     """Labels are added, changed or removed; an unchanged one is in the request only."""
     ours = {FLAVOR: "infiniband", SPEED: "2800G", LEAF: "L90.1.3"}
@@ -69,12 +62,6 @@ def test_a_change() -> None:
     assert [one.verb for one in found.changes] == ["removed", "changed", "added"]
     assert labels_of(found) == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
     assert found.is_due
-
-
-def test_nothing_to_do() -> None:
-    """Without a change nothing is written."""
-    found = planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"})
-    assert (found.is_due, found.problems, found.postponed) == (False, (), ())
 
 
 @pytest.mark.parametrize(
@@ -136,66 +123,22 @@ def test_annotation_of_another_manager() -> None:
     assert planned(found, {FLAVOR: "roce"}).is_due
 
 
-def test_foreign_labels_stay_out() -> None:
-    """Labels of other managers are in no request, whatever their prefix."""
-    theirs = {"site": {EXPECTED: "3200G", "site.example/rack": "1", "kubernetes.io/hostname": "n1"}}
-    found = planned(node({FLAVOR: "roce"}, theirs), {FLAVOR: "roce", SPEED: "0G"})
-    assert labels_of(found) == {FLAVOR: "roce", SPEED: "0G"}
-    assert removed(found) == {}
-
-
-def test_managed_labels_outside_the_table() -> None:
-    """A managed label outside the table stays in the request, or it would be removed."""
-    ours = {FLAVOR: "roce", EXPECTED: "3200G", "old.example/flavor": "roce"}
-    found = planned(node(ours), {FLAVOR: "roce"})
-    assert labels_of(found) == ours
-    assert not found.is_due
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "word"),
-    [
-        (EXPECTED, "3200G", "not written: the key is not in the label table"),
-        ("flavor", "roce", "not written: the key is not in the label table"),
-        (f"{PREFIX}/neighbors.current.{'a' * 60}.device", "x", "63"),
-        (SPEED, "not a value", "not written: 'not a value' is no label value"),
-        (SPEED, "", "not written: '' is no label value"),
-        (SPEED, "a" * 64, f"not written: '{'a' * 64}' is no label value"),
-        (SPEED, "a" * 81, f"not written: '{'a' * 80}' is no label value"),
-    ],
-)
-def test_labels_that_are_not_written(key: str, value: str, word: str) -> None:
-    """A key outside the table, a key that is too long and a malformed value are problems, and
-    change nothing.
-    """
-    found = planned(node({SPEED: "1G"}), {SPEED: "1G", key: value})
-    assert labels_of(found) == {SPEED: "1G"}
-    [problem] = found.problems
-    assert (problem.source, problem.subject) == ("labels", key)
-    assert word in problem.text
-
-
 def test_an_accelerator_of_others() -> None:
     """The accelerator's key keeps the value of another manager, which the plan names."""
-    found = planned(
-        node({}, {"gpu-feature-discovery": {ACCELERATOR_KEY: "b.2"}}), {ACCELERATOR_KEY: "a.1"}
-    )
-    assert labels_of(found) == {}
-    assert found.left_alone == (
-        ForeignField(ACCELERATOR_KEY, "b.2", "a.1", ("gpu-feature-discovery",)),
-    )
-    assert not found.is_due
+    theirs = {"gpu-feature-discovery": {ACCELERATOR_KEY: "b.2"}}
+    found = planned(node({}, theirs), {ACCELERATOR_KEY: "a.1"})
+    assert (labels_of(found), found.is_due) == ({}, False)
+    left = ForeignField(ACCELERATOR_KEY, "b.2", "a.1", ("gpu-feature-discovery",))
+    assert found.left_alone == (left,)
 
 
 def test_an_accelerator_of_the_same_value() -> None:
     """The accelerator's key is shared with a manager that has the same value; removed by the agent,
     it stays.
     """
-    theirs = {"nfd": {ACCELERATOR_KEY: "a.1"}}
-    assert labels_of(planned(node({}, theirs), {ACCELERATOR_KEY: "a.1"})) == {
-        ACCELERATOR_KEY: "a.1"
-    }
-    found = planned(node({ACCELERATOR_KEY: "a.1"}, theirs), {})
+    theirs, label = {"nfd": {ACCELERATOR_KEY: "a.1"}}, {ACCELERATOR_KEY: "a.1"}
+    assert labels_of(planned(node({}, theirs), label)) == label
+    found = planned(node(label, theirs), {})
     assert (removed(found), found.is_due) == ({}, True)
     assert found.left_alone == (ForeignField(ACCELERATOR_KEY, "a.1", None, ("nfd",)),)
 
@@ -209,7 +152,7 @@ def test_drift() -> None:
 @pytest.mark.parametrize("backed_off", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
 def test_recently_refused(backed_off: set[str]) -> None:
     """A recently refused key is not changed, not added and not removed; one that needs no change is
-    not postponed.
+    not postponed. An annotation of which that is all is not due.
     """
     found = planned(
         node({FLAVOR: "roce", SPEED: "1G", LEAF: "a"}),
@@ -218,45 +161,46 @@ def test_recently_refused(backed_off: set[str]) -> None:
     )
     assert labels_of(found) == {FLAVOR: "roce", SPEED: "1G", LEAF: "a", ACCELERATOR_KEY: "a.1"}
     assert set(found.postponed) == {SPEED, LEAF, IB_SPEED}
-
-
-def test_recently_refused_annotation() -> None:
-    """A recently refused annotation is not due."""
     assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).is_due
+
+
+AS_PLANNED = node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="1")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="2"),
+        node({FLAVOR: "x"}, {"nfd": {"a": "b"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b", LEAF: "c"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}, "x": {"a": "b", FLAVOR: "roce"}}),
+        node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, observed="{"),
+    ],
+    ids=["as planned, another version", "value", "label of others", "managers", "annotation"],
+)
+def test_a_plan_for_the_node_as_it_is_now(now: dict[str, Any]) -> None:
+    """It is the plan that would be made now."""
+    labels = {FLAVOR: "infiniband", ACCELERATOR_KEY: "a.1"}
+    assert replan(now, planned(AS_PLANNED, labels)) == planned(now, labels)
 
 
 def test_the_body() -> None:
     """The request names the Node and its uid, and has no empty map."""
-    found = planned(node(), {FLAVOR: "roce"})
-    assert body(found, {Field(LABEL, FLAVOR): "roce"}) == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "n1", "uid": "u-1", "labels": {FLAVOR: "roce"}},
-    }
-    assert body(found, {Field(ANNOTATION, "a/b"): "c"})["metadata"] == {
-        "name": "n1",
-        "uid": "u-1",
-        "annotations": {"a/b": "c"},
-    }
+    found, head = planned(node(), {FLAVOR: "roce"}), {"name": "n1", "uid": "u-1"}
+    metadata = {**head, "labels": {FLAVOR: "roce"}}
+    sent = body(found, {Field(LABEL, FLAVOR): "roce"})
+    assert sent == {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    sent = body(found, {Field(ANNOTATION, "a/b"): "c"})
+    assert sent["metadata"] == {**head, "annotations": {"a/b": "c"}}
 
 
+KEYS_OF_METADATA = ["managedFields", "labels", "annotations", "fieldsV1", "f:metadata", "f:labels"]
 json_like = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "managedFields",
-                    "labels",
-                    "annotations",
-                    "fieldsV1",
-                    "f:metadata",
-                    "f:labels",
-                    f"f:{FLAVOR}",
-                ]
-            )
-            | st.text(max_size=4),
+            st.sampled_from([*KEYS_OF_METADATA, f"f:{FLAVOR}"]) | st.text(max_size=4),
             inner,
             max_size=3,
         )
@@ -268,14 +212,8 @@ json_like = st.recursive(
 @given(json_like, json_like, json_like)
 def test_any_metadata(labels: object, annotations: object, managed: object) -> None:
     """Any metadata gives a plan with the wanted label."""
-    metadata = {
-        "name": "n",
-        "uid": "u",
-        "labels": labels,
-        "annotations": annotations,
-        "managedFields": managed,
-    }
-    found = planned({"metadata": metadata}, {FLAVOR: "roce"})
+    others = {"labels": labels, "annotations": annotations, "managedFields": managed}
+    found = planned({"metadata": {"name": "n", "uid": "u", **others}}, {FLAVOR: "roce"})
     assert found.wanted[Field(LABEL, FLAVOR)] == "roce"
 
 

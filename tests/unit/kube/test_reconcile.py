@@ -8,8 +8,8 @@ import pytest
 
 from agent.kube.answers import Answer
 from agent.kube.reconcile import Reconciler
-from tests.support.api_server import replies
-from tests.support.nodes import FLAVOR, KEYS, desired, node
+from tests.support.api_server import labels_in, operations, replies
+from tests.support.nodes import FLAVOR, KEYS, SPEED, desired, node
 
 BEFORE, AFTER = node(), node({FLAVOR: "roce"})
 GOT = Answer(200, node=BEFORE)
@@ -17,20 +17,17 @@ APPLIED = Answer(200, node=AFTER)
 WANTED = desired({FLAVOR: "roce"})
 
 
-def test_get_only() -> None:
-    """Without desired labels the Node is read, and nothing is planned."""
-    requests, kube = replies(GOT)
-    result = Reconciler(kube, "n1", KEYS).reconcile(None, None)
-    assert (result.node, result.plan, result.codes) == (BEFORE, None, (200,))
-    assert [request["operation"] for request in requests] == ["get"]
-
-
 def test_change() -> None:
-    """A change is applied to the Node of the last result, without reading it again."""
-    requests, kube = replies(APPLIED)
-    result = Reconciler(kube, "n1", KEYS).reconcile(BEFORE, WANTED)
+    """Without desired labels the Node is read. A change is applied to the Node of the last result,
+    without reading it again.
+    """
+    requests, kube = replies(GOT, APPLIED)
+    reconciler = Reconciler(kube, "n1", KEYS)
+    result = reconciler.reconcile(None, None)
+    assert (result.node, result.plan, result.codes) == (BEFORE, None, (200,))
+    result = reconciler.reconcile(BEFORE, WANTED)
     assert (result.node, result.codes) == (AFTER, (200,))
-    assert [request["operation"] for request in requests] == ["apply"]
+    assert operations(requests) == ["get", "apply"]
     assert result.outcome is not None
     assert result.outcome.applied == {FLAVOR: "roce"}
 
@@ -55,29 +52,23 @@ def test_dry_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "known", "codes"),
+    ("reply", "known", "kind"),
     [
-        (Answer(429, message="later"), BEFORE, (429,)),
-        (Answer(500, message="down"), BEFORE, (500,)),
-        (Answer(404, message="no"), None, (404,)),
-        (Answer(error="helper", message="helper kubeconfig: no answer within 25 s"), None, (None,)),
+        (Answer(429, message="later"), BEFORE, "busy"),
+        (Answer(500, message="down"), BEFORE, "server"),
+        (Answer(404, message="no"), None, "not-found"),
+        (Answer(error="helper", message="no answer within 25 s"), None, "helper"),
     ],
 )
-def test_failure(reply: Any, known: object, codes: tuple[int | None, ...]) -> None:
+def test_failure(reply: Answer, known: object, kind: str) -> None:
     """After a failure the Node has to be read again, except after a 429 or 5xx: the server has
-    enough to do.
+    enough to do. One that cannot be read has no plan.
     """
-    result = Reconciler(replies(reply)[1], "n1", KEYS).reconcile(BEFORE, WANTED)
-    assert result.failure is not None
-    assert (result.node, result.codes) == (known, codes)
-
-
-def test_get_that_fails() -> None:
-    """A Node that cannot be read is a failure without a plan."""
-    result = Reconciler(replies(Answer(404, message="no"))[1], "n1", KEYS).reconcile(None, WANTED)
-    assert (result.node, result.plan) == (None, None)
-    assert result.failure is not None
-    assert result.failure.kind == "not-found"
+    reconciler = Reconciler(replies(reply, reply)[1], "n1", KEYS)
+    result, unread = reconciler.reconcile(BEFORE, WANTED), reconciler.reconcile(None, WANTED)
+    assert (result.node, result.codes) == (known, (reply.status,))
+    assert (unread.node, unread.plan) == (None, None)
+    assert [one.failure and one.failure.kind for one in (result, unread)] == [kind] * 2
 
 
 OTHERS = node({FLAVOR: "infiniband"})
@@ -124,3 +115,62 @@ def test_a_look_that_fails(status: int, known: object) -> None:
     requests, result = look(AFTER, Answer(status, message="no"))
     assert (requests, result.node) == (["get cached"], known)
     assert result.failure is not None
+
+
+OLD = "old.example/flavor"
+BOTH = {FLAVOR: "roce", OLD: "roce"}
+
+
+def test_carried_labels_are_read_before_each_apply() -> None:
+    """With fields outside the table on the known Node, an apply is preceded by a GET, and not made
+    if the Node turns out to be right; without a change there is no request at all.
+    """
+    known, wanted = node(BOTH, version="1"), desired({FLAVOR: "roce", SPEED: "1G"})
+    now = node({**BOTH, OLD: "infiniband"}, version="5")
+    right = node({**BOTH, SPEED: "1G"}, version="5")
+    requests, kube = replies(*(Answer(200, node=one) for one in (now, now, right)))
+    reconciler = Reconciler(kube, "n1", KEYS)
+    result = reconciler.reconcile(known, wanted)
+    assert (operations(requests), result.codes) == (["get", "apply"], (200, 200))
+    assert requests[1]["body"]["metadata"]["resourceVersion"] == "5"
+    assert labels_in(requests[1])[OLD] == "infiniband"
+    result = reconciler.reconcile(known, wanted)
+    assert (operations(requests[2:]), result.outcome, result.node) == (["get"], None, right)
+    assert reconciler.reconcile(known, WANTED).outcome is None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_known"),
+    [
+        ([Answer(422, message="no"), "get"], True),
+        ([Answer(422, message="no"), Answer(503, message="down")], False),
+        ([Answer(422, message="no"), Answer(403, message="cannot get")], False),
+        ([Answer(403, message="User x cannot patch resource nodes")], False),
+        ([Answer(409, message="uid mismatch")], False),
+        ([Answer(429, message="later")], True),
+        ([Answer(503, message="down")], True),
+        ([Answer(401, message="no"), Answer(401, message="no")], False),
+        ([Answer(401, message="no"), Answer(503, message="down")], True),
+    ],
+)
+def test_the_node_after_a_refusal(said: list[Any], *, is_known: bool) -> None:
+    """The next attempt begins with a GET after a refusal, unless one followed it; not after a 429
+    or 5xx.
+    """
+    known = node({FLAVOR: "roce"})
+    got = Answer(200, node=known)
+    requests, kube = replies(*(got if one == "get" else one for one in said))
+    wanted = desired({FLAVOR: "x"})
+    result = Reconciler(kube, "n1", KEYS).reconcile(known, wanted)
+    assert (result.node is not None) == is_known
+    assert len(requests) == len(said)
+
+
+def test_a_refusal_after_a_get() -> None:
+    """Of a Node that was just read, the one GET is the next attempt's."""
+    known = Answer(200, node=node({FLAVOR: "roce"}))
+    requests, kube = replies(known, Answer(422, message="no"))
+    result = Reconciler(kube, "n1", KEYS).reconcile(None, desired({FLAVOR: "x"}))
+    assert (operations(requests), result.node) == (["get", "apply"], None)
+    assert result.outcome is not None
+    assert result.outcome.back_off == {"P"}

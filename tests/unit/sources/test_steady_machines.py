@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.interfaces import annotate, pins
+from agent.kube.remembered import annotate, pins
 from agent.model import Netdev, PortRole, RdmaDevice, Seen
 from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory

@@ -1,13 +1,15 @@
-"""Fields of manager `bwagent` outside the label table: what is removed, what stays, which lines."""
+"""Fields of manager `bwagent` outside the label table: what is removed, what stays, which lines.
+Fields of others inside it: reported, removed only by their names.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.cleanup import removal_patch
 from agent.kube.annotation import MAX_AGE
 from agent.kube.managed_fields import (
     ANNOTATION,
@@ -19,31 +21,47 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.ownership import owned
-from agent.kube.plan import Plan, body, plan
+from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
+from agent.kube.plan import ForeignField, Plan, plan
 from agent.labels.table import LABELS, Naming
-from tests.support.nodes import ANNOTATED, FLAVOR, KEYS, NOW, PREFIX, desired, node, removed
+from agent.text import utc
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import (
+    FLAVOR,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    NOW,
+    PREFIX,
+    SPEED,
+    desired,
+    entry,
+    node,
+    removed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OLD = "old.example"
+EXPECTED = f"{PREFIX}/speed.expected"
 OURS = {FLAVOR: "roce", f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"}
 LISTED = Keys(Naming(), [OLD, "x.example"])
+
+
+def report(age: float) -> str:
+    """Return the annotation of an agent that reported so many seconds ago."""
+    return json.dumps({"schema": 1, "time": utc(int(NOW - age))})
 
 
 def a_node(age: float | None = None, prefix: str = OLD, **labels: str) -> dict[str, Any]:
     """Return a Node with labels of a former prefix, and an annotation of this age."""
     found = node(OURS | labels, {"site": {f"{OLD}/rack": "1"}})
     if age is not None:
-        text = json.dumps({"schema": 1, "time": f"{_rfc3339(NOW - age)}"})
-        found["metadata"]["annotations"][f"{prefix}/observed"] = text
+        found["metadata"]["annotations"][f"{prefix}/observed"] = report(age)
         managed = found["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]
         managed["f:annotations"][f"f:{prefix}/observed"] = {}
     return found
-
-
-def _rfc3339(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def planned(a_node: dict[str, Any], keys: Any = LISTED, **changes: Any) -> Plan:
@@ -85,22 +103,15 @@ def test_family() -> None:
     assert Keys(Naming(), [PREFIX]).family(Field(LABEL, FLAVOR)) == "P"
 
 
-def test_nothing_outside_the_table() -> None:
-    """A Node without such fields has no line, and its request is for any version of it."""
-    found = planned(node({FLAVOR: "roce"}))
-    assert (found.outside, found.problems, found.is_due) == (frozenset(), (), False)
-
-
 @pytest.mark.parametrize("age", [None, MAX_AGE, MAX_AGE + 1, -MAX_AGE, 1e8])
 def test_removal(age: float | None) -> None:
-    """Under a listed prefix everything goes, the annotation too, if that is as old as two hours."""
+    """Under a listed prefix everything goes, the annotation too, if that is as old as two hours;
+    the agent's own, however young, holds nothing back.
+    """
     found = planned(a_node(age))
-    assert (removed(found), found.is_due) == (
-        {f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"},
-        True,
-    )
+    labels = {f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"}
+    assert (removed(found), found.is_due, found.problems) == (labels, True, ())
     assert not any(field.key.startswith(OLD) for field in found.wanted)
-    assert found.problems == ()
 
 
 def test_only_the_annotation_is_left() -> None:
@@ -116,13 +127,7 @@ def test_only_the_annotation_is_left() -> None:
 def test_a_key_that_others_have_too() -> None:
     """It stays on the Node, and is no longer the agent's."""
     shared = a_node()
-    shared["metadata"]["managedFields"].append(
-        {
-            "manager": "x",
-            "operation": "Update",
-            "fieldsV1": {"f:metadata": {"f:labels": {f"f:{OLD}/flavor": {}}}},
-        }
-    )
+    shared["metadata"]["managedFields"].append(entry("x", "Update", {f"{OLD}/flavor": "roce"}))
     found = planned(shared)
     assert removed(found) == {f"{OLD}/speed.current": "1G"}
     assert [held.key for held in found.left_alone] == [f"{OLD}/flavor"]
@@ -140,9 +145,9 @@ def test_a_running_agent(keys: Any, age: float) -> None:
 
 def test_a_running_agent_with_a_failing_source() -> None:
     """Its annotation has no time of a full observation; nothing of it is removed."""
-    found = a_node(age=60)
-    report = {"schema": 1, "time": None, "partial": {"boot_id": "b", "time": _rfc3339(NOW - 60)}}
-    found["metadata"]["annotations"][f"{OLD}/observed"] = json.dumps(report)
+    found, partial = a_node(age=60), {"boot_id": "b", "time": utc(NOW - 60)}
+    text = json.dumps({"schema": 1, "time": None, "partial": partial})
+    found["metadata"]["annotations"][f"{OLD}/observed"] = text
     assert removed(planned(found)) == {}
 
 
@@ -167,10 +172,8 @@ def test_a_malformed_annotation(text: str) -> None:
 def test_an_unknown_time() -> None:
     """Without a clock every annotation is that of a running agent."""
     found = owned(state_of(a_node(1e8)), LISTED)
-    assert found.outside == {
-        *(Field(LABEL, key) for key in OURS if key != FLAVOR),
-        Field(ANNOTATION, f"{OLD}/observed"),
-    }
+    labels = {Field(LABEL, key) for key in OURS if key != FLAVOR}
+    assert found.outside == labels | {Field(ANNOTATION, f"{OLD}/observed")}
     assert not found.former
 
 
@@ -200,19 +203,68 @@ def test_backed_off() -> None:
     assert (removed(found), found.is_due) == ({}, False)
 
 
-def test_version() -> None:
-    """A request with fields outside the table, or that removes some, is for one version only."""
-    found = a_node()
-    found["metadata"]["resourceVersion"] = "17"
-    for keys in (KEYS, LISTED):
-        todo = planned(found, keys)
-        assert todo.outside
-        assert todo.version == "17"
-    assert body(todo, todo.wanted, todo.version)["metadata"]["resourceVersion"] == "17"
-    assert "resourceVersion" not in body(todo, todo.wanted)["metadata"]
+def foreign(
+    ours: Mapping[str, str], others: Mapping[str, str], wanted: Mapping[str, str]
+) -> list[str]:
+    found = plan(node(ours, {"kubectl-label": others}), desired(wanted), KEYS)
+    return [one.key for one in found.foreign]
 
 
-def test_own_annotation_is_not_another_agents() -> None:
-    """The agent's own annotation, however young, holds nothing back."""
-    fresh = node(OURS, observed=replace(ANNOTATED, time=NOW))
-    assert removed(planned(fresh)).keys() == OURS.keys() - {FLAVOR}
+def test_what_another_manager_holds_and_nobody_publishes() -> None:
+    """Under P and IB only: not the accelerator's key, not the expected half, not other labels."""
+    others = {LEAF: "a", IB_SPEED: "1G", ACC: "a.1", EXPECTED: "1G", "site.example/rack": "1"}
+    assert foreign({}, others, {SPEED: "1G"}) == [LEAF, IB_SPEED]
+
+
+@pytest.mark.parametrize(
+    ("ours", "wanted"),
+    [({}, {LEAF: "b"}), ({LEAF: "a"}, {LEAF: "a"}), ({LEAF: "a"}, {})],
+    ids=["is taken over", "shared", "is removed now"],
+)
+def test_what_the_agent_publishes_is_not_foreign(
+    ours: dict[str, str], wanted: dict[str, str]
+) -> None:
+    """Nor what it owns until now."""
+    assert foreign(ours, {LEAF: "a"}, wanted) == []
+
+
+def test_a_refused_key_is_published() -> None:
+    """The agent would set it."""
+    wanted = desired({LEAF: "b"}, backed_off=frozenset({LEAF}))
+    assert plan(node({}, {"kubectl-label": {LEAF: "a"}}), wanted, KEYS).foreign == ()
+
+
+def test_value_and_managers() -> None:
+    """A foreign key has the Node's value, and all of its managers."""
+    others = {"kubectl-label": {LEAF: "a"}, "labeler": {LEAF: "a"}}
+    found = plan(node({}, others), desired({}), KEYS).foreign
+    assert found == (ForeignField(LEAF, "a", None, ("kubectl-label", "labeler")),)
+
+
+def test_fields_without_an_owner() -> None:
+    """After a reset of managedFields nobody owns anything, or BEFORE_FIRST_APPLY everything."""
+    found = node({FLAVOR: "roce", ACC: "a.1"}, {"site": {EXPECTED: "1G"}})
+    everything = dict.fromkeys((FLAVOR, ACC, EXPECTED), ""), {KEYS.annotation: ""}
+    for managers in ([], [entry(BEFORE_FIRST_APPLY, "Update", *everything)]):
+        found["metadata"]["managedFields"] = managers
+        lost = {Field(LABEL, FLAVOR), Field(LABEL, ACC), KEYS.annotation_field}
+        assert owned(state_of(found), KEYS).ownerless == lost
+    found = node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}})
+    assert owned(state_of(found), KEYS).ownerless == set()
+
+
+def test_the_patch_is_for_one_version() -> None:
+    """Of the very Node; a slash in a key is escaped."""
+    found = node({}, {"nfd": {FLAVOR: "roce"}}, version="7")
+    assert removal_patch(state_of(found), [FLAVOR]) == [
+        {"op": "test", "path": "/metadata/uid", "value": "u-1"},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "remove", "path": f"/metadata/labels/{PREFIX}~1flavor"},
+    ]
+
+
+def test_the_command_for_one_field() -> None:
+    """It is quoted for a shell."""
+    assert kubectl_removal("n1", Field(LABEL, ACC)) == f"kubectl label node n1 {ACC}-"
+    odd = Field(ANNOTATION, "a/b;c")
+    assert kubectl_removal("n1", odd) == "kubectl annotate node n1 'a/b;c-'"
