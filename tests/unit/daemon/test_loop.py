@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.daemon.schedule import LOOK_INTERVAL, OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.kube.answers import Answer
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
-from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, gpu, hca, netdev, nic
+from tests.support.kernel_tree import CLASS, HOME, bdf, gpu, hca, netdev, nic
 from tests.support.lldp_frames import switch
-from tests.support.nodes import LEAF_GROUP, PREFIX
+from tests.support.nodes import PREFIX
 from tests.support.running import HOUR, HUP, Api, World
 from tests.support.smps import leaf
 
@@ -312,7 +308,6 @@ def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> No
 
 
 def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
-    """SIGCHLD reaches the loop of an agent that is PID 1."""
     world = World(IB, smp=leaf).run(60)
     looks = len(world.looks)
     world.at(0.0, Event("signal", "SIGCHLD"))
@@ -375,55 +370,3 @@ def test_metrics_and_health_are_published() -> None:
 def test_the_netdevs_of_the_backend_are_watched() -> None:
     """And no others."""
     assert World(ROCE, netdev("eth7", "0000:77:00.0")).run(10).netdevs == {"eth0"}
-
-
-def gone(world: World, name: str, bdf: str) -> None:
-    """Remove a device and its PCI function."""
-    world.remove(f"{CLASS}/{name}", f"{BUS}/{bdf}")
-
-
-def back(world: World, name: str, bdf: str) -> None:
-    world.entries.update(hca(name, bdf))
-
-
-HAPPENINGS = st.lists(
-    st.tuples(
-        st.floats(0, 900),
-        st.sampled_from([down, up, gone, back]),
-        st.sampled_from([("ibp0", A), ("ibp1", B)]),
-    ),
-    max_size=25,
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None)
-@given(HAPPENINGS, st.floats(0, 900), st.floats(0, 200), st.integers(0, 3))
-def test_whatever_happens_the_last_state_is_on_the_node(
-    happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
-) -> None:
-    """Ports and devices come and go, the API server is down, the agent is killed.
-
-    In the end the labels are those of a newly started agent; the leaf group it cannot know.
-    """
-    world = World(IB, smp=leaf)
-    for after, happen, (name, address) in happenings:
-        do = (
-            partial(happen, world, name, address)
-            if happen in (gone, back) or f"{CLASS}/{name}" in world.entries
-            else None
-        )
-        world.at(after, Event("device", name), do=do or (lambda: None))
-    trouble = Answer(error="unreachable", message="refused")
-    world.api.trouble = lambda _request: (
-        trouble if away <= world.time - 1000 < away + long else None
-    )
-    for _ in range(kills):
-        world.run(300)
-        world.start_again()
-    world.run(1300)
-    anew = World(world.entries, smp=leaf).run(60)
-    no_group = {LEAF_GROUP: ""}
-    assert world.api.labels | no_group == anew.api.labels | no_group
-    times = world.api.applied()
-    assert kills or all(later - earlier >= 9.9 for earlier, later in itertools.pairwise(times))

@@ -100,7 +100,6 @@ def test_a_check_without_result(reply: Answer) -> None:
 
 
 def test_a_check_without_result_changes_no_earlier_one() -> None:
-    """What was found before stands."""
     found, policy = world(None, require_policy=True)
     found.run(60.0)
     policy.reply = FORBIDDEN
@@ -122,7 +121,6 @@ def test_readiness_with_require_policy() -> None:
 
 
 def test_both_reasons_are_shown() -> None:
-    """Refused keys do not hide the policy."""
     found, policy = world(None, require_policy=True)
     refusal = Answer(403, message=f"not {nodes.FLAVOR}")
     found.api.trouble = lambda request: (
@@ -156,7 +154,6 @@ def test_a_late_answer_holds_up_no_label() -> None:
 
 
 def test_no_check_before_the_node_was_read() -> None:
-    """An agent without a Node proves nothing."""
     found, policy = world(DENIED)
     found.api.trouble = lambda request: policy(request) or Answer(404, message="no")
     found.run(HOUR)
