@@ -314,13 +314,6 @@ def test_a_tolerance_for_two_rows_is_refused() -> None:
     assert result.as_planned == 0
 
 
-def test_tolerances_can_be_switched_off() -> None:
-    ends = [(device.upper(), far_port) for device, far_port in rails()]
-    assert verify(plan(ends), node(rails())).cables[0].device.by == "case"
-    result = verify(plan(ends), node(rails()), Options(off=frozenset({"case"})))
-    assert result.as_planned == 0
-
-
 def test_a_switch_without_a_name() -> None:
     """Its GUID is all that is known: the plan's name may be right."""
     far_ends = (smp("fc6a1c0300aabb00", 1, named=False),)
