@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.verify.interfaces import HcaMap
+    from agent.verify.judge import Result
 
 NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port
@@ -94,6 +95,11 @@ def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any
     near = End(facts.pop("node", NODE), interface, None, *facts.pop("near", (None, None)))
     far = End(device, port, None, *facts.pop("far", (None, None)))
     return Cable(near, far, Place("plan.csv", None, row), **facts)
+
+
+def codes(result: Result) -> list[tuple[str, tuple[str, ...]]]:
+    """The code and the interfaces of each finding."""
+    return [(one.code, one.interfaces) for one in result.findings]
 
 
 def hca_map(names: dict[str, str]) -> HcaMap:

@@ -39,27 +39,15 @@ def leaves(world: World) -> tuple[str | None, ...]:
     return tuple(world.labels.get(key) for key in keys)
 
 
-def swap_names(world: World) -> None:
-    """Boot the node again: each function has the name of the other, and LLDP is silent."""
+def test_names_that_a_boot_swapped_beside_an_unread_port(world: World) -> None:
+    """The link layer of one port gives EIO after that boot: no leaf of the group is missing."""
+    path = f"{HOME}/{A}/infiniband/mlx5_1/ports/1/link_layer"
+    world.errors[path] = errno.EIO
     for path in [path for path in world.entries if path.startswith((f"{HOME}/", CLASS, NET))]:
         del world.entries[path]
     world.entries |= nic(1, A) | nic(0, B) | {f"{NET}/lo": None}
     world.write("proc/sys/kernel/random/boot_id", b"another\n")
     world.start_again()
-
-
-def test_names_that_a_boot_swapped_carry_no_far_end_over(world: World) -> None:
-    """The labels of a port are those of its function, before any switch was received."""
-    swap_names(world)
-    world.look()
-    assert leaves(world) == ("leaf-1", "leaf-0", "leaf-0_leaf-1", "leaf-0_leaf-1")
-
-
-def test_swapped_names_beside_an_unread_port(world: World) -> None:
-    """The link layer of one port gives EIO after that boot: no leaf of the group is missing."""
-    path = f"{HOME}/{A}/infiniband/mlx5_1/ports/1/link_layer"
-    world.errors[path] = errno.EIO
-    swap_names(world)
     world.look(HOUR)
     assert leaves(world)[3] == "leaf-0_leaf-1"
 
@@ -84,14 +72,9 @@ def test_restarts_renew_no_grace(world: World) -> None:
     assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
 
 
-def lend(world: World) -> None:
-    """Move the netdev of the first port into the network namespace of a pod."""
-    world.remove(*netdev("eth0", A), f"{HOME}/{A}/net")
-
-
 def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
     """Its link goes down in the pod; the labels go with the grace of any link."""
-    lend(world)
+    world.remove(*netdev("eth0", A), f"{HOME}/{A}/net")
     hear(world, int(HOUR), (1,))
     world.look()
     world.write(f"{HOME}/{A}/infiniband/mlx5_0/ports/1/state", b"1: DOWN\n")

@@ -13,28 +13,11 @@ from agent.kube.negotiation import negotiate
 from agent.kube.plan import forgetting
 from agent.telemetry.metrics import ports_lost
 from tests.support import nodes
-from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, union
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, card, union
 from tests.support.nodes import KEYS, SPEED
 from tests.support.running import HOUR, Api, World
 
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
-
-
-def hca(number: int, bus: int | None = None, name: str = "") -> Entries:
-    """An HCA with GUIDs of its own, at its own address or at another one."""
-    own = card(name or f"ibp{number}", bdf(number))
-    if bus is None:
-        return own
-    return {
-        path.replace(bdf(number), bdf(bus)): (
-            entry.replace(bdf(number), bdf(bus)) if isinstance(entry, str) else entry
-        )
-        for path, entry in own.items()
-    }
-
-
-def four() -> Entries:
-    return union(map(hca, range(4)))
 
 
 def falls_off(world: World, number: int = 3) -> None:
@@ -61,7 +44,7 @@ def counted(world: World) -> int | None:
 @pytest.fixture
 def world() -> World:
     """Four HCAs that are labeled; the agent has been running for a minute."""
-    world = World(four()).run(60.0)
+    world = World(union(card(f"ibp{number}", bdf(number)) for number in range(4))).run(60.0)
     assert world.labels["speed.current"] == "1600G"
     assert (remembered(world), counted(world)) == ([], 0)
     return world
@@ -118,17 +101,6 @@ def test_before_the_node_is_read_nothing_is_known(world: World) -> None:
     assert counted(world) is None
 
 
-def test_it_is_back(world: World) -> None:
-    """In another slot, under another name."""
-    falls_off(world)
-    world.entries |= hca(3, bus=8, name="mlx5_0")
-    world.at(0.0, Event("device", "mlx5_0"))
-    world.run(30.0)
-    assert (remembered(world), counted(world)) == ([], 0)
-    assert world.labels["speed.current"] == "1600G"
-    assert "rdma problem resolved subject=ibp3" in "\n".join(world.lines)
-
-
 def clean_up(api: Api) -> None:
     """Run `cleanup --lost` beside the agent."""
     todo = forgetting(nodes.node(api.labels, observed=api.annotation), KEYS)
@@ -147,16 +119,6 @@ def test_cleanup_beside_a_running_agent(world: World) -> None:
     world.start_again()
     world.run(60.0)
     assert (remembered(world), counted(world)) == ([], 0)
-
-
-def test_a_signal_reads_the_node_after_a_cleanup(world: World) -> None:
-    """SIGHUP, or any change of labels, has the agent follow at once."""
-    falls_off(world)
-    clean_up(world.api)
-    world.look()
-    assert (remembered(world), counted(world)) == ([], 0)
-    falls_off(world, 2)
-    assert remembered(world) == ["ibp2"]
 
 
 def test_a_removed_annotation_comes_back(world: World) -> None:

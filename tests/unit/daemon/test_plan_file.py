@@ -35,11 +35,6 @@ ROW = "gpu-17,mlx5_0,{},swp17\n"
 OTHER = "gpu-18,mlx5_0,leaf9,swp18\n"
 
 
-def inline(work: Callable[[], None]) -> None:
-    """Run the work in the caller's thread."""
-    work()
-
-
 @dataclass
 class Agent:
     """An agent with one plan file, which passes its time."""
@@ -52,7 +47,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         question = Question((str(self.path),), ("gpu-17",), ("p.example", "ib.example"))
-        self.plan = PlanFile(question, BackgroundTask(inline), self._ask, self._look)
+        self.plan = PlanFile(question, BackgroundTask(lambda work: work()), self._ask, self._look)
 
     def _ask(self, payload: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(payload["ends"])
@@ -108,7 +103,6 @@ def seen(*ends: tuple[str, str, str | None]) -> Any:
 
 
 def test_an_unchanged_file_is_read_once(agent: Agent) -> None:
-    """A look each 20 s costs a stat."""
     assert not agent.wait(3600)
     assert len(agent.asked) == 1
     assert agent.looks == 1 + 3600 / LOOK_INTERVAL
@@ -188,8 +182,8 @@ def test_a_helper_that_fails_is_asked_again_later(agent: Agent) -> None:
 
 def test_an_answer_of_another_version_is_a_problem(agent: Agent) -> None:
     """The package of a running agent was replaced; the loop goes on."""
-    plan = PlanFile(Question((str(agent.path),), ("n",), ("p", "ib")), BackgroundTask(inline),
-                    lambda _payload: {"expected": {"rows": [[1, 2]]}})  # fmt: skip
+    question, task = Question((str(agent.path),), ("n",), ("p", "ib")), agent.plan.task
+    plan = PlanFile(question, task, lambda _payload: {"expected": {"rows": [[1, 2]]}})
     plan.start_due(0.0)
     assert plan.collect(0.0)
     assert str(plan.problem).startswith(f"{agent.path}: ")
@@ -246,7 +240,6 @@ def test_the_owner_of_what_labels_plan_is_asked_for(agent: Agent) -> None:
 
 
 def test_a_new_far_end_reads_no_missing_file(tmp_path: Path) -> None:
-    """There is nothing to ask."""
     agent = Agent(tmp_path / "plan.csv")
     agent.plan.observed(seen(("leaf9", "7", "swp18")))
     agent.wait(600)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.kube.answers import Answer
-from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, hca, netdev, nic, routes, union
+from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, hca, netdev, routes, union
 from tests.support.nodes import IB_SPEED, SPEED
 from tests.support.running import HOUR, Api, World
 from tests.support.smps import leaf
@@ -18,7 +17,6 @@ from tests.support.smps import leaf
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.support.kernel_tree import Entries
 
 HOLD = 600.0
 EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
@@ -27,11 +25,6 @@ EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
 def block(world: World, number: int, name: str = "ibp{}") -> None:
     """No file of a device can be read."""
     world.errors[f"{base(number, name)}/ports"] = errno.ETIMEDOUT
-
-
-def unbind(world: World, number: int, name: str = "mlx5_{}") -> None:
-    """RoCE is switched off: no RDMA device, but the function and its netdev are there."""
-    world.remove(f"{CLASS}/{name.format(number)}", base(number, name))
 
 
 def pull(world: World, numbers: Iterable[int]) -> None:
@@ -109,24 +102,6 @@ def test_a_sum_with_a_held_count_is_logged_once() -> None:
     assert any("from=2800G to=2400G" in line and "ibp0" in line for line in world.lines)
 
 
-@pytest.mark.slow
-def test_a_restart_while_a_count_is_held() -> None:
-    """The new agent has the count from the annotation, and for how long; it writes nothing."""
-    world = World(EIGHT, smp=leaf).run(60)
-    block(world, 0)
-    pull(world, (1, 2, 3, 4))
-    world.look(300)
-    writes = changes(world)
-    world.start_again()
-    world.run(HOLD - 320)
-    assert (world.speeds, changes(world)) == (["3200G", "1600G"], writes)
-    pull(world, (5,))
-    world.look(1)
-    assert world.speeds[-1] == "1200G"
-    world.run(30)
-    assert world.speeds[-1] == "800G"
-
-
 def test_restarts_renew_no_hold() -> None:
     """An HCA that went down while it cannot be read counts for the hold, however often the agent
     starts.
@@ -184,22 +159,6 @@ def test_an_episode_costs_three_requests() -> None:
     assert len(world.api.applied()) == before + 3
 
 
-def test_an_annotation_without_counts() -> None:
-    """One of an earlier agent: the whole label is held while an HCA is blocked."""
-    world = World(EIGHT, smp=leaf).run(60)
-    document = json.loads(world.told)
-    for row in document["ports"]:
-        del row["gbps"]
-    world.api.annotation = json.dumps(document)
-    block(world, 0)
-    pull(world, (1, 2))
-    world.start_again()
-    world.run(HOLD - 10)
-    assert world.speeds == ["3200G"]
-    world.run(20)
-    assert world.speeds == ["3200G", "2000G"]
-
-
 def test_a_front_end_that_fails_does_not_hold_the_speed() -> None:
     """It never counted, so the cables of others are seen at once."""
     front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
@@ -208,47 +167,6 @@ def test_a_front_end_that_fails_does_not_hold_the_speed() -> None:
     pull(world, (1, 2))
     world.look(1)
     assert world.api.labels[SPEED] == "2400G"
-
-
-def test_storage_nics_do_not_count_while_a_rail_fails() -> None:
-    """With one of two rails unread the storage NICs are the larger group; they add nothing."""
-    storage: Entries = {}
-    for number in (20, 21):
-        storage |= hca(f"mlx5_{number}", bdf(number), "Ethernet", {1: f"store{number}"})
-        storage |= netdev(f"store{number}", bdf(number), speed="100000")
-        storage[f"{HOME}/{bdf(number)}/device"] = b"0x101d\n"
-    world = World(nic(0), nic(1), storage).run(60)
-    assert world.api.labels[SPEED] == "800G"
-    block(world, 0, "mlx5_{}")
-    world.look(300)
-    assert world.speeds == ["800G"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["unbound", "blocked"])
-def test_an_hca_that_fails_for_hours(how: str) -> None:
-    """A transient failure of another HCA changes no label, joined ones included."""
-    world = World(EIGHT, smp=leaf).run(60)
-    if how == "blocked":
-        block(world, 7)
-    else:
-        unbind(world, 7, "ibp{}")
-    world.look(2 * HOUR)
-    before, writes = dict(world.api.labels), changes(world)
-    assert before[SPEED] == "2800G"
-    block(world, 1)
-    world.look(300)
-    assert world.api.labels == before
-    pull(world, (2,))
-    world.look(10)
-    assert world.api.labels[SPEED] == "2400G"
-    del world.errors[f"{base(1)}/ports"]
-    world.look(10)
-    assert changes(world) == writes + 1
-    world.errors.clear()
-    world.entries |= hca("ibp7", bdf(7))
-    world.look(30)
-    assert world.api.labels[SPEED] == "2800G"
 
 
 @pytest.mark.slow
@@ -310,13 +228,3 @@ def test_a_port_that_is_pulled_out_beside_a_device_that_nobody_could_read() -> N
     world.entries |= hca("ibp7", bdf(7))
     world.look(20)
     assert world.speeds == ["3200G", "2800G", "3200G"]
-
-
-def test_a_front_end_beside_a_driver_that_is_unbound_at_the_start() -> None:
-    """Without the annotation the front end is all there is, hence the backend; it does not stay."""
-    front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
-    world = World(hca("ibp0", bdf(0)), front, routes("front"), smp=leaf).run(60)
-    unbind(world, 0, "ibp{}")
-    world.start_again()
-    world.run(300)
-    assert world.speeds == ["400G"]

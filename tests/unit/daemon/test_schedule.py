@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,6 @@ from agent.daemon.schedule import (
     LOOK_INTERVAL,
     MAX_LATENESS,
     MAX_REFUSAL_INTERVAL,
-    MAX_RETRY_INTERVAL,
     MIN_OBSERVE_INTERVAL,
     MIN_REFUSAL_INTERVAL,
     MIN_RESULTS_INTERVAL,
@@ -128,8 +127,15 @@ def settled(age: float, chance: float) -> Schedule:
     return pacer
 
 
+def rechecked(**facts: Any) -> Schedule:
+    """The schedule of an agent that has observed twice since its start."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, **facts)
+    return pacer
+
+
 def test_a_quiet_day_is_an_observation_each_five_minutes_and_a_request_an_hour() -> None:
-    """Nothing happens, and little is due."""
     world = World()
     world.run(world.now + DAY)
     assert len(world.looks) == pytest.approx(DAY / OBSERVE_INTERVAL, rel=0.1)
@@ -140,7 +146,6 @@ def test_a_quiet_day_is_an_observation_each_five_minutes_and_a_request_an_hour()
 
 
 def test_agents_that_start_together_do_not_apply_together() -> None:
-    """The hourly requests of 200 agents are spread over the hour."""
     worlds = [World(seed) for seed in range(200)]
     for world in worlds:
         world.run(world.now + 7200)
@@ -150,28 +155,6 @@ def test_agents_that_start_together_do_not_apply_together() -> None:
         sum(1 for at in second if start <= at < start + 60) for start in range(1000, 8200, 60)
     )
     assert busiest <= 12
-
-
-@pytest.mark.slow
-def test_agents_spread_again_after_an_outage() -> None:
-    """All apply within minutes of its end; their hourly requests are spread over the next hour."""
-    end = 20_000.0 + 1.2 * 3600
-    worlds = [World(seed, outage=(20_000.0, end)) for seed in range(200)]
-    for world in worlds:
-        world.run(end + 3 * 3600)
-    times = [at for world in worlds for at, _ in world.requests]
-    assert all(world.requests[-1][0] > end + 1.5 * 3600 for world in worlds)
-    minutes = range(int(end + MAX_RETRY_INTERVAL) + 1, int(end + 3 * 3600), 60)
-    busiest = max(sum(1 for at in times if minute <= at < minute + 60) for minute in minutes)
-    assert busiest <= 14
-
-
-def test_a_trigger_is_observed_at_once_and_rechecked() -> None:
-    """And once more 100 ms later, since the kernel reports some changes late."""
-    world = World()
-    world.run(1100.0, [(1060.0, "b")])
-    assert world.looks[-2:] == [1060.0, pytest.approx(1060.0 + RECHECK_DELAY)]
-    assert world.requests[-1] == (1060.0, "b")
 
 
 def test_a_trigger_before_the_recheck_has_an_observation_of_its_own() -> None:
@@ -196,31 +179,9 @@ def test_a_storm_of_triggers_is_bounded() -> None:
 
 
 def test_a_flap_within_min_interval_is_not_applied() -> None:
-    """Within min-interval the latest state counts."""
     world = World()
     world.run(1200.0, [(1100.0, "b"), (1103.0, "c"), (1106.0, "b")])
     assert [state for _, state in world.requests] == ["a", "b"]
-
-
-def test_an_api_server_that_is_unreachable_is_retried_with_back_off() -> None:
-    """In an hour a few dozen retries, five minutes apart in the end; then the latest state."""
-    world = World(outage=(1090.0, 4690.0))
-    world.run(4690.0 + MAX_RETRY_INTERVAL + 1, [(1100.0, "b"), (2000.0, "c")])
-    tries = [at for at, _ in world.requests if 1100 <= at < 4690]
-    assert 10 < len(tries) < 45
-    assert all(
-        MAX_RETRY_INTERVAL / 2 - 1 <= gap <= MAX_RETRY_INTERVAL + 1 for gap in gaps(tries)[-6:]
-    )
-    assert world.node == "c"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_retry_after_is_honored(seed: int) -> None:
-    """Retry-After is the minimum, and the delay is jittered."""
-    world = World(seed, outage=(1090.0, 1110.0), retry_after=120.0)
-    world.run(1300.0, [(1100.0, "b")])
-    first, second = [at for at, _ in world.requests if at >= 1100][:2]
-    assert 120 <= second - first - LATENCY <= 150
 
 
 def test_a_key_refused_again_is_retried_in_an_hour() -> None:
@@ -300,10 +261,7 @@ def test_observations_are_more_frequent_while_degraded() -> None:
 
 
 def test_an_expiry_in_the_past_causes_no_loop() -> None:
-    """An expiry in the past causes one observation, a second later."""
-    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.observed(0.0)
-    pacer.observed(RECHECK_DELAY, expires_at=-5.0)
+    pacer = rechecked(expires_at=-5.0)
     assert not pacer.step(RECHECK_DELAY).observe
     assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
 
@@ -336,9 +294,7 @@ def test_results_are_observed_without_a_refresh() -> None:
 
 def test_an_extended_expiry_is_observed_later() -> None:
     """Unless it has expired already."""
-    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.observed(0.0)
-    pacer.observed(RECHECK_DELAY, expires_at=50.0)
+    pacer = rechecked(expires_at=50.0)
     pacer.extend(20.0, 70.0)
     assert not pacer.step(60.0).observe
     pacer.extend(70.0, 90.0)
@@ -347,9 +303,7 @@ def test_an_extended_expiry_is_observed_later() -> None:
 
 def test_an_extension_causes_no_loop() -> None:
     """An expiry within MIN_OBSERVE_INTERVAL of the last observation waits until its end."""
-    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.observed(0.0)
-    pacer.observed(RECHECK_DELAY, expires_at=50.0)
+    pacer = rechecked(expires_at=50.0)
     pacer.extend(0.2, 0.3)
     assert not pacer.step(0.3).observe
     assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
@@ -357,9 +311,7 @@ def test_an_extension_causes_no_loop() -> None:
 
 def test_a_trigger_postpones_no_observation_that_is_due() -> None:
     """The one that the first read of the Node causes, half a second after the last."""
-    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.observed(0.0)
-    pacer.observed(RECHECK_DELAY)
+    pacer = rechecked()
     pacer.node_read(0.5, 0.0)
     pacer.trigger(0.5)
     assert pacer.step(0.5).observe
@@ -381,7 +333,6 @@ def test_events_before_the_first_observation() -> None:
 
 
 def test_the_first_observation_and_that_of_a_node_read_are_rechecked() -> None:
-    """Like those that an event causes."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.apply_started(0.0)
     pacer.observed(0.0)
@@ -393,7 +344,6 @@ def test_the_first_observation_and_that_of_a_node_read_are_rechecked() -> None:
 
 
 def test_nothing_is_applied_before_the_first_observation() -> None:
-    """The Node was read, the node was not observed: there is nothing to apply."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     assert pacer.step(0.0).apply
     pacer.apply_started(0.0)
@@ -404,7 +354,6 @@ def test_nothing_is_applied_before_the_first_observation() -> None:
 
 
 def test_an_attempt_without_a_request_causes_no_delay() -> None:
-    """An attempt without a request does not delay the next change."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.node_read(0.0, 0.0)
     pacer.observed(0.0)
@@ -462,7 +411,6 @@ def test_a_repair_ends_the_back_off() -> None:
 
 
 def test_a_repair_during_a_request_that_fails() -> None:
-    """The wait that follows, Retry-After included, does not begin."""
     pacer = settled(0.0, 0.5)
     pacer.set_desired("b")
     pacer.apply_started(100.0)
@@ -475,7 +423,6 @@ def test_a_repair_during_a_request_that_fails() -> None:
 
 
 def test_a_repair_tries_refused_keys_again() -> None:
-    """Keys that were refused are asked for at once."""
     world = World()
     world.refuse = frozenset({"P"})
     world.run_until(1030.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +14,7 @@ from tests.support.nodes import PREFIX
 from tests.support.running import World
 from tests.support.smps import answer, exchanges
 
-A, OTHER = "0000:18:00.0", 0xB0CF0E0300AAAA01
-GUID, OTHER_GUID = "b0cf0e0300d66c81", f"{OTHER:016x}"
+A, GUID = "0000:18:00.0", "b0cf0e0300d66c81"
 NAME, FACTORY = b"MF0;leaf-old:MQM9700/U1", b"Quantum Mellanox Technologies"
 DEVICE = "neighbors.current.ibp0.device"
 STATE = f"{HOME}/{A}/infiniband/ibp0/ports/1/state"
@@ -44,17 +42,14 @@ class Switched(World):
         self.at(0.0, LINK)
 
     def waits(self, since: float) -> list[float]:
-        """Return the seconds between two queries each, from this time on."""
         times = [time for time, _ in self.asked_smp if time >= since]
         return [round(after - before) for before, after in pairwise(times)]
 
     def devices(self) -> list[str | None]:
-        """Return the devices that the Node had one after another."""
         found = [labels.get(f"{PREFIX}/{DEVICE}") for labels in self.api.writes]
         return [one for one, before in zip(found, [None, *found], strict=False) if one != before]
 
     def problems(self) -> list[str]:
-        """Return the log lines of the InfiniBand source's problems."""
         return [line for line in self.lines if "ib problem" in line]
 
 
@@ -95,30 +90,6 @@ def test_a_restart_keeps_the_name() -> None:
         world.start_again()
         world.run(2 * 3600)  # with requests that renew the annotation
     assert world.devices() == ["leaf-old"]
-
-
-@pytest.mark.parametrize(
-    ("name", "device"), [("MF0;leaf-evil:MQM9700/U1", GUID), (5, GUID), (None, GUID)]
-)
-def test_an_annotation_that_disagrees_with_the_labels(name: object, device: str) -> None:
-    """Its name is not used: the label is held for three answers, then has the node GUID."""
-    world = Switched().run(30)
-    document = json.loads(world.api.annotation or "")
-    document["switches"][0][1] = name
-    world.api.annotation, world.description = json.dumps(document), None
-    world.start_again()
-    assert world.run(25).labels[DEVICE] == "leaf-old"
-    assert world.run(25).labels[DEVICE] == device
-    assert world.devices() == ["leaf-old", device]
-
-
-def test_a_moved_cable_after_a_restart() -> None:
-    """The node GUID of the other switch is published with the first answer."""
-    world = Switched().run(30)
-    world.description, world.guid = None, OTHER
-    world.start_again()
-    world.run(9)
-    assert world.devices() == ["leaf-old", OTHER_GUID]
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,8 @@ def test_before_the_first_verdict() -> None:
     """It is pending, before and after the Node was read, and waits for the delay."""
     rack = Rack()
     assert rack.word() == ("404", "pending")
-    assert rack.verdict[1] == {
-        "verdict": "pending",
-        "node": "n1",
-        "reason": "the Node was not read yet",
-    }
+    reason = "the Node was not read yet"
+    assert rack.verdict[1] == {"verdict": "pending", "node": "n1", "reason": reason}
     rack.run(DELAY - 1)
     assert rack.word() == ("404", "pending")
     rack.run(5)
@@ -121,9 +118,9 @@ def test_nothing_is_expected() -> None:
 
 
 def test_a_swap_and_its_repair() -> None:
-    """Each moves the verdict after the delay, by one line and one request."""
+    """Each moves the verdict after the delay, without an event, by one line and one request."""
     rack = settled()
-    requests = len(rack.api.requests)
+    requests, looks = len(rack.api.requests), len(rack.looks)
     rack.cable(ibp0="leaf2", ibp1="leaf1")
     rack.run(DELAY - 5)
     assert (rack.word(), rack.finding_lines()) == (("200", "pass"), [])
@@ -136,6 +133,7 @@ def test_a_swap_and_its_repair() -> None:
     verdict = json.loads(rack.told)["verdict"]
     assert [(one["code"], one["interface"]) for one in verdict["findings"]] == [("swapped", "ibp0")]
     assert len(rack.api.requests) - requests <= 2  # the labels, and the verdict
+    assert len(rack.looks) - looks <= 12
     rack.cable(**LEAVES)
     rack.run(DELAY - 5)
     assert rack.word() == ("503", "fail")
@@ -212,7 +210,6 @@ def test_a_malformed_memory_is_none() -> None:
 
 
 def test_steps_of_the_wall_clock() -> None:
-    """The delay does not depend on it."""
     rack = settled()
     rack.cable(ibp0="leaf2", ibp1="leaf1")
     rack.run(20)
@@ -303,7 +300,6 @@ def test_labels_of_the_hourly_answer() -> None:
 
 
 def planned(**leaves: str) -> Expected:
-    """Return the rows of a plan file."""
     return Expected(
         tuple(Row(port, Place("plan.csv", None, 2), leaf) for port, leaf in leaves.items())
     )
@@ -364,7 +360,6 @@ def test_files_that_are_not_read_yet() -> None:
 
 
 def test_a_plan_with_rows_without_end() -> None:
-    """Series, lines and memory are bounded."""
     many = {f"x{number}": f"leaf{number}" for number in range(2000)}
     rack = settled(expected={f"{PREFIX}/neighbors.expected.{one}.device": leaf
                              for one, leaf in many.items()})  # fmt: skip
@@ -404,25 +399,5 @@ def test_a_slow_pcie_link_is_no_fail() -> None:
 
 def test_memory_is_spent_on_it_when_something_is_expected() -> None:
     """Until then nothing of agent.verify is imported."""
-    code = (
-        "import sys, agent.daemon.main; "
-        "print(*[name for name in sys.modules if name.startswith('agent.verify')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize("delay", [5.0, 300.0])
-def test_the_time_of_a_verdict_needs_no_event(delay: float) -> None:
-    """The loop wakes up for it."""
-    rack = settled()
-    rack.run(3 * DELAY)
-    assert rack.verdict[0] == "200"
-    looks = len(rack.looks)
-    rack.cable(ibp0="leaf2", ibp1="leaf1")
-    rack.run(DELAY + 6)
-    assert rack.verdict[0] == "503"
-    rack.run(delay)
-    assert len(rack.looks) - looks <= 12
+    code = "import sys, agent.daemon.main; print([one for one in sys.modules if '.verify' in one])"
+    assert subprocess.check_output([sys.executable, "-c", code], timeout=60) == b"[]\n"

@@ -22,12 +22,10 @@ class Pieces(io.StringIO):
         self._size = size
 
     def read(self, _size: int | None = -1) -> str:
-        """Return the next characters."""
         return super().read(self._size)
 
 
 def read(text: str, size: int = 1 << 20) -> list[Item]:
-    """Return all items."""
     return list(Items(Pieces(text, size)))
 
 

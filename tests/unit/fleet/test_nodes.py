@@ -16,19 +16,8 @@ from agent.labels import encode
 from agent.labels.table import Naming
 from agent.memory import Fact, FarEnd
 from agent.verify.seen import SeenEnd
-from tests.support.fleet_nodes import (
-    BOOT,
-    IB,
-    OBSERVED,
-    RAILS,
-    TIME,
-    P,
-    annotation,
-    guid,
-    labels,
-    node,
-    whole,
-)
+from tests.support import fleet_nodes
+from tests.support.fleet_nodes import IB, OBSERVED, TIME, P, annotation, guid, labels, node, whole
 
 if TYPE_CHECKING:
     from agent.fleet.model import FleetPort
@@ -38,19 +27,16 @@ DEVICE = f"{P}/neighbors.current.ibp3.device"
 
 
 def read(document: dict[str, Any], naming: Naming = Naming()) -> FleetNode:  # noqa: B008
-    """Read a Node of the fleet."""
     found = NodeReader(naming, NOW).read(document)
     assert found is not None
     return found
 
 
 def port(found: FleetNode, name: str = "ibp3") -> FleetPort:
-    """Return one interface."""
     return next(port for port in found.ports if port.interface == name)
 
 
 def observed(neighbor: FarEnd, **facts: Any) -> str:
-    """Return an annotation with one interface."""
     return annotation(7, interfaces=(Fact("eth0", "0000:18:00.0", **facts, last_far=neighbor),))
 
 
@@ -77,15 +63,17 @@ def test_a_node_whose_agent_has_a_failing_source() -> None:
 def test_a_node() -> None:
     """Everything that the model has is read."""
     found = read(whole(7))
-    assert (found.name, found.uid, found.flavor, found.speed_gbps) == (
-        "gpu-00007",
-        "u-7",
-        "infiniband",
-        3200.0,
+    assert (found.name, found.uid) == ("gpu-00007", "u-7")
+    assert (found.flavor, found.speed_gbps) == ("infiniband", 3200.0)
+    assert (found.time, found.boot_id, found.node_boot_id) == (
+        TIME,
+        fleet_nodes.BOOT,
+        fleet_nodes.BOOT,
     )
-    assert (found.time, found.boot_id, found.node_boot_id) == (TIME, BOOT, BOOT)
     assert found.problems == ()
-    assert [one.interface for one in found.ports] == [f"ibp{rail}" for rail in range(RAILS)]
+    assert [one.interface for one in found.ports] == [
+        f"ibp{rail}" for rail in range(fleet_nodes.RAILS)
+    ]
     end = SeenEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
     assert port(found)[:5] == ("ibp3", "0000:1b:00.0", "a088c20300000703", "a088c20300000703", 400)
     assert (port(found).far_end, port(found).last_end) == (end, end)
@@ -225,12 +213,11 @@ def test_another_prefix_is_named() -> None:
     """In the middle of a migration a Node has its labels under the former prefix only, or both."""
     old = {f"old.example.com/{key.partition('/')[2]}": text for key, text in labels(7).items()}
     text = annotation(7)
-    former = {
-        "metadata": {"name": "n", "labels": old, "annotations": {"old.example.com/observed": text}}
-    }
+    annotations = {"old.example.com/observed": text}
+    former = {"metadata": {"name": "n", "labels": old, "annotations": annotations}}
     assert read(former).problems == ("labels under old.example.com, which were not read",)
     assert read(former).ports == ()
-    assert len(read(former, Naming(prefix="old.example.com")).ports) == RAILS
+    assert len(read(former, Naming(prefix="old.example.com")).ports) == fleet_nodes.RAILS
     both = node(7, old)
     both["metadata"]["annotations"]["old.example.com/observed"] = text
     assert read(both).problems == ()
@@ -267,7 +254,6 @@ def test_no_annotation_is_an_exception(name: str, value: object) -> None:
 
 
 def test_the_accelerator_and_the_leaf_group() -> None:
-    """As their labels have them."""
     more = {Naming().accelerator: "u.1", f"{P}/leafgroup.current": "L0.1.0_L0.1.1"}
     found = read(node(7, more))
     assert (found.accelerator, found.leaf_group) == ("u.1", "L0.1.0_L0.1.1")

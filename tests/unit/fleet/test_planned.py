@@ -44,10 +44,8 @@ def labeled(one: FleetNode, **others: str) -> FleetNode:
     for two in one.ports:
         if two.far_end:
             key = f"{P}/neighbors.expected.{two.interface}"
-            found |= {
-                f"{key}.device": two.far_end.label,
-                f"{key}.port-id": two.far_end.port_id or "",
-            }
+            found[f"{key}.device"] = two.far_end.label
+            found[f"{key}.port-id"] = two.far_end.port_id or ""
     return replace(one, labels=found | {f"{P}/{key}": text for key, text in others.items()})
 
 
@@ -60,13 +58,9 @@ def test_as_planned() -> None:
 def test_a_swap_between_two_nodes_is_one_finding() -> None:
     """With the moves of both cables; its ID is the same from run to run."""
     ports = ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3")
-    labeled = [
-        cable._replace(fields={"Cable Label": "C1"})
-        if (cable.a.node, cable.a.interface) == ports[0]
-        else cable
-        for cable in PLAN.cables
-    ]
-    found = only(judge(exchanged(RACK, *ports), PLAN._replace(cables=tuple(labeled))))
+    labels = {ports[0]: {"Cable Label": "C1"}}
+    cables = [one._replace(fields=labels.get(one.a[:2], {})) for one in PLAN.cables]
+    found = only(judge(exchanged(RACK, *ports), PLAN._replace(cables=tuple(cables))))
     assert (found.code, found.nodes) == ("swapped", ("gpu-002", "gpu-003"))
     assert found.text == (
         "Exchange the far ends of gpu-002 mlx5_3 (rack A1, unit 9, cable C1) and gpu-003 mlx5_3 "
@@ -92,7 +86,6 @@ def test_a_ring_over_three_nodes_is_one_finding() -> None:
 
 
 def test_a_swap_within_a_node_is_the_finding_of_verify() -> None:
-    """With the same ID."""
     nodes = exchanged(RACK, ("gpu-002", "mlx5_0"), ("gpu-002", "mlx5_1"))
     found = only(judge(nodes, PLAN))
     expected = from_plans([PLAN], ["gpu-002"])
@@ -184,12 +177,6 @@ def test_a_renamed_leaf_is_one_finding(other: str) -> None:
     )
 
 
-def test_two_leaves_with_exchanged_names() -> None:
-    """Two findings of names, and no swap on any node."""
-    result = judge(renamed(RACK, {"leaf01": "leaf02", "leaf02": "leaf01"}), PLAN)
-    assert codes(result) == ["renamed", "renamed"]
-
-
 def test_many_leaves_with_other_names_are_one_line() -> None:
     """Of the table; JSON has a finding for each, and CSV a row for each cable."""
     names = {f"leaf{rail:02}": f"sw-{rail}" for rail in range(4)}
@@ -228,11 +215,8 @@ def test_a_missing_label_is_no_proof() -> None:
         nodes = cabled(nodes, name, "mlx5_1", far_end=None, gbps=400.0)
     result = judge(nodes, PLAN)
     found = only(result)
-    assert (found.code, found.severity, outcome(result)) == (
-        "unverifiable",
-        "unknown",
-        "unverified",
-    )
+    assert (found.code, found.severity) == ("unverifiable", "unknown")
+    assert outcome(result) == "unverified"
     assert found.text == f"2 ports of 2 nodes (gpu-001, gpu-003) not verified: {NO_LABEL}."
 
 
@@ -302,10 +286,8 @@ def test_a_plan_of_a_few_nodes_is_not_green() -> None:
         "hosts": ["gpu-02"],
     }
     meant = judge(RACK, few, is_partial=True)
-    assert (outcome(meant), verdict(meant)) == (
-        "ok",
-        "4 nodes: no findings; 4 of 4 cables as planned",
-    )
+    assert outcome(meant) == "ok"
+    assert verdict(meant) == "4 nodes: no findings; 4 of 4 cables as planned"
 
 
 def test_a_plan_may_have_more_than_the_selected_nodes() -> None:
@@ -316,12 +298,10 @@ def test_a_plan_may_have_more_than_the_selected_nodes() -> None:
 
 
 def test_nodes_without_backend_ports_need_no_row() -> None:
-    """They have no cable."""
     assert outcome(judge([*RACK, node("cpu-1", [])], PLAN)) == "ok"
 
 
 def test_nodes_without_expected_labels_are_in_the_first_line() -> None:
-    """Others have some."""
     result = judge([*map(labeled, RACK[:3]), RACK[3]])
     assert verdict(result).startswith(
         "4 nodes: 12 of 16 cables compared: 1 Node has no expected labels; no findings"
@@ -365,10 +345,9 @@ def test_expected_labels() -> None:
 
 
 def test_expected_labels_with_another_prefix() -> None:
-    found = [(one, labeled(one).labels) for one in RACK]
     nodes = [
-        replace(one, labels={key.replace(P, "x.example"): text for key, text in labels.items()})
-        for one, labels in found
+        replace(one, labels={k.replace(P, "x.example"): text for k, text in one.labels.items()})
+        for one in map(labeled, RACK)
     ]
     assert judge(nodes).by_pattern
     assert judge(nodes, naming=Naming("x.example")).planned == 16
@@ -402,10 +381,8 @@ def test_a_plan_takes_the_place_of_labels() -> None:
 
 
 def test_labels_that_contradict_each_other_are_of_their_node() -> None:
-    bad = replace(
-        RACK[0], labels={f"{P}/speed.expected": "1G", "ib.coreweave.cloud/speed.expected": "2G"}
-    )
-    result = judge([bad, *(labeled(one) for one in RACK[1:])])
+    speeds = {f"{P}/speed.expected": "1G", "ib.coreweave.cloud/speed.expected": "2G"}
+    result = judge([replace(RACK[0], labels=speeds), *map(labeled, RACK[1:])])
     found = only(result)
     assert (found.code, found.nodes, result.as_planned) == ("unverifiable", ("gpu-001",), 12)
     assert "Node gpu-001: speed.expected is '2G' and '1G' under two prefixes" in found.text

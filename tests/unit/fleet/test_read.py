@@ -31,7 +31,6 @@ GLOBS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 def read(tmp_path: Path, text: str | bytes, selection: Selection = ALL) -> Fleet:
-    """Read a file with this text."""
     path = tmp_path / "nodes.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_file(str(path), selection, CLOCK)
@@ -69,7 +68,6 @@ def test_nodes_of_a_file(tmp_path: Path, name: str) -> None:
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named in messages."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(listed([whole(9)]).encode())))
     assert read_file("-", ALL, CLOCK).source == "standard input"
 
@@ -89,7 +87,6 @@ def test_a_file_is_of_the_time_of_its_nodes(tmp_path: Path) -> None:
 
 
 def test_nodes_by_name(tmp_path: Path) -> None:
-    """Names and globs; the others are neither read nor counted."""
     text = listed([whole(number) for number in range(30)] + [CPU_NODE])
     found = read(tmp_path, text, Selection(Naming(), ("gpu-0001*", "gpu-00003", "cpu-1")))
     assert len(found.nodes) == 11
@@ -148,7 +145,6 @@ def test_a_file_without_nodes_is_one_line(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """The cause is named."""
     with pytest.raises(Unavailable, match="Is a directory"):
         read_file(str(tmp_path), ALL, CLOCK)
 
@@ -193,13 +189,11 @@ def test_a_folder_without_captures(tmp_path: Path) -> None:
 
 
 def page(numbers: range, token: str = "", left: int | None = None) -> Answer:
-    """Return the reply with a page of Nodes."""
     nodes = [node(number) for number in numbers]
     return Answer(200, nodes=nodes, following=token, remaining=left, server="https://k")
 
 
 def gone(token: str) -> Answer:
-    """Return the reply to an expired token."""
     return Answer(410, reason="Expired", message="too old", following=token, server="https://k")
 
 
@@ -211,13 +205,11 @@ class Server:
         self.requests: list[Any] = []
 
     def __call__(self, request: Any) -> Any:
-        """Answer a request."""
         self.requests.append(request)
         return self._replies.pop(0) if self._replies[1:] else self._replies[0]
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens that were sent."""
         return [request["continue"] for request in self.requests]
 
 
@@ -318,7 +310,6 @@ def test_no_nodes_at_all() -> None:
 
 
 def test_the_annotation_is_not_newer_than_the_clock(tmp_path: Path) -> None:
-    """Such a time is unknown."""
     found = read(tmp_path, listed([node(1, observed=annotation(1, time=int(CLOCK) + 9999))]))
     assert found.nodes[0].time is None
     assert "in the future" in found.nodes[0].problems[0]

@@ -50,11 +50,9 @@ def suites_of(result: Judged) -> ET.Element:
 
 
 def test_verdict_of_a_plan() -> None:
-    """The findings by code, the cables, and what is not known."""
     result = judged(rack(), SWAPPED, SILENT, as_planned=14, by_pattern=False)
-    assert verdict(result) == (
-        "4 nodes: 1 finding: 1 swapped; 14 of 16 cables as planned; 2 silent"
-    )
+    line = "4 nodes: 1 finding: 1 swapped; 14 of 16 cables as planned; 2 silent"
+    assert verdict(result) == line
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,6 @@ def test_table() -> None:
 
 
 def test_many_groups_are_folded() -> None:
-    """20 lines at most."""
     groups = [Group(f"group {one}", (f"n{one}",), (), None) for one in range(100)]
     text = FORMATS["table"](judged(rack(), groups=tuple(groups)))
     section = text.partition("Groups\n")[2].splitlines()

@@ -44,7 +44,6 @@ def test_cause(facts: dict[str, Any], expected: str | None) -> None:
 
 
 def test_one_finding_for_each_cause() -> None:
-    """With the number and the first names of the nodes."""
     old = [replace(one, time=NOW - 10_000) for one in rack(30)]
     new = [node("gpu-100", [], node_boot_id="another"), node("gpu-101", [])]
     members = fleet([*old, *new])
@@ -81,7 +80,6 @@ def test_nodes_of_which_nothing_is_expected_are_a_remark() -> None:
 
 
 def test_unreadable_nodes_are_one_finding() -> None:
-    """Each problem is said once, with its Nodes."""
     nodes = [replace(one, problems=("no JSON",)) for one in rack(2)]
     nodes.append(replace(node("gpu-003", []), problems=("no JSON", "no time")))
     (found,) = unreadable([*nodes, *rack(1, first=9)])

@@ -32,7 +32,6 @@ def test_anything_else_is_an_error(status: int, stdout: bytes, stderr: bytes, te
 
 
 def test_a_quoted_line_is_short_and_printable() -> None:
-    """A library may print anything."""
     with pytest.raises(Unavailable) as error:
         parse_answer("helper nvml", 1, b"", b"\x1b[31m" + b"x" * 1000)
     assert str(error.value).isprintable()

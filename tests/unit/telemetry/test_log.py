@@ -55,7 +55,6 @@ class Desk:
         return [line for _, _, line in lines]
 
     def change(self, key: str, before: int, after: int) -> None:
-        """Log a change of a number."""
         self.log.info("label changed", **{"key": key, "from": str(before), "to": str(after)})
 
 
@@ -253,7 +252,6 @@ def test_kept_lines_are_written_at_exit(repository: Path) -> None:
 
 
 def test_lost_lines_are_counted() -> None:
-    """Their number precedes the next line that is written."""
     desk = Desk()
     desk.full = True
     for name in "abc":
@@ -303,6 +301,5 @@ def test_no_reader_is_no_error(repository: Path, *, closed: bool) -> None:
 
 
 def test_standard_error_is_written(capfd: pytest.CaptureFixture[str]) -> None:
-    """The whole line, unbuffered."""
     assert write_stderr(b"line\n")
     assert capfd.readouterr().err == "line\n"

@@ -17,18 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.memory import Fact
 from agent.metric import COUNTER, GAUGE, OTHER, Metric
-from agent.model import (
-    Failed,
-    Gpu,
-    IbNeighbor,
-    Link,
-    Neighbor,
-    Problem,
-    Seen,
-)
+from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
 from agent.output.document import ABSENT
 from agent.reasons import HoldReason, NeighborReason
 from agent.snapshot.replay import replay
+from agent.sources import NAMES as SOURCES
 from agent.sources.observe import observe
 from agent.telemetry.metrics import (
     COUNTED,
@@ -48,8 +41,10 @@ from agent.telemetry.metrics import (
 from tests.support.devices import eth, ib, plain
 from tests.support.documents import between
 from tests.support.exposition import complete, fed, neighbor, observation, text
+from tests.support.kernel_tree import gpu, nic
 from tests.support.machines import MACHINES
 from tests.support.remembering import knowing
+from tests.support.running import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +98,6 @@ class One(SnapshotCollector):
         yield family(self._row, None)
 
     def text(self) -> str:
-        """Return the exposition in the text format 0.0.4."""
         return generate_latest(self).decode()
 
 
@@ -134,7 +128,6 @@ def test_equal_labels_are_one_series() -> None:
 
 
 def test_both_formats_have_the_same_series() -> None:
-    """A counter and a gauge, in the format 0.0.4 and in OpenMetrics."""
     metrics = fed(observation([ib("ibp0", 1)]), rdma=0.1)
     old = series(generate_latest(SnapshotCollector(metrics)).decode())
     new = openmetrics.generate_latest(SnapshotCollector(metrics)).decode()  # type: ignore[no-untyped-call]  # of the library
@@ -143,12 +136,10 @@ def test_both_formats_have_the_same_series() -> None:
 
 
 def test_a_metric_without_samples_is_not_exposed() -> None:
-    """Neither its HELP nor its TYPE line."""
     assert "bwagent_last_applied_timestamp_seconds" not in text(Metrics())
 
 
 def test_reported_findings() -> None:
-    """One series for code and interface; none without an expected half."""
     metrics = fed(observation([ib("ibp0", 1)]))
     names = ("bwagent_findings", "bwagent_plan_rows", "bwagent_verified_timestamp_seconds")
     assert not any(name in text(metrics) for name in names)
@@ -194,7 +185,6 @@ def test_a_port() -> None:
 
 
 def test_a_port_of_which_little_is_known() -> None:
-    """No state of the list, no rate: "other", and no series."""
     device = plain(ib("ibp0", 1), state=None, rate_gbps=None, link_downed=None)
     metrics = fed(observation([device]))
     states = of(metrics, "bwagent_port_state")
@@ -269,7 +259,6 @@ def test_a_port_without_driver_is_absent() -> None:
 
 @pytest.mark.slow
 def test_flaps_are_not_remembered_for_ever() -> None:
-    """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
     for number in range(MAX_PORTS + 2):
         up = ib(f"rxe{number}", 1)
@@ -392,10 +381,8 @@ def test_sources() -> None:
     metrics.observed(replace(broken, off=frozenset({"nvml"})), {"rdma": 1.5})
     assert of(metrics, "bwagent_source_success") == {("rdma",): 0, ("lldp",): 1, ("ib",): 1}
     assert of(metrics, "bwagent_source_duration_seconds") == {("rdma",): 1.5, ("lldp",): 0.002}
-    assert of(metrics, "bwagent_source_last_success_timestamp_seconds") == {
-        ("rdma",): 1000,
-        ("lldp",): 1000,
-    }
+    last = of(metrics, "bwagent_source_last_success_timestamp_seconds")
+    assert last == {("rdma",): 1000, ("lldp",): 1000}
     assert of(metrics, "bwagent_source_problems")[("rdma",)] == 1
     assert of(metrics, "bwagent_speed_bytes_per_second") == {}
     assert of(metrics, "bwagent_accelerator_missing") == {}
@@ -429,14 +416,10 @@ def test_what_the_loop_counts() -> None:
 
 
 def test_before_the_first_observation() -> None:
-    """There are no metrics of the node, and the counters are 0."""
     found = {name for name, _ in series(text(Metrics()))}
     assert found.isdisjoint(row.name for row in OBSERVED)
-    assert {
-        "bwagent_build_info",
-        "bwagent_api_requests_total",
-        "bwagent_observations_total",
-    } <= found
+    assert {f"bwagent_{one}_total" for one in ("api_requests", "observations")} <= found
+    assert "bwagent_build_info" in found
 
 
 def test_the_process() -> None:
@@ -446,6 +429,32 @@ def test_the_process() -> None:
     assert {name.removesuffix("_total") for name in found} == PROCESS
     assert found["process_resident_memory_bytes"] > 1e6
     assert all(value > 0 for value in found.values())
+
+
+# What was not asked: a source that --source leaves out claims nothing.
+
+NODE, NVML = nic(0) | gpu(), ("bwagent_accelerator", "bwagent_gpus")
+
+
+def about(world: World, *names: str) -> set[str]:
+    return {name for name, _ in series(text(world.metrics)) if name.startswith(names)}
+
+
+@pytest.mark.parametrize("asked", [("rdma",), ("rdma", "lldp"), ("rdma", "ib"), ("nvml",), SOURCES])
+def test_a_source_that_is_off_has_no_series(asked: tuple[str, ...]) -> None:
+    """Neither success nor duration nor problems, nor a reason, a GPU or a frame."""
+    world = World(NODE, sources=asked).run(90)
+    labels = [dict(labels) for _, labels in series(text(world.metrics))]
+    assert {one["source"] for one in labels if "source" in one} == {*asked, "host", "labels"}
+    assert bool(about(world, *NVML)) == ("nvml" in asked)
+    assert bool(about(world, "bwagent_neighbor")) == ("lldp" in asked)
+    assert bool(about(world, "bwagent_speed")) == ("rdma" in asked)
+    assert bool(about(world, "bwagent_lldp_frames")) == ("lldp" in asked)
+
+
+def test_gpus_that_could_not_be_queried() -> None:
+    """Their number is unknown, not 0; the reason is there."""
+    assert about(World(NODE).run(90), *NVML) == {"bwagent_accelerator_missing"}
 
 
 # What holds the table to the rest.
@@ -481,11 +490,8 @@ def test_every_machine_has_metrics(machine: Path) -> None:
     """A captured machine's metrics parse, and no reason is one that the list does not know."""
     found = series(text(fed(observe(replay(str(machine))), rdma=0.01)))
     assert found["bwagent_observations_total", frozenset()] == 1
-    assert not [
-        key
-        for key in found
-        if key[0] == "bwagent_neighbor_missing" and ("reason", "other") in key[1]
-    ]
+    missing = [labels for name, labels in found if name == "bwagent_neighbor_missing"]
+    assert not [labels for labels in missing if ("reason", "other") in labels]
 
 
 def test_every_metric_is_exposed() -> None:

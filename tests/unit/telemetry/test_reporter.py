@@ -9,7 +9,7 @@ import pytest
 
 from agent.events.event import Event
 from agent.kube.answers import MAX_RETRY_AFTER, Answer
-from tests.support.kernel_tree import CLASS, HOME, hca, netdev
+from tests.support.kernel_tree import HOME, hca, netdev
 from tests.support.lldp_frames import switch
 from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import EPOCH, HUP, Api, World
@@ -33,24 +33,30 @@ def lines(world: World, *words: str) -> list[str]:
     return found
 
 
-def test_a_label_is_added_changed_and_removed() -> None:
-    """One line with the old and the new value, and the reason."""
-    world = World(IB).run(30)
-    assert lines(world, SPEED) == [f"info label added key={SPEED} to=800G"]
-    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
-    world.run(10)
-    changed = f'info label changed key={SPEED} from=800G to=400G reason="ibp1 is DOWN"'
-    assert lines(world, SPEED) == [changed]
-    world.start_again(sources=("ib",))
-    world.run(30)
-    [removed] = lines(world, "label removed", SPEED)
-    assert removed.startswith(f"info label removed key={SPEED} from=400G")
+def started(**changes: Any) -> World:
+    """An agent that has labeled its Node, without the lines of that."""
+    world = World(IB, **changes).run(30)
+    world.lines.clear()
+    return world
 
 
 def set_port(world: World, name: str, text: str, seconds: float = 15) -> None:
     """Change a file of ibp1's port, and let the agent apply that."""
     world.at(0, HUP, do=lambda: world.write(f"{PORT}/{name}", text.encode()))
     world.run(seconds)
+
+
+def test_a_label_is_added_changed_and_removed() -> None:
+    """One line with the old and the new value, and the reason."""
+    world = World(IB).run(30)
+    assert lines(world, SPEED) == [f"info label added key={SPEED} to=800G"]
+    set_port(world, "state", "1: DOWN", 10)
+    changed = f'info label changed key={SPEED} from=800G to=400G reason="ibp1 is DOWN"'
+    assert lines(world, SPEED) == [changed]
+    world.start_again(sources=("ib",))
+    world.run(30)
+    [removed] = lines(world, "label removed", SPEED)
+    assert removed.startswith(f"info label removed key={SPEED} from=400G")
 
 
 def reason(world: World, key: str) -> str:
@@ -177,8 +183,7 @@ def test_a_change_whose_answer_was_lost_is_found() -> None:
     """The line of the request says that its outcome is unknown; the change has a line once the Node
     is read, with the time of the request.
     """
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     losing(world, made=True)
     set_port(world, "state", "1: DOWN", 60)
     [failed] = [line for line in world.lines if "node request failed" in line]
@@ -196,16 +201,11 @@ def test_a_change_of_a_failed_request_has_both_times() -> None:
     """A server error leaves the outcome unknown; the Node is not read again, and the request that
     repeats the change is accepted, so it was made at one of the two.
     """
-    world = World(IB).run(30)
-    lines(world)
-    world.api.trouble = lambda request: (
-        Answer(504, message="gateway timeout", server="https://k", maybe_done=True)
-        if request["operation"] == "apply"
-        else None
-    )
+    world = started()
+    losing(world, made=False, answer=TIMED_OUT)
     set_port(world, "state", "1: DOWN", 12)
     [failed] = [line for line in world.lines if "node request failed" in line][:1]
-    assert 'reason="outcome unknown: https://k failed: gateway timeout"' in failed
+    assert 'reason="outcome unknown: https://k failed: etcd timed out"' in failed
     world.api.trouble = lambda _request: None
     world.run(600)
     [changed] = [line for line in world.lines if f"label changed key={SPEED} " in line]
@@ -224,21 +224,18 @@ def test_a_change_of_a_failed_request_has_both_times() -> None:
 )
 def test_a_repeat_that_fails_otherwise_forgets_no_change(repeated: Answer) -> None:
     """Only an accepted request and a read tell whether the first one was made."""
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     losing(world, made=True, answer=TIMED_OUT)
     set_port(world, "state", "1: DOWN", 5)
     failing_once(world, repeated)
     world.run(900)
-    changed = lines(world, f"label changed key={SPEED} ")
-    assert len(changed) == 1
-    assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed[0]
+    [changed] = lines(world, f"label changed key={SPEED} ")
+    assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed
 
 
 def test_a_change_that_is_found_by_a_read_and_changed_again() -> None:
     """SIGHUP has the Node read after a server error: a line for each of the two changes."""
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     losing(world, made=True, answer=TIMED_OUT)
     set_port(world, "state", "1: DOWN", 5)
     world.api.trouble = lambda _request: None
@@ -250,7 +247,6 @@ def test_a_change_that_is_found_by_a_read_and_changed_again() -> None:
 
 
 def test_a_change_that_was_lost_with_its_answer_is_made_later() -> None:
-    """Then its line is that of any change."""
     world = World(IB).run(30)
     losing(world, made=False)
     set_port(world, "state", "1: DOWN", 60)
@@ -273,8 +269,7 @@ def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
 
 def test_the_reasons_of_neighbors() -> None:
     """A missing neighbor, and its end; the labels of the whole node name the port."""
-    world = World(IB, smp=leaf).run(30)
-    lines(world)
+    world = started(smp=leaf)
     set_port(world, "state", "1: DOWN", 60)
     gone = list(world.lines)
     assert any("removed" in line and f"{DEVICE} " in line and "link-down" in line for line in gone)
@@ -309,8 +304,7 @@ def test_a_start_that_changes_nothing_is_one_line() -> None:
 
 def test_a_start_with_held_labels_is_verified_later() -> None:
     """Nothing is verified that nobody has seen yet; after a minute the line has the number."""
-    world = World(IB, smp=leaf).run(30)
-    lines(world)
+    world = started(smp=leaf)
     world.smp = world.no_smp
     world.start_again()
     world.run(50)
@@ -322,8 +316,7 @@ def test_a_start_with_held_labels_is_verified_later() -> None:
 
 def test_a_start_that_changes_a_label_late() -> None:
     """A link goes down while labels are held: nothing is verified before the Node says so."""
-    world = World(IB, smp=leaf).run(30)
-    lines(world)
+    world = started(smp=leaf)
     world.smp = world.no_smp
     world.start_again(min_interval=30.0)
     set_port(world, "state", "1: DOWN", 20)
@@ -348,16 +341,14 @@ def test_a_dry_run_logs_each_change_once() -> None:
     """The Node stays as it is, so every plan has all changes."""
     world = World(IB, dry_run=True).run(300)
     assert lines(world, SPEED) == [f"info label would be added key={SPEED} to=800G"]
-    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
-    world.run(300)
+    set_port(world, "state", "1: DOWN", 300)
     changed = f'info label would be changed key={SPEED} from=800G to=400G reason="ibp1 is DOWN"'
     assert lines(world, SPEED) == [changed]
 
 
 def test_a_problem_begins_changes_and_ends() -> None:
     """A line for each, and none while it lasts; several texts of one subject are one line."""
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     good = world.entries[f"{PORT}/rate"]
     for data in (b"fast\n", b"fast\n", b"faster\n", good):
         world.at(0, HUP, do=lambda data=data: world.write(f"{PORT}/rate", data))  # type: ignore[misc]  # mypy has no types for a lambda's defaults
@@ -383,20 +374,6 @@ def test_a_name_that_is_no_label_is_logged_once() -> None:
     assert lines(world, "labels problem") == ["info labels problem resolved subject=mlx5_0"]
 
 
-def test_a_held_label_is_logged_with_its_reason() -> None:
-    """After a minute; when the hold expires the reason is in both lines of the removal."""
-    world = World(IB).run(30)
-    world.at(0, HUP, do=lambda: world.remove(CLASS))
-    world.run(100)
-    text = "its source could not be read"
-    held = f'info label held key={FLAVOR} value=infiniband reason="source-failed: {text}"'
-    assert lines(world, "label held", FLAVOR) == [held]
-    world.run(600)
-    [expired, removed] = lines(world, FLAVOR)
-    assert expired.endswith(f'hold=600s reason="source-failed: {text}"')
-    assert removed.endswith(f'reason="not observed for 600 s: {text}"')
-
-
 def test_labels_of_others_that_are_not_published() -> None:
     """A line for each manager when there are such labels, when they change, and when they are
     gone; the first of them is named.
@@ -417,22 +394,17 @@ def test_labels_of_others_that_are_not_published() -> None:
 
 
 def test_events_that_are_unavailable() -> None:
-    """A line at the beginning and at the end."""
     world = World(IB)
     world.unavailable["links"] = "no netlink"
     world.run(30)
-    [begin] = lines(world, "events")
-    assert begin == (
-        'warning events unavailable, polling instead monitor=links reason="no netlink"'
-    )
+    begin = 'warning events unavailable, polling instead monitor=links reason="no netlink"'
+    assert lines(world, "events") == [begin]
     world.unavailable.clear()
     world.look(10)
     assert lines(world, "events") == ["info events available again monitor=links"]
 
 
 def test_labels_refused_with_different_statuses() -> None:
-    """Each line has the status of its own key."""
-
     def refuse(request: Mapping[str, Any]) -> Answer | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", {})
         if SPEED in labels:
@@ -447,12 +419,9 @@ def test_labels_refused_with_different_statuses() -> None:
 
 
 def test_an_api_server_that_is_away() -> None:
-    """One line per request, limited, and one at the end."""
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     world.api.trouble = lambda _request: Answer(error="unreachable", message="no route")
-    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
-    world.run(600)
+    set_port(world, "state", "1: DOWN", 600)
     world.api.trouble = lambda _request: None
     world.run(600)
     failed = lines(world, "node=n1")
@@ -462,8 +431,7 @@ def test_an_api_server_that_is_away() -> None:
 
 def test_a_busy_api_server() -> None:
     """The line has the status and the time of the next request, that of Retry-After."""
-    world = World(IB).run(30)
-    lines(world)
+    world = started()
     busy = Answer(429, message="too many requests", retry_after=3000)
     world.api.trouble = lambda _request: busy
     at = EPOCH + world.time
@@ -475,12 +443,10 @@ def test_a_busy_api_server() -> None:
 
 
 def test_the_start_and_signals() -> None:
-    """Both name what follows."""
     world = World(IB).run(10)
     world.look(10)
-    assert lines(world, "signal") == [
-        'info signal received signal=SIGHUP action="observe and repair the Node"'
-    ]
+    line = 'info signal received signal=SIGHUP action="observe and repair the Node"'
+    assert lines(world, "signal") == [line]
 
 
 class Server:

@@ -22,7 +22,6 @@ BY_MAC = SeenDevice("00:1c:73:aa:bb:cc", macs=("00:1c:73:aa:bb:cc",))
 
 
 def leaf(name: str) -> SeenDevice:
-    """A switch with a System Name."""
     return SeenDevice(name, (name,), macs=("00:1c:73:aa:bb:cc",))
 
 
@@ -92,12 +91,10 @@ def test_devices_that_cannot_be_compared(expected: str, seen: SeenDevice) -> Non
 
 
 def ethernet(*texts: str) -> SeenPort:
-    """A port with these IDs and names."""
     return SeenPort(texts)
 
 
 def infiniband(number: int, twin: bool | None = None) -> SeenPort:
-    """A LocalPortNum."""
     return SeenPort((str(number),), infiniband=True, twin_port=twin)
 
 

@@ -31,7 +31,6 @@ CONVERT = "bwagent verify --plan FILE --write-plan csv --split DIR"
 
 
 def answer(*files: Path, names: tuple[str, ...] = ("gpu-17",)) -> dict[str, Any]:
-    """Return the helper's answer about files."""
     payload = {"files": [*map(str, files)], "names": names, "prefixes": [P, IB], "ends": ENDS}
     return read(payload)
 
@@ -63,10 +62,8 @@ def test_the_rows_are_those_of_verify(plan: Path, name: str) -> None:
     assert found == index_of(read_plan.cables, ("node-17", name)).of("node-17", FAR_PORTS)
     assert len(found.rows) == 8
     assert found.taken == {("leaf03", "swp7"): "gpu-7 mlx5_3"}
-    assert (str(found.rows[0].place), found.rows[0].fields) == (
-        f"{plan}, row 138",
-        {"Label": "C-170"},
-    )
+    assert str(found.rows[0].place) == f"{plan}, row 138"
+    assert found.rows[0].fields == {"Label": "C-170"}
 
 
 @pytest.mark.parametrize("lost", [MemoryError, SystemError])

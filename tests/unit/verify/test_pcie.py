@@ -31,7 +31,6 @@ def findings(*paths: PciePath) -> list[Finding]:
 
 
 def link(upper: str, lower: str, **facts: Any) -> PciePath:
-    """Both ends of a link."""
     return function(upper, **facts), function(lower, **facts)
 
 

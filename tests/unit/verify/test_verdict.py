@@ -35,7 +35,6 @@ RESULTS = (GOOD, SWAPPED, MOVED, PULLED, SILENT)
 
 
 def settled(result: Result = GOOD) -> ReportedFindings:
-    """Return the state after two comparisons, at 0 s and at the delay."""
     state = ReportedFindings(DELAY)
     state.compared(result, 0.0)
     state.compared(result, DELAY)
@@ -56,7 +55,6 @@ def codes(findings: Iterable[Finding]) -> list[str]:
 
 
 def test_the_first_verdict_waits() -> None:
-    """It is pending until the first comparison is as old as the delay."""
     state = ReportedFindings(DELAY)
     assert (state.verdict(0.0), state.next_due(0.0)) == (Verdict.PENDING, math.inf)
     state.compared(GOOD, 0.0)
@@ -116,7 +114,6 @@ def test_a_flap_moves_nothing(flaps: list[tuple[Result, float]]) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.0, 90.0)), min_size=1))
 def test_no_pass_while_an_error_is_reported(history: list[tuple[Result, float]]) -> None:
-    """What came and has not gone is reported, and decides."""
     state, now, reported = ReportedFindings(DELAY), 0.0, dict[str, Finding]()
     for result, wait in history:
         now += wait
@@ -131,7 +128,6 @@ def test_no_pass_while_an_error_is_reported(history: list[tuple[Result, float]])
 
 
 def test_a_cable_that_is_wrong_in_another_way() -> None:
-    """The new finding comes in the moment in which the former goes."""
     state = settled(SWAPPED)
     state.compared(MOVED, 100.0)
     changes = state.compared(MOVED, 160.0)
@@ -217,12 +213,10 @@ def test_an_interface_that_leaves_the_plan() -> None:
     """Its finding goes: nothing is expected of it any more."""
     state = settled(MOVED)
     for now in (100.0, 160.0):
-        state.compared(verify(plan(dict(list(_named().items())[1:])), node(ENDS)), now)
+        state.compared(
+            verify(plan({f"mlx5_{number}": ENDS[number] for number in (1, 2, 3)}), node(ENDS)), now
+        )
     assert "miscabled" not in codes(state.findings)
-
-
-def _named() -> dict[str, tuple[str, str]]:
-    return {f"mlx5_{number}": end for number, end in enumerate(ENDS)}
 
 
 def test_comparisons_that_fail() -> None:
@@ -254,7 +248,6 @@ def test_a_failure_begins_the_delay_anew() -> None:
 
 
 def test_a_delay_of_zero() -> None:
-    """Every comparison counts at once."""
     state = ReportedFindings(0.0)
     assert codes(state.compared(SWAPPED, 0.0).came) == ["swapped"]
     assert codes(state.compared(GOOD, 1.0).gone) == ["swapped"]

@@ -35,7 +35,6 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize(("names", "expression"), EXPRESSIONS)
 def test_expression(names: list[str], expression: str) -> None:
-    """Names become the expression that a person would write."""
     assert hostlist(names) == expression
 
 
@@ -55,7 +54,6 @@ def expanded(expression: str) -> list[str]:
 
 
 def numbers(inside: str) -> list[str]:
-    """Return the numbers in brackets."""
     found = []
     for part in inside.split(","):
         first, _, last = part.partition("-")

@@ -19,7 +19,6 @@ from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, nod
 
 
 def entries(text: str) -> list[str]:
-    """Return the lines that are no comments."""
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -108,7 +107,6 @@ def test_a_small_block_is_said() -> None:
 
 
 def test_names_of_yaml_are_texts() -> None:
-    """A leaf group that looks like a number, a date or null is a text."""
     odd = ["1e3", "null", "0x10", "2026-11-22", "007"]
     (tree,) = yaml.safe_load(
         topology_yaml(fleet(node(f"gpu-{at}", one) for at, one in enumerate(odd)), NAMING).text

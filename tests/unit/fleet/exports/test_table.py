@@ -68,7 +68,6 @@ def test_nothing_to_export(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_node_without_a_group_is_said(name: str) -> None:
-    """A Node that is left out is in the comments and in the notes."""
     exported = FORMATS[name](flat(), NAMING)
     comments = [line for line in exported.text.splitlines() if line.startswith("# ")]
     (note,) = (note for note in exported.notes if "gpu-009" in note)
@@ -78,7 +77,6 @@ def test_a_node_without_a_group_is_said(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["kai", "kueue", "slurm", "volcano"])
 def test_the_prefix_is_the_operators(name: str) -> None:
-    """Keys have the prefix that was chosen."""
     naming = Naming(prefix="net.example.org", accelerator="net.example.org/domain")
     nodes = [
         replace(
@@ -109,7 +107,6 @@ def test_hostile_names(name: str, text: str) -> None:
 @pytest.mark.slow
 @given(st.text(max_size=30))
 def test_any_text(text: str) -> None:
-    """Any text leaves every manifest as valid as it was."""
     for name in MANIFESTS:
         assert documents(FORMATS[name](hostile(text), NAMING).text)
 
@@ -125,7 +122,6 @@ def test_what_is_exported_is_valid_in_kubernetes(pairs: list[tuple[str, str]]) -
 
 
 def documents(text: str) -> list[Any]:
-    """Return the documents of a YAML stream."""
     return list(yaml.safe_load_all(text))
 
 
@@ -137,5 +133,4 @@ def keys(found: Any) -> Any:
 
 
 def test_the_names_of_the_formats() -> None:
-    """The names are sorted, as a list of choices shows them."""
     assert all(a < b for a, b in itertools.pairwise(FORMATS))

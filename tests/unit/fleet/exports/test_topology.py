@@ -39,7 +39,6 @@ def test_a_level_that_few_nodes_have_is_none() -> None:
 
 
 def test_one_value_in_two_places() -> None:
-    """Two fabrics may have leaves of one name: two groups, and a note."""
     found = topology(
         fleet_of(
             Rack(names(1, 2), ("leaf1",), {"fabric": "f1"}),
@@ -55,7 +54,6 @@ def test_one_value_in_two_places() -> None:
 
 
 def test_what_is_left_out() -> None:
-    """Every reason to leave a Node out is said once, with the Nodes."""
     nodes = [
         node("gpu-001", "leaf1"),
         node("gpu-002", None),
@@ -74,7 +72,6 @@ def test_what_is_left_out() -> None:
 
 
 def test_a_domain_that_is_no_label_value() -> None:
-    """A Node keeps its leaf group though its domain is not valid."""
     found = topology(fleet([node("gpu-1", "leaf1", domain="d/1")]), NAMING)
     assert (len(found.groups), dict(found.domains)) == (1, {})
     assert found.notes == ("the accelerator is not a label value: 1 Node: gpu-1",)

@@ -20,7 +20,6 @@ NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0
 
 
 def member(kind: str, **selector: Any) -> dict[str, Any]:
-    """Return the schema of a member."""
     return only(type={"const": kind}, selector=only(**selector))
 
 
@@ -63,7 +62,6 @@ def built(found: Fleet) -> dict[str, dict[str, Any]]:
 
 
 def children(spec: dict[str, Any]) -> list[str]:
-    """Return the names of the members that are HyperNodes."""
     return [
         one["selector"]["exactMatch"]["name"]
         for one in spec["members"]
@@ -72,7 +70,6 @@ def children(spec: dict[str, Any]) -> list[str]:
 
 
 def selected(spec: dict[str, Any], found: Fleet) -> set[str]:
-    """Return the Nodes that a HyperNode has as members."""
     return {
         one.name
         for one in found.nodes

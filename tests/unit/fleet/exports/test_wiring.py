@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def cables(found: Fleet) -> set[tuple[str, str, str, str | None]]:
-    """Return node, interface, device and port of every cable."""
     return {
         (one.name, port.interface, port.far_end.device, port.far_end.port_id)
         for one in found.nodes
@@ -56,7 +55,6 @@ def test_no_cell_is_a_formula() -> None:
 
 @pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
 def test_networkx_reads_graphml(found: Fleet) -> None:
-    """NetworkX finds every node, switch and cable, with their facts."""
     parsed = nx.parse_graphml(graphml(found, NAMING).text)
     seen = set()
     for a, b, data in parsed.edges(data=True):
@@ -77,7 +75,6 @@ def test_graphml_of_any_text(text: str) -> None:
 
 
 def test_a_comment_of_graphml_has_no_two_dashes() -> None:
-    """An interface with dashes does not end the comment that names it."""
     bare = node("gpu-9", None, ports=[FleetPort("a---->b--")])
     text = graphml(fleet([*tall().nodes, bare]), NAMING).text
     assert len(nx.parse_graphml(text).nodes) == 11
@@ -105,6 +102,5 @@ def test_ports_without_a_neighbor_are_said() -> None:
 
 @given(st.text(), st.text())
 def test_different_texts_stay_different(one: str, other: str) -> None:
-    """The printable form of a text is that of no other."""
     assert (plain(one) == plain(other)) == (one == other)
     assert plain(one).isprintable()

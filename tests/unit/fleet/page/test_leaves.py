@@ -132,7 +132,6 @@ def test_more_leaves_than_colors() -> None:
 
 
 def of_names(names: list[str], ids: list[str] | None = None) -> Judged:
-    """Return a fleet of one node with a cable to each leaf."""
     ends = [SeenEnd(name, "1", None, one) for name, one in zip(names, ids or names, strict=True)]
     ports = tuple(FleetPort(f"mlx5_{at}", far_end=end) for at, end in enumerate(ends))
     switches = tuple(end.switch for end in ends)
@@ -160,7 +159,6 @@ def test_a_common_domain_is_left_out(names: list[str], shown: list[str]) -> None
 
 
 def test_two_switches_of_one_name() -> None:
-    """A name that two switches have is followed by the identity."""
     leaves = Leaves(of_names(["Leaf", "leaf"], ["b83f01", "b83f02"]))
     assert [leaves[one].name for one in ("b83f01", "b83f02")] == ["Leaf (b83f01)", "leaf (b83f02)"]
     assert {leaf.id for leaf in leaves.named("LEAF")} == {"b83f01", "b83f02"}

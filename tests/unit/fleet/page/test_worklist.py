@@ -19,22 +19,18 @@ if TYPE_CHECKING:
 
 
 def entries(fleet: Judged) -> list[Entry]:
-    """Return the entries of a fleet."""
     return worklist.entries(fleet, Marks(fleet.findings).findings)
 
 
 def silent(fleet: Judged) -> list[Silent]:
-    """Return the silent nodes of a fleet."""
     return worklist.silent(fleet.fleet, entries(fleet))
 
 
 def summary(fleet: Judged) -> str:
-    """Return the summary of a fleet."""
     return worklist.summary(fleet, entries(fleet), silent(fleet))
 
 
 def test_an_entry() -> None:
-    """A finding has its number, groups, ports, places, facts and moves."""
     fleet = judged.fleet(16, 8)
     fleet = judged.swapped(fleet, PortRef("gpu-001", "mlx5_0"), PortRef("gpu-009", "mlx5_1"))
     (one,) = entries(fleet)
@@ -49,7 +45,6 @@ def test_an_entry() -> None:
 
 
 def test_ends_without_a_move() -> None:
-    """Without moves the ends of the finding itself are shown."""
     ref = PortRef("gpu-001", "mlx5_0")
     found = finding("miscabled", [ref], "look", expected=("leaf01", "1"), actual=("leaf02", None))
     (one,) = entries(judged.found(judged.fleet(8, 8), found))
@@ -89,9 +84,8 @@ def test_many_nodes_are_joined() -> None:
 def test_silent_nodes() -> None:
     """A row for each node, with the age of its last report where there is one."""
     fleet = judged.silent(judged.fleet(8, 8), "gpu-002", "gpu-003", "gone")
-    nodes = tuple(
-        replace(node, time=None) if node.name == "gpu-003" else node for node in fleet.fleet.nodes
-    )
+    first, second, third, *others = fleet.fleet.nodes
+    nodes = (first, second, replace(third, time=None), *others)
     found = silent(fleet._replace(fleet=replace(fleet.fleet, nodes=nodes)))
     assert [(one.node, one.is_first, one.age) for one in found] == [
         ("gpu-002", True, "3 h"),
@@ -127,7 +121,6 @@ def test_runs() -> None:
 
 
 def test_the_summary() -> None:
-    """One line with nodes, groups, cables, findings and silent nodes."""
     assert summary(judged.faulty()) == (
         "24 nodes in 3 groups; 179 of 192 cables are as the pattern has them; "
         "5 findings (4 errors, 1 warning); 2 silent nodes."
@@ -159,7 +152,6 @@ def test_nothing_to_compare_with_is_not_good() -> None:
 
 
 def test_the_verdict() -> None:
-    """The worst severity; good without findings."""
     fleet = judged.fleet(8, 8)
     assert worklist.verdict(fleet, entries(fleet)) == "good"
     fleet = judged.silent(fleet, "gpu-001")
@@ -175,7 +167,6 @@ DOMAIN = ".dc1.example.com"
 
 
 def sheet(fleet: Judged) -> list[worklist.Stop]:
-    """Return the work list of a fleet."""
     return worklist.stops(fleet, Marks(fleet.findings).findings)
 
 

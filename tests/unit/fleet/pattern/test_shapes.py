@@ -1,4 +1,4 @@
-"""Twenty shapes of a fabric: without faults none of them has a finding, however ports are counted.
+"""Shapes of a fabric: without faults none of them has a finding, however ports are counted.
 
 A shape gives the leaf of each cable and its place there. The port is the place in strides, modulo a
 number of ports, and each leaf begins some ports after the last.
@@ -108,11 +108,6 @@ def numbered(draw: DrawFn, shape: Shape) -> Fleet:
 
     style = draw(st.sampled_from(fleets.STYLES))
     return Fleet(shape._replace(end=end), size, style=style, seed=seed)
-
-
-def test_there_are_twenty() -> None:
-    """Each has its name."""
-    assert len({shape.name for shape in SHAPES}) == len(SHAPES) == 20
 
 
 @pytest.mark.slow
