@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import Malformed
 from agent.findings.finding import Draft
 from agent.host import Host
 from agent.snapshot.capture import entries, record, write_folder
@@ -17,7 +16,6 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
-from agent.sysfs import parse as kernel
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.verify.pcie import findings
 from tests.support.cabling import port
@@ -73,13 +71,6 @@ def test_a_blocked_device_has_no_path() -> None:
     """Its read does not return."""
     errors = {f"{HOME}/{BDF}/current_link_speed": errno.ETIMEDOUT}
     assert read(LINK, errors) == ()
-
-
-@pytest.mark.parametrize("text", ["fast", "32.0", "GT/s", "1e3 GT/s"])
-def test_malformed_speeds(text: str) -> None:
-    """Anything but the kernel's notation."""
-    with pytest.raises(Malformed):
-        kernel.link_speed(text)
 
 
 def test_paths_of_a_machine() -> None:
