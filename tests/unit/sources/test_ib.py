@@ -19,7 +19,7 @@ from agent.sources import ib as source
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib
-from tests.support.smps import LEAF, exchanges
+from tests.support.smps import LEAF, exchanges, helper
 from tests.support.smps import answer as of_device
 
 if TYPE_CHECKING:
@@ -33,15 +33,7 @@ PORTS = tuple[tuple[str, int], ...]
 
 
 def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:
-    """Return the helper's entry for one port."""
     return of_device(device, port, **changes)
-
-
-def helper(*answers: dict[str, Any]) -> Ask:
-    """Return a helper that has these entries."""
-    return lambda ports: {
-        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
-    }
 
 
 def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) -> Any:
@@ -50,7 +42,6 @@ def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) ->
 
 
 def look(ask: Ask, *devices: RdmaDevice) -> tuple[dict[str, Link], list[Problem]]:
-    """Return the links by interface, and the problems."""
     found = reading(ask, *devices)
     assert isinstance(found.outcome, Seen)
     return {link.interface: link for link in found.outcome.value}, list(found.problems)
@@ -63,7 +54,6 @@ def link_of(**changes: Any) -> tuple[Link, list[Problem]]:
 
 
 def unasked(ports: Sequence[tuple[str, int]]) -> Any:
-    """A helper that must not be started."""
     pytest.fail(f"asked for {ports}")
 
 
@@ -71,7 +61,6 @@ def unasked(ports: Sequence[tuple[str, int]]) -> Any:
     "devices", [(), (eth("mlx5_0", 0),), (eth("ibp0", 0), replace(ib("ibp1", 1), ports=()))]
 )
 def test_without_infiniband_backend_ports_nobody_is_asked(devices: tuple[RdmaDevice, ...]) -> None:
-    """A helper is not even started."""
     assert reading(unasked, *devices).outcome == Absent("no InfiniBand backend port")
 
 
@@ -259,7 +248,6 @@ def test_a_helper_that_fails_fails_the_source(fault: Exception) -> None:
     ids=str,
 )
 def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
-    """The source fails with a message, without an exception."""
     outcome = reading(lambda _ports: nonsense, ib("ibp0", 0)).outcome
     assert isinstance(outcome, Failed)
     assert "malformed answer" in outcome.reason
@@ -304,7 +292,6 @@ def test_the_sentence_of_a_stranger_is_shown_not_sent() -> None:
 
 
 def test_answers_for_others_are_passed_over() -> None:
-    """An entry of a port that was not queried changes nothing."""
     links, _ = look(
         lambda _ports: {"ports": [answer("ibp7"), answer("ibp0", port=2)]}, ib("ibp0", 0)
     )
