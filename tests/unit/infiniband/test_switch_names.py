@@ -27,7 +27,6 @@ Step = tuple[float, str, str | None, str | None]  # time, GUID, NodeDescription,
 def ask(
     names: SwitchNames, time: float, guid: str, description: str | None, interface: str = "ibp0"
 ) -> Name:
-    """Return the name after an answer of this far end."""
     facts = replace(LEAF, node_guid=guid, node_description=description)
     return names.name(interface, facts, Answered((interface, 1), time))
 
@@ -35,7 +34,7 @@ def ask(
 ROWS: dict[str, list[Step]] = {
     "named": [(0, A, OLD, "leaf-old"), (10, A, OLD_MODEL, "leaf-old")],
     "lost for hours": [
-        *((0, A, OLD, "leaf-old"), *((at, A, None, "leaf-old") for at in range(10, 9999, 50))),
+        *((0, A, OLD, "leaf-old"), *((at, A, None, "leaf-old") for at in range(10, 9999, 50)))
     ],
     "never named": [(0, A, None, None), (1, A, None, None), (2, A, None, A)],
     "named at the second try": [(0, A, None, None), (1, A, OLD, "leaf-old")],
@@ -78,7 +77,6 @@ def test_answers_in_a_row(steps: list[Step]) -> None:
 
 
 def test_an_answer_counts_once() -> None:
-    """Observations of the same answer repeat its result."""
     names = SwitchNames(HOLD, TRIES)
     assert [ask(names, 1.0, A, None).device for _ in range(9)] == [None] * 9
     ask(names, 2.0, A, OLD)
@@ -190,7 +188,6 @@ def test_names_are_forgotten_beyond_a_number() -> None:
 
 
 def retries(names: SwitchNames, *steps: tuple[float, str | None]) -> list[Retry | None]:
-    """Return the retry that each answer makes due."""
     found = []
     for time, description in steps:
         ask(names, time, A, description)

@@ -139,7 +139,6 @@ CUT = "length 40 exceeds the 6 octets left"
     ],
 )
 def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message: str) -> None:
-    """The message names what is wrong and where it is."""
     with pytest.raises(Malformed) as refused:
         decode(ethernet(b"")[:14] + lldpdu)
     assert message in str(refused.value)
@@ -149,7 +148,6 @@ def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message
     "header", ["", "0800", "88cb", "8100", "81000001", "810000010800", "81000001" * 3 + "88cc"]
 )
 def test_only_lldp_behind_at_most_two_tags_is_lldp(header: str) -> None:
-    """Another ethertype, none, or a third VLAN tag is malformed."""
     frame = ethernet(b"")[:12] + bytes.fromhex(header) + NAMED + END
     assert not is_lldp(frame)
     with pytest.raises(Malformed, match="no LLDP ethertype at octet"):
@@ -259,7 +257,6 @@ def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
 
 
 def test_ipv4_mapped_addresses() -> None:
-    """They have one text under every version of Python."""
     address = bytes(10) + b"\xff\xff\x01\x02\0\0"
     found = decode(ethernet(identity(b"\x05\x02" + address, b"\x05swp1") + END))
     assert found.chassis_id == "::ffff:102:0"
@@ -299,7 +296,6 @@ def test_a_tlv_that_is_not_decoded_changes_nothing(
 
 
 def value_of(frame: bytes) -> LldpNeighbor | None:
-    """The value of a frame, or None."""
     try:
         return decode(frame)
     except Malformed:
@@ -316,7 +312,6 @@ def check_printable(neighbor: LldpNeighbor | None) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_neighbor_or_malformed(data: bytes) -> None:
-    """Nothing but Malformed is ever raised, on whatever bytes."""
     check_printable(value_of(data))
     check_printable(value_of(ethernet(data)))
 

@@ -37,7 +37,6 @@ def leaf_frame(  # noqa: PLR0913 - each is a TLV
     chassis: bytes | None = None,
     description: str | None = None,
 ) -> bytes:
-    """A frame of a switch."""
     text = tlv(4, description.encode()) if description else b""
     text += tlv(5, name.encode()) if name else b""
     return ethernet(
@@ -81,7 +80,6 @@ class Port:
         return self.table.neighbors(PORT)
 
     def names(self, when: float) -> list[str]:
-        """The neighbors' names, the selected one first."""
         return [
             sender.effective.system_name or sender.effective.chassis_id
             for sender in self.senders(when)
@@ -104,9 +102,10 @@ def damped() -> Port:
     return Port(NeighborTable(grace=30, confirm=2))
 
 
-# A story of one port. At its time: a frame is received; the link is up (True) or down; or an
-# observation finds these names, these Port IDs (a tuple), or no neighbor for this reason.
-Story = list[tuple[float, bytes | bool | list[str] | tuple[str, ...] | str]]
+# A story of one port. At its time: a frame is received; the link is up (True, or the kernel's count
+# of its changes) or down; or an observation finds these names, these Port IDs (a tuple), or no
+# neighbor for this reason.
+Story = list[tuple[float, bytes | bool | int | list[str] | tuple[str, ...] | str]]
 
 
 def check(port: Port, story: Story) -> None:
@@ -116,6 +115,8 @@ def check(port: Port, story: Story) -> None:
                 port.receive(when, what)
             case bool():
                 port.link(when, up=what)
+            case int():
+                port.link(when, up=True, changes=what)
             case list():
                 assert port.names(when) == what, when
             case tuple():
@@ -142,17 +143,21 @@ OLD_MAC, NEW_MAC = (
     for name, source, ttl in (("old", LEAF, 65535), ("new", OTHER, 120))
 )
 BY_TURNS: Story = [
-    *((when, leaf_frame("x", port=b"\x05swp1")) for when in range(0, 300, 30)),
-    *((when, leaf_frame("x", port=b"\x05swp2")) for when in range(10, 300, 30)),
-]
-BY_TURNS = [
-    *sorted(BY_TURNS, key=lambda one: one[0]),
-    *((300, ("swp2", "swp1")), (301, shutdown_frame(b"\x05swp2"))),
-]
+    step
+    for when in range(0, 300, 30)
+    for step in (
+        (when, leaf_frame("x", port=b"\x05swp1")),
+        (when + 10, leaf_frame("x", port=b"\x05swp2")),
+    )
+] + [(300, ("swp2", "swp1")), (301, shutdown_frame(b"\x05swp2"))]
+SETTLED: Story = [(0, OLD), (30, OLD), (40, ["old"])]
+MOVED: Story = [(50, RECABLED), (80, RECABLED), (80, ["new", "old"])]
+WAITED: Story = [(50, RECABLED), (80, RECABLED), (80, ["old", "new"])]
+CABLES = [leaf_frame(source, source=source, ttl=600) for source in (LEAF, OTHER, THIRD)]
 # As `probe` keeps a port: a grace of 0, and each frame is confirmed.
 AT_ONCE: dict[str, Story] = {
     "a netdev that the table does not know is silent, and so is one whose link is up": [
-        *((0, "silent"), (1, True), (2, "silent")),
+        *((0, "silent"), (1, True), (2, "silent"))
     ],
     "a neighbor stays until its TTL is over": [(100, FIRST), (220, ["leaf-1"]), (220.1, "expired")],
     "a frame after a shutdown frame revives its sender": [
@@ -160,7 +165,7 @@ AT_ONCE: dict[str, Story] = {
         *((101, SHUTDOWN), (102, "shutdown")),
     ],
     "a shutdown frame of another port of the switch changes nothing": [
-        *((0, FIRST), (1, shutdown_frame(b"\x05swp2")), (100, ["leaf-1"])),
+        *((0, FIRST), (1, shutdown_frame(b"\x05swp2")), (100, ["leaf-1"]))
     ],
     "a shutdown frame of an unknown sender is a reason": [(100, SHUTDOWN), (100, "shutdown")],
     "the freshest of equals is first": [(0, FIRST), (1, SECOND), (1, ["leaf-2", "leaf-1"])],
@@ -169,36 +174,36 @@ AT_ONCE: dict[str, Story] = {
 # As the daemon keeps it: a grace of 30 s, and the second frame in a row confirms.
 DAMPED: dict[str, Story] = {
     "a neighbor stays until its TTL and the grace are over": [
-        *((100, FIRST), (250, ["leaf-1"]), (250.001, "expired")),
+        *((100, FIRST), (250, ["leaf-1"]), (250.001, "expired"))
     ],
     "a shorter TTL takes effect at once": [(0, FIRST), (1, leaf_frame(ttl=10)), (41.5, "expired")],
     "a shutdown frame counts like a flap, and keeps the name": [
-        *((0, FIRST), (5, SHUTDOWN), (35, ["leaf-1"]), (35.001, "shutdown")),
+        *((0, FIRST), (5, SHUTDOWN), (35, ["leaf-1"]), (35.001, "shutdown"))
     ],
     "a repeated shutdown frame postpones nothing": [
-        *((0, FIRST), *((when, SHUTDOWN) for when in range(5, 60)), (36, "shutdown")),
+        *((0, FIRST), *((when, SHUTDOWN) for when in range(5, 60)), (36, "shutdown"))
     ],
     "a frame after a shutdown frame revives its sender": [
         *((0, FIRST), (1, SHUTDOWN), (2, FIRST), (100, ["leaf-1"])),
         *((101, SHUTDOWN), (132, "shutdown")),
     ],
     "an unknown shutdown frame gives published labels their grace": [
-        *((100, SHUTDOWN), (120, SHUTDOWN), (129.9, "silent"), (130, "shutdown")),
+        *((100, SHUTDOWN), (120, SHUTDOWN), (129.9, "silent"), (130, "shutdown"))
     ],
     "a frame after an unknown shutdown frame is a neighbor": [
-        *((0, SHUTDOWN), (10, FIRST), (31, ["leaf-1"]), (161, "expired")),
+        *((0, SHUTDOWN), (10, FIRST), (31, ["leaf-1"]), (161, "expired"))
     ],
     "an unknown shutdown frame is forgotten with the link: there may be another cable": [
-        *((0, SHUTDOWN), (1, False), (2, True), (40, "silent")),
+        *((0, SHUTDOWN), (1, False), (2, True), (40, "silent"))
     ],
     "the alias of SONiC after its MAC address counts in its second frame": [
-        *((0, BARE_MAC), (1, ALIAS), (1, ("00:1c:73:aa:bb:cc",)), (31, ALIAS), (31, ("etp1a",))),
+        *((0, BARE_MAC), (1, ALIAS), (1, ("00:1c:73:aa:bb:cc",)), (31, ALIAS), (31, ("etp1a",)))
     ],
     "a settled alias outlives one MAC address, as a restarting SONiC switch sends it": [
-        *observed(("etp1a",), ALIAS, ALIAS, BARE_MAC, ALIAS, ALIAS),
+        *observed(("etp1a",), ALIAS, ALIAS, BARE_MAC, ALIAS, ALIAS)
     ],
     "an identity is confirmed by a frame with another TTL": [
-        *((0, OLD), (1, OLD), (2, NEW), (3, leaf_frame("new", ttl=121)), (3, ["new"])),
+        *((0, OLD), (1, OLD), (2, NEW), (3, leaf_frame("new", ttl=121)), (3, ["new"]))
     ],
     "an odd frame of the selected neighbor changes no selection": [
         *((0, FIRST), (0, ["leaf-1"]), (1, SECOND), (30, FIRST), (30, ["leaf-1", "leaf-2"])),
@@ -230,6 +235,23 @@ DAMPED: dict[str, Story] = {
         *((0, OLD), (30, OLD), (40, False), (45, True), (50, RECABLED), (50, ["old", "new"])),
         *((80, RECABLED), (80, ["new", "old"]), (180, ["new", "old"]), (190, ["new"])),
     ],
+    "the kernel counted a change that nobody saw: the cable was moved": [
+        *((0, 4), *SETTLED, (40, 6), *MOVED)
+    ],
+    "the kernel counted no change: the new leaf waits": [(0, 4), *SETTLED, (40, 4), *WAITED],
+    "no first count: the new leaf waits": [(0, True), *SETTLED, (40, 6), *WAITED],
+    "no second count: the new leaf waits": [(0, 4), *SETTLED, (40, True), *WAITED],
+    "the neighbor behind the last cable precedes those of both cables before": [
+        *((0, 0), (1, CABLES[0]), (31, CABLES[0]), (31, [LEAF])),
+        *((100, 1), (101, CABLES[1]), (131, CABLES[1]), (131, [OTHER, LEAF])),
+        *((200, 2), (201, CABLES[2]), (231, CABLES[2]), (231, [THIRD, OTHER, LEAF])),
+    ],
+    "a frame that was taken in after the link came up is of the cable before": [
+        *((0, 4), (0, OLD), (0, ["old"]), (31, 6), (30, OLD), *MOVED)
+    ],
+    "so is a sender whose frames were all taken in after that": [
+        *((0, 4), (31, 6), (29, OLD), (30, OLD), (31, ["old"]), *MOVED)
+    ],
     "a flap does not prefer the sender whose frame comes first after it": [
         *((0, FIRST), (1, BMC), (30, FIRST), (31, BMC), (60, FIRST), (61, BMC)),
         *((70, False), (71, True), (72, BMC), (73, ["leaf-1", "bmc"])),
@@ -249,7 +271,7 @@ DAMPED: dict[str, Story] = {
     ],
     "two ports of a switch that send by turns are two neighbors": [*BY_TURNS, (332, ("swp1",))],
     "a second frame of the former port discards the odd one": [
-        *observed(("a",), ON_A, ON_A, ON_B, ON_A, ON_A, ON_B),
+        *observed(("a",), ON_A, ON_A, ON_B, ON_A, ON_A, ON_B)
     ],
     "a new Port ID keeps the selection": [
         *((0, ON_A), (0, ["leaf-1"]), (1, SECOND), (30, ON_A), (30, ["leaf-1", "leaf-2"])),
@@ -332,57 +354,6 @@ def test_a_side_band_with_the_first_frame_gives_way_once() -> None:
     assert [
         name for name, before in zip(firsts, [None, *firsts], strict=False) if name != before
     ] == ["bmc", "leaf-1"]
-
-
-def test_a_cable_that_is_moved_between_two_looks() -> None:
-    """The link was never seen down, but the kernel counted; without a count the new leaf waits."""
-    for counts, first in (((4, 6), "new"), ((4, 4), "old"), ((None, 6), "old"), ((4, None), "old")):
-        port = damped()
-        port.link(0, up=True, changes=counts[0])
-        for when in (0, 30):
-            port.receive(when, leaf_frame("old"))
-        assert port.names(40) == ["old"]
-        port.link(40, up=True, changes=counts[1])
-        for when in (50, 80):
-            port.receive(when, leaf_frame("new", source=OTHER))
-        assert port.names(80)[0] == first
-
-
-def test_a_cable_that_is_moved_twice() -> None:
-    """The neighbor behind the last cable precedes those of both cables before."""
-    port = damped()
-    for changes, source in enumerate((LEAF, OTHER, THIRD)):
-        when = 100 * changes
-        port.link(when, up=True, changes=changes)
-        port.receive(when + 1, leaf_frame(source, source=source, ttl=600))
-        port.receive(when + 31, leaf_frame(source, source=source, ttl=600))
-        assert port.names(when + 31)[0] == source
-
-
-def test_a_frame_that_waited_is_of_the_cable_before() -> None:
-    """It came before the link was found to have been down, and was taken in afterwards."""
-    port = damped()
-    port.link(0, up=True, changes=4)
-    port.receive(0, leaf_frame("old"))
-    assert port.names(0) == ["old"]
-    port.link(31, up=True, changes=6)
-    port.receive(30, leaf_frame("old"))
-    for when in (50, 80):
-        port.receive(when, leaf_frame("new", source=OTHER))
-    assert port.names(80) == ["new", "old"]
-
-
-def test_a_sender_whose_frames_all_waited_is_of_the_cable_before() -> None:
-    """It was not known before the link came up, so the sender behind the new cable precedes it."""
-    port = damped()
-    port.link(0, up=True, changes=4)
-    port.link(31, up=True, changes=6)
-    for when in (29, 30):
-        port.receive(when, leaf_frame("old"))
-    assert port.names(31) == ["old"]
-    for when in (50, 80):
-        port.receive(when, leaf_frame("new", source=OTHER))
-    assert port.names(80) == ["new", "old"]
 
 
 ORDERED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -512,7 +483,6 @@ def test_a_malformed_frame_changes_nothing(known: bool) -> None:
 
 
 def spoofed(number: int) -> str:
-    """A source address of its own for each sender of a flood."""
     return f"02{number:010x}"
 
 

@@ -282,11 +282,7 @@ def test_a_header_that_is_none_is_named(data: bytes, fault: str) -> None:
         pcap.read(NETDEV, data)
 
 
-@given(
-    heard=st.lists(frames, max_size=8),
-    order=st.sampled_from("<>"),
-    nano=st.booleans(),
-)
+@given(heard=st.lists(frames, max_size=8), order=st.sampled_from("<>"), nano=st.booleans())
 @settings(deadline=None)
 def test_scapy_reads_the_same(heard: list[Frame], order: str, nano: bool) -> None:
     """Octets and times of both byte orders and resolutions, and of what is written here."""

@@ -87,7 +87,6 @@ class Node:
         return found, self.refused
 
     def look(self, *roles: PortRole) -> tuple[dict[str, Link], list[Problem]]:
-        """The links by interface, and the problems."""
         reading = lldp.read(self.host(), roles)
         assert isinstance(reading.outcome, Seen)
         return {link.interface: link for link in reading.outcome.value}, list(reading.problems)
@@ -146,7 +145,6 @@ def test_port_names_of_the_vendors(case: Any) -> None:
 
 
 def test_a_switch_without_a_name_is_its_chassis() -> None:
-    """The Chassis ID stands in for the System Name."""
     node = Node()
     node.send("eth0", ethernet(identity(b"\x07box 7", b"\x05swp1") + END))
     assert node.link(ETH0).neighbors[0].device == "box 7"
@@ -316,7 +314,6 @@ REASONS: dict[str, tuple[Node, PortRole, str, bool]] = {
 def test_a_missing_neighbor_has_its_reason(
     node: Node, port: PortRole, reason: str, hold: bool
 ) -> None:
-    """And the labels published before stay, or go."""
     link = node.link(port)
     assert (link.neighbors, link.missing, link.hold) == ((), reason, hold)
 

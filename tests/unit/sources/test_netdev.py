@@ -11,7 +11,6 @@ from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 
 A, B = "0000:18:00.0", "0000:19:00.0"
-GID = f"{CLASS}/x0/ports/1/gid_attrs/ndevs/0"
 
 
 def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
@@ -35,7 +34,6 @@ def chosen(root: Kernel) -> dict[int, str | None]:
 
 
 def net(*names: str, **attributes: str) -> Entries:
-    """Netdevs of one function, their dev_port counted from 0."""
     parts = [
         netdev(name, A, dev_port=str(number), **attributes) for number, name in enumerate(names)
     ]
@@ -103,14 +101,6 @@ def test_the_netdev_of_a_port(parts: list[Entries], names: dict[int, str | None]
     assert chosen(Kernel(*parts)) == names
 
 
-def test_an_empty_gid_is_no_problem() -> None:
-    """The file fails with EINVAL while the link is down; any other errno is reported."""
-    parts = [hca("x0", A, "Ethernet", {1: "e0", 2: "e1"}), net("e0", "e1")]
-    assert read(host(Kernel(*parts, errors={GID: EINVAL}))).problems == ()
-    (problem,) = read(host(Kernel(*parts, errors={GID: EIO}))).problems
-    assert problem.subject == f"/{GID}"
-
-
 def test_facts_of_a_netdev() -> None:
     """A speed of -1, 0 or EINVAL is None."""
     known = netdev_of(net("e0", speed="100000", operstate="dormant"))
@@ -154,7 +144,6 @@ def test_nothing_is_read_of_an_ipoib_netdev() -> None:
 
 
 def bond(*legs: str, name: str = "bond0", **attributes: str) -> Entries:
-    """A bond of these legs."""
     link = {f"{NET}/{name}": f"../../devices/virtual/net/{name}"}
     home = f"sys/devices/virtual/net/{name}"
     texts = {"operstate": "up", "bonding/slaves": " ".join(legs), **attributes}

@@ -41,14 +41,12 @@ ROOT = PcieFunction("0000:00:01.0", 0x8086, 32.0, 32.0, 16, 16)
 
 
 def texts(*path: PcieFunction) -> list[str]:
-    """Return the code and severity of the findings of one path."""
     one = port("mlx5_0", None, pci=BDF)
     found = findings([one], {BDF: path}, Draft("n"))
     return [f"{finding.code} {finding.severity}" for finding in found]
 
 
 def read(changes: dict[str, bytes], errors: dict[str, int] | None = None) -> PciePath:
-    """Read the path of a NIC right below a host bridge."""
     entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in changes.items()}
     readers = DeviceReaders(worker=InlineWorker)
     host = Host(Tree(MemoryStore(entries), errors or {}), lambda: 0.0, readers=readers)
@@ -82,7 +80,6 @@ def test_paths_of_a_machine() -> None:
 
 
 def test_a_capture_has_the_links(tmp_path: Path) -> None:
-    """A capture of a replayed machine replays with the same paths."""
     host = replay(str(FIXTURES / "pcie-downtrained"))
     captured, observation = record(host)
     write_folder(entries(captured), str(tmp_path / "copy"))
@@ -103,7 +100,6 @@ def test_what_both_ends_permit_is_enough() -> None:
 
 @pytest.mark.parametrize(("speed", "width"), [(16.0, 16), (32.0, 8), (2.5, 1)])
 def test_a_slow_link(speed: float, width: int) -> None:
-    """Slower or narrower."""
     ends = [end._replace(speed=speed, width=width) for end in (ROOT, NIC)]
     assert texts(*ends) == ["pcie warning"]
 
@@ -129,12 +125,10 @@ def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
 
 
 def threads() -> int:
-    """Return the number of threads of devices."""
     return sum(one.name.startswith("device ") for one in threading.enumerate())
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:
-    """Wait for a thread."""
     deadline = time.monotonic() + 60
     while not is_done():
         assert time.monotonic() < deadline

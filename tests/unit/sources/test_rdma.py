@@ -43,7 +43,6 @@ def seen(
 
 
 def controller(code: bytes = b"0x020700\n", driver: str | None = None) -> Entries:
-    """A PCI function without an RDMA device."""
     link = {f"{HOME}/{A}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {}
     return {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}", f"{HOME}/{A}/class": code, **link}
 
@@ -283,7 +282,6 @@ def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
 @pytest.mark.parametrize("number", [EIO, ENOENT])
 @pytest.mark.parametrize("attribute", CONSTANTS)
 def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
-    """The attribute is read again until there is a value."""
     node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
     sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
     assert sick != well
@@ -350,11 +348,7 @@ PATTERNS: dict[str, tuple[tuple[bytes, ...], dict[str, int], bool | None, bool]]
 }
 
 
-@pytest.mark.parametrize(
-    ("marks", "errors", "told", "counts"),
-    PATTERNS.values(),
-    ids=PATTERNS,
-)
+@pytest.mark.parametrize(("marks", "errors", "told", "counts"), PATTERNS.values(), ids=PATTERNS)
 def test_three_functions_of_one_guid_are_asked_for_their_vpd(
     marks: tuple[bytes, ...], errors: dict[str, int], told: bool | None, *, counts: bool
 ) -> None:

@@ -32,12 +32,10 @@ SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
 
 
 def front(name: str, bus: int, **facts: Any) -> RdmaDevice:
-    """An Ethernet device that carries the default route."""
     return eth(name, bus, port(netdev=netdev(f"eth{bus}", default_route=True)), **facts)
 
 
 def bonded(*legs: str) -> RdmaPort:
-    """A port that is a bond of these netdevs."""
     return port(legs=tuple(map(netdev, legs)))
 
 
@@ -170,16 +168,8 @@ REASONS = [
     ([ib("a", 1)], [], {"a": IB}),
     ([eth("a", 1)], [], {"a": ETH}),
     ([eth("a", 1)], ["a"], {"a": "named by --backend-device"}),
-    (
-        [ib("a", 1), eth("b", 2)],
-        [],
-        {"a": IB, "b": "Ethernet, and the backend is InfiniBand"},
-    ),
-    (
-        [eth("a", 1), front("b", 2)],
-        [],
-        {"a": ETH, "b": FRONT},
-    ),
+    ([ib("a", 1), eth("b", 2)], [], {"a": IB, "b": "Ethernet, and the backend is InfiniBand"}),
+    ([eth("a", 1), front("b", 2)], [], {"a": ETH, "b": FRONT}),
     (
         [eth("a", 1, pci_ids=None, driver=None, hca_type=None), eth("b", 2, SLOW)],
         [],
@@ -188,11 +178,7 @@ REASONS = [
             "b": "Ethernet NIC of another kind than the backend's unnamed kind (tie: faster)",
         },
     ),
-    (
-        [front("a", 1)],
-        [],
-        {"a": f"{FRONT}, and a node without GPU has no backend beside it"},
-    ),
+    ([front("a", 1)], [], {"a": f"{FRONT}, and a node without GPU has no backend beside it"}),
 ]
 
 
@@ -226,10 +212,7 @@ def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], t
     assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
 
 
-TWO_FUNCTIONS = [
-    eth("c", 3, pci="0000:03:00.0"),
-    eth("d", 3, pci="0000:03:00.1"),
-]
+TWO_FUNCTIONS = [eth("c", 3, pci="0000:03:00.0"), eth("d", 3, pci="0000:03:00.1")]
 SAME_IDS = [
     (TWO_FUNCTIONS, "its card has 2 network functions, those of the backend have 1"),
     (

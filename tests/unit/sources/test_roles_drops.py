@@ -42,10 +42,7 @@ IWARP, OMNI_PATH = "iWARP (node type RNIC)", "Omni-Path (driver hfi1)"
 # place of the one Ethernet NIC beside it, as InfiniBand or by number.
 DROPPED = [
     (VIRTUAL, [ib("vf0", 1, virtual_function=True)]),
-    (
-        VIRTUAL,
-        [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)],
-    ),
+    (VIRTUAL, [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)]),
     (NVSWITCH, [ib("ib0", 1, nvswitch_management=True)]),
     (IWARP, [ib("iw0", 1, node_type="RNIC")]),
     (IWARP, [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),

@@ -157,7 +157,7 @@ def test_the_uplink_of_open_vswitch_is_the_front_end() -> None:
 def test_a_bond_is_an_uplink() -> None:
     """Both of its legs are below it."""
     bond = netdev("bond0", address="0c:42:a1:00:00:00") | {
-        f"{HOME}/virtual/net/bond0/bonding/slaves": b"e0\n",
+        f"{HOME}/virtual/net/bond0/bonding/slaves": b"e0\n"
     }
     leg: Entries = {f"{HOME}/{A}/net/e0/master": "../../../virtual/net/bond0"}
     assert front(NICS, bridge(bond, POD), leg, ipv4(**{"br-ex": 48})) == ["mlx5_0"]

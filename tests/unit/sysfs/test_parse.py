@@ -165,7 +165,6 @@ def test_a_rate_is_its_number(text: str, gbps: float) -> None:
 
 @pytest.mark.parametrize("text", NO_RATES)
 def test_what_no_kernel_prints_is_no_rate(text: str) -> None:
-    """Another unit, fraction, sign, case or white space is refused."""
     with pytest.raises(Malformed):
         kernel.rate(text)
 
@@ -198,7 +197,6 @@ def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
     ],
 )
 def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any], words: str) -> None:
-    """A page of garbage makes a message of one line."""
     garbage = "\x1b" * 4096
     with pytest.raises(Malformed) as caught:
         parse(garbage)
@@ -233,7 +231,6 @@ def test_the_netdevs_of_a_namespace() -> None:
     | st.sampled_from([row[1] for row in VALUES])
 )
 def test_any_text_is_a_value_or_malformed(parse: Callable[[str], Any], text: str) -> None:
-    """A parser raises only Malformed, whatever the text."""
     with suppress(Malformed):
         parse(text)
 
