@@ -575,7 +575,7 @@ def test_hidden_and_struck_rows() -> None:
     """What a reader of the sheet does not see is said; what is crossed out is not read."""
     (plan,) = read_source(Source("p.xlsx", edited(crossed)))
     assert [(one.place.row, one.b.interface) for one in plan.cables] == [
-        *((2, "1"), (3, "3"), (5, "5"), (7, "swp7")),
+        *((2, "1"), (3, "3"), (5, "5"), (7, "swp7"))
     ]
     assert plan.cables[2].fields == {}
     assert plan.notes == (

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import tarfile
-import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,7 +53,6 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def whole(tmp_path: Path) -> str:
-    """Return the report on the complete snapshot."""
     return snapshots.text(lay(tmp_path / "whole", SMALL))
 
 
@@ -138,10 +136,7 @@ BAD: dict[str, tuple[Member, str]] = {
     "an unprintable name": (member("sys/\x1b[31m\n", type=tarfile.FIFOTYPE), "x1b[31m\\n"),
     "a member of gigabytes": (member("sys/bad", size=8 << 30), "sys/bad"),
     "a member of a negative size": (member("sys/bad", size=-1), "sys/bad"),
-    "gigabytes by a pax header": (
-        member("sys/bad", pax_headers={"size": str(1 << 40)}),
-        "sys/bad",
-    ),
+    "gigabytes by a pax header": (member("sys/bad", pax_headers={"size": str(1 << 40)}), "sys/bad"),
     "a sparse terabyte": (member("sys/bad", pax_headers=SPARSE), "sys/bad"),
 }
 
@@ -167,7 +162,6 @@ def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: Member, named: st
     ids=["members", "folders", "a header", "a name", "headers of headers"],
 )
 def test_a_large_archive_is_refused(tmp_path: Path, one: Member, count: int, named: str) -> None:
-    """In one line, within a bounded time and memory."""
     info, data = one
     path = tmp_path / "large.tar"
     path.write_bytes((info.tobuf() + data) * count)
@@ -191,21 +185,6 @@ def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "bomb.tar.zst"
     path.write_bytes(snapshots.compressed(packed(SMALL)[:-1024] + bytes(256 << 20), "zst"))
     assert "64 MiB" in complaint(bwagent("probe", "--replay", str(path)))
-
-
-def test_any_garbage_is_refused(tmp_path: Path) -> None:
-    """Random header fields under a right checksum are refused in one line."""
-    state = 1
-    for round_ in range(400):
-        state = zlib.crc32(state.to_bytes(8, "big"))
-        at = (state >> 8) % 148
-        header = bytearray(packed({"sys": None})[:BLOCK])
-        header[at : at + 8] = state.to_bytes(4, "big") * 2
-        header[156] = b"xgLKSV012"[round_ % 9]
-        header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
-        outcome(
-            tmp_path / "garbage.tar", bytes(header) + state.to_bytes(4, "big") * 256 + packed(SMALL)
-        )
 
 
 LAYOUTS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {

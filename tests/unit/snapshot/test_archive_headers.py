@@ -42,7 +42,6 @@ def record(keyword: str, value: str) -> bytes:
 
 
 def header(data: bytes, kind: bytes = X) -> Member:
-    """An extended header by hand."""
     return member("extended", data, type=kind)
 
 
@@ -140,7 +139,6 @@ REFUSED: dict[str, tuple[list[Member], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wrong_extended_header_refuses_the_archive(tmp_path: Path, case: str) -> None:
-    """In one line that names the archive and the member."""
     content, text = REFUSED[case]
     assert text in refusal(tmp_path, content)
 
