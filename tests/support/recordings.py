@@ -5,14 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.infiniband.snapshot import RecordedSmps
+from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.replay import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.lldp.frame import Frame
     from agent.snapshot.tree import Store
+
+ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
+IB = ROCE | {"link_layer": b"InfiniBand\n"}
+
+
+def tree(
+    devices: Mapping[str, Mapping[str, bytes]],
+    netdevs: Mapping[str, str] | None = None,
+    address: str = "02:00:00:00:00:01",
+) -> dict[str, bytes]:
+    """A small sysfs: devices with one port each, and the netdevs behind some of them, whose MAC
+    addresses count up from `address`.
+    """
+    files = {
+        f"sys/class/infiniband/{device}/ports/1/{name}": data
+        for device, port in devices.items()
+        for name, data in port.items()
+    }
+    for last, (device, netdev) in enumerate((netdevs or {}).items(), int(address[-1])):
+        files[f"sys/class/infiniband/{device}/device/net/{netdev}/dev_port"] = b"0\n"
+        files[f"sys/class/net/{netdev}/operstate"] = b"up\n"
+        files[f"sys/class/net/{netdev}/address"] = f"{address[:-1]}{last}\n".encode()
+    return files
+
+
+def hearing(*frames: Frame, refused: dict[str, str] | None = None) -> LldpNeighbors:
+    """Reception of these frames, with a neighbor table of its own."""
+    return LldpNeighbors(
+        lambda netdevs: ([one for one in frames if one.netdev in netdevs], refused or {})
+    )
 
 
 def recorded(

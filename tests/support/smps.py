@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.infiniband import smp
 from agent.infiniband.smp import Attribute, Exchange
 from agent.model import IbNeighbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 TID = 0x69AB1F3F
 KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
@@ -77,6 +80,13 @@ def answer(device: str = "mlx5_0", port: int = 1, **changes: Any) -> dict[str, A
     """The helper's answer for a port."""
     entry = {"device": device, "port": port, "exchanges": exchanges(port=port)}
     return entry | {"error": None, "text": None} | changes
+
+
+def helper(*answers: dict[str, Any]) -> Callable[[Sequence[tuple[str, int]]], Any]:
+    """A helper that has these answers."""
+    return lambda ports: {
+        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
+    }
 
 
 def leaf(address: tuple[str, int]) -> dict[str, Any]:

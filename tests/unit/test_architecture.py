@@ -213,7 +213,6 @@ def statements(block: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def ours(module: str) -> set[str]:
-    """Return the modules of the package that a module imports."""
     names = {
         name.removeprefix("agent.")
         for name in imports(MODULES[module])

@@ -15,14 +15,13 @@ import pytest
 
 from agent import __version__
 from agent.revision import FILE, Revision, parsed, revision
+from tests.support.checkouts import COMMITTED, committed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMITTED, EPOCH = 1_800_000_000, 1_700_000_000
+EPOCH = 1_700_000_000
 INPUT = ("agent", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "hatch_build.py")
-INPUT_HOST = {"PATH": os.environ["PATH"], "GIT_COMMITTER_DATE": f"{COMMITTED} +0000"}
-IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
 
 
 class Built(NamedTuple):
@@ -48,11 +47,6 @@ def copied(repository: Path, folder: Path) -> Path:
     return folder
 
 
-def git(folder: Path, *arguments: str) -> None:
-    command = ["git", *IDENTITY, *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=INPUT_HOST)
-
-
 def build(source: Path, *, umask: int = 0o022, **variables: str) -> Built:
     """Build with hatchling, which is already installed: nothing is downloaded."""
     subprocess.run(
@@ -60,7 +54,7 @@ def build(source: Path, *, umask: int = 0o022, **variables: str) -> Built:
         cwd=source,
         check=True,
         capture_output=True,
-        env={"PATH": INPUT_HOST["PATH"], **variables},
+        env={"PATH": os.environ["PATH"], **variables},
         umask=umask,
     )
     out = source / "out"
@@ -77,16 +71,11 @@ def in_wheel(built: Built, name: str) -> str:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A repository with the package's files in one commit."""
-    folder = copied(request.config.rootpath, tmp_path_factory.mktemp("build") / "checkout")
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "one")
-    return folder
+    return committed(copied(request.config.rootpath, tmp_path_factory.mktemp("build") / "checkout"))
 
 
 @pytest.fixture(scope="module")
 def built(checkout: Path) -> Built:
-    """The files of the first build."""
     return build(checkout, TZ="UTC")
 
 

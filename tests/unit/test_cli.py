@@ -5,29 +5,26 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
-import yaml
 
 from agent.cli import cli
 from tests.support import snapshots
-from tests.support.snapshots import CLASS, FIXTURES, FUNCTION, SMALL, bwagent, complaint, lay
-
-if TYPE_CHECKING:
-    from tests.support.snapshots import Snapshot
+from tests.support.snapshots import CLASS, FIXTURES, SMALL, bwagent, complaint, lay
 
 MACHINE = str(FIXTURES / "dgx-h100")
 EXPECTED = (FIXTURES / "dgx-h100/expected.labels").read_bytes()
 PROBE = ("probe", "--replay", MACHINE)
 WRITE = ("verify", "--replay", MACHINE, "--write-plan", "csv")
 VERIFY = ("verify", "--replay", MACHINE, "--plan", __file__)
+ALL_COLUMNS = "node=A,interface=B,device=C,port-id=D"
 
 
 def test_labels_are_printed_as_they_are() -> None:
@@ -51,136 +48,124 @@ def test_a_label_is_explained(key: str) -> None:
     assert table.startswith(found["key"])
 
 
-USAGE: dict[str, tuple[tuple[str, ...], str]] = {
-    "an unknown flag": (("probe", "--nosuch"), "--nosuch"),
-    "an unknown flag of the group": (("--nosuch",), "--nosuch"),
-    "a shortened flag": (("probe", "--out", "json"), "--out"),
-    "an unknown command": (("nosuch",), "nosuch"),
-    "an unknown output": ((*PROBE, "-o", "xml"), "--output"),
-    "a flag without its value": (("probe", "--replay"), "--replay"),
-    "a value for a switch": (("probe", "--dry-run=yes"), "--dry-run"),
-    "an argument too many": ((*PROBE, "extra"), "extra"),
-    "a key of no label": (("explain", "speed.curent", "--replay", MACHINE), "/speed.current"),
+OF_MACHINE = shlex.join(PROBE[1:])
+REPLAYED, WRITTEN, VERIFIED = map(shlex.join, (PROBE, WRITE, VERIFY))
+FLEET, EXPORT = "fleet verify", "fleet export csv"
+# The command line, and what the error names.
+USAGE: dict[str, tuple[str, str]] = {
+    "an unknown flag": ("probe --nosuch", "--nosuch"),
+    "an unknown flag of the group": ("--nosuch", "--nosuch"),
+    "a shortened flag": ("probe --out json", "--out"),
+    "an unknown command": ("nosuch", "nosuch"),
+    "an unknown output": (f"{REPLAYED} -o xml", "--output"),
+    "a flag without its value": ("probe --replay", "--replay"),
+    "a value for a switch": ("probe --dry-run=yes", "--dry-run"),
+    "an argument too many": (f"{REPLAYED} extra", "extra"),
+    "a key of no label": (f"explain speed.curent {OF_MACHINE}", "/speed.current"),
     "a key of no interface": (
-        ("explain", "neighbors.current.ibp77.device", "--replay", MACHINE),
+        f"explain neighbors.current.ibp77.device {OF_MACHINE}",
         "neighbors.current.mlx5_9.device",
     ),
-    "no folder": (("capture",), "DIR"),
-    "no key": (("explain",), "KEY"),
-    "two folders": (("capture", "a", "b"), "b"),
-    "a prefix with a space": ((*PROBE, "--label-prefix", "a b"), "--label-prefix"),
-    "no prefix": ((*PROBE, "--label-prefix", ""), "--label-prefix"),
-    "the prefix of Kubernetes": (
-        (*PROBE, "--label-prefix", "node.kubernetes.io"),
-        "--label-prefix",
-    ),
-    "another prefix of Kubernetes": ((*PROBE, "--ib-label-prefix", "k8s.io"), "--ib-label-prefix"),
-    "a Node name with capitals": ((*PROBE, "--node-name", "Node"), "--node-name"),
-    "a sysfs that is not there": (
-        ("probe", "--dry-run", "--sysfs-root", "/nowhere"),
-        "--sysfs-root",
-    ),
-    "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
-    "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
-    "a cleanup without confirmation": (("cleanup", "--node-name", "n1"), "--yes"),
-    "a manager of no foreign keys": (("cleanup", "--manager", "m", "--yes"), "--foreign"),
-    "foreign keys of all managers on all Nodes": (
-        ("cleanup", "--foreign", "--all", "--yes"),
-        "--manager",
-    ),
+    "no folder": ("capture", "DIR"),
+    "no key": ("explain", "KEY"),
+    "two folders": ("capture a b", "b"),
+    "a prefix with a space": (f"{REPLAYED} --label-prefix 'a b'", "--label-prefix"),
+    "no prefix": (f"{REPLAYED} --label-prefix ''", "--label-prefix"),
+    "the prefix of Kubernetes": (f"{REPLAYED} --label-prefix node.kubernetes.io", "--label-prefix"),
+    "another prefix of Kubernetes": (f"{REPLAYED} --ib-label-prefix k8s.io", "--ib-label-prefix"),
+    "a Node name with capitals": (f"{REPLAYED} --node-name Node", "--node-name"),
+    "a sysfs that is not there": ("probe --dry-run --sysfs-root /nowhere", "--sysfs-root"),
+    "a sysfs that is a file": ("capture x --sysfs-root /etc/passwd", "--sysfs-root"),
+    "a difference of a replay": (f"{REPLAYED} --diff", "--diff"),
+    "a cleanup without confirmation": ("cleanup --node-name n1", "--yes"),
+    "a manager of no foreign keys": ("cleanup --manager m --yes", "--foreign"),
+    "foreign keys of all managers on all Nodes": ("cleanup --foreign --all --yes", "--manager"),
     **{
         f"all Nodes and one of them, {flags}": (
-            ("cleanup", "--all", "--node-name", "a1", "--yes", *flags.split()),
+            f"cleanup --all --node-name a1 --yes {flags}",
             "--all excludes --node-name",
         )
         for flags in ("", "--lost", "--foreign --manager m")
     },
     "an accelerator key without a domain": (
-        (*PROBE, "--accelerator-label", "domain"),
+        f"{REPLAYED} --accelerator-label domain",
         "--accelerator-label",
     ),
-    "a fleet of no file": (("fleet", "verify", "--nodes", "/nowhere"), "--nodes"),
-    "a fleet of two sources": (
-        ("fleet", "verify", "--nodes", "-", "--snapshots", "/"),
-        "--nodes excludes --snapshots",
-    ),
-    "a selector of a file": (
-        ("fleet", "export", "csv", "--nodes", "-", "--selector", "a=b"),
-        "--nodes excludes --selector",
-    ),
+    "a fleet of no file": (f"{FLEET} --nodes /nowhere", "--nodes"),
+    "a fleet of two sources": (f"{FLEET} --nodes - --snapshots /", "--nodes excludes --snapshots"),
+    "a selector of a file": (f"{EXPORT} --nodes - --selector a=b", "--nodes excludes --selector"),
     "a cluster of captures": (
-        ("fleet", "verify", "--snapshots", "/", "--context", "prod"),
+        f"{FLEET} --snapshots / --context prod",
         "--snapshots excludes --context",
     ),
-    "an empty selector": (("fleet", "verify", "--selector", ""), "--selector"),
-    "an empty Node name": (("fleet", "verify", "--nodes", "-", "--node", ""), "--node"),
+    "an empty selector": (f"{FLEET} --selector ''", "--selector"),
+    "an empty Node name": (f"{FLEET} --nodes - --node ''", "--node"),
     **{
-        f"an idle flag: {' '.join(words)} {flag}": ((*words, *flag.split()), named)
+        f"an idle flag: {words} {flag}": (f"{words} {flag}", named)
         for words, flag, named in (
-            (VERIFY, "--context prod", "--context needs --from-node"),
-            (VERIFY, "--kubeconfig /etc/passwd", "--kubeconfig needs --from-node"),
-            (WRITE, "--context dev", "leave out --context"),
-            (PROBE, "--wait 5", "--replay excludes --wait"),
-            (PROBE, "--sysfs-root /tmp", "--replay excludes --sysfs-root"),
-            (PROBE, "--openvswitch", "--replay excludes --openvswitch"),
-            (("probe", "--dry-run"), "--wait 5 --no-wait", "--wait excludes --no-wait"),
-            (("probe", "--dry-run"), "--context prod", "leave out --context"),
-            (PROBE, "--kubeconfig /etc/passwd", "leave out --kubeconfig"),
-            (("explain", "flavor", *PROBE[1:]), "--context prod", "leave out --context"),
-            (VERIFY, "--write-baseline -", "--write-baseline"),
-            (VERIFY, "--columns node=A,interface=A,device=B,port-id=C", "'A' is given for two"),
-            (("probe",), "--wait 5 --no-wait", "--wait excludes --no-wait"),
-            (("doctor", "--no-cluster"), "--context dev", "leave out --context"),
-            (("run", "--dry-run"), "--source ib --openvswitch", "--source ib excludes --openv"),
-            (("capture", "/nowhere/x"), "--source rdma --wait 5", "--source rdma excludes --wait"),
-            (("doctor",), "--source ib --nvml-library n.so", "--source ib excludes --nvml-library"),
+            (VERIFIED, "--context prod", "--context needs --from-node"),
+            (VERIFIED, "--kubeconfig /etc/passwd", "--kubeconfig needs --from-node"),
+            (WRITTEN, "--context dev", "leave out --context"),
+            (REPLAYED, "--wait 5", "--replay excludes --wait"),
+            (REPLAYED, "--sysfs-root /tmp", "--replay excludes --sysfs-root"),
+            (REPLAYED, "--openvswitch", "--replay excludes --openvswitch"),
+            ("probe --dry-run", "--wait 5 --no-wait", "--wait excludes --no-wait"),
+            ("probe --dry-run", "--context prod", "leave out --context"),
+            (REPLAYED, "--kubeconfig /etc/passwd", "leave out --kubeconfig"),
+            (f"explain flavor {OF_MACHINE}", "--context prod", "leave out --context"),
+            (VERIFIED, "--write-baseline -", "--write-baseline"),
+            (VERIFIED, "--columns node=A,interface=A,device=B,port-id=C", "'A' is given for two"),
+            (VERIFIED, "--columns node=A", "interface=TITLE is missing"),
+            (VERIFIED, f"--columns {ALL_COLUMNS},node=E", "node is given twice"),
+            (VERIFIED, "--columns node=A,leaf=B", "'leaf=B' is no COLUMN=TITLE of node, interface"),
+            (VERIFIED, "--columns node=", "'node=' is no COLUMN=TITLE of "),
+            ("probe", "--wait 5 --no-wait", "--wait excludes --no-wait"),
+            ("doctor --no-cluster", "--context dev", "leave out --context"),
+            ("run --dry-run", "--source ib --openvswitch", "--source ib excludes --openv"),
+            ("capture /nowhere/x", "--source rdma --wait 5", "--source rdma excludes --wait"),
+            ("doctor", "--source ib --nvml-library n.so", "--source ib excludes --nvml-library"),
         )
     },
-    "an empty glob": (("probe", "--dry-run", "--exclude-device", ""), "--exclude-device"),
-    "no number": (("probe", "--dry-run", "--wait", "x"), "'x' is not a valid number of seconds"),
-    "no export": (("fleet", "export"), "FORMAT"),
-    "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
-    "no shell": (("completion",), "SHELL"),
-    "an unknown shell": (("completion", "tcsh"), "tcsh"),
-    "a plan of the fleet that is not there": (("fleet", "verify", "--plan", "/nowhere"), "--plan"),
-    "an unknown tolerance of the fleet": (
-        ("fleet", "verify", "--no-tolerance", "luck"),
-        "--no-tolerance",
-    ),
+    "an empty glob": ("probe --dry-run --exclude-device ''", "--exclude-device"),
+    "no number": ("probe --dry-run --wait x", "'x' is not a valid number of seconds"),
+    "no export": ("fleet export", "FORMAT"),
+    "an unknown export": ("fleet export xml", "FORMAT"),
+    "no shell": ("completion", "SHELL"),
+    "an unknown shell": ("completion tcsh", "tcsh"),
+    "a plan of the fleet that is not there": (f"{FLEET} --plan /nowhere", "--plan"),
+    "an unknown tolerance of the fleet": (f"{FLEET} --no-tolerance luck", "--no-tolerance"),
 }
 PRINTED: dict[str, tuple[tuple[str, ...], str]] = {
     "a flag of two lines": (("probe", "--no\nsuch"), "such"),
     "a prefix of two lines": ((*PROBE, "--label-prefix", "a\n\x1b[2J"), "--label-prefix"),
     "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
     **{
-        f"what there is: {' '.join(words)}": (words, f"; see {command} --help")
+        f"what there is: {words}": (tuple(words.split()), f"; see {command} --help")
         for words, command in (
-            (("prob",), "bwagent"),
-            (("--dry", "run"), "bwagent"),
-            (("probe", "--dryrun"), "bwagent probe"),
-            (("run", "now"), "bwagent run"),
-            (("cleanup", "gpu-17"), "bwagent cleanup"),
-            (("fleet", "judge"), "bwagent fleet"),
-            (("capture",), "bwagent capture"),
+            ("prob", "bwagent"),
+            ("--dry run", "bwagent"),
+            ("probe --dryrun", "bwagent probe"),
+            ("run now", "bwagent run"),
+            ("cleanup gpu-17", "bwagent cleanup"),
+            ("fleet judge", "bwagent fleet"),
+            ("capture", "bwagent capture"),
         )
     },
 }
 
 
-@pytest.mark.parametrize("usage", USAGE)
-def test_a_usage_error_names_the_flag(usage: str) -> None:
+@pytest.mark.parametrize(("line", "named"), USAGE.values(), ids=USAGE)
+def test_a_usage_error_names_the_flag(line: str, named: str) -> None:
     """Whatever else is wrong, and before anything is done."""
-    arguments, named = USAGE[usage]
     with pytest.raises(click.UsageError) as caught:
-        cli.main(list(arguments), prog_name="bwagent", standalone_mode=False)
+        cli.main(shlex.split(line), prog_name="bwagent", standalone_mode=False)
     assert named in caught.value.format_message()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("printed", PRINTED)
-def test_a_usage_error_is_one_line(printed: str) -> None:
+@pytest.mark.parametrize(("arguments", "named"), PRINTED.values(), ids=PRINTED)
+def test_a_usage_error_is_one_line(arguments: tuple[str, ...], named: str) -> None:
     """On stderr, with exit code 2; what is unknown is listed by --help."""
-    arguments, named = PRINTED[printed]
     line = complaint(bwagent(*arguments), 2)
     assert named in line
     assert line.isprintable()
@@ -199,7 +184,6 @@ def test_a_usage_error_is_one_line(printed: str) -> None:
 def test_a_wrong_environment_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, named: str
 ) -> None:
-    """The error names the flag that the variable sets."""
     monkeypatch.setenv(name, value)
     with pytest.raises(click.UsageError) as caught:
         cli.main(list(PROBE), prog_name="bwagent", standalone_mode=False)
@@ -228,16 +212,11 @@ def test_every_flag_is_a_variable() -> None:
     }
     found = json.loads(bwagent("probe", env=environment).stdout)
     assert found["node"] == "node-18"
-    assert {key.partition("/")[0] for key in found["labels"]} == {
-        "net.example.com",
-        "ib.example.com",
-    }
-    assert not [
-        port
-        for port in found["ports"]
-        if port["device"] in {"mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"}
-    ]
-    assert [port for port in found["ports"] if port["device"] == "mlx5_2"]
+    prefixes = {key.partition("/")[0] for key in found["labels"]}
+    assert prefixes == {"net.example.com", "ib.example.com"}
+    devices = {port["device"] for port in found["ports"]}
+    assert not devices & {"mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"}
+    assert "mlx5_2" in devices
 
 
 @pytest.mark.slow
@@ -252,15 +231,11 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     assert names == ["a", "b", "c", "dgx-01"]
 
 
+COMMANDS = ("probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export"),
-        "completion",
-        "doctor",
-    ],
-)
+@pytest.mark.parametrize("command", [*COMMANDS, "completion", "doctor"])
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     """40 lines of 80 columns on any terminal."""
     finished = bwagent(*command.split(), "--help")
@@ -273,7 +248,6 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
 
 
 def test_help_of_the_group_has_whole_lines() -> None:
-    """Each command has a sentence of one line."""
     for group in ((), ("fleet",)):
         commands = bwagent(*group, "--help").stdout.decode().partition("Commands:")[2]
         assert commands
@@ -301,12 +275,7 @@ def test_a_closed_pipe_is_no_traceback(output: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
-    [
-        (*PROBE, "-o", "json"),
-        (*PROBE, "-o", "table"),
-        ("probe", "--help"),
-        ("--version",),
-    ],
+    [(*PROBE, "-o", "json"), (*PROBE, "-o", "table"), ("probe", "--help"), ("--version",)],
 )
 def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
     """The exit code is 1, since the output is missing."""
@@ -316,7 +285,6 @@ def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> Non
 
 
 def test_a_closed_stdout_is_no_traceback() -> None:
-    """`bwagent probe >&-`."""
     command = f'"{sys.executable}" -m agent.cli probe --replay {MACHINE} >&-'
     finished = subprocess.run(
         ["sh", "-c", command], cwd=snapshots.REPOSITORY, check=False, capture_output=True
@@ -358,27 +326,6 @@ def test_color_is_for_terminals() -> None:
     assert b"\x1b" not in on_a_terminal(*PROBE, "-o", "json", TERM="xterm")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("machine", ["cpu-node", "dgx-h100", "h200-roce", "mlx4-dual"])
-def test_yaml_is_a_node(machine: str) -> None:
-    """A manifest for `kubectl apply --server-side`, in which all labels are strings."""
-    node = yaml.safe_load(
-        bwagent("probe", "--replay", str(FIXTURES / machine), "-o", "yaml").stdout
-    )
-    assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
-    assert node["metadata"]["name"]
-    assert node["metadata"]["labels"] == snapshots.report(str(FIXTURES / machine))["labels"]
-    assert {type(value) for value in node["metadata"]["labels"].values()} == {str}
-
-
-def test_yaml_without_a_name_is_refused(tmp_path: Path) -> None:
-    """A Node needs one; the line names the flag."""
-    snapshot = SMALL | {"host.json": b"{}"}
-    assert "--node-name" in complaint(
-        bwagent("probe", "--replay", lay(tmp_path / "small", snapshot), "-o", "yaml")
-    )
-
-
 @pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
 def test_a_long_name_breaks_no_output(tmp_path: Path, output: str) -> None:
     """The table cuts long names; the other formats have them whole."""
@@ -389,28 +336,6 @@ def test_a_long_name_breaks_no_output(tmp_path: Path, output: str) -> None:
     assert finished.returncode == 0
     assert output != "table" or max(map(len, finished.stdout.splitlines())) <= 80
     assert output != "json" or json.loads(finished.stdout)["ports"][0]["device"] == name
-
-
-def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path) -> None:
-    """The name of a netdev's master is read from a symlink, and a problem names it."""
-    evil: Snapshot = {
-        f"{FUNCTION}/infiniband/ibp0/ports/1/link_layer": b"Ethernet\n",
-        f"{FUNCTION}/net/eth0/dev_port": b"0\n",
-        "sys/class/net/eth0/master": "../\x1b[2Jevil",
-        "sys/class/net/\x1b[2Jevil/bonding/slaves": b"\xff",
-    }
-    finished = bwagent("probe", "--replay", lay(tmp_path / "evil", SMALL | evil))
-    assert (finished.returncode, b"\x1b" in finished.stdout) == (0, False)
-
-
-@pytest.mark.parametrize(
-    "name", ["no\nsuch", "\x1b[2Jno-such", "\u202eno-such", os.fsdecode(b"no-such-\xff")]
-)
-def test_an_odd_path_is_one_printable_line(name: str) -> None:
-    """An error that names it moves no cursor and turns no letters around."""
-    line = complaint(bwagent("probe", "--replay", f"/nowhere/{name}"))
-    assert line.isprintable()
-    assert "such" in line
 
 
 def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:
-    """The README's label table is the table in the code, row by row."""
     truth = "".join(f"| `{row.key}` | {row.value} | {row.absent} |\n" for row in LABELS)
     begin = "| key | value | absent |\n|---|---|---|\n"
     assert (
@@ -31,9 +30,7 @@ def test_label_table(repository: Path, update_golden: bool) -> None:
 
 
 def test_the_sample_is_what_probe_prints(repository: Path, update_golden: bool) -> None:
-    """The README shows the ports of the half-failed machine, and the first ones that do not count,
-    as `probe` prints them.
-    """
+    """The ports of the half-failed machine, and the first ones that do not count."""
     printed = render(document_of(repository / "sysfs_fixtures/half-failed"), color=False)
     ports, _, rest = printed.partition("\n\nNVLink\n")
     section = "Backend ports that do not count"
@@ -59,9 +56,7 @@ def test_the_reasons_of_a_missing_domain(repository: Path, update_golden: bool) 
 
 
 def test_the_reasons_of_a_missing_neighbor(repository: Path, update_golden: bool) -> None:
-    """docs/operations.md has every reason with its text, whether labels are held because of it, and
-    what to look at; the last is written by hand.
-    """
+    """docs/operations.md has each with its text; what to look at is written by hand."""
     path = repository / "docs/operations.md"
     begin = "| reason | meaning | labels | look at |\n|---|---|---|---|\n"
     end = "\n### A value"
@@ -76,7 +71,6 @@ def test_the_reasons_of_a_missing_neighbor(repository: Path, update_golden: bool
 
 
 def row_of(reason: Reason) -> str:
-    """The first three cells of the row of a reason."""
     return f"| `{reason.value}` | {reason.text} | {'held' if reason.holds else 'removed'} |"
 
 
@@ -93,7 +87,6 @@ def test_the_readme_is_short(repository: Path) -> None:
 
 
 def test_every_command_is_in_the_readme(repository: Path) -> None:
-    """The README's command table names every command, and no other."""
     readme = (
         (repository / "README.md").read_text().partition("## Commands")[2].partition("\n\n### ")[0]
     )
@@ -114,7 +107,6 @@ def test_ci_runs_the_readmes_test_command(repository: Path) -> None:
 
 
 def test_the_readmes_first_command_prints_labels(repository: Path) -> None:
-    """The README's first command prints the labels of its machine."""
     first = re.findall(r"```sh\n(.*?)\n```", (repository / "README.md").read_text(), re.DOTALL)[0]
     arguments = first.rpartition("bin/bwagent ")[2].split()
     done = subprocess.run(
@@ -143,9 +135,7 @@ def test_files_that_are_named_exist(repository: Path) -> None:
 
 
 def test_modules_of_the_architecture_exist(repository: Path) -> None:
-    """docs/architecture.md names folders and modules of agent/ without the folder, too: `kube/api`,
-    `fleet/{group,read}`.
-    """
+    """Also those that docs/architecture.md names without the folder `agent/`."""
     text = (repository / "docs/architecture.md").read_text()
     spans = re.findall(r"`([a-z_]+/[\w/.]*(?:{[\w,]+})?)`", text)
     named = [name for one in spans for name in _expanded(one)]

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from agent.exits import is_log_json
-from tests.support.snapshots import bwagent, complaint
+from tests.support.snapshots import bwagent
 
 JSON = {"BWAGENT_RUN_LOG_FORMAT": "json"}
 
@@ -57,11 +57,6 @@ def test_an_error_of_run_is_a_line_of_json(words: tuple[str, ...], code: int, na
     assert (error["level"], named in error["msg"]) == ("error", True)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", error["time"])
     assert all("msg" in json.loads(line) for line in lines)
-
-
-def test_an_error_is_text_otherwise() -> None:
-    """One line that begins with the command."""
-    assert complaint(bwagent("run", "--nosuch"), 2).startswith("bwagent run: no such option")
 
 
 STUCK = """

@@ -69,7 +69,6 @@ def test_evidence(machine: Path, update_golden: bool) -> None:
 @pytest.mark.slow
 @every_machine
 def test_document_follows_its_schema(machine: Path) -> None:
-    """The JSON document of every machine is valid under docs/probe.schema.json."""
     SCHEMA.validate(document(machine))
 
 
@@ -94,7 +93,6 @@ def test_every_port_has_its_reason(machine: Path) -> None:
 
 @every_machine
 def test_readme_names_its_source(machine: Path) -> None:
-    """A machine's README names the source of its facts and what they prove."""
     text = (machine / "README.md").read_text()
     assert len(text.splitlines()) > 5
     assert "source" in text.lower()

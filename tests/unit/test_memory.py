@@ -128,7 +128,6 @@ def test_what_is_read_is_the_fact() -> None:
 
 
 def test_merge_is_idempotent() -> None:
-    """The same observation a second time changes nothing."""
     memory, known = two()
     found = observed([role("ibp0", None), role("ibp1")], [link("ibp0", None, "no-answer")])
     first = memory.merge(found, on_bus, 10.0)
@@ -603,7 +602,6 @@ def table() -> dict[str, list[float]]:
 
 
 def test_every_cause_is_walked_through() -> None:
-    """The table and the causes are the same."""
     assert table().keys() == CAUSES.keys()
 
 

@@ -14,7 +14,6 @@ from agent.options import check_tls, duration, unknown
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """Return the keyword arguments of `run`."""
     with run.make_context("run", list(words)) as context:
         return dict(context.params)
 
@@ -45,11 +44,8 @@ def test_times_have_bounds(monkeypatch: pytest.MonkeyPatch, flag: str, least: fl
     with pytest.raises(click.UsageError, match=rf"--{flag}.*is not a time from {least}s"):
         parsed(f"--{flag}", f"{least * 0.9:g}s")
     monkeypatch.setenv(f"BWAGENT_RUN_{flag.replace('-', '_').upper()}", "0")
-    with (
-        pytest.raises(click.UsageError, match=rf"--{flag}.*'0' is not a time from {least}s"),
-        run.make_context("run", [], auto_envvar_prefix="BWAGENT_RUN"),
-    ):
-        pass
+    with pytest.raises(click.UsageError, match=rf"--{flag}.*'0' is not a time from {least}s"):
+        given()
 
 
 def test_a_caller_may_have_other_bounds() -> None:
@@ -76,16 +72,6 @@ def test_tls_needs_a_certificate_and_its_key(flag: str) -> None:
     check_tls(parsed())
     with pytest.raises(click.UsageError, match=r"^--metrics-cert: --metrics-address is empty"):
         check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-address", ""))
-
-
-def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable with the prefix of the command that no flag reads was meant for it."""
-    monkeypatch.setenv("BWAGENT_RUN_HOLDD", "60")
-    with (
-        pytest.raises(click.UsageError, match="no such setting: BWAGENT_RUN_HOLDD"),
-        run.make_context("run", [], auto_envvar_prefix="BWAGENT_RUN"),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("name", ["BWAGENT_EXCLUDE_DEVICES", "BWAGENT_HOLD"])
@@ -163,12 +149,8 @@ def test_a_variable_of_a_switch(monkeypatch: pytest.MonkeyPatch, command: str, n
 @pytest.mark.parametrize(
     "name",
     [
-        "BWAGENT_PROBE_OUTPUT",
-        "BWAGENT_TEST_NVML",
-        "BWAGENT_SERVICE_HOST",
-        "BWAGENT_SERVICE_PORT_HTTP",
-        "BWAGENT_PORT",
-        "BWAGENT_PORT_9477_TCP_ADDR",
+        *("BWAGENT_PROBE_OUTPUT", "BWAGENT_TEST_NVML", "BWAGENT_SERVICE_HOST", "BWAGENT_PORT"),
+        *("BWAGENT_SERVICE_PORT_HTTP", "BWAGENT_PORT_9477_TCP_ADDR"),
     ],
 )
 def test_variables_that_are_no_settings_of_the_command(
@@ -226,14 +208,12 @@ def test_a_flag_beats_both_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def given(command: str = "run", *words: str) -> dict[str, Any]:
-    """Return the keyword arguments of a command of the group."""
     group = cli.make_context("bwagent", [command], auto_envvar_prefix="BWAGENT")
     with group, cli.commands[command].make_context(command, list(words), parent=group) as context:
         return dict(context.params)
 
 
 def _value(flag: str, text: str) -> Any:
-    """Return the value of a variable as the command gets it."""
     if flag == "openvswitch":
         return text == "1"
     is_list = flag in {"former_label_prefixes", "exclude_device", "backend_device", "source"}
@@ -242,14 +222,12 @@ def _value(flag: str, text: str) -> Any:
 
 @pytest.mark.parametrize("variable", ["BWAGENT_RUN_FORMER_LABEL_PREFIXES", "BWAGENT_LABEL_PREFIX"])
 def test_a_wrong_variable_names_the_value(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """Of either kind."""
     monkeypatch.setenv(variable, "B.example")
     with pytest.raises(click.UsageError, match=r"B\.example"):
         given()
 
 
 def test_errors_follow_the_order_of_the_command_line() -> None:
-    """Errors are reported in the order of the arguments."""
     with pytest.raises(click.UsageError) as caught:
         parsed("--resync", "x", "--hold", "y")
     message = caught.value.format_message()

@@ -12,19 +12,12 @@ import pytest
 
 from agent import __version__
 from agent.revision import FILE, Revision, parsed, revision
+from tests.support.checkouts import COMMITTED, committed, git
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "2fd1c04a9e31" + 28 * "0"
-COMMITTED = 1_800_000_000  # 2027-01-15
-IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
-
-
-def git(folder: Path, *arguments: str) -> None:
-    environment = {"GIT_COMMITTER_DATE": f"{COMMITTED} +0900", "PATH": "/usr/bin:/bin"}
-    command = ["git", *IDENTITY, *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
 
 
 @pytest.fixture
@@ -32,16 +25,11 @@ def checkout(tmp_path: Path) -> Path:
     """A repository of one commit with one file."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/module.py").write_text("")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "one")
-    return tmp_path
+    return committed(tmp_path)
 
 
 def test_a_checkout(checkout: Path) -> None:
-    """Git says revision and time; a file that it does not know changes nothing, one that it knows
-    makes the revision dirty.
-    """
+    """A file that git does not know changes nothing, one that it knows makes it dirty."""
     (checkout / "unknown").write_text("")
     clean = revision(checkout)
     assert clean is not None
@@ -63,13 +51,11 @@ def test_a_repository_above_is_not_ours(checkout: Path) -> None:
 
 
 def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A checkout on a host without git has no known revision."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert revision(checkout) is None
 
 
 def test_a_repository_without_commits(tmp_path: Path) -> None:
-    """Git fails there, and nothing is known."""
     git(tmp_path, "init", "-q")
     assert revision(tmp_path) is None
 
@@ -86,28 +72,16 @@ def test_variables_of_a_hook_name_no_other_repository(
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "\n",
-        NAME,
-        f"{NAME} x",
-        f"{NAME} -1",
-        f"{NAME} 1 2",
-        f" {NAME} 1",
-        "0123 5",
-        f"{NAME} 1\n\n",
-        f"{NAME}-odd 1",
-        f"{NAME} {10**12}",
-        f"{NAME} ٣",
+        *("", "\n", NAME, f"{NAME} x", f"{NAME} -1", f"{NAME} 1 2", f" {NAME} 1", "0123 5"),
+        *(f"{NAME} 1\n\n", f"{NAME}-odd 1", f"{NAME} {10**12}", f"{NAME} ٣"),
     ],
 )
 def test_malformed_lines(line: str) -> None:
-    """A malformed REVISION is an unknown revision."""
     assert parsed(line) is None
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}-dirty", 64 * "a"])
 def test_a_line_is_read_as_it_was_written(name: str) -> None:
-    """Written and read, in both lengths of git's names."""
     assert parsed(Revision(name, COMMITTED).line()) == Revision(name, COMMITTED)
 
 
@@ -119,7 +93,6 @@ def test_for_people() -> None:
 
 @pytest.mark.slow
 def test_the_flag(repository: Path) -> None:
-    """`bwagent --version` has version, revision and day in one line."""
     command = [sys.executable, "-m", "agent.cli", "--version"]
     said = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True)
     known = revision(repository)

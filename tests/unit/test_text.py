@@ -55,13 +55,6 @@ def test_any_text_is_one_printable_line(text: str, max_length: int) -> None:
     assert shown == text or not text.isprintable() or len(text) > max_length
 
 
-@given(ANY, st.integers(1, 300))
-def test_showing_it_twice_changes_nothing(text: str, max_length: int) -> None:
-    """Text that is printable already is not escaped again."""
-    once = visible(text, max_length)
-    assert visible(once, max_length) == once
-
-
 def test_a_year_has_four_digits() -> None:
     """Any year that a stranger wrote is read again."""
     assert utc(-62135596800) == "0001-01-01T00:00:00Z"

@@ -33,7 +33,6 @@ def test_neighbors_are_counted() -> None:
 
 @pytest.mark.parametrize("folders", [{}, {"sys/class/infiniband_mad": ["abi_version"]}])
 def test_no_umad_device(folders: dict[str, list[str]]) -> None:
-    """The class is missing without its module."""
     (check,) = checks(around(observation(ib=SEEN), folders))
     assert (check.missing, check.command) == (Step.MODULE, "modprobe ib_umad")
 
@@ -89,10 +88,7 @@ def test_the_library() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "step"),
-    [
-        (NeighborReason.NOT_PERMITTED, Step.PRIVILEGE),
-        (NeighborReason.NO_UMAD, Step.DEVICE_FILE),
-    ],
+    [(NeighborReason.NOT_PERMITTED, Step.PRIVILEGE), (NeighborReason.NO_UMAD, Step.DEVICE_FILE)],
 )
 def test_queries_that_were_not_sent(reason: NeighborReason, step: Step) -> None:
     """Though the files seem to be in order: a device cgroup, or a device that has just gone."""
@@ -102,6 +98,5 @@ def test_queries_that_were_not_sent(reason: NeighborReason, step: Step) -> None:
 
 
 def test_a_helper_that_fails() -> None:
-    """Its error is shown."""
     (check,) = checks(around(observation(ib=Failed("smp helper for 8 devices: late")), UMADS))
     assert (check.missing, check.text) == (Step.DRIVER, "smp helper for 8 devices: late")

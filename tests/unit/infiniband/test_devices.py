@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import devices
 from agent.infiniband.devices import Address, DeviceQueries, SubnetPort, by_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PORTS = [(f"mlx5_{number}", 1) for number in range(8)]
 
@@ -25,8 +28,8 @@ class Processes:
         self.seconds = 0.0
         self._lock = threading.Lock()
 
-    def __call__(self, group: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-        names = tuple(dict.fromkeys(device for device, _ in group))
+    def __call__(self, group: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+        names = tuple(dict.fromkeys(device for device, *_ in group))
         with self._lock:
             self.groups.append(names)
             self.running += 1
@@ -36,8 +39,7 @@ class Processes:
             self.running -= 1
         if self.blocking & set(names):
             raise Unavailable(f"helper smp {' '.join(names)}: no answer within 5 s")
-        entries = [{"device": name, "port": port, "error": None} for name, port in group]
-        return {"ports": entries}
+        return {"ports": [{"device": one[0], "port": one[1], "error": None} for one in group]}
 
 
 def errors(answer: dict[str, Any]) -> dict[str, str | None]:
@@ -45,7 +47,6 @@ def errors(answer: dict[str, Any]) -> dict[str, str | None]:
 
 
 def test_one_process_queries_all_ports() -> None:
-    """One process suffices while every device answers."""
     processes = Processes()
     answer = DeviceQueries(processes)(PORTS)
     assert [(entry["device"], entry["port"]) for entry in answer["ports"]] == PORTS
@@ -79,7 +80,6 @@ def test_it_is_left_out_of_the_next_round_until_it_answers() -> None:
 
 
 def test_a_bounded_number_of_processes_runs_at_a_time() -> None:
-    """The limit holds with the largest number of devices."""
     processes = Processes("mlx5_0")
     processes.seconds = 0.01
     ports = [(f"mlx5_{number}", 1) for number in range(32)]
@@ -101,25 +101,14 @@ def test_when_all_fail_the_round_fails() -> None:
 def test_the_subnet_administrator_has_one_question_at_a_time() -> None:
     """A device that blocks costs its own ports there, too, and no other is asked beside it."""
     ports = [SubnetPort(device, number, 3, 9, 0, 0) for device, number in PORTS]
-    running = most = 0
-
-    def query(group: tuple[SubnetPort, ...]) -> dict[str, Any]:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        time.sleep(0.01)
-        running -= 1
-        if any(port.device == "mlx5_3" for port in group):
-            raise Unavailable("helper sa: no answer within 9 s")
-        return {"ports": [{"device": one.device, "port": 1, "error": None} for one in group]}
-
-    answer = DeviceQueries(query, processes=1)(ports)
+    helpers = Processes("mlx5_3")
+    helpers.seconds = 0.01
+    answer = DeviceQueries(helpers, processes=1)(ports)
     assert errors(answer) == dict.fromkeys(dict(PORTS)) | {"mlx5_3": "no-answer"}
-    assert (answer["failed"], most) == ([["mlx5_3", 1]], 1)
+    assert (answer["failed"], helpers.most) == ([["mlx5_3", 1]], 1)
 
 
 def test_a_malformed_answer_is_a_failure() -> None:
-    """It is a failure of the devices that were queried."""
 
     def query(group: tuple[tuple[str, int], ...]) -> dict[str, Any]:
         if ("mlx5_1", 1) in group:

@@ -66,7 +66,6 @@ def test_a_name_is_what_somebody_chose(description: str, name: str | None) -> No
 
 @given(st.binary(max_size=64))
 def test_any_node_string_is_printable_and_named_or_not(field: bytes) -> None:
-    """No description raises an exception."""
     text = nodedesc.text(field)
     assert text.isprintable()
     assert nodedesc.switch_name(text) != ""

@@ -57,7 +57,6 @@ class ScriptedPort:
 
 
 def asked(script: list[bytes | NeighborReason | None]) -> tuple[PortQuery, ScriptedPort]:
-    """Return the ended conversation and its port."""
     port = ScriptedPort(script)
     [query] = query_ports(lambda _device, _number: port, [("ibp0", 1)], TIMEOUT_MS, 2)  # type: ignore[arg-type, return-value]
     return query, port

@@ -49,7 +49,6 @@ def asked(
 
 
 def reason(*links: bytes, nodes: Callable[[int], list[bytes]] = lambda lid: [node(lid)]) -> str:
-    """Return the reason why such an SA gives no far end."""
     with pytest.raises(PortUnavailable) as refused:
         asked(list(links), nodes)
     return refused.value.reason
@@ -123,7 +122,6 @@ def test_a_cable_to_another_host() -> None:
     ],
 )
 def test_each_refusal_has_its_word(links: list[bytes], nodes: list[bytes], word: str) -> None:
-    """No record, one of another port, several far ends."""
     assert reason(*links, nodes=lambda _lid: nodes) == word
 
 
@@ -218,8 +216,7 @@ def test_a_strange_reply_is_malformed(answer: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "strange",
-    [link(0xC001), link(0), link(LID), link(to_port=0), link(to_port=66)],
+    "strange", [link(0xC001), link(0), link(LID), link(to_port=0), link(to_port=66)]
 )
 def test_a_link_that_cannot_be_is_malformed(strange: bytes) -> None:
     """To a multicast LID, to none, to itself, to port 0, to a port that the switch has not."""
@@ -235,7 +232,6 @@ def test_more_links_than_planes_are_malformed() -> None:
 
 @given(st.binary(max_size=MAX_LENGTH + 8))
 def test_any_reply_is_records_or_a_clean_error(rest: bytes) -> None:
-    """Whatever follows a good header, or the first bytes."""
     for answer in (rest, LINKS[:24] + rest, LINKS[:56] + rest, NODES[:60] + rest):
         for request in (ASK_LINK, ASK_NODE):
             with suppress(Malformed, PortUnavailable):

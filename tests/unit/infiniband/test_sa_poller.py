@@ -63,6 +63,12 @@ class Subnet:
         self.poller.start_due(now)
         return self.poller.collect(now)
 
+    def ask(self, *places: SubnetPort) -> None:
+        """Ask about these within the first minute."""
+        self.observe(*places)
+        self.poll(0.0)
+        assert self.poll(SA_JITTER)
+
 
 def test_a_new_port_is_asked_about_within_a_minute() -> None:
     """Not at once: ten thousand nodes may start at the same time. Then not for a day."""
@@ -91,9 +97,7 @@ def test_a_large_subnet_has_more_time(lid: int, longest: float) -> None:
 def test_another_lid_is_a_reason_to_ask() -> None:
     """Of the port or of the SM; the last answer holds until then. An event is none."""
     subnet = Subnet()
-    subnet.observe(A)
-    subnet.poll(0.0)
-    subnet.poll(SA_JITTER)
+    subnet.ask(A)
     for event in (Event("link", "ib0"), Event("uevent", "a"), Event("signal", "SIGHUP")):
         subnet.poller.trigger(100.0, event)
     assert not subnet.poll(200.0)
@@ -129,9 +133,7 @@ def test_only_a_port_that_did_not_change_waits_for_its_first_question() -> None:
 def test_a_link_that_flaps_costs_a_question_an_hour(
     error: str | None, period: int, random: float
 ) -> None:
-    """After the first minutes, also with a dead SM; after a quiet time it is asked within a minute
-    again.
-    """
+    """After the first minutes, also with a dead SM; after a quiet time within a minute again."""
     subnet = Subnet(random)
     subnet.error = error
     times: list[int] = []
@@ -152,14 +154,10 @@ def test_a_link_that_flaps_costs_a_question_an_hour(
 
 @pytest.mark.parametrize("error", [None, "no-answer"])
 def test_a_link_that_is_up_for_shorter_than_the_jitter(error: str | None) -> None:
-    """It has no answer, not even that of before, and costs no question; each time it waits anew, or
-    all nodes would ask at once when the subnet is back. A minute after it stays up it is asked.
-    """
+    """No question and no answer; each time it waits anew, or all nodes would ask at once."""
     subnet = Subnet(random=1.0)
     subnet.error = error
-    subnet.observe(A)
-    subnet.poll(0.0)
-    assert subnet.poll(SA_JITTER)
+    subnet.ask(A)
     for now in range(100, 7300, 100):
         subnet.observe()
         assert subnet.poller.next_due() == float("inf")
@@ -192,9 +190,7 @@ def test_sighup_forgets_that_a_link_flapped() -> None:
 def test_a_subnet_manager_that_moves_once_is_no_flapping() -> None:
     """Two changes in a row, of the LID and of the SM's, are asked about within two minutes."""
     subnet = Subnet(1.0)
-    subnet.observe(A)
-    subnet.poll(0.0)
-    assert subnet.poll(60.0)
+    subnet.ask(A)
     for now, place in ((70.0, A._replace(lid=7)), (80.0, A._replace(lid=7, sm_lid=8))):
         subnet.observe(place)
         subnet.poll(now)
@@ -233,14 +229,10 @@ def without_smps(state: str | None = "ACTIVE", *links: Link) -> Observation:
 
 @pytest.mark.parametrize("state", ["ACTIVE", None])
 def test_an_answer_outlives_observations_without_smps(state: str | None) -> None:
-    """A helper that fails, or a slow read of the LID, says nothing about the link: the answer is
-    there again after it, and the SA has no question more.
-    """
+    """A helper that fails, or a slow read of the LID, says nothing about the link."""
     subnet = Subnet()
-    subnet.observe(A, B)
-    subnet.poll(0.0)
-    assert subnet.poll(30.0)
-    for now in (40.0, 50.0):
+    subnet.ask(A, B)
+    for now in (70.0, 80.0):
         assert subnet.observe(observed=without_smps(state)) == []
         subnet.poll(now)
         assert subnet.poller.next_due() == float("inf")
@@ -262,9 +254,7 @@ def test_an_answer_outlives_observations_without_smps(state: str | None) -> None
 def test_an_answer_ends_with_the_link(observed: Observation) -> None:
     """Or with the port, or when SMPs are answered: it is asked about again."""
     subnet = Subnet()
-    subnet.observe(A)
-    subnet.poll(0.0)
-    subnet.poll(30.0)
+    subnet.ask(A)
     subnet.observe(observed=observed)
     assert subnet.observe(A) == []
     subnet.poll(100.0)
@@ -293,22 +283,17 @@ def test_an_answer_may_come_while_smps_fail() -> None:
 def test_a_name_to_confirm_is_asked_for_within_minutes() -> None:
     """Another name of the switch needs a second answer; a day would be too long."""
     subnet = Subnet()
+    subnet.ask(A)
+    other = replace(NAMED, node_description="leaf2")
+    for facts, answered in ((NAMED, 1.0), (other, SA_JITTER)):
+        subnet.names.name("a", facts, Answered(("a", 1), answered))
     subnet.observe(A)
-    subnet.poll(0.0)
-    subnet.poll(30.0)
-    address = ("a", 1)
-    subnet.names.name("a", NAMED, Answered(address, 1.0))
-    other = IbNeighbor("switch", "01", None, 1, "leaf2", "sa")
-    subnet.names.name("a", other, Answered(address, 30.0))
-    subnet.observe(A)
-    assert subnet.poller.next_due() == 30.0 + SA_NAME_INTERVAL
+    assert subnet.poller.next_due() == SA_JITTER + SA_NAME_INTERVAL
 
 
 @pytest.mark.parametrize("description", ["Quantum Mellanox Technologies", None])
 def test_a_switch_without_name_is_asked_about_seldom(description: str | None) -> None:
-    """An unmanaged switch has none for ever, and link messages and uevents arrive all day: they
-    are no reason to begin again.
-    """
+    """An unmanaged switch has none for ever; link messages and uevents do not begin again."""
     subnet, answers = Subnet(0.0), 0
     nameless = replace(NAMED, node_description=description)
     for now in map(float, range(0, 24 * 3600, 60)):
@@ -322,7 +307,6 @@ def test_a_switch_without_name_is_asked_about_seldom(description: str | None) ->
 
 
 def test_nothing_is_asked_while_smps_answer() -> None:
-    """No port, no question, nothing due."""
     subnet = Subnet()
     subnet.observe()
     assert not subnet.poll(0.0)
@@ -331,7 +315,6 @@ def test_nothing_is_asked_while_smps_answer() -> None:
 
 
 def test_a_malformed_answer_of_the_helper_is_none() -> None:
-    """The port has no answer; it is asked about again later."""
     poller = SaPoller(
         lambda _ports: {"ports": [1]}, BackgroundTask(run_at_once), random=lambda: 0.0
     )

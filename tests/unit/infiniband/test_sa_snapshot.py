@@ -24,12 +24,10 @@ GUIDS = ("b0cf0e0300d66c80", "b0cf0e0300d66c81", "b0cf0e0300d66c82")
 
 
 def answer(**changes: Any) -> dict[str, Any]:
-    """Return the helper's entry for one port."""
     return smps.answer(**{"exchanges": exchanges(), **changes})
 
 
 def neighbor(entry: dict[str, Any]) -> IbNeighbor:
-    """Decode the exchanges of an entry."""
     return sa.replay(map(Exchange.from_json, entry["exchanges"]))
 
 
@@ -81,18 +79,10 @@ def test_names_are_replaced_and_ports_kept() -> None:
     assert neighbor(answer()) == LEAF
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"exchanges": [{"request": "00" * 256, "reply": None, "error": None}]},
-        {"exchanges": [exchanges()[0] | {"error": "host-7 is secret"}]},
-        {"exchanges": 5},
-        {"error": "host-7 is secret"},
-    ],
-)
-def test_what_does_not_follow_the_format_is_left_out(changes: dict[str, Any]) -> None:
+def test_what_does_not_follow_the_format_is_left_out() -> None:
     """It may contain anything."""
-    hidden = anonymized(answer(**changes), Names(), by_sa)
+    strange = [{"request": "00" * 256, "reply": None, "error": None}]
+    hidden = anonymized(answer(exchanges=strange), Names(), by_sa)
     assert (hidden["exchanges"], hidden["error"]) == ([], "malformed")
 
 

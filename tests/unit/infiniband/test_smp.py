@@ -43,13 +43,11 @@ def test_a_request_is_byte_for_byte_what_smpquery_sends() -> None:
 def test_every_request_passes_the_gate_and_tells_its_transaction_and_port(
     attribute: Attribute,
 ) -> None:
-    """`require_get` accepts every request that `get` builds."""
     assert smp.require_get(smp.get(attribute, TID, 254, 7)) == (TID, 254)
 
 
 @pytest.mark.parametrize("port", [-1, 0, 255, 256])
 def test_a_port_that_no_cable_can_hang_on_is_refused(port: int) -> None:
-    """Ports are 1 to 254."""
     with pytest.raises(Malformed, match="no port number"):
         smp.get(Attribute.NODE_INFO, TID, port)
 
@@ -60,11 +58,7 @@ def test_a_port_that_no_cable_can_hang_on_is_refused(port: int) -> None:
         (0, b"\x02", "not a plain Get over one hop$"),  # BaseVersion
         (1, b"\x01", "MgmtClass is 0x1 instead of 0x81$"),  # LID-routed SMPs go anywhere
         (1, b"\x03", "MgmtClass is 0x3 instead of 0x81$"),  # subnet administration
-        (
-            1,
-            b"\x04",
-            "MgmtClass is 0x4 instead of 0x81$",
-        ),  # performance counters, which a Set clears
+        (1, b"\x04", "MgmtClass is 0x4 instead of 0x81$"),  # performance, which a Set clears
         (3, b"\x02", "Method is 0x2 instead of 0x1$"),  # Set
         (3, b"\x05", "Method is 0x5 instead of 0x1$"),  # Trap
         (3, b"\x81", "Method is 0x81 instead of 0x1$"),  # GetResp
@@ -80,7 +74,6 @@ def test_a_port_that_no_cable_can_hang_on_is_refused(port: int) -> None:
     ],
 )
 def test_nothing_but_a_plain_get_passes_the_gate(place: int, value: bytes, complaint: str) -> None:
-    """Any other byte in a request is refused before it can leave."""
     changed = ASK_INFO[:place] + value + ASK_INFO[place + 1 :]
     with pytest.raises(Malformed, match=f"^SMP request: {complaint}"):
         smp.require_get(changed)
@@ -194,7 +187,6 @@ def test_node_info_has_the_number_of_ports_and_the_device() -> None:
     ],
 )
 def test_without_nodeinfo_there_is_no_neighbor(exchanges: list[Exchange], word: str) -> None:
-    """The recorded reason is raised."""
     with pytest.raises(Unavailable, match=f"^{word}$"):
         smp.replay(exchanges)
 
@@ -220,7 +212,6 @@ def test_without_nodeinfo_there_is_no_neighbor(exchanges: list[Exchange], word: 
     ],
 )
 def test_a_wrong_field_is_malformed_and_named(place: int, value: bytes, message: str) -> None:
-    """The message names the wrong field of the reply."""
     wrong = INFO[:place] + value + INFO[place + len(value) :]
     with pytest.raises(Malformed) as caught:
         smp.replay([Exchange(ASK_INFO, wrong)])
@@ -235,13 +226,11 @@ def test_the_upper_half_of_the_transaction_is_the_kernels() -> None:
 
 @pytest.mark.parametrize("length", [*range(256), 257, 512])
 def test_a_reply_of_another_length_is_malformed(length: int) -> None:
-    """Truncated at any place, or with anything behind it."""
     with pytest.raises(Malformed, match=rf"^SMP reply: {length} bytes instead of 256$"):
         smp.decode(INFO.ljust(length, b"\0")[:length], ASK_INFO)
 
 
 def test_a_zero_system_image_guid_is_unknown() -> None:
-    """Zero is no GUID."""
     unset = INFO[: 64 + 4] + bytes(8) + INFO[64 + 12 :]
     assert smp.replay([Exchange(ASK_INFO, unset)]).sys_image_guid is None
 
@@ -250,7 +239,6 @@ def test_a_zero_system_image_guid_is_unknown() -> None:
 @example(data=bytes(256))
 @example(data=b"\xff" * 256)
 def test_any_bytes_are_a_reply_or_malformed(data: bytes) -> None:
-    """No other exception is raised."""
     with contextlib.suppress(Malformed):
         smp.replay([Exchange(ASK_INFO, data)])
 

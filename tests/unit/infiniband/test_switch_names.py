@@ -27,92 +27,48 @@ Step = tuple[float, str, str | None, str | None]  # time, GUID, NodeDescription,
 def ask(
     names: SwitchNames, time: float, guid: str, description: str | None, interface: str = "ibp0"
 ) -> Name:
-    """Return the name after an answer of this far end."""
     facts = replace(LEAF, node_guid=guid, node_description=description)
     return names.name(interface, facts, Answered((interface, 1), time))
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([(0, A, OLD, "leaf-old"), (10, A, OLD_MODEL, "leaf-old")], id="named"),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                *((time, A, None, "leaf-old") for time in range(10, 9999, 50)),
-            ],
-            id="lost for hours",
-        ),
-        pytest.param([(0, A, None, None), (1, A, None, None), (2, A, None, A)], id="never named"),
-        pytest.param([(0, A, None, None), (1, A, OLD, "leaf-old")], id="named at the second try"),
-        pytest.param([(0, A, None, None), (1, A, FACTORY, A), (2, A, None, A)], id="unmanaged"),
-        pytest.param([(0, A, "", A), (1, A, OLD, "leaf-old")], id="empty at first"),
-        pytest.param([(0, A, OLD, "leaf-old"), (1, B, None, B)], id="another node, lost"),
-        pytest.param([(0, A, OLD, "leaf-old"), (1, B, NEW, "leaf-new")], id="another node, named"),
-        pytest.param(
-            [(0, A, OLD, "leaf-old"), (1, B, None, B), (2, A, None, "leaf-old")],
-            id="there and back",
-        ),
-        pytest.param(
-            [(0, A, OLD, "leaf-old"), (1, A, NEW, "leaf-old"), (2, A, NEW, "leaf-new")],
-            id="renamed",
-        ),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                (1, A, NEW, "leaf-old"),
-                (2, A, None, "leaf-old"),
-                (3, A, NEW, "leaf-new"),
-                (4, A, None, "leaf-new"),
-            ],
-            id="renamed, lost between",
-        ),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                (1, A, NEW, "leaf-old"),
-                (2, A, OLD, "leaf-old"),
-                (3, A, NEW, "leaf-old"),
-                (4, A, "third", "leaf-old"),
-                (5, A, NEW, "leaf-old"),
-            ],
-            id="never the same other name twice",
-        ),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                (1, A, NEW, "leaf-old"),
-                (2, A, FACTORY, "leaf-old"),
-                (3, A, NEW, "leaf-old"),
-            ],
-            id="factory text confirms nothing",
-        ),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                (100, A, FACTORY, "leaf-old"),
-                (300, A, None, "leaf-old"),
-                (699, A, "", "leaf-old"),
-                (700, A, None, "leaf-old"),
-                (701, A, FACTORY, A),
-                (800, A, None, A),
-                (900, A, NEW, "leaf-new"),
-            ],
-            id="factory text for the hold",
-        ),
-        pytest.param(
-            [
-                (0, A, OLD, "leaf-old"),
-                (100, A, FACTORY, "leaf-old"),
-                (650, A, OLD, "leaf-old"),
-                (750, A, FACTORY, "leaf-old"),
-                (1349, A, FACTORY, "leaf-old"),
-                (1350, A, FACTORY, A),
-            ],
-            id="the name between restarts the hold",
-        ),
+ROWS: dict[str, list[Step]] = {
+    "named": [(0, A, OLD, "leaf-old"), (10, A, OLD_MODEL, "leaf-old")],
+    "lost for hours": [
+        *((0, A, OLD, "leaf-old"), *((at, A, None, "leaf-old") for at in range(10, 9999, 50)))
     ],
-)
+    "never named": [(0, A, None, None), (1, A, None, None), (2, A, None, A)],
+    "named at the second try": [(0, A, None, None), (1, A, OLD, "leaf-old")],
+    "unmanaged": [(0, A, None, None), (1, A, FACTORY, A), (2, A, None, A)],
+    "empty at first": [(0, A, "", A), (1, A, OLD, "leaf-old")],
+    "another node, lost": [(0, A, OLD, "leaf-old"), (1, B, None, B)],
+    "another node, named": [(0, A, OLD, "leaf-old"), (1, B, NEW, "leaf-new")],
+    "there and back": [(0, A, OLD, "leaf-old"), (1, B, None, B), (2, A, None, "leaf-old")],
+    "renamed": [(0, A, OLD, "leaf-old"), (1, A, NEW, "leaf-old"), (2, A, NEW, "leaf-new")],
+    "renamed, lost between": [
+        *((0, A, OLD, "leaf-old"), (1, A, NEW, "leaf-old"), (2, A, None, "leaf-old")),
+        *((3, A, NEW, "leaf-new"), (4, A, None, "leaf-new")),
+    ],
+    "never the same other name twice": [
+        *((0, A, OLD, "leaf-old"), (1, A, NEW, "leaf-old"), (2, A, OLD, "leaf-old")),
+        *((3, A, NEW, "leaf-old"), (4, A, "third", "leaf-old"), (5, A, NEW, "leaf-old")),
+    ],
+    "factory text confirms nothing": [
+        *((0, A, OLD, "leaf-old"), (1, A, NEW, "leaf-old")),
+        *((2, A, FACTORY, "leaf-old"), (3, A, NEW, "leaf-old")),
+    ],
+    "factory text for the hold": [
+        *((0, A, OLD, "leaf-old"), (100, A, FACTORY, "leaf-old"), (300, A, None, "leaf-old")),
+        *((699, A, "", "leaf-old"), (700, A, None, "leaf-old"), (701, A, FACTORY, A)),
+        *((800, A, None, A), (900, A, NEW, "leaf-new")),
+    ],
+    "the name between restarts the hold": [
+        *((0, A, OLD, "leaf-old"), (100, A, FACTORY, "leaf-old"), (650, A, OLD, "leaf-old")),
+        *((750, A, FACTORY, "leaf-old"), (1349, A, FACTORY, "leaf-old"), (1350, A, FACTORY, A)),
+    ],
+}
+
+
+@pytest.mark.parametrize("steps", ROWS.values(), ids=ROWS)
 def test_answers_in_a_row(steps: list[Step]) -> None:
     """Each answer of the interface has the device that is published after it."""
     names = SwitchNames(HOLD, TRIES)
@@ -121,7 +77,6 @@ def test_answers_in_a_row(steps: list[Step]) -> None:
 
 
 def test_an_answer_counts_once() -> None:
-    """Observations of the same answer repeat its result."""
     names = SwitchNames(HOLD, TRIES)
     assert [ask(names, 1.0, A, None).device for _ in range(9)] == [None] * 9
     ask(names, 2.0, A, OLD)
@@ -233,7 +188,6 @@ def test_names_are_forgotten_beyond_a_number() -> None:
 
 
 def retries(names: SwitchNames, *steps: tuple[float, str | None]) -> list[Retry | None]:
-    """Return the retry that each answer makes due."""
     found = []
     for time, description in steps:
         ask(names, time, A, description)

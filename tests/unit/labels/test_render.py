@@ -72,7 +72,6 @@ def hcas(count: int, **facts: object) -> list[RdmaDevice]:
 
 
 def nics_at(*mbps: int | None) -> list[RdmaDevice]:
-    """Ethernet NICs with these netdev speeds."""
     return [
         eth(
             f"mlx5_{number}",
@@ -169,9 +168,7 @@ def test_ignored_ports_leave_the_sum_complete() -> None:
 
 
 def test_an_unread_device_may_be_infiniband() -> None:
-    """Only Ethernet was read, but a device that blocks may be InfiniBand: an InfiniBand Node stays
-    one.
-    """
+    """An InfiniBand Node stays one while a device blocks, though only Ethernet was read."""
     assert labels(*nics_at(400_000, 400_000), STUCK, previous=ON_IB) == ON_IB
     assert labels(*nics_at(400_000, 400_000), STUCK) == ON_ROCE
     assert labels(STUCK, previous=ON_IB) == ON_IB

@@ -12,5 +12,4 @@ def test_every_row_is_complete() -> None:
 
 
 def test_no_key_has_two_rows() -> None:
-    """The keys are distinct."""
     assert len({row.key for row in LABELS}) == len(LABELS)

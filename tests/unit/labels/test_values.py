@@ -74,7 +74,6 @@ def gone(interface: str, missing: str = "link-down") -> Link:
 
 
 def nics(*names: str) -> list[RdmaDevice]:
-    """RoCE devices, each with a netdev."""
     return [eth(name, bus, port(netdev=netdev(f"eth{bus}"))) for bus, name in enumerate(names)]
 
 
@@ -94,12 +93,7 @@ def rendered(
     `previous` are the labels of the Node.
     """
     off = outcomes.pop("off", frozenset())
-    facts: dict[str, Any] = {
-        "rdma": Seen(tuple(devices)),
-        "lldp": NONE,
-        "ib": NONE,
-        "nvml": NONE,
-    } | outcomes
+    facts = {"rdma": Seen(tuple(devices)), "lldp": NONE, "ib": NONE, "nvml": NONE, **outcomes}
     facts["accelerator"] = verdict(facts["nvml"])
     facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
@@ -109,9 +103,7 @@ def rendered(
 
 
 def neighbors(found: Rendered) -> dict[str, str]:
-    """The labels of neighbors, without flavor and speed, and without the joined ones of both
-    flavors.
-    """
+    """The labels of neighbors; none of flavor and speed, and none joined of both flavors."""
     others = ("/flavor", "/speed.current", f"{P}/leaves.current", "/leafgroup.current")
     return {name: text for name, text in found.labels.items() if not name.endswith(others)}
 
@@ -131,23 +123,16 @@ def about(interface: str, *texts: str | None, prefix: str = P) -> dict[str, str]
 
 
 def test_roce() -> None:
-    """Three labels for each interface, below one prefix."""
-    found = rendered(
-        nics("mlx5_0", "mlx5_1"),
-        lldp=seen(roce_link("mlx5_0"), roce_link("mlx5_1", "leaf-2", "513", None)),
-    )
-    assert neighbors(found) == about("mlx5_0", "leaf-1", "swp1", "swp1") | about(
-        "mlx5_1", "leaf-2", "513"
-    )
-    assert found.problems == ()
+    links = seen(roce_link("mlx5_0"), roce_link("mlx5_1", "leaf-2", "513", None))
+    found = rendered(nics("mlx5_0", "mlx5_1"), lldp=links)
+    expected = about("mlx5_0", "leaf-1", "swp1", "swp1") | about("mlx5_1", "leaf-2", "513")
+    assert (neighbors(found), found.problems) == (expected, ())
 
 
 def test_infiniband() -> None:
     """Two labels for each interface, below both prefixes, and the two joined ones."""
-    found = rendered(
-        hcas("ibp0", "ibp1"), ib=seen(ib_link("ibp0"), ib_link("ibp1", "L90.1.4", "7"))
-    )
-    assert neighbors(found) == {
+    links = seen(ib_link("ibp0"), ib_link("ibp1", "L90.1.4", "7"))
+    assert neighbors(rendered(hcas("ibp0", "ibp1"), ib=links)) == {
         **about("ibp0", "L90.1.3", "3"),
         **about("ibp1", "L90.1.4", "7"),
         **about("ibp0", "L90.1.3", "3", prefix=IB),
@@ -292,7 +277,6 @@ def test_without_a_neighbor_nothing_is_joined() -> None:
 
 
 def test_an_interface_whose_key_is_too_long_is_reported() -> None:
-    """Its labels are left out, the others are rendered."""
     name = "mlx5_bond_" + "0" * 40
     found = rendered(nics(name, "mlx5_1"), lldp=seen(roce_link(name), roce_link("mlx5_1")))
     assert set(about("mlx5_1", "leaf-1", "swp1", "swp1")) <= set(found.labels)
@@ -329,31 +313,17 @@ def test_a_port_name_that_is_no_longer_sent_goes() -> None:
 
 def test_a_failed_device_holds_all_its_ports_and_legs() -> None:
     """And none of another device whose name starts with its own."""
-    before = {
-        **about("mlx5_1", "a", "1"),
-        **about("mlx5_1-3", "b", "2"),
-        **about("mlx5_1-eth2", "c", "3", "n"),
+    own = about("mlx5_1", "a", "1") | about("mlx5_1-3", "b", "2")
+    own |= about("mlx5_1-eth2", "c", "3", "n")
+    others = {
         **about("mlx5_10", "d", "4"),
         **about("mlx5_10-3", "e", "5"),
         **about("xmlx5_1", "f", "6"),
         **about("mlx5_bond_1-eth2", "g", "7"),
     }
     stuck = RdmaDevice("mlx5_1", failure="blocks")
-    found = rendered([*nics("mlx5_2"), stuck], before, lldp=seen(roce_link("mlx5_2")))
-    kept = (
-        about("mlx5_1", "a", "1")
-        | about("mlx5_1-3", "b", "2")
-        | about("mlx5_1-eth2", "c", "3", "n")
-    )
-    assert neighbors(found) == kept | about("mlx5_2", "leaf-1", "swp1", "swp1")
-
-
-@pytest.mark.parametrize("failed", ["rdma", "lldp"])
-def test_a_failed_source_holds_its_labels(failed: str) -> None:
-    """All interfaces keep their neighbors."""
-    outcomes: dict[str, Any] = {failed: Failed("it broke")}
-    found = rendered(nics("mlx5_1", "mlx5_2", "mlx5_10"), BEFORE, **outcomes)
-    assert neighbors(found) == BEFORE
+    found = rendered([*nics("mlx5_2"), stuck], own | others, lldp=seen(roce_link("mlx5_2")))
+    assert neighbors(found) == own | about("mlx5_2", "leaf-1", "swp1", "swp1")
 
 
 IB_BEFORE = {
@@ -364,27 +334,32 @@ IB_BEFORE = {
     f"{IB}/leaves.current": "old",
     f"{IB}/ports.current": "1_2",
 }
+RAILS, HCAS = nics("mlx5_1", "mlx5_2", "mlx5_10"), hcas("ibp0", "ibp1")
+SWITCHED_OFF = {"lldp": OFF, "ib": OFF, "off": frozenset({"lldp", "ib", "nvml"})}
+HELD: dict[str, tuple[list[RdmaDevice], dict[str, str], dict[str, Any]]] = {
+    "the RDMA class failed": (RAILS, BEFORE, {"rdma": Failed("it broke")}),
+    "LLDP failed": (RAILS, BEFORE, {"lldp": Failed("it broke")}),
+    "the helper failed": (HCAS, IB_BEFORE, {"ib": Failed("helper smp: no answer within 10 s")}),
+    "--source rdma on RoCE": (RAILS, BEFORE, SWITCHED_OFF),
+    "--source rdma on InfiniBand": (HCAS, IB_BEFORE, SWITCHED_OFF),
+}
+
+
+@pytest.mark.parametrize(("devices", "before", "outcomes"), HELD.values(), ids=HELD)
+def test_a_source_without_outcome_holds_its_labels(
+    devices: list[RdmaDevice], before: dict[str, str], outcomes: dict[str, Any]
+) -> None:
+    """All interfaces keep their neighbors; the joined labels stay, too."""
+    assert neighbors(rendered(devices, before, **outcomes)) == before
 
 
 # With ibp0 seen, on another leaf
-JOINED = {f"{IB}/leaves.current": "L90.1.3_old", f"{IB}/ports.current": "3_2"}
-
-
-def test_a_failed_helper_holds_the_whole_family() -> None:
-    """The joined labels, too."""
-    found = rendered(
-        hcas("ibp0", "ibp1"), IB_BEFORE, ib=Failed("helper smp: no answer within 10 s")
-    )
-    assert neighbors(found) == IB_BEFORE
-
-
 def test_the_joined_labels_follow_each_port() -> None:
     """The part of a silent port is the last one that it had."""
-    found = rendered(
-        hcas("ibp0", "ibp1"), IB_BEFORE, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer"))
-    )
+    found = rendered(HCAS, IB_BEFORE, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer")))
     now = about("ibp0", "L90.1.3", "3") | about("ibp0", "L90.1.3", "3", prefix=IB)
-    assert neighbors(found) == IB_BEFORE | now | JOINED
+    joined = {f"{IB}/leaves.current": "L90.1.3_old", f"{IB}/ports.current": "3_2"}
+    assert neighbors(found) == IB_BEFORE | now | joined
     assert found.held[f"{IB}/leaves.current"] == found.held[f"{P}/neighbors.current.ibp1.device"]
 
 
@@ -393,16 +368,6 @@ def test_a_first_joined_label_has_the_known_parts() -> None:
     found = rendered(hcas("ibp0", "ibp1"), {}, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer")))
     assert found.labels[f"{IB}/leaves.current"] == "L90.1.3"
     assert found.labels[f"{IB}/ports.current"] == "3"
-
-
-def test_a_source_that_is_switched_off_leaves_its_labels() -> None:
-    """`probe --source rdma` on either fabric."""
-    off = frozenset({"lldp", "ib", "nvml"})
-    names = ("mlx5_1", "mlx5_2", "mlx5_10")
-    assert neighbors(rendered(nics(*names), BEFORE, lldp=OFF, ib=OFF, off=off)) == BEFORE
-    assert (
-        neighbors(rendered(hcas("ibp0", "ibp1"), IB_BEFORE, lldp=OFF, ib=OFF, off=off)) == IB_BEFORE
-    )
 
 
 def test_switching_off_lldp_holds_nothing_of_an_infiniband_port() -> None:

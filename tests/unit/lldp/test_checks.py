@@ -45,7 +45,6 @@ def test_sockets_are_opened() -> None:
 
 
 def test_the_socket_of_a_leg() -> None:
-    """A bonded port is heard on its legs."""
     roles = [role._replace(leg=netdev(f"leg-{role.interface}")) for role in SEEN.ports]
     tried = list[str]()
     list(checks(around(observation(ports=tuple(roles)), lldp_fault=tried.append)))

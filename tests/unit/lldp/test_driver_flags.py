@@ -105,7 +105,6 @@ def test_a_netdev_without_flags_or_that_is_gone_has_none() -> None:
 
 
 def test_without_a_thread_the_flags_are_requested_again() -> None:
-    """The next observation tries again."""
     driver, threads = Driver(OPEN), [False, True]
 
     def run(call: Callable[[], None]) -> None:

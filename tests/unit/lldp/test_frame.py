@@ -30,7 +30,8 @@ from tests.support.scapy_frames import scapy_frames
 if TYPE_CHECKING:
     from agent.model import LldpNeighbor
 
-PLAIN = identity(b"\x04" + MAC, b"\x05swp1")
+CHASSIS, PORT, TTL = tlv(1, b"\x04" + MAC), tlv(2, b"\x05swp1"), tlv(3, b"\0\x78")
+PLAIN = CHASSIS + PORT + TTL
 NAMED = PLAIN + tlv(5, b"leaf-1")
 TEXTS = ("chassis_id", "port_id", "port_description", "system_name")
 every_case = pytest.mark.parametrize(
@@ -58,7 +59,6 @@ def boundaries(case: Case) -> set[int]:
 
 @every_case
 def test_a_frame_has_its_value(case: Case) -> None:
-    """Each frame of the table gives its value."""
     assert is_lldp(case.data)
     assert decode(case.data) == case.value
 
@@ -73,9 +73,7 @@ def test_nothing_behind_the_end_is_looked_at(case: Case) -> None:
 
 @every_case
 def test_a_frame_that_is_cut_has_no_other_value(case: Case) -> None:
-    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it has
-    fewer fields, and no other values.
-    """
+    """Inside a TLV it is malformed; between two, which 802.1AB allows, it has fewer fields."""
     _, end = lldpdu(case)
     between = boundaries(case)
     for cut in range(end):
@@ -91,86 +89,58 @@ def is_part(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
     return all(value in {None, getattr(whole, name)} for name, value in part._asdict().items())
 
 
+ENDS = "missing, the LLDPDU ends before it"
+CUT = "length 40 exceeds the 6 octets left"
+
+
 @pytest.mark.parametrize(
     ("lldpdu", "message"),
     [
-        (b"", "Chassis ID TLV: missing, the LLDPDU ends before it"),
-        (END, "Chassis ID TLV: missing, the LLDPDU ends before it"),
+        (b"", f"Chassis ID TLV: {ENDS}"),
+        (END, f"Chassis ID TLV: {ENDS}"),
+        (PORT + CHASSIS, "Port ID TLV at octet 14: in place of the Chassis ID TLV"),
+        (CHASSIS + TTL, "Time To Live TLV at octet 23: in place of the Port ID TLV"),
+        (CHASSIS + PORT + END, f"Time To Live TLV: {ENDS}"),
         (
-            tlv(2, b"\x05swp1") + tlv(1, b"\x04" + MAC),
-            "Port ID TLV at octet 14: in place of the Chassis ID TLV",
-        ),
-        (
-            tlv(1, b"\x04" + MAC) + tlv(3, b"\0\x78"),
-            "Time To Live TLV at octet 23: in place of the Port ID TLV",
-        ),
-        (
-            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + END,
-            "Time To Live TLV: missing, the LLDPDU ends before it",
-        ),
-        (
-            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(5, b"leaf-1"),
+            CHASSIS + PORT + tlv(5, b"leaf-1"),
             "System Name TLV at octet 30: in place of the Time To Live TLV",
         ),
         (tlv(9, b"") + PLAIN, "type 9 TLV at octet 14: in place of the Chassis ID TLV"),
+        (tlv(1, b"\x04") + PORT + TTL, "Chassis ID TLV at octet 14: length 1, expected 2 to 256"),
         (
-            identity(b"\x04", b"\x05swp1"),
-            "Chassis ID TLV at octet 14: length 1, expected 2 to 256",
-        ),
-        (
-            identity(b"\x07" * 257, b"\x05swp1"),
+            tlv(1, b"\x07" * 257) + PORT + TTL,
             "Chassis ID TLV at octet 14: length 257, expected 2 to 256",
         ),
-        (identity(b"\x04" + MAC, b""), "Port ID TLV at octet 23: length 0, expected 2 to 256"),
-        (identity(b"\x00abc", b"\x05swp1"), "Chassis ID TLV at octet 14: subtype 0 is reserved"),
-        (identity(b"\x04" + MAC, b"\x08abc"), "Port ID TLV at octet 23: subtype 8 is reserved"),
+        (CHASSIS + tlv(2, b"") + TTL, "Port ID TLV at octet 23: length 0, expected 2 to 256"),
+        (tlv(1, b"\x00abc") + PORT + TTL, "Chassis ID TLV at octet 14: subtype 0 is reserved"),
+        (CHASSIS + tlv(2, b"\x08abc") + TTL, "Port ID TLV at octet 23: subtype 8 is reserved"),
         (
-            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(3, b"\x78"),
+            CHASSIS + PORT + tlv(3, b"\x78"),
             "Time To Live TLV at octet 30: length 1, expected 2 to 511",
         ),
-        (PLAIN + tlv(1, b"\x04" + MAC) + END, "Chassis ID TLV at octet 34: duplicate"),
+        (PLAIN + CHASSIS + END, "Chassis ID TLV at octet 34: duplicate"),
         (PLAIN + tlv(2, b"\x05swp2") + END, "Port ID TLV at octet 34: duplicate"),
-        (PLAIN + tlv(3, b"\0\x78") + END, "Time To Live TLV at octet 34: duplicate"),
+        (PLAIN + TTL + END, "Time To Live TLV at octet 34: duplicate"),
         (NAMED + tlv(5, b"leaf-2") + END, "System Name TLV at octet 42: duplicate"),
-        (
-            PLAIN + tlv(5, b"x" * 256) + END,
-            "System Name TLV at octet 34: length 256, expected 0 to 255",
-        ),
+        (PLAIN + tlv(5, b"x" * 256), "System Name TLV at octet 34: length 256, expected 0 to 255"),
         (
             PLAIN + tlv(7, b"\0\4\0") + END,
             "System Capabilities TLV at octet 34: length 3, expected 4 to 4",
         ),
-        (
-            PLAIN + tlv(127, bytes(40))[:8],
-            "type 127 TLV at octet 34: length 40 exceeds the 6 octets left",
-        ),
-        (
-            PLAIN + tlv(8, bytes(40))[:8],
-            "Management Address TLV at octet 34: length 40 exceeds the 6 octets left",
-        ),
-        (
-            PLAIN + tlv(5, b"leaf-1") + tlv(0, b"junk"),
-            "End Of LLDPDU TLV at octet 42: length 4, expected 0 to 0",
-        ),
+        (PLAIN + tlv(127, bytes(40))[:8], f"type 127 TLV at octet 34: {CUT}"),
+        (PLAIN + tlv(8, bytes(40))[:8], f"Management Address TLV at octet 34: {CUT}"),
+        (PLAIN + tlv(5, b"leaf-1" + bytes(34))[:8], f"System Name TLV at octet 34: {CUT}"),
+        (PLAIN + tlv(60, b"leaf-1" + bytes(34))[:8], f"type 60 TLV at octet 34: {CUT}"),
+        (NAMED + tlv(0, b"junk"), "End Of LLDPDU TLV at octet 42: length 4, expected 0 to 0"),
         (
             PLAIN + tlv(0, b"junk") + b"and more of it" + END,
             "End Of LLDPDU TLV at octet 34: length 4, expected 0 to 0",
         ),
-        (
-            PLAIN + tlv(5, b"leaf-1" + bytes(40))[:8],
-            "System Name TLV at octet 34: length 46 exceeds the 6 octets left",
-        ),
-        (
-            PLAIN + tlv(60, b"leaf-1" + bytes(40))[:8],
-            "type 60 TLV at octet 34: length",
-        ),
     ],
 )
 def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message: str) -> None:
-    """The message names what is wrong and where it is."""
-    header = ethernet(b"")[:14]
     with pytest.raises(Malformed) as refused:
-        decode(header + lldpdu)
+        decode(ethernet(b"")[:14] + lldpdu)
     assert message in str(refused.value)
 
 
@@ -178,7 +148,6 @@ def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message
     "header", ["", "0800", "88cb", "8100", "81000001", "810000010800", "81000001" * 3 + "88cc"]
 )
 def test_only_lldp_behind_at_most_two_tags_is_lldp(header: str) -> None:
-    """Another ethertype, none, or a third VLAN tag is malformed."""
     frame = ethernet(b"")[:12] + bytes.fromhex(header) + NAMED + END
     assert not is_lldp(frame)
     with pytest.raises(Malformed, match="no LLDP ethertype at octet"):
@@ -215,9 +184,7 @@ def test_all_sixteen_capabilities_are_read() -> None:
     ],
 )
 def test_what_names_nobody_is_passed_over(extra: bytes) -> None:
-    """Reserved and organizationally specific TLVs, empty strings, over-long descriptions, System
-    Descriptions and Management Addresses change nothing, whatever is in them.
-    """
+    """Reserved, organizational, empty and over-long TLVs change nothing, whatever is in them."""
     assert decode(ethernet(PLAIN + extra + tlv(5, b"leaf-1") + END)) == decode(
         ethernet(NAMED + END)
     )
@@ -258,9 +225,7 @@ def test_an_identifier_is_text_or_hex(octets: bytes, text: str) -> None:
 
 def test_a_ttl_may_be_longer_than_it_needs_to_be() -> None:
     """Only the first two octets count (9.2.7.7.1 c)."""
-    long = (
-        tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(3, b"\0\x78\xff\xff") + tlv(5, b"leaf-1")
-    )
+    long = CHASSIS + PORT + tlv(3, b"\0\x78\xff\xff") + tlv(5, b"leaf-1")
     assert decode(ethernet(long + END)) == decode(ethernet(NAMED + END))
 
 
@@ -285,16 +250,13 @@ groups = st.sampled_from([b"\0\0", b"\0\0", b"\0\x01", b"\x10\0", b"\xff\xff", b
 
 @given(st.lists(groups, min_size=8, max_size=8).map(b"".join))
 def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
-    """The same text as Python's ipaddress gives, but for IPv4-mapped addresses, where its versions
-    differ.
-    """
+    """As Python's ipaddress, but for IPv4-mapped addresses, where its versions differ."""
     found = decode(ethernet(identity(b"\x05\x02" + address, b"\x05swp1") + END)).chassis_id
     assume(not IPv6Address(address).ipv4_mapped)
     assert found == str(IPv6Address(address))
 
 
 def test_ipv4_mapped_addresses() -> None:
-    """They have one text under every version of Python."""
     address = bytes(10) + b"\xff\xff\x01\x02\0\0"
     found = decode(ethernet(identity(b"\x05\x02" + address, b"\x05swp1") + END))
     assert found.chassis_id == "::ffff:102:0"
@@ -334,7 +296,6 @@ def test_a_tlv_that_is_not_decoded_changes_nothing(
 
 
 def value_of(frame: bytes) -> LldpNeighbor | None:
-    """The value of a frame, or None."""
     try:
         return decode(frame)
     except Malformed:
@@ -351,7 +312,6 @@ def check_printable(neighbor: LldpNeighbor | None) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_neighbor_or_malformed(data: bytes) -> None:
-    """Nothing but Malformed is ever raised, on whatever bytes."""
     check_printable(value_of(data))
     check_printable(value_of(ethernet(data)))
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def frame(
     name: str = "leaf-1", ttl: int = 120, source: str = "001c73aabbcc", at: float = 0.0
 ) -> Frame:
-    """A frame of a bridge on eth0."""
     lldpdu = identity(b"\x04" + MAC, b"\x05swp1", ttl) + tlv(5, name.encode()) + capabilities(4)
     return Frame("eth0", at, ethernet(lldpdu + END, source=source))
 
@@ -47,9 +46,7 @@ def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
 
 @pytest.mark.parametrize("source", ["001c73aabbcc", "020000000001"])
 def test_the_frames_of_a_sender_stay_in_order(source: str) -> None:
-    """A queued shutdown frame, from whichever address of the switch, is neither overwritten by a
-    later frame, which revives the sender, nor handed out after it.
-    """
+    """A queued shutdown frame is not overwritten by a later frame, nor handed out after it."""
     listener, table = FakeListener(), NeighborTable(30.0, 2)
     inbox = FrameInbox(listener, table, lambda: 0.0)
     for at in (0.0, 30.0):

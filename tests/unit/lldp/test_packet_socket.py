@@ -84,7 +84,6 @@ class Kernel:
         return self.sockets[netdev]
 
     def wait(self, count: int = 1) -> None:
-        """Wait for notifications."""
         for _ in range(count):
             assert self.notified.acquire(timeout=TIMEOUT)
 
@@ -101,7 +100,6 @@ class Kernel:
 
 
 def role(name: str) -> PortRole:
-    """A backend port with a netdev of this name, and a link."""
     netdev = Netdev(name, 100_000, "up", None, default_route=False)
     port = RdmaPort(1, "Ethernet", "ACTIVE", "LinkUp", None, 100.0, None, None, None, netdev, ())
     device = RdmaDevice(name, ports=(port,))
@@ -117,9 +115,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 def test_a_socket_that_is_being_opened_stops_nothing(kernel: Kernel) -> None:
-    """While the rtnl lock is held for eth1 the others receive, observations return, and eth1 is
-    silent, which holds its labels.
-    """
+    """While the rtnl lock is held for eth1 the others receive, and eth1 is silent."""
     inbox = kernel.inbox()
     kernel.links(inbox, "eth0")
     kernel.wait()
@@ -146,9 +142,7 @@ def test_a_socket_that_is_being_opened_stops_nothing(kernel: Kernel) -> None:
 
 
 def test_an_error_is_worth_one_observation(kernel: Kernel) -> None:
-    """The socket is tried again at each observation; the same error again is no news, and no error
-    any more is.
-    """
+    """It is tried again at each; the same error is no news, and no error any more is."""
     inbox = kernel.inbox()
     kernel.errors["eth0"] = OSError(errno.ENODEV, "No such device")
     assert inbox({"eth0": True}) == ([], {"eth0": None})
@@ -180,9 +174,7 @@ def test_a_missing_capability_is_reported_when_it_is_known(kernel: Kernel) -> No
 
 
 def test_sockets_are_closed_in_the_worker(kernel: Kernel) -> None:
-    """Closing waits for the rtnl lock, too. A socket that is not wanted any more when it is open is
-    closed at once.
-    """
+    """Closing waits for the rtnl lock. One that is not wanted any more is closed at once."""
     listener = kernel.listener
     listener.watch(["eth0"])
     kernel.wait()
@@ -268,7 +260,6 @@ def test_no_thread_is_started_before_the_first_call_nor_two_after_it() -> None:
 
 
 def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call is not queued, and the error is raised."""
     done = threading.Event()
     worker = RtnlWorker()
     with monkeypatch.context() as patched:

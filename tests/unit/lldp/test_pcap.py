@@ -32,27 +32,18 @@ WHEN = 1_777_888_999_123_456_789
 def pcap_file(
     packets: list[Packet], *, order: str = "<", nano: bool = False, link_type: int = 1
 ) -> bytes:
-    """A file as in draft-ietf-opsawg-pcap."""
     out = struct.pack(f"{order}IHHiIII", NANO if nano else MICRO, 2, 4, 0, 0, 262144, link_type)
     for when, data in packets:
         seconds, fraction = divmod(when, 10**9)
-        out += (
-            struct.pack(
-                f"{order}4I", seconds, fraction if nano else fraction // 1000, len(data), len(data)
-            )
-            + data
-        )
+        fraction //= 1 if nano else 1000
+        out += struct.pack(f"{order}4I", seconds, fraction, len(data), len(data)) + data
     return out
 
 
 def block(kind: int, body: bytes, order: str) -> bytes:
-    """A block of pcapng."""
     body += bytes(-len(body) % 4)
-    return (
-        struct.pack(f"{order}II", kind, len(body) + 12)
-        + body
-        + struct.pack(f"{order}I", len(body) + 12)
-    )
+    length = len(body) + 12
+    return struct.pack(f"{order}II", kind, length) + body + struct.pack(f"{order}I", length)
 
 
 def section(order: str) -> bytes:
@@ -62,6 +53,11 @@ def section(order: str) -> bytes:
 def interface(order: str, resolution: int | None = None, link_type: int = 1) -> bytes:
     option = b"" if resolution is None else struct.pack(f"{order}HHBxxxI", 9, 1, resolution, 0)
     return block(1, struct.pack(f"{order}HHI", link_type, 0, 262144) + option, order)
+
+
+def pcapng(*blocks: bytes, order: str = "<", resolution: int | None = None) -> bytes:
+    """A section with one interface and these blocks."""
+    return section(order) + interface(order, resolution) + b"".join(blocks)
 
 
 def enhanced(packet: Packet, order: str, ticks: int = 10**6, number: int = 0) -> bytes:
@@ -74,9 +70,7 @@ def enhanced(packet: Packet, order: str, ticks: int = 10**6, number: int = 0) ->
 def pcapng_file(
     packets: list[Packet], *, order: str = "<", nano: bool = False, link_type: int = 1
 ) -> bytes:
-    """A file as in draft-ietf-opsawg-pcapng: a section, an interface, packets, and statistics as
-    dumpcap adds them.
-    """
+    """A section, an interface, packets, and statistics as dumpcap adds them."""
     head = section(order) + interface(order, 9 if nano else None, link_type)
     body = b"".join(enhanced(packet, order, 10**9 if nano else 10**6) for packet in packets)
     return head + body + block(5, bytes(12), order)
@@ -91,7 +85,6 @@ every_shape = pytest.mark.parametrize(
 
 
 def read(data: bytes) -> list[Frame]:
-    """The frames of a file that is whole."""
     frames, fault = pcap.read(NETDEV, data)
     assert fault is None
     return frames
@@ -108,7 +101,6 @@ frames = st.builds(
 @given(st.lists(frames, max_size=8))
 @settings(deadline=None)
 def test_what_is_written_is_read_again(heard: list[Frame]) -> None:
-    """Octets and times, in the order of the times."""
     assert read(pcap.write(heard)) == sorted(heard, key=lambda frame: frame.time)
 
 
@@ -140,14 +132,14 @@ def test_frames_come_in_the_order_of_their_times() -> None:
 )
 def test_any_resolution_of_pcapng(resolution: int, ticks: int) -> None:
     """Powers of ten and of two."""
-    data = section("<") + interface("<", resolution) + enhanced((5 * 10**9, LEAF), "<", ticks)
+    data = pcapng(enhanced((5 * 10**9, LEAF), "<", ticks), resolution=resolution)
     assert [frame.time for frame in read(data)] == [5.0]
 
 
 def test_packets_without_a_time() -> None:
     """A Simple Packet Block has none."""
     simple = block(3, struct.pack("<I", len(LEAF)) + LEAF, "<")
-    assert read(section("<") + interface("<") + simple) == [Frame(NETDEV, 0.0, LEAF)]
+    assert read(pcapng(simple)) == [Frame(NETDEV, 0.0, LEAF)]
 
 
 def test_blocks_that_nobody_knows_are_skipped() -> None:
@@ -159,7 +151,7 @@ def test_blocks_that_nobody_knows_are_skipped() -> None:
 
 def test_a_second_section_may_have_another_byte_order() -> None:
     """Files that were appended to each other."""
-    parts = [section(order) + interface(order) + enhanced((WHEN, LEAF), order) for order in "<>"]
+    parts = [pcapng(enhanced((WHEN, LEAF), order), order=order) for order in "<>"]
     assert len(read(b"".join(parts))) == 2
 
 
@@ -181,9 +173,7 @@ def test_a_frame_check_sequence_does_not_hide_the_link_type() -> None:
 def test_a_file_that_was_cut_short_tells_what_came_before(
     kind: str, order: str, nano: bool
 ) -> None:
-    """Cut at every place: whole frames only, and where it breaks off; a cut header is no file at
-    all.
-    """
+    """Whole frames only, and where it breaks off; a cut header is no file at all."""
     packets = [(WHEN, LEAF), (WHEN + 10**9, CASES[0].data)]
     parts = [MAKERS[kind](packets[:count], order=order, nano=nano) for count in range(3)]
     whole = parts[-1]
@@ -216,7 +206,6 @@ def test_a_file_that_was_cut_short_tells_what_came_before(
     ],
 )
 def test_what_is_no_capture_file_is_refused(data: bytes) -> None:
-    """The error is one readable line."""
     with pytest.raises(Malformed, match="not a pcap or pcapng file"):
         pcap.read(NETDEV, data)
 
@@ -237,9 +226,8 @@ def test_a_compressed_file_is_refused_before_it_is_unpacked() -> None:
 @pytest.mark.parametrize("order", "<>")
 def test_a_block_that_leads_nowhere_ends_the_file(length: int, order: str) -> None:
     """A block of no length would be read for ever, one of 4 GiB would have to be stored."""
-    head = section(order) + interface(order) + enhanced((WHEN, LEAF), order)
-    endless = struct.pack(f"{order}II", 6, length) * 4
-    found, fault = pcap.read(NETDEV, head + endless)
+    head = pcapng(enhanced((WHEN, LEAF), order), order=order)
+    found, fault = pcap.read(NETDEV, head + struct.pack(f"{order}II", 6, length) * 4)
     assert len(found) == 1
     assert fault == f"truncated at octet {len(head)} of {len(head) + 32}"
 
@@ -294,11 +282,7 @@ def test_a_header_that_is_none_is_named(data: bytes, fault: str) -> None:
         pcap.read(NETDEV, data)
 
 
-@given(
-    heard=st.lists(frames, max_size=8),
-    order=st.sampled_from("<>"),
-    nano=st.booleans(),
-)
+@given(heard=st.lists(frames, max_size=8), order=st.sampled_from("<>"), nano=st.booleans())
 @settings(deadline=None)
 def test_scapy_reads_the_same(heard: list[Frame], order: str, nano: bool) -> None:
     """Octets and times of both byte orders and resolutions, and of what is written here."""
@@ -320,27 +304,14 @@ def test_only_a_pcapng_file_needs_scapy(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_packet_of_an_interface_that_is_not_there_is_left_out() -> None:
-    """The others are read."""
-    data = (
-        section("<")
-        + interface("<")
-        + enhanced((WHEN, LEAF), "<", number=7)
-        + enhanced((WHEN, LEAF), "<")
-    )
-    assert len(read(data)) == 1
+    packet = (WHEN, LEAF)
+    assert len(read(pcapng(enhanced(packet, "<", number=7), enhanced(packet, "<")))) == 1
 
 
 def test_a_block_that_scapy_cannot_follow_is_named() -> None:
     """The frames after it are lost, and a problem reports that."""
-    short = block(6, b"\0" * 8, "<")
-    data = (
-        section("<")
-        + interface("<")
-        + enhanced((WHEN, LEAF), "<")
-        + short
-        + enhanced((WHEN, LEAF), "<")
-    )
-    found, fault = pcap.read(NETDEV, data)
+    packet = enhanced((WHEN, LEAF), "<")
+    found, fault = pcap.read(NETDEV, pcapng(packet, block(6, b"\0" * 8, "<"), packet))
     assert len(found) == 1
     assert fault is not None
 
@@ -364,7 +335,6 @@ def test_too_many_frames_are_refused() -> None:
 def test_a_file_with_flipped_octets_is_read_or_refused(
     kind: str, order: str, changes: list[tuple[int, int]]
 ) -> None:
-    """Nothing but Malformed comes out, and what is read is LLDP."""
     data = bytearray(MAKERS[kind]([(WHEN, LEAF), (WHEN, CASES[0].data)], order=order))
     for place, value in changes:
         data[place % len(data)] = value
@@ -381,6 +351,5 @@ def test_a_file_with_flipped_octets_is_read_or_refused(
 )
 @settings(deadline=None)
 def test_any_octets_are_read_or_refused(head: bytes, rest: bytes) -> None:
-    """Behind any header."""
     with suppress(Malformed):
         pcap.read(NETDEV, head + rest)

@@ -46,7 +46,6 @@ def test_a_bus_that_cannot_be_read() -> None:
     ],
 )
 def test_a_query_that_fails(fault: str | None, reason: str, expected: list[Step]) -> None:
-    """The device file, the library, or else the driver."""
     seen = observation(nvml=Failed(reason))
     found = list(checks(around(seen, LOADED, VERSION, device_fault=lambda _path: fault)))
     assert [check.missing for check in found] == expected

@@ -38,7 +38,6 @@ def gpu(structure: dict[str, Any] | None = None, **changed: Any) -> Gpu:
 
 
 def test_a_registered_gpu() -> None:
-    """Every field of version 3 has its name."""
     assert gpu() == Gpu(
         index=0,
         uuid="GPU-24fb92fc",
@@ -115,7 +114,6 @@ def test_health_part_by_part(mask: int, name: str, value: str) -> None:
 
 
 def test_a_uuid_keeps_its_zero_bytes() -> None:
-    """Zero bytes at the start, inside, or everywhere are kept."""
     assert (
         nvml.cluster_uuid("00005af353bf49b5a436b66766c41300")
         == "00005af3-53bf-49b5-a436-b66766c41300"
@@ -156,7 +154,6 @@ def test_no_fabric_is_a_state(call: str, code: int) -> None:
     ("call", "code"), [("nvmlDeviceGetUUID", 3), ("nvmlDeviceGetGpuFabricInfoV", 15)]
 )
 def test_any_other_refusal_is_no_state(call: str, code: int) -> None:
-    """A failed query leaves the state unknown."""
     assert gpu(error={"call": call, "code": code, "text": "?"}, fabric=None).state is None
 
 
@@ -251,7 +248,6 @@ def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
     ],
 )
 def test_a_message_quotes_only_the_beginning(changed: dict[str, Any], subject: str) -> None:
-    """Of any text, on one line."""
     with pytest.raises(Malformed) as caught:
         nvml.gpu(GPU | {"fabric": V3} | changed)
     assert str(caught.value) == subject.format(repr("\n" * 64))
@@ -276,13 +272,11 @@ def test_what_names_a_gpu_may_be_unknown() -> None:
     ],
 )
 def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
-    """An answer has a count and as many GPUs."""
     with pytest.raises(Malformed, match=complaint):
         nvml.answer(data)
 
 
 def test_a_gpu_that_is_no_object() -> None:
-    """Like an answer that is none."""
     with pytest.raises(Malformed, match=r"^a GPU is not a JSON object$"):
         nvml.gpu([])
 

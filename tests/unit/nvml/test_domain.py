@@ -50,13 +50,11 @@ def judge(*gpus: Gpu) -> Verdict:
 
 
 def seen(gpus: tuple[Gpu, ...], found: Verdict) -> Observation:
-    """An observation of these GPUs, with this verdict."""
     none = Absent("")
     return Observation(0.0, None, None, (), none, none, none, Seen(gpus), found)
 
 
 def left_out(*gpus: Gpu) -> int:
-    """Count the hints about GPUs that are left out."""
     hints = accelerator.hints(seen(gpus, judge(*gpus)))
     return sum("left out" in problem.text for problem in hints)
 
@@ -104,7 +102,6 @@ def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
 
 
 def test_a_gpu_without_a_fabric_has_no_say() -> None:
-    """Only attached GPUs are compared."""
     assert judge(NONE, GOOD, GOOD).value == f"{CLUSTER}.32766"
 
 
@@ -144,20 +141,18 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
     )
 
 
-def test_a_healthy_or_silent_gpu_has_no_ailments() -> None:
+@pytest.mark.parametrize(
+    ("gpu", "faults"),
+    [
+        (replace(GOOD, health=health(0x51AA), health_summary="healthy"), ()),
+        (replace(GOOD, health=health(0), health_summary="not-supported"), ()),
+        (GOOD, ()),
+        (replace(GOOD, health=health(0x2000)), ("partition_assigned: false",)),
+    ],
+)
+def test_a_healthy_or_silent_gpu_has_no_ailments(gpu: Gpu, faults: tuple[str, ...]) -> None:
     """Healthy and unsupported parts are no faults; no partition is one."""
-    assert (
-        accelerator.health_faults(replace(GOOD, health=health(0x51AA), health_summary="healthy"))
-        == ()
-    )
-    assert (
-        accelerator.health_faults(replace(GOOD, health=health(0), health_summary="not-supported"))
-        == ()
-    )
-    assert accelerator.health_faults(GOOD) == ()
-    assert accelerator.health_faults(replace(GOOD, health=health(0x2000))) == (
-        "partition_assigned: false",
-    )
+    assert accelerator.health_faults(gpu) == faults
 
 
 def test_no_gpus_and_no_answer() -> None:
@@ -173,10 +168,7 @@ def test_no_gpus_and_no_answer() -> None:
             (GOOD, SHORT),
             "1 of 2 GPUs (0008:01:00.0 first): registered with status insufficient-resources",
         ),
-        (
-            (LOST,),
-            f"1 of 1 GPUs (0008:01:00.0 first): could not be queried: {LOST.text}",
-        ),
+        ((LOST,), f"1 of 1 GPUs (0008:01:00.0 first): could not be queried: {LOST.text}"),
         (
             (MALFORMED,),
             "1 of 1 GPUs (index 0 first): could not be queried: fabric state 77 is none of those",
@@ -237,12 +229,10 @@ def looks(
 
 
 def test_the_first_look_is_at_once() -> None:
-    """The first query is due at any time of the clock."""
     assert Pace().due < 0.0
 
 
 def test_registered_gpus_are_asked_every_minute() -> None:
-    """Sixty times an hour."""
     times, _ = looks(REGISTERED, 3600)
     assert times == [60.0 * number for number in range(60)]
 

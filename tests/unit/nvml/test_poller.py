@@ -137,7 +137,6 @@ def test_a_port_that_flaps_concerns_no_gpu(event: Event, *, is_concerned: bool) 
 
 
 def test_an_event_says_nothing_of_gpus_that_answer() -> None:
-    """Their query keeps its pace."""
     driver = Driver({"gpus": ["one"]})
     driver.poll(0.0)
     driver.gpus.trigger(20.0, BOUND)

@@ -49,7 +49,6 @@ def observed(*devices: RdmaDevice, **facts: Any) -> Observation:
 
 
 def problems(observation: Observation, choices: Choices | None = None) -> list[str]:
-    """The subjects and texts of the document's problems."""
     found = document(observation, choices or Choices())["problems"]
     return [f"{problem['subject']}: {problem['text']}" for problem in found]
 
@@ -82,14 +81,6 @@ def test_infiniband_hcas_of_several_kinds_are_a_problem() -> None:
         "backend: 2 x ConnectX-7 15b3:1021, 1 x ConnectX-6 15b3:101b:"
         " exclude the storage HCAs with --exclude-device"
     )
-
-
-def test_a_dark_backend_beside_another_kind_is_a_problem() -> None:
-    """Two NICs without a link are the backend, as they are more; a hint names the one with."""
-    dark = [plain(eth(f"mlx5_{bus}", bus, pci_ids="15b3:101d"), state="DOWN") for bus in (1, 2)]
-    assert problems(observed(*dark)) == []
-    (hint,) = problems(observed(*dark, eth("mlx5_9", 9)))
-    assert hint.startswith("backend: no port of ConnectX-6 Dx 15b3:101d is ACTIVE, but mlx5_9 of")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +135,6 @@ def test_of_several_neighbors_the_first_is_selected() -> None:
 
 
 def test_the_speed_is_unknown_while_the_class_cannot_be_read() -> None:
-    """Unknown, not zero."""
     assert speed_gbps(observed(rdma=Failed("EIO"))) is None
     assert speed_gbps(observed()) == 0.0
 

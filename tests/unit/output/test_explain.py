@@ -42,7 +42,6 @@ def of_machine(name: str) -> Observation:
 def document(
     key: str, seen: Observation, previous: Mapping[str, str] | None = None, **on_node: Any
 ) -> dict[str, Any]:
-    """The document of a key."""
     subject = subject_of(key, NAMING)
     assert subject
     seen = completed(seen, previous) if previous else seen
@@ -59,7 +58,6 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def facts(found: dict[str, Any]) -> dict[str, str | None]:
-    """The values of the evidence, by subject and fact."""
     return {f"{one['subject']} {one['fact']}": one["value"] for one in found["evidence"]}
 
 
@@ -141,7 +139,6 @@ def test_an_answer() -> None:
 
 
 def test_the_fabric_of_the_gpus() -> None:
-    """Each GPU has its place."""
     found = document(NAMING.accelerator, of_machine("gb200-nvl72"))
     assert found["state"] == "seen"
     assert sum(one["fact"] == ".cliqueId" for one in found["evidence"]) == 4
@@ -151,10 +148,7 @@ def test_the_fabric_of_the_gpus() -> None:
 
 @pytest.mark.parametrize(
     ("interface", "reason"),
-    [
-        ("mlx5_0", "link-down: no link"),
-        ("mlx5_1", "front end: carries the default route"),
-    ],
+    [("mlx5_0", "link-down: no link"), ("mlx5_1", "front end: carries the default route")],
 )
 def test_why_there_is_no_label(interface: str, reason: str) -> None:
     """A port without neighbor has the reason and its state, an ignored one the rule."""
@@ -320,7 +314,6 @@ def test_what_the_node_does_not_tell(known: dict[str, str], here: str | None, li
     ],
 )
 def test_an_unknown_key(key: str, nearest: str) -> None:
-    """The error names the nearest keys."""
     text = explain.unknown_key(key, NAMING, ["ibp9"])
     assert nearest in text
     assert len(text) <= explain.MAX_ERROR

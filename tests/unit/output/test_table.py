@@ -48,7 +48,6 @@ def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
 
 
 def below(title: str, lines: list[str]) -> list[str]:
-    """The lines of a section; none if there is no such section."""
     if title not in lines:
         return []
     body = lines[lines.index(title) + 1 :]
@@ -166,7 +165,6 @@ def test_a_strangers_text_is_made_printable() -> None:
 
 
 def test_long_lists_of_interfaces_are_cut() -> None:
-    """The rest is counted."""
     reasons = missing(*["silent"] * (MAX_NAMES + 3))
     text = " ".join(below("Neighbors", table(missing_neighbors=reasons)))
     assert "ibp11 and 3 more: " in text

@@ -11,7 +11,6 @@ from tests.support import plans
 
 
 def read(text: str) -> list[object]:
-    """Return the meaning of a graph."""
     return plans.of(read_source(Source("t.dot", text.encode())))
 
 
@@ -106,6 +105,5 @@ def test_the_edges_that_follow_have_the_defaults() -> None:
     ],
 )
 def test_what_is_not_read(text: str) -> None:
-    """Anything else names the row."""
     with pytest.raises(Malformed, match=r"^t.dot, row 1: "):
         read(text)

@@ -13,7 +13,6 @@ PORT = '[3]\t"H-b83fd20300aabb00"[{}](b83fd20300aabb01) \t\t# "{}" lid 22 4xNDR\
 
 
 def ends(text: str, kind: str | None = None) -> list[str]:
-    """Return the ends of the first cable."""
     (plan,) = read_source(Source("d", text.encode()), kind)
     one = plan.cables[0]
     return [f"{end.node} {end.interface}" for end in (one.a, one.b)]
@@ -149,7 +148,6 @@ def test_a_dump_that_breaks_off(below: str) -> None:
 
 
 def test_a_prompt_within_a_dump() -> None:
-    """What stands between may have replaced a part of the dump."""
     text = HEAD.format("leaf") + "root@mgmt:~# x\n" + PORT.format(1, "g mlx5_0")
     with pytest.raises(Malformed, match=r"^d, row 2: not a line of this format: 'root@mgmt:~# x'"):
         read_source(Source("d", text.encode()))

@@ -53,7 +53,6 @@ def test_cables_that_are_skipped() -> None:
     ],
 )
 def test_an_end_without_names(broken: Any, message: str) -> None:
-    """The side of the cable is named."""
     document = json.dumps([entry(LEAF, broken)])
     with pytest.raises(Malformed, match=rf"^n, row 1, column b_terminations: {message}"):
         read_source(Source("n", document.encode()))

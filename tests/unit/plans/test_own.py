@@ -38,12 +38,10 @@ CELL = CELL.filter(lambda text: text not in ERRORS and not date_fault(text))
 
 
 def source(text: str | bytes) -> Source:
-    """Return a file with this text."""
     return Source("plan.csv", text if isinstance(text, bytes) else text.encode())
 
 
 def rows(text: str) -> Expected:
-    """Return the rows of gpu-1."""
     return from_plans(read_csv(source(text)), ["gpu-1"])
 
 
@@ -87,7 +85,6 @@ def test_labels(text: str) -> None:
     ],
 )
 def test_malformed_labels(text: str, named: str) -> None:
-    """One line that names the file, and the row or key."""
     with pytest.raises(Malformed, match=named) as caught:
         read_labels(source(text))
     assert str(caught.value).startswith("plan.csv")
@@ -182,7 +179,6 @@ def test_rates_are_those_of_sheets(text: str, gbps: float) -> None:
     ],
 )
 def test_malformed_csv(text: str, named: str) -> None:
-    """One line that names file, row and column."""
     with pytest.raises(Malformed, match=named) as caught:
         read_csv(source(text))
     assert str(caught.value).startswith("plan.csv")

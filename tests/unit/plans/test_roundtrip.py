@@ -76,7 +76,6 @@ def fabric(draw: st.DrawFn, rate: float | None = 400.0) -> list[Cable]:
 
 
 def read(content: str) -> list[object]:
-    """Return the meaning of a file."""
     return plans.of(read_source(Source("plan", content.encode())))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from agent.errors import Malformed
@@ -12,16 +10,11 @@ from agent.plans.headers import NAMED
 from agent.plans.reader import KINDS, read_source
 from agent.plans.source import Source
 from tests.support import plans
-from tests.support.snapshots import bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINKS = plans.rows([plans.cable("gpu-017 eth0", "leaf-5 1")], "bare")
 
 
 def read(text: str) -> list[object]:
-    """Return the meaning of a CSV file."""
     return plans.of(read_source(Source("p", text.encode())))
 
 
@@ -152,11 +145,7 @@ def test_columns_of_a_workbook() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        (
-            "Server,NIC,Leaf\n",
-            None,
-            "p, row 1: no column 'Port'",
-        ),
+        ("Server,NIC,Leaf\n", None, "p, row 1: no column 'Port'"),
         ("Server,A\n", None, "p: no row with all of Server, NIC, Leaf, Port in the first 20 rows"),
         ("Server,NIC,Leaf,Port,port\na,1,b,2,3\n", None, "p, row 1: two columns 'Port'"),
         ("graph {}", "dot", "p: --columns is for tables, not for the kind dot"),
@@ -248,7 +237,6 @@ def test_places_of_nodes(nodes: plans.Rows, expected: tuple[str | None, str | No
 
 
 def test_the_row_itself_comes_first() -> None:
-    """A place in the row of the cable is not overruled."""
     one = plans.cable("gpu-017 eth0", "leaf-5 1")
     one = one._replace(a=one.a._replace(rack="R9"))
     book = plans.workbook(
@@ -283,22 +271,3 @@ def test_a_network_definition_without_an_hca() -> None:
 def test_the_columns_of_the_flag_are_those_of_headers() -> None:
     """--columns takes every column of an end, and the two of none."""
     assert {*PLAN_COLUMNS} == {*NAMED, "rate", "mark"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("node=A", "interface=TITLE is missing"),
-        ("node=A,interface=B,device=C,port-id=D,node=E", "node is given twice"),
-        ("node=A,leaf=B", "'leaf=B' is no COLUMN=TITLE of node, interface, device"),
-        ("node=", "'node=' is no COLUMN=TITLE of "),
-    ],
-)
-def test_columns_that_are_none(value: str, message: str, tmp_path: Path) -> None:
-    """A wrong value is an error of usage."""
-    plan = tmp_path / "plan.csv"
-    plan.write_text("x")
-    done = bwagent("verify", "--plan", str(plan), "--columns", value)
-    assert done.returncode == 2
-    assert message in done.stderr.decode()

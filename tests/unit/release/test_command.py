@@ -12,6 +12,7 @@ import pytest
 from agent import __version__
 from release.errors import Refused
 from release.image import checked_base
+from tests.support.checkouts import committed, git
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,6 @@ def test_a_base_without_its_digest(base: str | None) -> None:
 
 
 def test_a_base_with_its_digest() -> None:
-    """A name with a port and a digest is a base."""
     base = f"registry.example.com:5000/python@sha256:{64 * 'a'}"
     assert checked_base(base) == base
 
@@ -48,15 +48,7 @@ def checkout(repository: Path, tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(repository / name, folder / name)
     shutil.copytree(repository / "release", folder / "release")
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "one")
-    return folder
-
-
-def git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+    return committed(folder)
 
 
 def complaint(checkout: Path, *arguments: str) -> str:
@@ -101,7 +93,6 @@ def test_no_release_with_a_credential(checkout: Path, address: str) -> None:
 
 
 def test_a_folder_that_cannot_be_made(checkout: Path) -> None:
-    """The line names the folder."""
     line = complaint(checkout, "--dry-run", *SOURCE, "--dist", "/proc/nowhere")
     assert line.startswith("release: ")
     assert line.endswith("'/proc/nowhere'")

@@ -59,7 +59,6 @@ def test_all_kinds(root: Path) -> None:
 
 
 def test_a_file_of_no_package(root: Path) -> None:
-    """A file that came with no package has an unknown license."""
     write(root, {"opt/bwagent/stray.so": "", "opt/bwagent/sub/stray.py": ""})
     with pytest.raises(Refused, match=r"^opt/bwagent/stray\.so: .*2 such files"):
         image_parts(root)

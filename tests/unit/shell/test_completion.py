@@ -24,7 +24,6 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with `bwagent` on PATH."""
     return on_path(tmp_path, "bwagent", MODULE)
 
 
@@ -40,7 +39,6 @@ def script_of(shell: str, folder: Path) -> Path:
 def completed_by_bash(
     line: str, environment: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Complete the last word of a command line in a bash of its own."""
     words = line.split(" ")
     code = BASH.format(
         script=script_of("bash", folder),
@@ -49,11 +47,7 @@ def completed_by_bash(
         function="_bwagent_completion",
     )
     return subprocess.run(
-        ["bash", "--norc", "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        ["bash", "--norc", "-c", code], env=environment, capture_output=True, text=True, check=True
     )
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with the plugin on PATH."""
     return on_path(tmp_path, "kubectl-bwagent", INSTALLED)
 
 

@@ -125,13 +125,9 @@ def test_nothing_is_overwritten(environment: dict[str, str], tmp_path: Path) -> 
 
 
 def test_without_kubectl(environment: dict[str, str], tmp_path: Path) -> None:
-    """The line names it."""
     (tmp_path / "bin/kubectl").unlink()
     done = capture(environment, "gpu-17", PATH=str(tmp_path / "bin"))
-    assert (done.returncode, done.stderr) == (
-        1,
-        "bwagent: kubectl: No such file or directory\n",
-    )
+    assert (done.returncode, done.stderr) == (1, "bwagent: kubectl: No such file or directory\n")
 
 
 def test_the_flags_of_the_plugin(environment: dict[str, str]) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import tarfile
-import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,7 +53,6 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def whole(tmp_path: Path) -> str:
-    """Return the report on the complete snapshot."""
     return snapshots.text(lay(tmp_path / "whole", SMALL))
 
 
@@ -92,9 +90,7 @@ def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tar_cut_at_an_odd_place_is_refused(tmp_path: Path, whole: str, form: str) -> None:
-    """However little is missing, of whatever layer; only the zeros behind a plain tar's end may
-    go.
-    """
+    """However little is missing, of whatever layer; only a plain tar's last zeros may go."""
     data = FORMS[form](packed(SMALL))
     needed = -(-len(data.rstrip(b"\0")) // BLOCK) * BLOCK + BLOCK if form == "plain" else len(data)
     for cut in [*range(1, len(data) - 1, 97), needed - 1, needed, len(data) - 1]:
@@ -102,9 +98,7 @@ def test_a_tar_cut_at_an_odd_place_is_refused(tmp_path: Path, whole: str, form: 
 
 
 def test_a_broken_header_in_the_middle_is_refused(tmp_path: Path) -> None:
-    """Every header has a checksum; a tar that goes on behind a broken one must not pass as a
-    shorter one.
-    """
+    """Each has a checksum: what goes on behind a broken one is no shorter tar."""
     data = packed(SMALL)
     headers = [at for at in range(0, len(data), BLOCK) if data[at + 257 : at + 262] == b"ustar"]
     assert len(headers) == len(SMALL)
@@ -128,55 +122,31 @@ def test_a_flipped_bit_under_compression_is_no_traceback(
     assert None in found
 
 
-BAD: dict[str, tuple[Callable[[], Members], str]] = {
-    "a name with ..": (lambda: iter([member("sys/../../etc/passwd")]), "etc/passwd"),
-    "an absolute name": (lambda: iter([member("/etc/passwd")]), "etc/passwd"),
-    "a link with ..": (lambda: iter([member("sys/bad", "../../etc")]), "sys/bad"),
-    "an absolute link": (lambda: iter([member("sys/bad", "/etc/passwd")]), "sys/bad"),
-    "a hard link outside": (
-        lambda: iter([member("sys/bad", type=tarfile.LNKTYPE, linkname="../x")]),
-        "sys/bad",
-    ),
-    "a hard link to /": (
-        lambda: iter([member("sys/bad", type=tarfile.LNKTYPE, linkname="/etc/passwd")]),
-        "sys/bad",
-    ),
-    "a hard link to nothing": (
-        lambda: iter([member("sys/bad", type=tarfile.LNKTYPE, linkname="sys/no")]),
-        "sys/bad",
-    ),
-    "a FIFO": (lambda: iter([member("sys/bad", type=tarfile.FIFOTYPE)]), "sys/bad"),
-    "a character device": (lambda: iter([member("sys/bad", type=tarfile.CHRTYPE)]), "sys/bad"),
-    "a block device": (lambda: iter([member("sys/bad", type=tarfile.BLKTYPE)]), "sys/bad"),
-    "an unprintable name": (
-        lambda: iter([member("sys/\x1b[31m\n", type=tarfile.FIFOTYPE)]),
-        "x1b[31m\\n",
-    ),
-    "a member of gigabytes": (lambda: iter([member("sys/bad", size=8 << 30)]), "sys/bad"),
-    "a member of a negative size": (lambda: iter([member("sys/bad", size=-1)]), "sys/bad"),
-    "gigabytes by a pax header": (
-        lambda: iter([member("sys/bad", pax_headers={"size": str(1 << 40)})]),
-        "sys/bad",
-    ),
-    "a sparse terabyte": (
-        lambda: iter(
-            [
-                member(
-                    "sys/bad",
-                    pax_headers={"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,1"},
-                )
-            ]
-        ),
-        "sys/bad",
-    ),
+LINK = tarfile.LNKTYPE
+SPARSE = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,1"}
+BAD: dict[str, tuple[Member, str]] = {
+    "a name with ..": (member("sys/../../etc/passwd"), "etc/passwd"),
+    "an absolute name": (member("/etc/passwd"), "etc/passwd"),
+    "a link with ..": (member("sys/bad", "../../etc"), "sys/bad"),
+    "an absolute link": (member("sys/bad", "/etc/passwd"), "sys/bad"),
+    "a hard link outside": (member("sys/bad", type=LINK, linkname="../x"), "sys/bad"),
+    "a hard link to /": (member("sys/bad", type=LINK, linkname="/etc/passwd"), "sys/bad"),
+    "a hard link to nothing": (member("sys/bad", type=LINK, linkname="sys/no"), "sys/bad"),
+    "a FIFO": (member("sys/bad", type=tarfile.FIFOTYPE), "sys/bad"),
+    "a character device": (member("sys/bad", type=tarfile.CHRTYPE), "sys/bad"),
+    "a block device": (member("sys/bad", type=tarfile.BLKTYPE), "sys/bad"),
+    "an unprintable name": (member("sys/\x1b[31m\n", type=tarfile.FIFOTYPE), "x1b[31m\\n"),
+    "a member of gigabytes": (member("sys/bad", size=8 << 30), "sys/bad"),
+    "a member of a negative size": (member("sys/bad", size=-1), "sys/bad"),
+    "gigabytes by a pax header": (member("sys/bad", pax_headers={"size": str(1 << 40)}), "sys/bad"),
+    "a sparse terabyte": (member("sys/bad", pax_headers=SPARSE), "sys/bad"),
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: str) -> None:
+@pytest.mark.parametrize(("bad", "named"), BAD.values(), ids=BAD)
+def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: Member, named: str) -> None:
     """In a text that names the member, sound members beside it or not."""
-    make, named = BAD[bad]
-    path = tar(tmp_path / "bad.tar", [*GOOD, *make(), *members({"sys/last": b""})])
+    path = tar(tmp_path / "bad.tar", [*GOOD, bad, *members({"sys/last": b""})])
     with pytest.raises(Malformed, match=re.escape(named)):
         entries(path)
 
@@ -194,7 +164,6 @@ def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: str) -> None:
     ids=["members", "folders", "a header", "a name", "headers of headers"],
 )
 def test_a_large_archive_is_refused(tmp_path: Path, one: Member, count: int, named: str) -> None:
-    """In one line, within a bounded time and memory."""
     info, data = one
     path = tmp_path / "large.tar"
     path.write_bytes((info.tobuf() + data) * count)
@@ -220,22 +189,6 @@ def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "bomb.tar.zst"
     path.write_bytes(snapshots.compressed(packed(SMALL)[:-1024] + bytes(256 << 20), "zst"))
     assert "64 MiB" in complaint(bwagent("probe", "--replay", str(path)))
-
-
-@pytest.mark.slow
-def test_any_garbage_is_refused(tmp_path: Path) -> None:
-    """Random header fields under a right checksum are refused in one line."""
-    state = 1
-    for round_ in range(400):
-        state = zlib.crc32(state.to_bytes(8, "big"))
-        at = (state >> 8) % 148
-        header = bytearray(packed({"sys": None})[:BLOCK])
-        header[at : at + 8] = state.to_bytes(4, "big") * 2
-        header[156] = b"xgLKSV012"[round_ % 9]
-        header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
-        outcome(
-            tmp_path / "garbage.tar", bytes(header) + state.to_bytes(4, "big") * 256 + packed(SMALL)
-        )
 
 
 LAYOUTS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {

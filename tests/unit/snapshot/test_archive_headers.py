@@ -42,7 +42,6 @@ def record(keyword: str, value: str) -> bytes:
 
 
 def header(data: bytes, kind: bytes = X) -> Member:
-    """An extended header by hand."""
     return member("extended", data, type=kind)
 
 
@@ -94,64 +93,43 @@ def test_the_target_of_a_link_may_be_long(tmp_path: Path, long: bytes) -> None:
     assert found == {"sys/link": "x" * 300, "sys/last": b"last"}
 
 
+TOO_LARGE = "member 'extended' is an extended header of 4097 bytes; the limit is 4096"
+NO_PAX, NO_SIZE = "no pax header, at octet 0", "is a pax header with a size that is none"
+NOT_PLAIN = "is no plain file, folder or link"
 REFUSED: dict[str, tuple[list[Member], str]] = {
-    "too large": (
-        [header(b"1" * (MAX_EXTENDED_SIZE + 1))],
-        "member 'extended' is an extended header of 4097 bytes; the limit is 4096",
-    ),
-    "a large name": (
-        [header(bytes(MAX_EXTENDED_SIZE + 1), tarfile.GNUTYPE_LONGNAME)],
-        "member 'extended' is an extended header of 4097 bytes; the limit is 4096",
-    ),
-    "a large target": (
-        [header(bytes(MAX_EXTENDED_SIZE + 1), tarfile.GNUTYPE_LONGLINK)],
-        "member 'extended' is an extended header of 4097 bytes; the limit is 4096",
-    ),
-    "a large global one": (
-        [header(bytes(MAX_EXTENDED_SIZE + 1), G)],
-        "member 'extended' is an extended header of 4097 bytes; the limit is 4096",
-    ),
-    "digits": (
-        [header(b"1" * MAX_EXTENDED_SIZE)],
-        "member 'extended' is no pax header, at octet 0",
-    ),
+    "too large": ([header(b"1" * (MAX_EXTENDED_SIZE + 1))], TOO_LARGE),
+    "a large name": ([header(bytes(4097), tarfile.GNUTYPE_LONGNAME)], TOO_LARGE),
+    "a large target": ([header(bytes(4097), tarfile.GNUTYPE_LONGLINK)], TOO_LARGE),
+    "a large global one": ([header(bytes(4097), G)], TOO_LARGE),
+    "digits": ([header(b"1" * MAX_EXTENDED_SIZE)], f"member 'extended' is {NO_PAX}"),
     "a length past its end": (
         [header(record("mtime", "1") + b"99 path=x\n")],
         "member 'extended' is no pax header, at octet 11",
     ),
-    "a length before its value": ([header(b"5 path=x\n")], "no pax header, at octet 0"),
-    "a length of nothing": ([header(b"0 path=x\n")], "no pax header, at octet 0"),
-    "a keyword of nothing": ([header(b"5 =x\n")], "no pax header, at octet 0"),
-    "no line end": ([header(b"9 path=xy")], "no pax header, at octet 0"),
-    "a size of words": (
-        [header(record("size", "many"))],
-        "member 'extended' is a pax header with a size that is none",
-    ),
-    "a size of 4,000 digits": (
-        [header(record("size", "9" * 4000))],
-        "member 'extended' is a pax header with a size that is none",
-    ),
+    "a length before its value": ([header(b"5 path=x\n")], NO_PAX),
+    "a length of nothing": ([header(b"0 path=x\n")], NO_PAX),
+    "a keyword of nothing": ([header(b"5 =x\n")], NO_PAX),
+    "no line end": ([header(b"9 path=xy")], NO_PAX),
+    "a size of words": ([header(record("size", "many"))], f"member 'extended' {NO_SIZE}"),
+    "a size of 4,000 digits": ([header(record("size", "9" * 4000))], NO_SIZE),
     "an unprintable name": (
         [header(b"1" + record("path", "\x1b[31m")), member("x")],
         "member 'extended' is no pax header",
     ),
     "a name with an escape": (
         [header(record("path", "sys/\x1b[31m\n")), member("x", type=tarfile.FIFOTYPE)],
-        r"member 'sys/\x1b[31m\n' is no plain file, folder or link",
+        rf"member 'sys/\x1b[31m\n' {NOT_PLAIN}",
     ),
     "five in a row": ([header(b"")] * 5, "extended headers without end"),
     "an old sparse file": (
         [member("sys/bad", b"12345", type=tarfile.GNUTYPE_SPARSE)],
-        "member 'sys/bad' is no plain file, folder or link",
+        f"member 'sys/bad' {NOT_PLAIN}",
     ),
     "a sparse file": (
         [header(record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0")), member("a/b")],
-        "member 'a/b' is no plain file, folder or link",
+        f"member 'a/b' {NOT_PLAIN}",
     ),
-    "a volume's name": (
-        [member("sys/bad", type=b"V")],
-        "member 'sys/bad' is no plain file, folder or link",
-    ),
+    "a volume's name": ([member("sys/bad", type=b"V")], f"member 'sys/bad' {NOT_PLAIN}"),
     "a name that leads outside": (
         [header(record("path", "../bad")), member("sys/good")],
         "member '../bad' leads outside the archive",
@@ -161,7 +139,6 @@ REFUSED: dict[str, tuple[list[Member], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wrong_extended_header_refuses_the_archive(tmp_path: Path, case: str) -> None:
-    """In one line that names the archive and the member."""
     content, text = REFUSED[case]
     assert text in refusal(tmp_path, content)
 

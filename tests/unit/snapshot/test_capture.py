@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 
 def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
-    """Capture a replayed snapshot; the path of what was written."""
     captured, _ = record(replay(snapshot, excluded))
     write_folder(entries(captured), str(folder))
     return str(folder)
@@ -97,9 +96,7 @@ class Stuck:
 
 
 def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
-    """It is recorded as ETIMEDOUT, so that the replay gives the same report; a later answer
-    is ignored.
-    """
+    """As ETIMEDOUT, so that the replay gives the same report; a later answer is ignored."""
     two = SMALL | {
         path.replace("ibp0", "ibp1").replace("18:00.0", "19:00.0"): data
         for path, data in SMALL.items()
@@ -172,22 +169,13 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     ("folder", "words"), [("", "no name"), ("no/such/place", "No such file"), ("file/x", "Not a d")]
 )
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path, folder: str, words: str) -> None:
-    """An empty name, a parent that does not exist, a parent that is a file: nothing comes into
-    being.
-    """
+    """An empty name, no parent, a parent that is a file: nothing comes into being."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     root = lay(tmp_path / "node", SMALL) + "/sys"
-    line = complaint(
-        bwagent(
-            "capture",
-            "--sysfs-root",
-            root,
-            folder and f"{tmp_path}/{folder}",
-            cwd=tmp_path / "empty",
-        )
-    )
-    assert words in line
+    place = folder and f"{tmp_path}/{folder}"
+    refused = bwagent("capture", "--sysfs-root", root, place, cwd=tmp_path / "empty")
+    assert words in complaint(refused)
     assert sorted(os.listdir(tmp_path)) == ["empty", "file", "node"]
     assert os.listdir(tmp_path / "empty") == []
 
@@ -244,20 +232,10 @@ write_folder(Files(entries(captured)), sys.argv[2])
 
 
 def test_an_interrupted_capture_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of writing."""
     (tmp_path / "parent").mkdir()
-    finished = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            INTERRUPTED,
-            str(snapshots.FIXTURES / "dgx-h100"),
-            str(tmp_path / "parent/node"),
-        ],
-        check=False,
-        capture_output=True,
-        cwd=snapshots.REPOSITORY,
-    )
+    paths = (str(snapshots.FIXTURES / "dgx-h100"), str(tmp_path / "parent/node"))
+    command = [sys.executable, "-c", INTERRUPTED, *paths]
+    finished = subprocess.run(command, check=False, capture_output=True, cwd=snapshots.REPOSITORY)
     assert b"KeyboardInterrupt" in finished.stderr
     assert os.listdir(tmp_path / "parent") == []
 
@@ -277,11 +255,8 @@ def test_a_capture_of_this_node_replays(tmp_path: Path) -> None:
 
 def test_nothing_is_written_where_nothing_was_seen(tmp_path: Path) -> None:
     """A folder that is no sysfs is a mistake, not a node without HCAs."""
-    line = complaint(
-        bwagent(
-            "capture", "--sysfs-root", lay(tmp_path / "sys", {"x": b""}), str(tmp_path / "here")
-        )
-    )
+    root = lay(tmp_path / "sys", {"x": b""})
+    line = complaint(bwagent("capture", "--sysfs-root", root, str(tmp_path / "here")))
     assert "nothing observed" in line
     assert os.listdir(tmp_path) == ["sys"]
 

@@ -27,7 +27,6 @@ CAPTURE = ("capture", "-", "--no-wait", "--source", "rdma", "--sysfs-root", SYS)
 
 @pytest.mark.parametrize("machine", snapshots.some("dgx-h100", "h200-roce", "sick-hca"))
 def test_an_archive_is_the_folder(tmp_path: Path, machine: str) -> None:
-    """It has the entries of the folder, so it replays as the node."""
     captured, observation = snapshots.captured(machine)
     with (tmp_path / "node.tar").open("wb") as file:
         write_tar(entries(captured), file, observation.time)
@@ -68,7 +67,6 @@ def test_a_terminal_gets_no_archive() -> None:
 
 
 def test_a_reader_that_is_gone() -> None:
-    """Exit code 1 and no traceback."""
     command = [sys.executable, "-m", "agent.cli", *CAPTURE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
@@ -79,7 +77,6 @@ def test_a_reader_that_is_gone() -> None:
 
 
 def test_a_disk_that_is_full() -> None:
-    """One line."""
     with open("/dev/full", "wb") as full:
         done = bwagent(*CAPTURE, stdout=full)
     text = b"bwagent: cannot write the output: No space left on device\n"

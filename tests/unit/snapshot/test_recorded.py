@@ -24,8 +24,8 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
-from tests.support.recordings import lldp_of, loaded, recorded, smps_of
-from tests.support.smps import answer, exchanges
+from tests.support.recordings import IB, ROCE, hearing, lldp_of, loaded, recorded, smps_of, tree
+from tests.support.smps import answer, exchanges, helper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,41 +33,11 @@ if TYPE_CHECKING:
 
 NOW = 1_777_888_999.25
 SPOKEN = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
-ROCE = {
-    "link_layer": b"Ethernet\n",
-    "state": b"4: ACTIVE\n",
-    "rate": b"100 Gb/sec (4X EDR)\n",
-}
-IB = {**ROCE, "link_layer": b"InfiniBand\n"}
-
-
-def tree(
-    devices: Mapping[str, Mapping[str, bytes]], netdevs: Mapping[str, str] | None = None
-) -> dict[str, bytes]:
-    """A small sysfs: devices with one port each, and the netdevs behind some of them."""
-    files = {
-        f"sys/class/infiniband/{device}/ports/1/{name}": data
-        for device, port in devices.items()
-        for name, data in port.items()
-    }
-    for device, netdev in (netdevs or {}).items():
-        files[f"sys/class/infiniband/{device}/device/net/{netdev}/dev_port"] = b"0\n"
-        files[f"sys/class/net/{netdev}/operstate"] = b"up\n"
-        files[f"sys/class/net/{netdev}/address"] = b"02:00:00:00:00:01\n"
-    return files
 
 
 def host(files: Mapping[str, bytes], **io: Any) -> Host:
-    """A live host with simulated I/O."""
     return Host(
         root=Tree(MemoryStore(files), {}), clock=lambda: NOW, name="node-1", kernel="6.1.0", **io
-    )
-
-
-def hearing(*frames: Frame, refused: dict[str, str] | None = None) -> Any:
-    """Reception of these frames, with a neighbor table of its own."""
-    return LldpNeighbors(
-        lambda netdevs: ([one for one in frames if one.netdev in netdevs], refused or {})
     )
 
 
@@ -75,18 +45,11 @@ def netdev(name: str) -> Netdev:
     return Netdev(name, 100_000, "up", None, default_route=False)
 
 
-def answering(*answers: dict[str, Any]) -> Any:
-    return lambda ports: {
-        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
-    }
-
-
 def report(of: Host) -> dict[str, Any]:
     return document(observe(of), Choices())
 
 
 def entry(path: str, data: bytes | str) -> MemoryStore:
-    """A snapshot with one file in it."""
     return MemoryStore({path: data.encode() if isinstance(data, str) else data})
 
 
@@ -141,23 +104,14 @@ def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
 
 def test_the_doors_give_what_was_asked_for() -> None:
     """Other netdevs and ports stay silent, and frames come in the order of their times."""
-    frames = {
-        name: [Frame(name, when, SPOKEN)]
-        for name, when in (("eth0", 3.0), ("eth1", 1.0), ("eth2", 2.0))
-    }
-    io = recorded(
-        frames,
-        {"eth1": "EPERM", "eth2": "ENODEV"},
-        {("mlx5_0", 1): answer()},
-        {"eth0": {"flag": True}},
-    )
-    assert lldp_of(io).frames({"eth0": True, "eth1": False}) == (
-        [frames["eth1"][0], frames["eth0"][0]],
-        {"eth1": "EPERM"},
-    )
-    assert smps_of(io).ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {
-        "ports": [answer()]
-    }
+    times = {"eth0": 3.0, "eth1": 1.0, "eth2": 2.0}
+    frames = {name: [Frame(name, when, SPOKEN)] for name, when in times.items()}
+    refused = {"eth1": "EPERM", "eth2": "ENODEV"}
+    io = recorded(frames, refused, {("mlx5_0", 1): answer()}, {"eth0": {"flag": True}})
+    heard = [frames["eth1"][0], frames["eth0"][0]]
+    assert lldp_of(io).frames({"eth0": True, "eth1": False}) == (heard, {"eth1": "EPERM"})
+    asked = [("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]
+    assert smps_of(io).ask_smp(asked) == {"ports": [answer()]}
     assert lldp_of(io).private_flags("eth0") == {"flag": True}
     assert io.newest() == 3.0
 
@@ -173,9 +127,7 @@ def test_two_files_of_one_netdev_are_both_read() -> None:
     "path", ["lldp/README", "lldp/eth0.txt", "lldp/eth0.pcap/file", "lldp", "smp"]
 )
 def test_other_files_are_passed_over(path: str) -> None:
-    """Notes beside the frames, folders with the name of a capture, a file where a folder
-    belongs.
-    """
+    """Notes beside the frames, folders named like a capture, a file where a folder belongs."""
     assert loaded(entry(path, b"whatever")) == recorded(listening=path.startswith("lldp/"))
 
 
@@ -221,9 +173,7 @@ def test_the_problem_of_a_file_is_not_one_of_a_socket() -> None:
 
 
 def test_a_replay_drops_what_a_socket_drops() -> None:
-    """Somebody else's capture has frames to other addresses, of the node itself, and jumbo ones:
-    none of them is a neighbor or a problem.
-    """
+    """Frames to other addresses, of the node itself, and jumbo ones are no neighbor or problem."""
     lldpdu, own = SPOKEN[14:], "020000000001"
     dropped = [
         ethernet(lldpdu, destination="ffffffffffff"),
@@ -249,7 +199,6 @@ def test_a_pcapng_file_without_scapy_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_came_before_the_break_counts() -> None:
-    """A truncated file gives its neighbor and a problem."""
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
     data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
     io = loaded(MemoryStore({"lldp/eth0.pcap": data}))
@@ -263,21 +212,11 @@ def test_what_came_before_the_break_counts() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        "",
-        "{",
-        "[]",
-        "null",
-        "5",
-        '"text"',
-        "{}",
-        '{"device": "mlx5_0"}',
-        '{"port": 1}',
+        *("", "{", "[]", "null", "5", '"text"', "{}", '{"device": "mlx5_0"}', '{"port": 1}'),
         '{"device": 5, "port": 1}',
         '{"device": null, "port": 1}',
         '{"device": ["mlx5_0"], "port": 1}',
-        '{"device": "mlx5_0", "port": "1"}',
-        '{"device": "mlx5_0", "port": 1.5}',
-        '{"device": "mlx5_0", "port": null}',
+        *(f'{{"device": "mlx5_0", "port": {port}}}' for port in ('"1"', "1.5", "null")),
         "[" * 100_000,
         b"\xff\xfe\x00",
         b'{"device": "\xff"}',
@@ -286,7 +225,6 @@ def test_what_came_before_the_break_counts() -> None:
     ids=lambda data: ascii(data[:40]),
 )
 def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
-    """The error line names the file."""
     with pytest.raises(Malformed, match=r"smp/mlx5_0-1\.json: "):
         loaded(entry("smp/mlx5_0-1.json", data))
 
@@ -295,7 +233,6 @@ def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
     "flags", [None, [], "text", 5, {"eth0": None}, {"eth0": []}, {"eth0": "disable-fw-lldp"}]
 )
 def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
-    """The error line names the file."""
     with pytest.raises(Malformed, match=r"host\.json: 'private_flags'"):
         loaded(MemoryStore({}), private_flags=flags)
 
@@ -303,7 +240,7 @@ def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
 def test_recording_changes_nothing() -> None:
     """Recorded reads return the same values, and refused ones stay refused."""
     frame = Frame("eth0", NOW, SPOKEN)
-    live = host({}, ask_smp=answering(answer()), private_flags=lambda netdev: {netdev: True})
+    live = host({}, ask_smp=helper(answer()), private_flags=lambda netdev: {netdev: True})
     live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
     taped, io = capture.recording(live)
     assert taped.lldp_neighbors
@@ -331,7 +268,6 @@ def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
 
 
 def test_a_shut_door_stays_shut_while_recording() -> None:
-    """The reason of an unavailable source is passed on."""
 
     def shut(_subject: object) -> Any:
         raise Unavailable("CAP_NET_RAW is missing")
@@ -345,11 +281,12 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
     assert io == recorded(listening=True)
 
 
+REFUSED = "mlx5_1 port 1: umad_register: Operation not permitted"
 HOSTS: dict[str, Callable[[], Host]] = {
     "RoCE": lambda: host(
         tree(
-            {"mlx5_0": ROCE, "mlx5_1": ROCE, "mlx5_2": ROCE},
-            {"mlx5_0": "eth0", "mlx5_1": "eth1", "mlx5_2": "eth2"},
+            {f"mlx5_{number}": ROCE for number in range(3)},
+            {f"mlx5_{number}": f"eth{number}" for number in range(3)},
         ),
         lldp_neighbors=hearing(
             *(Frame("eth0", NOW - 60 + number / 3, case.data) for number, case in enumerate(CASES)),
@@ -359,14 +296,9 @@ HOSTS: dict[str, Callable[[], Host]] = {
     ),
     "InfiniBand": lambda: host(
         tree({f"mlx5_{number}": IB for number in range(4)}),
-        ask_smp=answering(
+        ask_smp=helper(
             answer("mlx5_0"),
-            answer(
-                "mlx5_1",
-                exchanges=[],
-                error="refused",
-                text="mlx5_1 port 1: umad_register: Operation not permitted",
-            ),
+            answer("mlx5_1", exchanges=[], error="refused", text=REFUSED),
             answer("mlx5_2", exchanges=[exchanges()[0] | {"reply": "00" * 256}]),
         ),
     ),
@@ -375,9 +307,7 @@ HOSTS: dict[str, Callable[[], Host]] = {
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> None:
-    """Neighbors, reasons and problems are the same; only what was not recorded is reported
-    missing.
-    """
+    """Neighbors, reasons and problems; what was not recorded is reported missing."""
     live = HOSTS[name]
     captured, _ = capture.record(live())
     write_folder(capture.entries(captured), str(tmp_path / "node"))

@@ -18,19 +18,8 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.snapshot.replay import replay
-from agent.sources.observe import observe
 from tests.support import snapshots
-from tests.support.snapshots import (
-    BARE,
-    CLASS,
-    DEVICE,
-    FUNCTION,
-    SMALL,
-    SPEED,
-    bwagent,
-    complaint,
-    lay,
-)
+from tests.support.snapshots import BARE, CLASS, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,9 +193,7 @@ def copied(tmp_path: Path, machine: Snapshot, *how: str) -> str:
 
 @pytest.mark.parametrize("uevent", [UEVENT, None])
 def test_a_class_copied_with_its_devices_has_labels(tmp_path: Path, uevent: bytes | None) -> None:
-    """`cp -rL` turns links into folders; `device/uevent` has the links' information if it
-    was copied.
-    """
+    """`cp -rL` turns links into folders; what they said is in `device/uevent`, if that is there."""
     machine = SMALL | ({f"{FUNCTION}/uevent": uevent} if uevent else {})
     found = snapshots.report(copied(tmp_path, machine, "-rL"))
     assert found["labels"] == snapshots.report(str(tmp_path / "machine"))["labels"]
@@ -215,7 +202,6 @@ def test_a_class_copied_with_its_devices_has_labels(tmp_path: Path, uevent: byte
 
 @pytest.mark.parametrize("machine", ["dgx-h100", "h200-roce", "hgx-b200-nvswitch"])
 def test_a_real_class_copied_with_its_devices_has_its_labels(tmp_path: Path, machine: str) -> None:
-    """Whole machines copied with `cp -rL` have their labels."""
     folder = snapshots.FIXTURES / machine
     subprocess.run(
         ["cp", "-rL", folder / CLASS, tmp_path / "copy"], check=False, capture_output=True
@@ -273,7 +259,6 @@ def test_what_stands_beside_bare_devices_is_no_note(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_snapshot_is_refused() -> None:
-    """The error has the kernel's reason."""
     with tempfile.TemporaryDirectory() as top:
         folder = Path(lay(Path(top) / "small", SMALL))
         Path(top).chmod(0o755)
@@ -291,22 +276,6 @@ def _as_nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(user)
-
-
-def test_excluding_a_device_leaves_it_unread(tmp_path: Path) -> None:
-    """Not even a read that would block."""
-    notes = json.dumps({"errors": {f"{DEVICE}/ports": "ETIMEDOUT"}}).encode()
-    folder = lay(tmp_path / "small", {**SMALL, "errors.json": notes})
-    assert [problem.error for problem in observe(replay(folder)).problems] == ["ETIMEDOUT"]
-    assert observe(replay(folder, ("ibp*",))).problems == ()
-
-
-@pytest.mark.parametrize("machine", snapshots.some("dgx-h100", "h200-roce"))
-def test_a_machine_as_a_tar_says_what_its_folder_says(tmp_path: Path, machine: str) -> None:
-    """Made by GNU tar, with the machine's folder on top as people send it."""
-    path = tmp_path / "machine.tar"
-    subprocess.run(["tar", "-cf", path, "-C", snapshots.FIXTURES, machine], check=True)
-    assert snapshots.text(str(path)) == snapshots.told(machine)
 
 
 @pytest.mark.parametrize("name", ["EOPNOTSUPP", "ENOTSUP", "EAGAIN", "EWOULDBLOCK"])

@@ -58,7 +58,6 @@ def test_a_strange_name_is_printed_as_an_escape(tmp_path: Path, output: str) -> 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_message_has_a_strange_name_as_an_escape(tmp_path: Path, name: str) -> None:
-    """It is one line."""
     folder = lay(tmp_path / "snapshot", SMALL | REFUSED[name])
     check_printable(bwagent("probe", "--replay", folder))
 

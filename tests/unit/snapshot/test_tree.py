@@ -40,7 +40,6 @@ def grow(request: pytest.FixtureRequest, tmp_path: Path) -> Grow:
 
 
 def ask(tree: Tree, verb: str, path: str) -> bytes | list[str] | str:
-    """Return the tree's answer."""
     match verb:
         case "read":
             return tree.read(path, 9)
@@ -50,29 +49,15 @@ def ask(tree: Tree, verb: str, path: str) -> bytes | list[str] | str:
 
 
 def test_links_are_followed_inside(grow: Grow) -> None:
-    """Relative links, also by way of other links, and `..` behind a link means the folder that it
-    leads to.
-    """
-    tree = grow(
-        {
-            "sys/a/b/x": b"1",
-            "sys/c": "a/b",
-            "sys/d": "./c//../b",
-            "sys/a/y": b"2",
-            "sys/e": "c/../y",
-        }
-    )
-    assert [tree.read(path, 9) for path in ("sys/a/b/x", "sys/c/x", "sys/d/x", "sys/e")] == [
-        b"1",
-        b"1",
-        b"1",
-        b"2",
-    ]
+    """Also by way of other links; `..` behind a link means the folder that it leads to."""
+    links = {"sys/c": "a/b", "sys/d": "./c//../b", "sys/e": "c/../y"}
+    tree = grow({"sys/a/b/x": b"1", "sys/a/y": b"2", **links})
+    found = [tree.read(path, 9) for path in ("sys/a/b/x", "sys/c/x", "sys/d/x", "sys/e")]
+    assert found == [b"1", b"1", b"1", b"2"]
     assert (tree.link("sys/d"), tree.names("sys/d")) == ("./c//../b", ["x"])
 
 
 def test_a_file_is_read_up_to_the_limit(grow: Grow) -> None:
-    """However long it is."""
     assert grow({"sys/long": b"x" * 5000}).read("sys/long", 7) == b"x" * 7
 
 
@@ -176,16 +161,9 @@ def test_what_is_neither_file_nor_folder_is_not_there(tmp_path: Path) -> None:
 
 ODD: dict[str, tuple[bytes | str | None, str]] = {
     "a folder": (None, "Is a directory"),
-    "binary": (b"\x7fELF\x00\x01", "contains unprintable characters"),
     "an escape": (b"\x1b[2J\x1b[31m", "contains unprintable characters"),
-    "not UTF-8": (b"\xff\xfe4\x00", "is not UTF-8 text"),
     "10 MB": (b"4" * 10_000_000, "longer than 4096 bytes"),
     "infinite": (b"1e309 Gb/sec (4X NDR)", "'1e309 Gb/sec (4X NDR)' is not a rate in Gb/sec"),
-    "negative": (b"-400 Gb/sec (4X NDR)", "'-400 Gb/sec (4X NDR)' is not a rate in Gb/sec"),
-    "in other units": (b"400 Tb/sec (4X NDR)", "'400 Tb/sec (4X NDR)' is not a rate in Gb/sec"),
-    "of many digits": (b"9" * 400 + b" Gb/sec", "is not a rate in Gb/sec"),
-    "in other digits": ("٤٠٠ Gb/sec".encode(), "is not a rate in Gb/sec"),
-    "of two lines": (b"400 Gb/sec\n800 Gb/sec", "is not a rate in Gb/sec"),
     "a loop": ("rate", "Too many levels of symbolic links"),
     "outside": ("/etc/passwd", "Invalid cross-device link"),
 }
@@ -203,37 +181,6 @@ def test_an_odd_attribute_costs_itself(tmp_path: Path, odd: str) -> None:
     assert len(problem["text"]) < 200
     assert (found["ports"][0]["rate_gbps"], found["ports"][0]["state"]) == (None, "ACTIVE")
     assert found["labels"][SPEED] == "0G"
-
-
-def test_a_speed_of_an_unknown_name_counts(tmp_path: Path) -> None:
-    """The number counts, the rest is information: the next generation must not need a new agent."""
-    found = snapshots.report(
-        lay(tmp_path / "new", {**SMALL, f"{PORT}/rate": b"1600 Gb/sec (4X YDR)\n"})
-    )
-    assert (found["labels"][SPEED], found["problems"]) == ("1600G", [])
-
-
-@pytest.mark.parametrize("name", ["x", "0", "-1", "01", "256", "1 ", "9" * 200, "+1", "1.0"])
-def test_a_folder_that_is_no_port_is_left_out(tmp_path: Path, name: str) -> None:
-    """Ports are 1 to 255 and spelled in one way; the real one beside it counts once."""
-    odd = {path.replace("ports/1/", f"ports/{name}/"): data for path, data in SMALL.items()}
-    found = snapshots.report(lay(tmp_path / "odd", {**odd, **SMALL}))
-    assert [problem["subject"] for problem in found["problems"]] == [f"/{CLASS}/ibp0/ports/{name}"]
-    assert ([port["port"] for port in found["ports"]], found["labels"][SPEED]) == ([1], "400G")
-
-
-@pytest.mark.parametrize("name", ["mlx\n5", "\x1b[2Jmlx", "mlx\udcff", "ml\u202ex"])
-def test_a_device_of_an_unprintable_name_is_left_out(tmp_path: Path, name: str) -> None:
-    """It is reported in an escaped form, and the others count."""
-    folder = lay(tmp_path / "odd", SMALL | {f"{CLASS}/{name}": SMALL[f"{CLASS}/ibp0"]})
-    found = snapshots.report(folder)
-    (problem,) = found["problems"]
-    assert (problem["subject"], problem["text"].isascii()) == (f"/{CLASS}", True)
-    assert problem["text"].isprintable()
-    assert ([port["device"] for port in found["ports"]], found["labels"][SPEED]) == (
-        ["ibp0"],
-        "400G",
-    )
 
 
 @pytest.mark.parametrize("name", ["m" * 200, "two words", "*", "[x]", "%s{0}", "-o"])

@@ -107,7 +107,6 @@ def card(pci: str | None) -> str:
 
 
 def expected(machine: Machine) -> set[str]:
-    """Return the names of the backend's devices."""
     functions, candidates = machine.functions, machine.devices
     gpus = [one for one in functions.values() if one.code == 0x0302]
 
@@ -115,7 +114,6 @@ def expected(machine: Machine) -> set[str]:
         return functions[device.pci or ""]
 
     def is_near(one: Function, gpu: Function) -> bool:
-        """A common PCI bridge below one root."""
         return not set(one.bridges or ()).isdisjoint(gpu.bridges or ())
 
     # 2: the devices of the default route, and spare ports of their cards that never had a link
@@ -209,7 +207,6 @@ def kinds(devices: Group, nics: Sequence[Function], near: set[str], gpus: int) -
 
 
 def grouped(groups: list[Group], signal: Callable[[Group], Any]) -> list[Group]:
-    """Join the groups of one signal."""
     return [[one for group in part for one in group] for part in grouped_sets(groups, signal)]
 
 

@@ -89,9 +89,7 @@ class Unprivileged:
 @pytest.mark.slow
 @every_machine
 def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path) -> None:
-    """Without the VPDs, umad files and packet sockets speed and flavor are equal; the machine's
-    README lists what is absent.
-    """
+    """Speed and flavor are equal; the machine's README lists what is absent."""
     host, whole = observed(machine)
     labels = render(whole, Naming()).labels
 

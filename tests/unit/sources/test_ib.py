@@ -13,13 +13,13 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.switch_names import TRIES, SwitchNames
-from agent.model import Absent, Failed, Netdev, Seen
+from agent.model import Absent, Failed, Neighbor, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib
-from tests.support.smps import LEAF, exchanges
+from tests.support.smps import LEAF, exchanges, helper
 from tests.support.smps import answer as of_device
 
 if TYPE_CHECKING:
@@ -33,15 +33,7 @@ PORTS = tuple[tuple[str, int], ...]
 
 
 def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:
-    """Return the helper's entry for one port."""
     return of_device(device, port, **changes)
-
-
-def helper(*answers: dict[str, Any]) -> Ask:
-    """Return a helper that has these entries."""
-    return lambda ports: {
-        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
-    }
 
 
 def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) -> Any:
@@ -50,7 +42,6 @@ def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) ->
 
 
 def look(ask: Ask, *devices: RdmaDevice) -> tuple[dict[str, Link], list[Problem]]:
-    """Return the links by interface, and the problems."""
     found = reading(ask, *devices)
     assert isinstance(found.outcome, Seen)
     return {link.interface: link for link in found.outcome.value}, list(found.problems)
@@ -63,7 +54,6 @@ def link_of(**changes: Any) -> tuple[Link, list[Problem]]:
 
 
 def unasked(ports: Sequence[tuple[str, int]]) -> Any:
-    """A helper that must not be started."""
     pytest.fail(f"asked for {ports}")
 
 
@@ -71,7 +61,6 @@ def unasked(ports: Sequence[tuple[str, int]]) -> Any:
     "devices", [(), (eth("mlx5_0", 0),), (eth("ibp0", 0), replace(ib("ibp1", 1), ports=()))]
 )
 def test_without_infiniband_backend_ports_nobody_is_asked(devices: tuple[RdmaDevice, ...]) -> None:
-    """A helper is not even started."""
     assert reading(unasked, *devices).outcome == Absent("no InfiniBand backend port")
 
 
@@ -79,14 +68,7 @@ def test_a_switch_is_known_by_its_name() -> None:
     """The port is its number there; there is no age, since it was queried just now."""
     link, problems = link_of()
     assert (link.missing, link.hold, problems) == (None, False, [])
-    (neighbor,) = link.neighbors
-    assert (neighbor.device, neighbor.port_id, neighbor.port_name, neighbor.age) == (
-        "L90.1.3",
-        "3",
-        None,
-        None,
-    )
-    assert neighbor.facts == LEAF
+    assert link.neighbors == (Neighbor("L90.1.3", "3", None, LEAF, None),)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +85,7 @@ def test_a_switch_is_known_by_its_name() -> None:
     ],
 )
 def test_the_device_is_a_name_or_a_guid(description: bytes | None, kind: int, device: str) -> None:
-    """A factory's text, an empty or an unanswered description leave the node GUID; the far end may
-    be no switch.
-    """
+    """Factory, empty or unanswered text leaves the node GUID; the far end may be no switch."""
     link, problems = link_of(exchanges=exchanges(description, kind))
     assert link.neighbors[0].device == device
     assert [problem.subject for problem in problems] == ["ibp0"] * (description is None)
@@ -147,17 +127,6 @@ def test_a_port_with_a_link_is_asked(state: str | None) -> None:
     assert links["ibp0"].neighbors
 
 
-def test_a_port_that_is_down_is_not_asked() -> None:
-    """A query would only wait for a timeout; the label is removed."""
-    links, problems = look(unasked, ib("ibp0", 0, replace(PORT, state="DOWN")))
-    assert (links["ibp0"].missing, links["ibp0"].hold, links["ibp0"].neighbors) == (
-        "link-down",
-        False,
-        (),
-    )
-    assert problems == []
-
-
 def test_all_ports_are_asked_at_once_and_each_once() -> None:
     """One query has all ports, without those that are down or not in the backend."""
     asked: list[PORTS] = []
@@ -175,6 +144,7 @@ def test_all_ports_are_asked_at_once_and_each_once() -> None:
     assert asked == [(("ibp0", 1), ("ibp2", 1), ("ibp2", 2))]
     missing = {interface: link.missing for interface, link in links.items()}
     assert missing == {"ibp0": None, "ibp1": "link-down", "ibp2-1": "not-recorded", "ibp2-2": None}
+    assert not links["ibp1"].hold
 
 
 def planes(name: str, states: Sequence[str], **facts: Any) -> list[RdmaDevice]:
@@ -213,39 +183,36 @@ def test_a_multi_plane_hca_is_asked_through_its_first_living_sub_device(
     assert links["ibp0"].neighbors[0].device == "L90.1.3"
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "no-answer",
-        "not-permitted",
-        "no-umad",
-        "refused",
-        "send-failed",
-        "malformed",
-        "something-new",
-    ],
-)
+WORDS = ["no-answer", "not-permitted", "no-umad", "refused", "send-failed", "malformed", "new-word"]
+
+
+@pytest.mark.parametrize("word", WORDS)
 def test_every_word_of_the_helper_is_a_reason(word: str) -> None:
     """None of them proves that there is no neighbor; the helper's text is a problem."""
     link, problems = link_of(exchanges=[], error=word, text="ibp0 port 1: what happened")
     assert (link.neighbors, link.missing, link.hold) == ((), word, True)
-    assert [(problem.subject, problem.text) for problem in problems] == [
-        ("ibp0", "ibp0 port 1: what happened")
-    ]
+    assert [(one.subject, one.text) for one in problems] == [("ibp0", "ibp0 port 1: what happened")]
 
 
-@pytest.mark.parametrize("word", ["no-answer", "send-failed", None])
-def test_a_conversation_that_came_to_nothing_says_why(word: str | None) -> None:
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ([exchanges()[0] | {"reply": None, "error": "no-answer"}], "no-answer"),
+        ([exchanges()[0] | {"reply": None, "error": "send-failed"}], "send-failed"),
+        ([exchanges()[0] | {"reply": None, "error": None}], "not-recorded"),
+        ([], "not-recorded"),
+    ],
+)
+def test_a_conversation_that_came_to_nothing_says_why(
+    asked: list[dict[str, Any]], word: str
+) -> None:
     """The reason stands with the request that has no reply."""
-    asked = exchanges()[0] | {"reply": None, "error": word}
-    link, _ = link_of(exchanges=[asked])
-    assert (link.missing, link.hold) == (word or "not-recorded", True)
+    link, _ = link_of(exchanges=asked)
+    assert (link.missing, link.hold) == (word, True)
 
 
 def test_the_same_trouble_is_told_once() -> None:
-    """A missing library is a problem of the source, beside a port that is down; a device's own
-    problem is one of its port.
-    """
+    """A missing library is a problem of the source; a device's own one is of its port."""
     trouble: dict[str, Any] = {"exchanges": [], "error": "no-umad", "text": "libibumad.so.3: no"}
     ask = helper(answer(**trouble), answer("ibp1", **trouble), answer("ibp2"))
     down = ib("ibp3", 3, replace(PORT, state="DOWN"))
@@ -273,26 +240,14 @@ def test_a_helper_that_fails_fails_the_source(fault: Exception) -> None:
 @pytest.mark.parametrize(
     "nonsense",
     [
-        None,
-        [],
-        5,
-        "text",
-        {},
-        {"ports": None},
-        {"ports": 5},
-        {"ports": [None]},
-        {"ports": ["text"]},
-        {"ports": [[]]},
-        {"ports": [{}]},
-        {"ports": [{"device": "ibp0"}]},
-        {"ports": [{"port": 1}]},
+        *(None, [], 5, "text", {}, {"ports": None}, {"ports": 5}),
+        *({"ports": [one]} for one in (None, "text", [], {}, {"device": "ibp0"}, {"port": 1})),
         {"ports": [{"device": [], "port": 1}]},
         {"ports": [{"device": "ibp0", "port": {}}]},
     ],
     ids=str,
 )
 def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
-    """The source fails with a message, without an exception."""
     outcome = reading(lambda _ports: nonsense, ib("ibp0", 0)).outcome
     assert isinstance(outcome, Failed)
     assert "malformed answer" in outcome.reason
@@ -301,24 +256,20 @@ def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"exchanges": None},
-        {"exchanges": 5},
-        {"exchanges": ["text"]},
-        {"exchanges": [None]},
-        {"exchanges": [{}]},
-        {"exchanges": [{"request": "zz", "reply": None, "error": None}]},
-        {"exchanges": [{"request": "0", "reply": None, "error": None}]},
-        {"exchanges": [{"request": "", "reply": None, "error": None}]},
-        {"exchanges": [{"request": "00" * 256, "reply": None, "error": None}]},
-        {"exchanges": [exchanges()[0] | {"reply": "garbage"}]},
-        {"exchanges": [exchanges()[0] | {"reply": ""}]},
-        {"exchanges": [exchanges()[0] | {"reply": 5}]},
-        {"exchanges": [exchanges()[0] | {"reply": "00" * 255}]},
-        {"exchanges": [exchanges()[0] | {"reply": None, "error": 5}]},
-        {"exchanges": [exchanges()[0] | {"reply": None, "error": "no answer\x1b[2J"}]},
-        {"error": {"a": "b"}},
-        {"error": "\x1b[2J"},
-        {"error": "x" * 1000},
+        *({"exchanges": one} for one in (None, 5, ["text"], [None], [{}])),
+        *(
+            {"exchanges": [{"request": one, "reply": None, "error": None}]}
+            for one in ("zz", "0", "", "00" * 256)
+        ),
+        *(
+            {"exchanges": [exchanges()[0] | {"reply": one}]}
+            for one in ("garbage", "", 5, "00" * 255)
+        ),
+        *(
+            {"exchanges": [exchanges()[0] | {"reply": None, "error": one}]}
+            for one in (5, "no answer\x1b[2J")
+        ),
+        *({"error": one} for one in ({"a": "b"}, "\x1b[2J", "x" * 1000)),
     ],
     ids=lambda changes: str(changes)[:40],
 )
@@ -333,15 +284,6 @@ def test_a_port_whose_answer_makes_no_sense_is_alone_with_it(changes: dict[str, 
     assert len(problem.text) < 250
 
 
-def test_an_answer_without_its_exchanges() -> None:
-    """An empty conversation was not recorded; a missing one is malformed."""
-    assert link_of(exchanges=[])[0].missing == "not-recorded"
-    short = answer()
-    del short["exchanges"]
-    links, _ = look(helper(short), ib("ibp0", 0))
-    assert links["ibp0"].missing == "malformed"
-
-
 def test_the_sentence_of_a_stranger_is_shown_not_sent() -> None:
     """A snapshot's text may hold anything."""
     _, problems = link_of(exchanges=[], error="refused", text="line\n\x1b[2J" + "x" * 1000)
@@ -350,7 +292,6 @@ def test_the_sentence_of_a_stranger_is_shown_not_sent() -> None:
 
 
 def test_answers_for_others_are_passed_over() -> None:
-    """An entry of a port that was not queried changes nothing."""
     links, _ = look(
         lambda _ports: {"ports": [answer("ibp7"), answer("ibp0", port=2)]}, ib("ibp0", 0)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,16 +15,13 @@ from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
-from agent.output.table import render
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from agent.sources.roles import decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
-from tests.support.machines import document_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from agent.model import Link, Problem
 
@@ -91,7 +87,6 @@ class Node:
         return found, self.refused
 
     def look(self, *roles: PortRole) -> tuple[dict[str, Link], list[Problem]]:
-        """The links by interface, and the problems."""
         reading = lldp.read(self.host(), roles)
         assert isinstance(reading.outcome, Seen)
         return {link.interface: link for link in reading.outcome.value}, list(reading.problems)
@@ -150,14 +145,12 @@ def test_port_names_of_the_vendors(case: Any) -> None:
 
 
 def test_a_switch_without_a_name_is_its_chassis() -> None:
-    """The Chassis ID stands in for the System Name."""
     node = Node()
     node.send("eth0", ethernet(identity(b"\x07box 7", b"\x05swp1") + END))
     assert node.link(ETH0).neighbors[0].device == "box 7"
 
 
 def test_several_neighbors_are_kept_in_order() -> None:
-    """The bridge before the side-band with the later frame."""
     node = Node()
     node.send("eth0", switch())
     node.send("eth0", ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009"))
@@ -252,45 +245,77 @@ def test_two_neighbors_of_one_port() -> None:
 # Every reason, and whether the labels published before stay.
 
 
-def test_silent() -> None:
-    """No frame so far, which is no proof."""
-    link = Node().link(ETH0)
-    assert (link.neighbors, link.missing, link.hold) == ((), "silent", True)
+BOUND = {"pci": "0000:18:00.0", "driver": "mlx5_core"}
+LISTED = {"sys/class/net/lo": None}
 
 
-def test_expired() -> None:
-    """The TTL expired: the neighbor is gone."""
+def bare(**facts: Any) -> PortRole:
+    """A port without netdev, of a device with these facts."""
+    without = role(of=None)
+    return without._replace(device=replace(without.device, **facts))
+
+
+def sent(*frames: bytes, when: float = NOW) -> Node:
+    """A node whose eth0 has received these frames."""
     node = Node()
-    node.send("eth0", switch(ttl=20), NOW - 21)
-    link = node.link(ETH0)
-    assert (link.neighbors, link.missing, link.hold) == ((), "expired", False)
+    for data in frames:
+        node.send("eth0", data, when)
+    return node
 
 
-def test_shutdown() -> None:
-    """The neighbor sent a shutdown frame."""
+def unreceiving(cause: OSError | None) -> Node:
+    """A node on which no frame can be received, because of this."""
     node = Node()
-    node.send("eth0", switch())
-    node.send("eth0", switch(ttl=0))
-    link = node.link(ETH0)
-    assert (link.neighbors, link.missing, link.hold) == ((), "shutdown", False)
+    node.fault = Unavailable("no packet sockets here")
+    node.fault.__cause__ = cause
+    return node
 
 
-@pytest.mark.parametrize("operstate", ["down", "lowerlayerdown", "notpresent"])
-def test_link_down(operstate: str) -> None:
-    """The reason is the same with and without earlier frames."""
+def blocked() -> Node:
+    """A node whose list of netdevs blocks."""
     node = Node()
-    node.send("eth0", switch())
-    node.link(ETH0)
-    link = node.link(role(of=netdev("eth0", operstate)))
-    assert (link.neighbors, link.missing, link.hold) == ((), "link-down", False)
-    assert node.listened == [{"eth0": True}, {"eth0": False}]
+    node.errors = {"sys/class/net": errno.ETIMEDOUT}
+    return node
 
 
-@pytest.mark.parametrize("operstate", ["up", "unknown", "dormant", "testing", None])
-def test_other_operational_states_may_have_a_neighbor(operstate: str | None) -> None:
-    """Drivers that report "unknown" carry frames, and an unknown state is no proof."""
-    link = Node().link(role(of=netdev("eth0", operstate)))
-    assert (link.missing, link.hold) == ("silent", True)
+FORBIDDEN = PermissionError(errno.EPERM, "Operation not permitted")
+REASONS: dict[str, tuple[Node, PortRole, str, bool]] = {
+    "no frame so far is no proof": (Node(), ETH0, "silent", True),
+    "the TTL expired": (sent(switch(ttl=20), when=NOW - 21), ETH0, "expired", False),
+    "the neighbor sent a shutdown frame": (sent(switch(), switch(ttl=0)), ETH0, "shutdown", False),
+    **{
+        f"the link is {state}": (sent(switch()), role(of=netdev("eth0", state)), "link-down", False)
+        for state in ("down", "lowerlayerdown", "notpresent")
+    },
+    **{
+        f"{state} may carry frames": (Node(), role(of=netdev("eth0", state)), "silent", True)
+        for state in ("up", "unknown", "dormant", "testing", None)
+    },
+    "the netdev was lent to a Pod": (Node(LISTED), bare(**BOUND), "no-netdev", True),
+    "no list of netdevs": (Node(), bare(**BOUND), "netdev-not-recorded", True),
+    "an empty list": (Node({"sys/class/net": None}), bare(**BOUND), "netdev-not-recorded", True),
+    "a list that blocks": (blocked(), bare(**BOUND), "netdev-not-recorded", True),
+    "no function": (Node(LISTED), bare(), "netdev-not-recorded", True),
+    "no driver": (Node(LISTED), bare(pci=BOUND["pci"]), "netdev-not-recorded", True),
+    "the function has a netdev": (
+        *(Node(LISTED), bare(**BOUND, netdevs=("eth0",))),
+        *("netdev-not-recorded", True),
+    ),
+    "no reception": (unreceiving(None), ETH0, "unavailable", True),
+    "too many files": (unreceiving(OSError(errno.EMFILE, "")), ETH0, "unavailable", True),
+    "no permission": (unreceiving(FORBIDDEN), ETH0, "not-permitted", True),
+    "no permission, and a link that is down: sysfs needs none": (
+        *(unreceiving(FORBIDDEN), role(of=netdev("eth0", "down")), "link-down", False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "port", "reason", "hold"), REASONS.values(), ids=REASONS)
+def test_a_missing_neighbor_has_its_reason(
+    node: Node, port: PortRole, reason: str, hold: bool
+) -> None:
+    link = node.link(port)
+    assert (link.neighbors, link.missing, link.hold) == ((), reason, hold)
 
 
 def test_a_flap_is_held_in_the_daemon() -> None:
@@ -302,76 +327,18 @@ def test_a_flap_is_held_in_the_daemon() -> None:
     assert node.link(down).neighbors
     node.now += 30
     assert node.link(down).missing == "link-down"
-
-
-BOUND = {"pci": "0000:18:00.0", "driver": "mlx5_core"}
-
-
-def bare(**facts: Any) -> PortRole:
-    """A port without netdev, of a device with these facts."""
-    without = role(of=None)
-    return without._replace(device=replace(without.device, **facts))
-
-
-def test_no_netdev() -> None:
-    """A netdev that was lent to a pod is held: it is behind the port still."""
-    node = Node({"sys/class/net/lo": None})
-    link = node.link(bare(**BOUND))
-    assert (link.netdev, link.missing, link.hold) == (None, "no-netdev", True)
-    assert node.listened == [{}]
-
-
-@pytest.mark.parametrize(
-    ("tree", "facts"),
-    [
-        ({}, BOUND),
-        ({"sys/class/net": None}, BOUND),
-        ({"sys/class/net/lo": None}, {}),
-        ({"sys/class/net/lo": None}, {"pci": "0000:18:00.0"}),
-        ({"sys/class/net/lo": None}, {**BOUND, "netdevs": ("eth0",)}),
-    ],
-)
-def test_a_netdev_that_is_only_unknown_is_not_lent(
-    tree: dict[str, None], facts: dict[str, Any]
-) -> None:
-    """Neither a copied tree without class/net nor a device without driver proves that."""
-    link = Node(tree).link(bare(**facts))
-    assert (link.netdev, link.missing, link.hold) == (None, "netdev-not-recorded", True)
-
-
-def test_a_list_of_netdevs_that_blocks_proves_nothing() -> None:
-    """As if there were none."""
-    node = Node()
-    node.errors = {"sys/class/net": errno.ETIMEDOUT}
-    assert node.link(bare(**BOUND)).missing == "netdev-not-recorded"
+    assert node.listened == [{"eth0": True}, {"eth0": False}, {"eth0": False}]
 
 
 def test_not_permitted() -> None:
     """Without CAP_NET_RAW nothing is known of any port, and one problem has the reason."""
-    node = Node()
-    node.fault = Unavailable("eth0: no packet socket for LLDP: CAP_NET_RAW is missing")
-    node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
-    links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
-    assert {(link.missing, link.hold) for link in links.values()} == {("not-permitted", True)}
-    assert [problem.text for problem in problems] == [
-        "eth0: no packet socket for LLDP: CAP_NET_RAW is missing"
-    ]
-
-
-@pytest.mark.parametrize("cause", [None, OSError(errno.EMFILE, "Too many open files")])
-def test_unavailable_for_another_reason(cause: OSError | None) -> None:
-    """An error other than a missing permission is not reported as one."""
-    node = Node()
-    node.fault = Unavailable("no packet sockets here")
-    node.fault.__cause__ = cause
-    link = node.link(ETH0)
-    assert (link.missing, link.hold) == ("unavailable", True)
+    links, problems = unreceiving(FORBIDDEN).look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert {link.missing for link in links.values()} == {"not-permitted"}
+    assert [problem.text for problem in problems] == ["no packet sockets here"]
 
 
 def test_not_listened() -> None:
-    """A snapshot in which LLDP was not listened for proves nothing; a link that is down
-    is down.
-    """
+    """A snapshot without reception proves nothing; a link that is down is down."""
     node = Node()
     unread = replace(node.host(), lldp_neighbors=None)
     outcome = lldp.read(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
@@ -393,15 +360,6 @@ def test_a_netdev_without_a_socket() -> None:
     assert [(problem.subject, problem.text) for problem in problems] == [
         ("eth0", "no packet socket for LLDP: EADDRNOTAVAIL")
     ]
-
-
-def test_without_reception_a_link_that_is_down_is_known() -> None:
-    """The state in sysfs needs no permission: the label goes."""
-    node = Node()
-    node.fault = Unavailable("CAP_NET_RAW is missing")
-    node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
-    link = node.link(role(of=netdev("eth0", "down")))
-    assert (link.missing, link.hold) == ("link-down", False)
 
 
 def test_without_reception_an_expired_ttl_proves_nothing() -> None:
@@ -431,9 +389,7 @@ def test_without_reception_an_expired_ttl_proves_nothing() -> None:
     ],
 )
 def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
-    """Firmware that consumes the frames, by the driver's private flags; the switch may be
-    there.
-    """
+    """That consumes the frames, by the driver's private flags; the switch may be there."""
     node = Node()
     node.flags["eth0"] = flags
     link = node.link(ETH0)
@@ -518,9 +474,7 @@ def test_ignored_ports_do_not_receive() -> None:
 @pytest.mark.parametrize("addresses", [(NIC,), ("02:00:00:00:00:bb", NIC)])
 @pytest.mark.parametrize("by", ["source", "chassis"])
 def test_a_frame_about_the_nic_itself_is_ignored(addresses: tuple[str, ...], by: str) -> None:
-    """A ConnectX's firmware announces the host's port; of a bond's leg, by the address that
-    it had before.
-    """
+    """Its firmware announces the host's port; of a bond's leg, by the address before."""
     node = Node()
     mac = bytes.fromhex(NIC.replace(":", ""))
     lldpdu = identity(b"\x04" + (mac if by == "chassis" else MAC), b"\x03" + mac) + END
@@ -565,15 +519,6 @@ def test_malformed_frames_are_one_problem_each() -> None:
     assert all(problem.text.startswith("malformed LLDP frame: ") for problem in problems)
 
 
-def test_hostile_names_stay_in_their_fields() -> None:
-    """Line ends and escape sequences are escaped."""
-    node = Node()
-    node.send("eth0", switch("leaf\n\x1b[2J\u202e" + "x" * 200))
-    (neighbor,) = node.link(ETH0).neighbors
-    assert neighbor.device.isprintable()
-    assert r"\x0a\x1b[2J" in neighbor.device
-
-
 def test_frames_from_the_future_are_no_negative_age() -> None:
     """A clock that was set back leaves the neighbor, with an age of 0."""
     node = Node()
@@ -587,22 +532,3 @@ def test_another_exception_is_a_bug() -> None:
     node.fault = Malformed("not of this door")
     with pytest.raises(Malformed):
         node.link(ETH0)
-
-
-def test_a_machine_whose_class_net_was_not_copied(repository: Path, tmp_path: Path) -> None:
-    """No pod is named, and the port that is down is listed with its reason."""
-    machine = repository / "sysfs_fixtures/lent-to-pod"
-    copied = tmp_path / "copied"
-    shutil.copytree(machine / "sys", copied / "sys", symlinks=True)
-    shutil.rmtree(copied / "sys/class/net")
-    lent, unknown = document_of(machine), document_of(copied)
-    assert reasons(lent, "mlx5_1", "mlx5_2") == ["no-netdev"] * 2
-    assert reasons(unknown, "mlx5_1", "mlx5_2") == ["netdev-not-recorded"] * 2
-    assert "mlx5_1 (0000:3c:00.0): DOWN, Disabled" not in render(lent, color=False)
-    assert "mlx5_1 (0000:3c:00.0): DOWN, Disabled: no link" in render(unknown, color=False)
-
-
-def reasons(document: dict[str, Any], *interfaces: str) -> list[str]:
-    """The reasons for which these have no neighbor."""
-    found = {row["interface"]: row["reason"] for row in document["missing_neighbors"]}
-    return [found[interface] for interface in interfaces]

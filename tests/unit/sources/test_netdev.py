@@ -6,12 +6,11 @@ from errno import EINVAL, EIO, EOPNOTSUPP
 
 import pytest
 
-from agent.model import RdmaPort, Seen
+from agent.model import Netdev, RdmaPort, Seen
 from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 
 A, B = "0000:18:00.0", "0000:19:00.0"
-GID = f"{CLASS}/x0/ports/1/gid_attrs/ndevs/0"
 
 
 def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
@@ -21,6 +20,13 @@ def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
     return {port.number: port for port in found.ports}
 
 
+def netdev_of(*parts: Entries, layer: str = "Ethernet") -> Netdev:
+    """The netdev of a device with one port, over these trees."""
+    found = ports(Kernel(hca("x0", A, layer), *parts))[1].netdev
+    assert found
+    return found
+
+
 def chosen(root: Kernel) -> dict[int, str | None]:
     return {
         number: port.netdev.name if port.netdev else None for number, port in ports(root).items()
@@ -28,7 +34,6 @@ def chosen(root: Kernel) -> dict[int, str | None]:
 
 
 def net(*names: str, **attributes: str) -> Entries:
-    """Netdevs of one function, their dev_port counted from 0."""
     parts = [
         netdev(name, A, dev_port=str(number), **attributes) for number, name in enumerate(names)
     ]
@@ -40,113 +45,81 @@ def without(entries: Entries, name: str) -> Entries:
 
 
 IDS = net("e0", dev_id="0x0") | net("e1", dev_id="0x1")
-CHOICES: list[tuple[str, list[Entries], dict[int, str | None]]] = [
-    ("one port, one netdev", [hca("x0", A, "Ethernet"), net("e0")], {1: "e0"}),
-    (
-        "even of another dev_port",
+CHOICES: dict[str, tuple[list[Entries], dict[int, str | None]]] = {
+    "one port, one netdev": ([hca("x0", A, "Ethernet"), net("e0")], {1: "e0"}),
+    "even of another dev_port": (
         [hca("x0", A, "Ethernet"), netdev("e0", A, dev_port="5")],
         {1: "e0"},
     ),
-    ("InfiniBand's is the one of IPoIB", [hca("x0", A), net("ib0")], {1: "ib0"}),
-    ("none", [hca("x0", A, "Ethernet")], {1: None}),
-    ("by GID", [hca("x0", A, "Ethernet", {1: "e1", 2: "e0"}), net("e0", "e1")], {1: "e1", 2: "e0"}),
-    (
-        "by dev_port",
+    "InfiniBand's is the one of IPoIB": ([hca("x0", A), net("ib0")], {1: "ib0"}),
+    "none": ([hca("x0", A, "Ethernet")], {1: None}),
+    "by GID": ([hca("x0", A, "Ethernet", {1: "e1", 2: "e0"}), net("e0", "e1")], {1: "e1", 2: "e0"}),
+    "by dev_port": (
         [hca("x0", A, "Ethernet", {1: None, 2: None}), net("e0", "e1")],
         {1: "e0", 2: "e1"},
     ),
-    (
-        "by dev_id",
+    "by dev_id": (
         [hca("x0", A, "Ethernet", {1: None, 2: None}), without(IDS, "dev_port")],
         {1: "e0", 2: "e1"},
     ),
-    (
-        "one by GID, the other by what is left",
+    "one by GID, the other by what is left": (
         [hca("x0", A, "Ethernet", {1: None, 2: "e1"}), net("e0", "e1")],
         {1: "e0", 2: "e1"},
     ),
-    ("first of two with one dev_port", [hca("x0", A, "Ethernet"), net("e0"), net("e9")], {1: "e0"}),
-    (
-        "two InfiniBand ports by dev_port",
+    "first of two with one dev_port": ([hca("x0", A, "Ethernet"), net("e0"), net("e9")], {1: "e0"}),
+    "two InfiniBand ports by dev_port": (
         [hca("x0", A, ports={1: None, 2: None}), net("ib0", "ib1")],
         {1: "ib0", 2: "ib1"},
     ),
-    (
-        "the GID beats dev_port",
+    "the GID beats dev_port": (
         [hca("x0", A, "Ethernet", {1: "e9"}), net("e9"), net("e0")],
         {1: "e9"},
     ),
-    (
-        "another namespace holds it",
+    "another namespace holds it": (
         [hca("x0", A, "Ethernet", {1: None, 2: None}), net("e0")],
         {1: "e0", 2: None},
     ),
-    (
-        "planes",
+    "planes": (
         [hca("x0", A, "Ethernet", {1: None, 2: None, 3: "e0", 4: None, 6: "e1"}), net("e0", "e1")],
         {1: None, 2: None, 3: "e0", 4: None, 6: "e1"},
     ),
-    (
-        "soft-RoCE on a netdev of no function",
+    "soft-RoCE on a netdev of no function": (
         [hca("x0", "virtual", "Ethernet", {1: "v0"})],
         {1: "v0"},
     ),
-    (
-        "which names its parent",
+    "which names its parent": (
         [hca("x0", "virtual", "Ethernet"), {f"{HOME}/virtual/infiniband/x0/parent": b"v0\n"}],
         {1: "v0"},
     ),
-    ("a name that is no name", [hca("x0", A, "Ethernet", {1: "../../etc"})], {1: None}),
-]
+    "a name that is no name": ([hca("x0", A, "Ethernet", {1: "../../etc"})], {1: None}),
+}
 
 
-@pytest.mark.parametrize(
-    ("parts", "names"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES]
-)
+@pytest.mark.parametrize(("parts", "names"), CHOICES.values(), ids=CHOICES)
 def test_the_netdev_of_a_port(parts: list[Entries], names: dict[int, str | None]) -> None:
-    """The GID table names it; else `dev_port`, else `dev_id` matches the netdevs of the
-    function.
-    """
+    """The GID table names it; else `dev_port`, else `dev_id` matches the function's netdevs."""
     assert chosen(Kernel(*parts)) == names
-
-
-def test_an_empty_gid_is_no_problem() -> None:
-    """The file fails with EINVAL while the link is down; any other errno is reported."""
-    parts = [hca("x0", A, "Ethernet", {1: "e0", 2: "e1"}), net("e0", "e1")]
-    assert read(host(Kernel(*parts, errors={GID: EINVAL}))).problems == ()
-    (problem,) = read(host(Kernel(*parts, errors={GID: EIO}))).problems
-    assert problem.subject == f"/{GID}"
 
 
 def test_facts_of_a_netdev() -> None:
     """A speed of -1, 0 or EINVAL is None."""
-    known = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed="100000", operstate="dormant")))[
-        1
-    ].netdev
-    assert known
+    known = netdev_of(net("e0", speed="100000", operstate="dormant"))
     assert (known.speed_mbps, known.operstate, known.bond_state) == (100_000, "dormant", None)
     assert known.carrier_changes is None
-    counted = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", carrier_changes="4")))[1].netdev
-    assert counted
-    assert counted.carrier_changes == 4
+    assert netdev_of(net("e0", carrier_changes="4")).carrier_changes == 4
     for speed in ("-1", "0", "4294967295"):
-        unknown = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed=speed)))[1].netdev
-        assert unknown
-        assert unknown.speed_mbps is None
-    down = read(
-        host(Kernel(hca("x0", A, "Ethernet"), net("e0"), errors={f"{NET}/e0/speed": EINVAL}))
-    )
-    assert down.problems == ()
+        assert netdev_of(net("e0", speed=speed)).speed_mbps is None
+    root = Kernel(hca("x0", A, "Ethernet"), net("e0"), errors={f"{NET}/e0/speed": EINVAL})
+    assert read(host(root)).problems == ()
 
 
 @pytest.mark.parametrize(("number", "reported"), [(EINVAL, 0), (EOPNOTSUPP, 0), (EIO, 1)])
 def test_most_netdevs_have_no_physical_port_name(number: int, reported: int) -> None:
     """EOPNOTSUPP for most drivers, EINVAL for a netdev that is being removed; an uplink has one."""
-    parts = [hca("x0", A, "Ethernet"), net("e0", phys_port_name="p0")]
-    named = ports(Kernel(*parts))[1].netdev
-    assert named
-    assert named.phys_port_name == "p0"
-    reading = read(host(Kernel(*parts, errors={f"{NET}/e0/phys_port_name": number})))
+    uplink = net("e0", phys_port_name="p0")
+    assert netdev_of(uplink).phys_port_name == "p0"
+    errors = {f"{NET}/e0/phys_port_name": number}
+    reading = read(host(Kernel(hca("x0", A, "Ethernet"), uplink, errors=errors)))
     assert len(reading.problems) == reported
 
 
@@ -171,7 +144,6 @@ def test_nothing_is_read_of_an_ipoib_netdev() -> None:
 
 
 def bond(*legs: str, name: str = "bond0", **attributes: str) -> Entries:
-    """A bond of these legs."""
     link = {f"{NET}/{name}": f"../../devices/virtual/net/{name}"}
     home = f"sys/devices/virtual/net/{name}"
     texts = {"operstate": "up", "bonding/slaves": " ".join(legs), **attributes}
@@ -190,22 +162,18 @@ def leg(
 
 
 LEGS = [leg("e0", A, "active"), leg("e1", B, "active")]
-BONDED = [
-    ("by its GIDs, the bond", {1: "bond0"}, [*LEGS, bond("e0", "e1")], "e0"),
-    ("by its function, the leg", {1: None}, [*LEGS, bond("e0", "e1")], "e0"),
-    ("two functions' netdevs", {1: "bond0"}, [*LEGS, bond("e0", "e1"), net("other")], "e0"),
-]
+BONDED = {
+    "by its GIDs, the bond": ({1: "bond0"}, [*LEGS, bond("e0", "e1")], "e0"),
+    "by its function, the leg": ({1: None}, [*LEGS, bond("e0", "e1")], "e0"),
+    "two functions' netdevs": ({1: "bond0"}, [*LEGS, bond("e0", "e1"), net("other")], "e0"),
+}
 
 
-@pytest.mark.parametrize(
-    ("gids", "parts", "name"), [row[1:] for row in BONDED], ids=[row[0] for row in BONDED]
-)
+@pytest.mark.parametrize(("gids", "parts", "name"), BONDED.values(), ids=BONDED)
 def test_a_bond_is_read_as_its_legs(
     gids: dict[int, str | None], parts: list[Entries], name: str
 ) -> None:
-    """All members are found from the bond, which the GIDs name, and from the member that the
-    function has.
-    """
+    """All members are found from the bond, and from the member that the function has."""
     found = ports(Kernel(hca("x0", A, "Ethernet", gids), *parts))[1]
     assert found.netdev
     assert found.netdev.name == name
@@ -233,51 +201,35 @@ def test_a_leg_without_a_link_is_on_standby(
 
 
 def test_a_netdev_has_its_mac_addresses() -> None:
-    """A bond member has the bond's address and its permanent one; an unknown or repeated address
-    adds none.
-    """
+    """A bond member has the bond's and its permanent one; an unknown or repeated one adds none."""
     shared, own = "a0:88:c2:00:00:01", "A0:88:C2:00:00:02"
     first = leg("e0", A, "active", address=shared, **{"bonding_slave/perm_hwaddr": shared})
     second = leg("e1", B, "active", address=shared, **{"bonding_slave/perm_hwaddr": own})
     found = ports(Kernel(hca("x0", A, "Ethernet"), first, second, bond("e0", "e1")))[1].legs
     assert [one.addresses for one in found] == [(shared,), (shared, own.lower())]
     for attributes in ({}, {"address": "none"}):
-        plain = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", **attributes)))[1].netdev
-        assert plain
-        assert plain.addresses == ()
-    ipoib = ports(Kernel(hca("x0", A), net("ib0", address=shared)))[1].netdev
-    assert ipoib
-    assert ipoib.addresses == ()
+        assert netdev_of(net("e0", **attributes)).addresses == ()
+    assert netdev_of(net("ib0", address=shared), layer="InfiniBand").addresses == ()
 
 
 def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
-    """A member whose PCI function has another RDMA device belongs to that one, even if it cannot be
-    read.
-    """
+    """A member whose function has another RDMA device is of that one, even if it is unread."""
     devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
     root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
     assert ports(root)[1].legs == ()
 
 
 def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:
-    """The GIDs of a function without a netdev may name the one in the pod; the netdev of that name
-    in this namespace is another.
-    """
+    """The GIDs name the one in the Pod; here another netdev has this name."""
     root = Kernel(hca("x0", A, "Ethernet", {1: "eth0"}), netdev("eth0", B))
     assert ports(root)[1].netdev is None
 
 
 def test_a_bridge_is_no_bond() -> None:
     """A master without `bonding/slaves` has no legs, and its member no bond state."""
-    bridge = {f"{NET}/br0": None}
-    found = ports(
-        Kernel(
-            hca("x0", A, "Ethernet"), netdev("e0", A, master="../../../../virtual/net/br0"), bridge
-        )
-    )[1]
-    assert found.legs == ()
-    assert found.netdev
-    assert found.netdev.bond_state is None
+    member = netdev("e0", A, master="../../../../virtual/net/br0") | {f"{NET}/br0": None}
+    assert netdev_of(member).bond_state is None
+    assert ports(Kernel(hca("x0", A, "Ethernet"), member))[1].legs == ()
 
 
 def upper(below: Entries, name: str, target: str) -> Entries:
@@ -288,27 +240,24 @@ def upper(below: Entries, name: str, target: str) -> Entries:
 
 PLAIN = netdev("e0", A)
 BRIDGED = netdev("e0", A, master="../../../../virtual/net/br0") | {f"{NET}/br0": None}
-ROUTES: list[tuple[str, list[Entries], bool]] = [
-    ("its own", [PLAIN, routes("e0")], True),
-    ("one of several", [PLAIN, routes("eno1", "e0")], True),
-    ("somebody else's", [PLAIN, routes("eno1")], False),
-    ("nobody's", [PLAIN], False),
-    ("the loopback's", [PLAIN | {f"{NET}/e0/upper_lo": None}, routes("lo")], False),
-    ("a VLAN's on top of it", [upper(PLAIN, "e0.5", "e0.5"), routes("e0.5")], True),
-    (
-        "a VLAN's on top of another",
+ROUTES: dict[str, tuple[list[Entries], bool]] = {
+    "its own": ([PLAIN, routes("e0")], True),
+    "one of several": ([PLAIN, routes("eno1", "e0")], True),
+    "somebody else's": ([PLAIN, routes("eno1")], False),
+    "nobody's": ([PLAIN], False),
+    "the loopback's": ([PLAIN | {f"{NET}/e0/upper_lo": None}, routes("lo")], False),
+    "a VLAN's on top of it": ([upper(PLAIN, "e0.5", "e0.5"), routes("e0.5")], True),
+    "a VLAN's on top of another": (
         [PLAIN, upper(netdev("e1", B), "e1.5", "e1.5"), routes("e1.5")],
         False,
     ),
-    ("its bridge's", [BRIDGED, routes("br0")], True),
-    ("its bond's", [leg("e0", A, "active"), bond("e0"), routes("bond0")], True),
-    (
-        "a VLAN's on its bond",
+    "its bridge's": ([BRIDGED, routes("br0")], True),
+    "its bond's": ([leg("e0", A, "active"), bond("e0"), routes("bond0")], True),
+    "a VLAN's on its bond": (
         [leg("e0", A, "active"), upper(bond("e0"), "bond0.7", "bond0.7"), routes("bond0.7")],
         True,
     ),
-    (
-        "a bridge's on a VLAN on its bond",
+    "a bridge's on a VLAN on its bond": (
         [
             leg("e0", A, "active"),
             upper(bond("e0"), "v7", "v7"),
@@ -317,7 +266,7 @@ ROUTES: list[tuple[str, list[Entries], bool]] = [
         ],
         True,
     ),
-]
+}
 
 
 ZERO = "0" * 32
@@ -325,22 +274,18 @@ IPV6_ROUTE = f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0
 OVER_IPV6: Entries = {"proc/net/ipv6_route": IPV6_ROUTE.encode()}
 NO_TEXT = IPV6_ROUTE.encode().replace(b"e0", b"\xff\xfe0")
 OVER_IPV6_BESIDE: Entries = {"proc/net/ipv6_route": NO_TEXT + IPV6_ROUTE.encode()}
-ROUTES += [
-    ("over IPv6", [PLAIN, OVER_IPV6], True),
-    ("over IPv6, beside one over IPv4", [PLAIN, routes("eno1"), OVER_IPV6], False),
-    ("beside a name that is no text", [PLAIN, OVER_IPV6_BESIDE], True),
-    ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
-]
+ROUTES |= {
+    "over IPv6": ([PLAIN, OVER_IPV6], True),
+    "over IPv6, beside one over IPv4": ([PLAIN, routes("eno1"), OVER_IPV6], False),
+    "beside a name that is no text": ([PLAIN, OVER_IPV6_BESIDE], True),
+    "in a table longer than a page": ([PLAIN, routes(*["eno1"] * 200, "e0")], True),
+}
 
 
-@pytest.mark.parametrize(
-    ("parts", "carries"), [row[1:] for row in ROUTES], ids=[row[0] for row in ROUTES]
-)
+@pytest.mark.parametrize(("parts", "carries"), ROUTES.values(), ids=ROUTES)
 def test_the_netdevs_of_a_default_route(parts: list[Entries], carries: bool) -> None:
     """The netdev does, or a bond, bridge or VLAN on top of it, at any depth."""
-    found = ports(Kernel(hca("x0", A, "Ethernet"), *parts))[1].netdev
-    assert found
-    assert found.default_route is carries
+    assert netdev_of(*parts).default_route is carries
 
 
 def test_a_cycle_of_upper_netdevs_ends() -> None:
@@ -353,9 +298,7 @@ def test_a_cycle_of_upper_netdevs_ends() -> None:
 
 @pytest.mark.parametrize("target", ["../\x1b[2J", "../\udcff", "..", "../a\nb", "../" + "m" * 16])
 def test_the_target_of_master_is_a_netdev_name(target: str) -> None:
-    """The target of a link is not trusted: one that is not a netdev name is reported and does not
-    become part of a path.
-    """
+    """One that is no such name is reported, and is no part of a path."""
     link: Entries = {f"{HOME}/{A}/net/e0/master": target}
     root = Kernel(hca("x0", A, "Ethernet"), net("e0"), link)
     problems = read(host(root)).problems

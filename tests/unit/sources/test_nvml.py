@@ -27,6 +27,14 @@ def never() -> dict[str, Any]:
     pytest.fail("NVML was asked")
 
 
+def refusal(call: str, code: int, text: str) -> Callable[[], dict[str, Any]]:
+    return lambda: answer(error={"call": call, "code": code, "text": text})
+
+
+def late() -> dict[str, Any]:
+    raise Unavailable("helper nvml: no answer within 30 s")
+
+
 class Machine:
     """A node's PCI bus in a folder."""
 
@@ -36,11 +44,7 @@ class Machine:
         self._devices.mkdir(parents=True)
 
     def add(
-        self,
-        address: str,
-        vendor: str = "0x10de",
-        code: str = "0x030200",
-        driver: str | None = None,
+        self, address: str, vendor: str = "0x10de", code: str = "0x030200", driver: str = ""
     ) -> Machine:
         """Put a function on the bus."""
         function = self._devices / address
@@ -109,11 +113,6 @@ def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
     assert isinstance(nvml.read(machine.host(lambda: answer(GPU))).outcome, Seen)
 
 
-def refusal(call: str, code: int, text: str) -> Callable[[], dict[str, Any]]:
-    """Answer with a failed call."""
-    return lambda: answer(error={"call": call, "code": code, "text": text})
-
-
 def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> None:
     """The GPUs that it reports count as those of any other."""
     reading = nvml.read(machine.host(lambda: answer(GPU), named=True))
@@ -172,7 +171,6 @@ def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
-    """Like every read that times out in the kernel."""
 
     class Blocked(LiveRoot):
         def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Root protocol's
@@ -181,17 +179,6 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
     top = str(machine.add("0008:01:00.0").sys)
     outcome = nvml.read(Host(Blocked(top), lambda: 0.0, gpus=never)).outcome
     assert outcome == Failed("/sys/bus/pci/devices/0008:01:00.0/class: timed out in the kernel")
-
-
-def test_a_child_that_hangs_or_dies_is_a_failure(machine: Machine) -> None:
-    """The failure has the helper's message."""
-
-    def late() -> dict[str, Any]:
-        raise Unavailable("helper nvml: no answer within 30 s")
-
-    assert nvml.read(machine.add("0008:01:00.0").host(late)).outcome == Failed(
-        "helper nvml: no answer within 30 s"
-    )
 
 
 def test_a_first_answer_that_is_pending_is_no_problem(machine: Machine) -> None:
@@ -205,60 +192,48 @@ def test_a_first_answer_that_is_pending_is_no_problem(machine: Machine) -> None:
     assert not [problem for problem in seen.problems if problem.source == "nvml"]
 
 
-def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:
-    """Error, call and the library's own text in one line."""
-    stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
-    outcome = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(error=stopped))).outcome
-    assert outcome == Failed("version-mismatch: nvmlInitWithFlags: Driver/library version mismatch")
-
-
-def test_no_gpu_with_success_is_a_failure(machine: Machine) -> None:
-    """The bus has one: NVML is wrong."""
-    outcome = nvml.read(machine.add("0008:01:00.0").host(answer)).outcome
-    assert outcome == Failed("NVML reports no GPU, while one is on the PCI bus")
+@pytest.mark.parametrize(
+    ("gpus", "reason"),
+    [
+        (late, "helper nvml: no answer within 30 s"),
+        (
+            refusal("nvmlInitWithFlags", 18, "Driver/library version mismatch"),
+            "version-mismatch: nvmlInitWithFlags: Driver/library version mismatch",
+        ),
+        (answer, "NVML reports no GPU, while one is on the PCI bus"),
+    ],
+    ids=["a helper that hangs or dies", "a driver that does not fit", "success without a GPU"],
+)
+def test_a_failure_has_its_reason(
+    machine: Machine, gpus: Callable[[], dict[str, Any]], reason: str
+) -> None:
+    assert nvml.read(machine.add("0008:01:00.0").host(gpus)).outcome == Failed(reason)
 
 
 @pytest.mark.parametrize(
     "nonsense", [None, [], {}, {"count": 2**32 - 1, "gpus": []}, {"count": 1, "gpus": {}}]
 )
 def test_an_answer_that_makes_no_sense_is_a_failure(machine: Machine, nonsense: Any) -> None:
-    """Reported, and no traceback."""
     assert isinstance(nvml.read(machine.add("0008:01:00.0").host(lambda: nonsense)).outcome, Failed)
 
 
 def test_one_gpu_that_makes_no_sense_costs_itself(machine: Machine) -> None:
     """It keeps its position in the list and has a problem; so has one that was lost."""
-    lost = GPU | {
-        "index": 2,
-        "error": {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"},
-    }
-    entries = (GPU, GPU | {"fabric": FABRIC | {"state": 77}}, lost, 5)
+    error = {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"}
+    entries = (GPU, GPU | {"fabric": FABRIC | {"state": 77}}, GPU | {"index": 2, "error": error}, 5)
     reading = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(*entries)))
     assert isinstance(reading.outcome, Seen)
-    assert [gpu.error for gpu in reading.outcome.value] == [
-        None,
-        "malformed",
-        "gpu-lost",
-        "malformed",
-    ]
-    assert [(problem.source, problem.subject) for problem in reading.problems] == [
-        ("nvml", "GPU 1"),
-        ("nvml", "0008:01:00.0"),
-        ("nvml", "GPU 3"),
-    ]
+    errors = [gpu.error for gpu in reading.outcome.value]
+    assert errors == [None, "malformed", "gpu-lost", "malformed"]
+    assert [problem.subject for problem in reading.problems] == ["GPU 1", "0008:01:00.0", "GPU 3"]
+    assert {problem.source for problem in reading.problems} == {"nvml"}
     assert reading.problems[1].text == "gpu-lost: nvmlDeviceGetUUID: GPU is lost"
     assert verdict(reading.outcome).reason == "failed"
 
 
 def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
     """An older driver or a plain board has nothing to be fixed."""
-    refused = {
-        "call": "nvmlDeviceGetGpuFabricInfo",
-        "code": 13,
-        "text": "the library has no such function",
-    }
-    reading = nvml.read(
-        machine.add("0008:01:00.0").host(lambda: answer(GPU | {"error": refused, "fabric": None}))
-    )
-    assert reading.problems == ()
-    assert verdict(reading.outcome).reason == "unsupported"
+    refused = {"call": "nvmlDeviceGetGpuFabricInfo", "code": 13, "text": "no such function"}
+    plain = GPU | {"error": refused, "fabric": None}
+    reading = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(plain)))
+    assert (reading.problems, verdict(reading.outcome).reason) == ((), "unsupported")

@@ -48,19 +48,8 @@ KEY = re.compile(
 )
 
 NASTY = [
-    b"",
-    b"\n",
-    b"\0",
-    b"\xff",
-    b"\x1b[2J",
-    b"-1",
-    b"9" * 5000,
-    b"..",
-    b"../..",
-    b"0",
-    b"4: ACTIVE",
-    b"N/A",
-    b"1e309",
+    *(b"", b"\n", b"\0", b"\xff", b"\x1b[2J", b"-1", b"9" * 5000, b"..", b"../..", b"0"),
+    *(b"4: ACTIVE", b"N/A", b"1e309"),
 ]
 attributes = st.sampled_from([value for value in BASE.values() if isinstance(value, bytes)])
 files = (
@@ -74,16 +63,7 @@ links = st.sampled_from(
 )
 names = st.sampled_from(
     [
-        "ports",
-        "1",
-        "256",
-        "\u00e9",
-        "\x1b",
-        "a b",
-        "-",
-        "device",
-        "upper_eth1",
-        "upper_..",
+        *("ports", "1", "256", "\u00e9", "\x1b", "a b", "-", "device", "upper_eth1", "upper_.."),
         "x" * 200,
     ]
 )
@@ -134,9 +114,7 @@ def printable(text: str) -> bool:
 def test_no_tree_breaks_the_agent(
     changes: dict[str, Any], errors: dict[str, int], gone: set[str]
 ) -> None:
-    """Whatever the tree contains, every label is valid, the report is JSON, and all of it is
-    printable.
-    """
+    """Every label is valid, the report is JSON, and all of it is printable."""
     check(kernel(changes, errors, gone))
 
 
@@ -144,7 +122,6 @@ def test_no_tree_breaks_the_agent(
 @given(changes=trees, glob=st.sampled_from(["*", "ibp0", "mlx5_?", "[", "\u00e9"]))
 @settings(max_examples=40)
 def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:
-    """Any glob is accepted by --backend-device and --exclude-device."""
     check(kernel(changes, {}, set()), backend=(glob,))
     check(kernel(changes, {}, set()), excluded=(glob,))
 
@@ -152,7 +129,6 @@ def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:
 @pytest.mark.slow
 @given(path=st.sampled_from(PATHS), number=errnos)
 def test_one_error_costs_one_device_at_most(path: str, number: int) -> None:
-    """A single error below one device does not change the other."""
     outcome = rdma.read(host(Kernel(BASE, errors={path: number}))).outcome
     if "ibp0" in path:
         assert isinstance(outcome, Seen)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import Malformed
 from agent.findings.finding import Draft
 from agent.host import Host
 from agent.snapshot.capture import entries, record, write_folder
@@ -17,7 +16,6 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
-from agent.sysfs import parse as kernel
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.verify.pcie import findings
 from tests.support.cabling import port
@@ -43,14 +41,12 @@ ROOT = PcieFunction("0000:00:01.0", 0x8086, 32.0, 32.0, 16, 16)
 
 
 def texts(*path: PcieFunction) -> list[str]:
-    """Return the code and severity of the findings of one path."""
     one = port("mlx5_0", None, pci=BDF)
     found = findings([one], {BDF: path}, Draft("n"))
     return [f"{finding.code} {finding.severity}" for finding in found]
 
 
 def read(changes: dict[str, bytes], errors: dict[str, int] | None = None) -> PciePath:
-    """Read the path of a NIC right below a host bridge."""
     entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in changes.items()}
     readers = DeviceReaders(worker=InlineWorker)
     host = Host(Tree(MemoryStore(entries), errors or {}), lambda: 0.0, readers=readers)
@@ -75,13 +71,6 @@ def test_a_blocked_device_has_no_path() -> None:
     assert read(LINK, errors) == ()
 
 
-@pytest.mark.parametrize("text", ["fast", "32.0", "GT/s", "1e3 GT/s"])
-def test_malformed_speeds(text: str) -> None:
-    """Anything but the kernel's notation."""
-    with pytest.raises(Malformed):
-        kernel.link_speed(text)
-
-
 def test_paths_of_a_machine() -> None:
     """From the root port over a switch to the NIC."""
     host = replay(str(FIXTURES / "pcie-downtrained"))
@@ -91,7 +80,6 @@ def test_paths_of_a_machine() -> None:
 
 
 def test_a_capture_has_the_links(tmp_path: Path) -> None:
-    """A capture of a replayed machine replays with the same paths."""
     host = replay(str(FIXTURES / "pcie-downtrained"))
     captured, observation = record(host)
     write_folder(entries(captured), str(tmp_path / "copy"))
@@ -112,7 +100,6 @@ def test_what_both_ends_permit_is_enough() -> None:
 
 @pytest.mark.parametrize(("speed", "width"), [(16.0, 16), (32.0, 8), (2.5, 1)])
 def test_a_slow_link(speed: float, width: int) -> None:
-    """Slower or narrower."""
     ends = [end._replace(speed=speed, width=width) for end in (ROOT, NIC)]
     assert texts(*ends) == ["pcie warning"]
 
@@ -138,12 +125,10 @@ def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
 
 
 def threads() -> int:
-    """Return the number of threads of devices."""
     return sum(one.name.startswith("device ") for one in threading.enumerate())
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:
-    """Wait for a thread."""
     deadline = time.monotonic() + 60
     while not is_done():
         assert time.monotonic() < deadline

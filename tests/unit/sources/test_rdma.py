@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
+from agent.model import Absent, Failed, Netdev, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources.observe import observe
 from agent.sources.rdma import read
 from tests.support.kernel_tree import (
@@ -43,61 +43,51 @@ def seen(
 
 
 def controller(code: bytes = b"0x020700\n", driver: str | None = None) -> Entries:
-    """A PCI function without an RDMA device."""
     link = {f"{HOME}/{A}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {}
     return {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}", f"{HOME}/{A}/class": code, **link}
 
 
 def test_a_populated_class_is_read_whole() -> None:
     """Every fact of a device and its port comes from its own file."""
-    reading = read(host(Kernel(hca("ibp0", A), netdev("ibp24s0", A))))
-    assert isinstance(reading.outcome, Seen)
-    (device,) = reading.outcome.value
-    (port,) = device.ports
-    assert (device.name, device.pci, device.driver, device.numa_node) == ("ibp0", A, "mlx5_core", 1)
-    assert (device.node_type, device.node_guid, device.sys_image_guid) == (
-        "CA",
-        "a088c20300abcdef",
-        "a088c20300abcdef",
+    port = RdmaPort(
+        number=1,
+        link_layer="InfiniBand",
+        state="ACTIVE",
+        phys_state="LinkUp",
+        rate_text="400 Gb/sec (4X NDR)",
+        rate_gbps=400.0,
+        port_guid="a088c20300abcdef",
+        has_smi=True,
+        link_downed=3,
+        netdev=Netdev("ibp24s0", None, None, None, default_route=False),
+        legs=(),
     )
-    assert (device.hca_type, device.board_id, device.fw_ver) == (
-        "MT4129",
-        "MT_0000000838",
-        "28.39.1002",
+    device = RdmaDevice(
+        "ibp0",
+        pci=A,
+        driver="mlx5_core",
+        pci_ids="15b3:1021",
+        numa_node=1,
+        node_type="CA",
+        node_guid="a088c20300abcdef",
+        sys_image_guid="a088c20300abcdef",
+        hca_type="MT4129",
+        board_id="MT_0000000838",
+        fw_ver="28.39.1002",
+        netdevs=("ibp24s0",),
+        ports=(port,),
     )
-    assert (device.virtual_function, device.nvswitch_pattern, device.netdevs) == (
-        False,
-        False,
-        ("ibp24s0",),
-    )
-    assert (device.pci_ids, device.sub_function) == ("15b3:1021", False)
-    assert (port.number, port.link_layer, port.state, port.phys_state) == (
-        1,
-        "InfiniBand",
-        "ACTIVE",
-        "LinkUp",
-    )
-    assert (port.rate_text, port.rate_gbps, port.has_smi) == ("400 Gb/sec (4X NDR)", 400.0, True)
-    assert (port.port_guid, port.link_downed) == ("a088c20300abcdef", 3)
-    assert reading.problems == ()
+    assert read(host(Kernel(hca("ibp0", A), netdev("ibp24s0", A)))) == Reading(Seen((device,)))
 
 
 def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
-    """A device copied with folders in place of its links has its address and driver from
-    `device/uevent`.
-    """
-    facts = {f"{CLASS}/x0/device/uevent": f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()}
-    copied = seen(Kernel({f"{CLASS}/x0/ports": None}, facts))["x0"]
+    """A device copied with folders in place of its links has both in `device/uevent`."""
+    uevent = f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()
+    copied = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/device/uevent": uevent}))["x0"]
     assert (copied.pci, copied.driver) == (B, "irdma")
-    half = seen(
-        Kernel(
-            {
-                f"{CLASS}/x0/device": f"../{A}",
-                f"{CLASS}/{A}/uevent": facts[f"{CLASS}/x0/device/uevent"],
-            }
-        )
-    )
-    assert (half["x0"].pci, half["x0"].driver) == (A, "irdma")
+    half = {f"{CLASS}/x0/device": f"../{A}", f"{CLASS}/{A}/uevent": uevent}
+    device = seen(Kernel(half))["x0"]
+    assert (device.pci, device.driver) == (A, "irdma")
     lost = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/node_type": b"1: CA\n"}))["x0"]
     assert (lost.pci, lost.driver) == (None, None)
 
@@ -129,22 +119,18 @@ def test_a_sub_function_is_one_by_either_of_its_links(
 
 @pytest.mark.parametrize("what", [{f"{HOME}/{A}/physfn": f"../{B}"}, {f"{HOME}/{A}/physfn": None}])
 def test_a_virtual_function_has_a_physical_one(what: Entries) -> None:
-    """`physfn` is a link in the kernel's tree and a folder in a copied one."""
     devices = seen(Kernel(hca("vf0", A), hca("pf0", B), what))
     assert (devices["vf0"].virtual_function, devices["pf0"].virtual_function) == (True, False)
 
 
 def test_devices_come_in_natural_order() -> None:
-    """mlx5_10 comes after mlx5_9."""
     root = Kernel(hca("mlx5_10", A), hca("mlx5_9", B))
     assert list(seen(root)) == ["mlx5_9", "mlx5_10"]
 
 
 @pytest.mark.parametrize("nothing", [{}, EMPTY])
 def test_no_hardware_is_absent(nothing: Entries) -> None:
-    """Without a device and without an InfiniBand controller on the bus there is no RDMA hardware;
-    that is not a problem.
-    """
+    """Without a device, and without an InfiniBand controller on the bus; that is no problem."""
     words = "is empty" if nothing else "is not there"
     assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
     for other in (
@@ -195,9 +181,7 @@ def test_no_sys_is_a_failure() -> None:
 @pytest.mark.parametrize("path", [CLASS, f"{NET}", f"{BUS}/{A}/class", "proc/net/route"])
 @pytest.mark.parametrize("number", [EIO, ETIMEDOUT])
 def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> None:
-    """A class that cannot be read has failed, and is not empty; one routing table that cannot be
-    read does not fail an InfiniBand node.
-    """
+    """It is not empty; a routing table that cannot be read does not fail an InfiniBand node."""
     full = path == "proc/net/route"
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
     outcome = read(host(Kernel(*parts, errors={path: number}))).outcome
@@ -205,9 +189,7 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
 
 
 def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
-    """During firmware recovery `ports` exists and cannot be listed; the other device is not
-    affected.
-    """
+    """As during firmware recovery; the other device is not affected."""
     devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
     assert (devices["ibp0"].failure, devices["ibp0"].ports) == (
         f"/{CLASS}/ibp0/ports cannot be read",
@@ -287,7 +269,6 @@ def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
 
 @pytest.mark.parametrize("nothing", [LO, LO | EMPTY, hca("ibp1", B)])
 def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
-    """Other devices may remain, the class may be empty, or gone with its driver."""
     root = Kernel(hca("ibp0", A))
     node = host(root)
     cycle(node)
@@ -301,7 +282,6 @@ def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
 @pytest.mark.parametrize("number", [EIO, ENOENT])
 @pytest.mark.parametrize("attribute", CONSTANTS)
 def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
-    """The attribute is read again until there is a value."""
     node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
     sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
     assert sick != well
@@ -321,24 +301,19 @@ def test_a_device_without_a_pci_address_is_read_each_time() -> None:
     "attribute", ["ports", "ports/1/state", "fw_ver", "device/net", "device/physfn"]
 )
 def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
-    """After ETIMEDOUT no further attribute of the device is read, and those read before are
-    dropped.
-    """
+    """No further attribute of it is read, and those read before are dropped."""
     folder = f"{CLASS}/ibp0"
     root = Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{folder}/{attribute}": ETIMEDOUT})
     devices = seen(root)
     assert devices["ibp0"] == RdmaDevice("ibp0", failure="blocks", pci=A)
     assert devices["ibp1"].failure is None
-    assert [path for path in root.asked_below(folder) if path != folder][
-        -1
-    ] == f"{folder}/{attribute}"
+    asked = [path for path in root.asked_below(folder) if path != folder]
+    assert asked[-1] == f"{folder}/{attribute}"
 
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
 def test_an_excluded_device_is_not_touched(layer: str) -> None:
-    """Neither its folder nor its netdev is read, by any path; of its function only what the PCI
-    core keeps in memory.
-    """
+    """Neither its folder nor its netdev; of its function only what the PCI core has in memory."""
     root = Kernel(
         hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
     )
@@ -363,27 +338,21 @@ def board(*marks: bytes, first: str = "0000:a3:00") -> Entries:
 SW_MNG, DATA = b" SW_MNG\x90", b" ConnectX-7\x90"
 VPD = "device/vpd"
 # (the VPDs of the functions, what fails, whether they are told to manage NVSwitches, the roles)
-PATTERNS: list[tuple[str, tuple[bytes, ...], dict[str, int], bool | None, bool]] = [
-    ("management", (SW_MNG,) * 4, {}, True, False),
-    ("data", (DATA,) * 3, {}, False, True),
-    ("root only", (SW_MNG,) * 4, {VPD: EACCES}, None, False),
-    ("broken", (SW_MNG,) * 3, {VPD: EIO}, None, False),
-    ("slow", (SW_MNG,) * 3, {VPD: ETIMEDOUT}, None, False),
-    ("a guest without VPD", (SW_MNG,) * 4, {VPD: ENOENT}, None, False),
-]
+PATTERNS: dict[str, tuple[tuple[bytes, ...], dict[str, int], bool | None, bool]] = {
+    "management": ((SW_MNG,) * 4, {}, True, False),
+    "data": ((DATA,) * 3, {}, False, True),
+    "root only": ((SW_MNG,) * 4, {VPD: EACCES}, None, False),
+    "broken": ((SW_MNG,) * 3, {VPD: EIO}, None, False),
+    "slow": ((SW_MNG,) * 3, {VPD: ETIMEDOUT}, None, False),
+    "a guest without VPD": ((SW_MNG,) * 4, {VPD: ENOENT}, None, False),
+}
 
 
-@pytest.mark.parametrize(
-    ("marks", "errors", "told", "counts"),
-    [row[1:] for row in PATTERNS],
-    ids=[r[0] for r in PATTERNS],
-)
+@pytest.mark.parametrize(("marks", "errors", "told", "counts"), PATTERNS.values(), ids=PATTERNS)
 def test_three_functions_of_one_guid_are_asked_for_their_vpd(
     marks: tuple[bytes, ...], errors: dict[str, int], told: bool | None, *, counts: bool
 ) -> None:
-    """They are InfiniBand functions that manage NVSwitches unless their VPD says that they do not.
-    Their counters are never read: each read would log to the kernel log.
-    """
+    """Without its word they manage NVSwitches. Their counters are not read: that is logged."""
     names = [f"sw{number}" for number in range(len(marks))]
     root = Kernel(
         board(*marks),
@@ -441,9 +410,7 @@ def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
 def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
-    """An Ethernet node fails; on an InfiniBand node the routes do not matter. A missing table is an
-    empty one.
-    """
+    """An Ethernet node fails, an InfiniBand node does not. A missing table is an empty one."""
     errors = {"proc/net/route": EIO}
     outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
     assert isinstance(outcome, Failed) == (layer == "Ethernet")
@@ -479,21 +446,13 @@ def test_without_pci_ids_the_text_is_the_kind() -> None:
 @pytest.mark.parametrize("number", [EINVAL, EIO, ENODEV, EACCES])
 @pytest.mark.parametrize("attribute", ["rate", "state", "phys_state", "counters/link_downed"])
 def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
-    """The port's other facts are known, and the problem names the file. What decides a role is in
-    test_role_reads.py.
-    """
+    """The problem names the file. What decides a role is in test_role_reads.py."""
     path = f"{CLASS}/ibp0/ports/1/{attribute}"
     reading = read(host(Kernel(hca("ibp0", A), errors={path: number})))
     assert isinstance(reading.outcome, Seen)
     (port,) = reading.outcome.value[0].ports
-    facts = [
-        port.rate_gbps,
-        port.state,
-        port.phys_state,
-        port.has_smi,
-        port.port_guid,
-        port.link_downed,
-    ]
+    facts = [port.rate_gbps, port.state, port.phys_state]
+    facts += [port.has_smi, port.port_guid, port.link_downed]
     assert facts.count(None) == 1
     assert [problem.subject for problem in reading.problems] == [f"/{path}"]
     assert isinstance(reading.problems[0], Problem)
@@ -501,9 +460,6 @@ def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
 
 def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
     """A tree that was copied without the targets of its links is not a node without HCAs."""
-    reading = read(
-        host(
-            Kernel({f"{CLASS}/x0": "../../devices/gone/x0", f"{CLASS}/x1": "../../devices/gone/x1"})
-        )
-    )
-    assert reading.outcome == Failed("no device in /sys/class/infiniband can be read")
+    links = {f"{CLASS}/{name}": f"../../devices/gone/{name}" for name in ("x0", "x1")}
+    outcome = read(host(Kernel(links))).outcome
+    assert outcome == Failed("no device in /sys/class/infiniband can be read")

@@ -34,7 +34,6 @@ def test_a_node_without_devices_lacks_nothing() -> None:
 
 
 def test_a_driver_without_its_rdma_module() -> None:
-    """The module that makes RDMA devices of the functions is named."""
     folders = {NET: ["lo"], "sys/bus/pci/drivers/mlx5_core": FUNCTIONS}
     (check,) = checks(around(observation(rdma=Absent(NONE)), folders))
     command = "modprobe mlx5_ib (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"

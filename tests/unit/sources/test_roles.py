@@ -32,12 +32,10 @@ SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
 
 
 def front(name: str, bus: int, **facts: Any) -> RdmaDevice:
-    """An Ethernet device that carries the default route."""
     return eth(name, bus, port(netdev=netdev(f"eth{bus}", default_route=True)), **facts)
 
 
 def bonded(*legs: str) -> RdmaPort:
-    """A port that is a bond of these netdevs."""
     return port(legs=tuple(map(netdev, legs)))
 
 
@@ -50,49 +48,41 @@ def dark(*names: str) -> list[RdmaDevice]:
 
 
 # (why, devices, backend): the rules behind the first one, in their order.
-CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
-    ("InfiniBand beats more Ethernet", [eth("a", 1), eth("b", 2), ib("ib0", 3)], ["ib0"]),
-    ("even while it is down", [eth("a", 1), plain(ib("ib0", 3), state="DOWN")], ["ib0"]),
-    (
-        "all kinds of InfiniBand",
+CHOSEN: dict[str, tuple[list[RdmaDevice], list[str]]] = {
+    "InfiniBand beats more Ethernet": ([eth("a", 1), eth("b", 2), ib("ib0", 3)], ["ib0"]),
+    "even while it is down": ([eth("a", 1), plain(ib("ib0", 3), state="DOWN")], ["ib0"]),
+    "all kinds of InfiniBand": (
         [ib("ib0", 1), ib("ib1", 2, **KIND), ib("ib2", 3)],
         ["ib0", "ib1", "ib2"],
     ),
-    (
-        "a default route over IPoIB is no front end",
+    "a default route over IPoIB is no front end": (
         [ib("ib0", 1, replace(PORT, netdev=UP))],
         ["ib0"],
     ),
-    ("link layers are the ports'", [ib("x0", 1, PORT, port(2))], ["x0"]),
-    (
-        "the front end goes, though it is more",
+    "link layers are the ports'": ([ib("x0", 1, PORT, port(2))], ["x0"]),
+    "the front end goes, though it is more": (
         [front("a", 1), front("b", 2), eth("c", 3, **KIND)],
         ["c"],
     ),
-    (
-        "the front end goes from its kind, too",
+    "the front end goes from its kind, too": (
         [front("a", 1), eth("b", 2), eth("c", 3)],
         ["b", "c"],
     ),
-    ("and nothing is left of a node without GPU", [front("a", 1), front("b", 2)], []),
-    (
-        "one port makes a front end of the device",
+    "and nothing is left of a node without GPU": ([front("a", 1), front("b", 2)], []),
+    "one port makes a front end of the device": (
         [eth("a", 1, port(1), port(2, netdev=netdev("d", default_route=True))), eth("b", 2)],
         ["b"],
     ),
-    (
-        "a route through a leg",
+    "a route through a leg": (
         [eth("a", 1, port(legs=(netdev("l0"), netdev("l1", default_route=True)))), eth("b", 2)],
         ["b"],
     ),
-    ("the largest kind", [eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["b", "c"]),
-    (
-        "a kind is the PCI ids, whatever text and board say",
+    "the largest kind": ([eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["b", "c"]),
+    "a kind is the PCI ids, whatever text and board say": (
         [eth("a", 1, board_id="x"), eth("b", 2, hca_type="host b"), eth("c", 3, **THIRD)],
         ["a", "b"],
     ),
-    (
-        "and the functions of the card",
+    "and the functions of the card": (
         [
             eth("a", 1),
             eth("b", 2),
@@ -102,23 +92,19 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         ],
         ["a", "b", "e"],
     ),
-    (
-        "of devices, not of ports",
+    "of devices, not of ports": (
         [eth("a", 1, port(1), port(2), port(3), **KIND), eth("b", 2), eth("c", 3)],
         ["b", "c"],
     ),
-    (
-        "a bond counts as its legs",
+    "a bond counts as its legs": (
         [eth("a", 1, bonded("l0", "l1")), eth("b", 2, SLOW, **KIND)],
         ["a-l0", "a-l1"],
     ),
-    (
-        "two dark NICs do not outvote a bond",
+    "two dark NICs do not outvote a bond": (
         [eth("a", 1, bonded("l0", "l1")), *dark("b", "c")],
         ["a-l0", "a-l1"],
     ),
-    (
-        "a bond over devices of their own is not counted twice",
+    "a bond over devices of their own is not counted twice": (
         [
             eth("a", 1, bonded("l0", "l1"), netdevs=("l0",)),
             eth("b", 2, port(), netdevs=("l1",), **KIND),
@@ -126,36 +112,31 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         ],
         ["b", "c"],
     ),
-    ("a tie: the faster kind", [eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
-    (
-        "the speed of the netdev decides",
+    "a tie: the faster kind": ([eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
+    "the speed of the netdev decides": (
         [
             eth("a", 1, port(rate_gbps=400.0, netdev=netdev("a", speed_mbps=100_000)), **KIND),
             eth("b", 2, port(rate_gbps=200.0, netdev=netdev("b", speed_mbps=200_000))),
         ],
         ["b"],
     ),
-    (
-        "faster by nature, though down",
+    "faster by nature, though down": (
         [
             eth("a", 1, plain(eth("x", 1, SLOW), state="DOWN").ports[0], **KIND),
             eth("b", 2, port(state="DOWN")),
         ],
         ["b"],
     ),
-    (
-        "the rate of ACTIVE ports before that of ports that are down",
+    "the rate of ACTIVE ports before that of ports that are down": (
         [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
         ["a"],
     ),
-    (
-        "a tie again: the lower address",
+    "a tie again: the lower address": (
         [eth("a", 0x1B, **KIND), eth("b", 0x0C), eth("c", 0xA0, **THIRD)],
         ["b"],
     ),
-    ("an unknown address is no low one", [eth("a", 1, pci=None, **KIND), eth("b", 0xFF)], ["b"]),
-    (
-        "without PCI ids the driver and the text that two devices share",
+    "an unknown address is no low one": ([eth("a", 1, pci=None, **KIND), eth("b", 0xFF)], ["b"]),
+    "without PCI ids the driver and the text that two devices share": (
         [
             eth("a", 1, pci_ids=None, hca_type="host a"),
             eth("b", 2, pci_ids=None, hca_type="host b"),
@@ -165,22 +146,17 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         ],
         ["c", "d", "e"],
     ),
-    ("nothing", [], []),
-    (
-        "nothing that could be read",
+    "nothing": ([], []),
+    "nothing that could be read": (
         [RdmaDevice("a", failure="blocks"), RdmaDevice("b", excluded=True)],
         [],
     ),
-]
+}
 
 
-@pytest.mark.parametrize(
-    ("devices", "chosen"), [row[1:] for row in CHOSEN], ids=[row[0] for row in CHOSEN]
-)
+@pytest.mark.parametrize(("devices", "chosen"), CHOSEN.values(), ids=CHOSEN)
 def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> None:
-    """InfiniBand first; else, without the front end, the most numerous, fastest, lowest kind of
-    Ethernet NIC.
-    """
+    """InfiniBand; else, without the front end, the most numerous, fastest, lowest kind."""
     roles = assign(devices)
     assert backend(roles) == chosen
     assert all(role.reason for role in roles)
@@ -192,16 +168,8 @@ REASONS = [
     ([ib("a", 1)], [], {"a": IB}),
     ([eth("a", 1)], [], {"a": ETH}),
     ([eth("a", 1)], ["a"], {"a": "named by --backend-device"}),
-    (
-        [ib("a", 1), eth("b", 2)],
-        [],
-        {"a": IB, "b": "Ethernet, and the backend is InfiniBand"},
-    ),
-    (
-        [eth("a", 1), front("b", 2)],
-        [],
-        {"a": ETH, "b": FRONT},
-    ),
+    ([ib("a", 1), eth("b", 2)], [], {"a": IB, "b": "Ethernet, and the backend is InfiniBand"}),
+    ([eth("a", 1), front("b", 2)], [], {"a": ETH, "b": FRONT}),
     (
         [eth("a", 1, pci_ids=None, driver=None, hca_type=None), eth("b", 2, SLOW)],
         [],
@@ -210,11 +178,7 @@ REASONS = [
             "b": "Ethernet NIC of another kind than the backend's unnamed kind (tie: faster)",
         },
     ),
-    (
-        [front("a", 1)],
-        [],
-        {"a": f"{FRONT}, and a node without GPU has no backend beside it"},
-    ),
+    ([front("a", 1)], [], {"a": f"{FRONT}, and a node without GPU has no backend beside it"}),
 ]
 
 
@@ -222,7 +186,6 @@ REASONS = [
 def test_the_reason_of_each_role(
     devices: list[RdmaDevice], globs: list[str], given: dict[str, str]
 ) -> None:
-    """Of backend ports and of ignored ones."""
     assert {role.interface: role.reason for role in assign(devices, globs)} == given
 
 
@@ -249,10 +212,7 @@ def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], t
     assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
 
 
-TWO_FUNCTIONS = [
-    eth("c", 3, pci="0000:03:00.0"),
-    eth("d", 3, pci="0000:03:00.1"),
-]
+TWO_FUNCTIONS = [eth("c", 3, pci="0000:03:00.0"), eth("d", 3, pci="0000:03:00.1")]
 SAME_IDS = [
     (TWO_FUNCTIONS, "its card has 2 network functions, those of the backend have 1"),
     (
@@ -305,9 +265,7 @@ def test_two_devices_of_one_function_are_a_hint() -> None:
 
 
 def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
-    """Of all backends that are possible the one counts that agrees with the labels. Without labels
-    a port counts that is one in any case.
-    """
+    """Without labels a port counts that is in every possible backend."""
     devices = [eth("a", 1), *dark("b", "c"), STUCK[0]]
     assert backend(assign(devices)) == []
     assert backend(assign(devices, labeled={"a": "0000:01:00.0", "s": None})) == ["a"]
@@ -343,9 +301,7 @@ def test_a_device_that_cannot_be_read_is_of_the_kind_that_the_bus_tells() -> Non
 
 
 def test_a_spare_port_beside_a_device_that_cannot_be_read_is_no_backend() -> None:
-    """The first function has the default route, and now it cannot be read: the second one, which
-    never had a link, does not take its place. One that had a link does.
-    """
+    """The unread function has the default route; a second one counts if it ever had a link."""
     stuck = RdmaDevice("a", failure="blocks", pci="0000:01:00.0")
     never = port(state="DOWN", netdev=netdev("b", speed_mbps=None, carrier_up_count=0))
     spare = replace(eth("b", 1, never), pci="0000:01:00.1")
@@ -359,9 +315,7 @@ def test_a_spare_port_beside_a_device_that_cannot_be_read_is_no_backend() -> Non
 
 
 def test_a_card_with_a_function_that_cannot_be_read_is_of_the_kind_of_the_others() -> None:
-    """Two cards of two functions: without one of these the cards are not of two kinds, of which
-    only one would be the backend.
-    """
+    """Two cards of two functions are not of two kinds because one function is unread."""
     addresses = [f"0000:{bus:02x}:00.{function}" for bus in (1, 2) for function in (0, 1)]
     functions = {one: Function(one, 0x0200, "15b3:1021") for one in addresses}
     devices = [eth("a", 1), eth("b", 2)]
@@ -414,9 +368,7 @@ def test_a_device_is_unread_if_its_link_layer_is_unknown() -> None:
 
 
 def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
-    """If a device cannot be read, a device with the default route is the backend only if it had
-    labels; if all can, it is the only candidate.
-    """
+    """It is the backend then only if it had labels; if all are read, it is the one candidate."""
     labels = {"b": "0000:02:00.0"}
     stuck = replace(eth("b", 2), failure="blocks", ports=())
     functions = {"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")}
@@ -475,9 +427,7 @@ def test_a_role_has_its_device_its_port_and_its_leg() -> None:
 
 
 def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() -> None:
-    """A bonded device has an interface for each leg; members with RDMA devices of their own are no
-    legs.
-    """
+    """Each leg is an interface; members with RDMA devices of their own are no legs."""
     legs = (netdev("eth10"), netdev("eth9"))
     assert backend(assign([eth("b0", 1, port(legs=legs))])) == ["b0-eth9", "b0-eth10"]
     assert backend(assign([eth("b0", 1, port(1, legs=legs), port(2))])) == [
@@ -510,9 +460,7 @@ COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
 
 @pytest.mark.parametrize(("one", "counted"), COUNTED)
 def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
-    """An ACTIVE port counts at its netdev's speed if Ethernet reports one; an unknown rate
-    is None.
-    """
+    """An ACTIVE port counts at its netdev's speed, if that is known; an unknown rate is None."""
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted
 
 

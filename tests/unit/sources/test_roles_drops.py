@@ -42,10 +42,7 @@ IWARP, OMNI_PATH = "iWARP (node type RNIC)", "Omni-Path (driver hfi1)"
 # place of the one Ethernet NIC beside it, as InfiniBand or by number.
 DROPPED = [
     (VIRTUAL, [ib("vf0", 1, virtual_function=True)]),
-    (
-        VIRTUAL,
-        [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)],
-    ),
+    (VIRTUAL, [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)]),
     (NVSWITCH, [ib("ib0", 1, nvswitch_management=True)]),
     (IWARP, [ib("iw0", 1, node_type="RNIC")]),
     (IWARP, [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
@@ -71,7 +68,6 @@ def test_what_is_no_data_port_is_dropped_first(reason: str, dropped: list[RdmaDe
 
 
 def test_the_first_reason_is_given() -> None:
-    """A port that several rules drop has the reason of the first."""
     everything = ib(
         "x0", 1, virtual_function=True, nvswitch_management=True, node_type="RNIC", driver="hfi1"
     )
@@ -90,17 +86,13 @@ def test_the_vpd_decides_only_where_the_pattern_holds() -> None:
 
 @pytest.mark.parametrize("parent", [ib("ibp0", 1), CX8, plain(ib("ibp0", 1), has_smi=None)])
 def test_an_smi_sub_device_is_dropped(parent: RdmaDevice) -> None:
-    """It is dropped by its name or by its SMI, whatever has_smi of the parent is; the parent
-    counts.
-    """
+    """By its name or by its SMI, whatever has_smi of the parent is; the parent counts."""
     roles = assign([parent, smi("smi0", parent)])
     assert (backend(roles), reasons(roles)) == (["ibp0"], {"smi0": "SMI sub-device of ibp0"})
 
 
 def test_an_smi_device_under_another_name() -> None:
-    """Renamed by udev, it is recognized beside a parent without SMI; with another function or port
-    it is not a sub-device.
-    """
+    """Renamed by udev, it is known by a parent without SMI, of its function and port GUID."""
     assert backend(assign([CX8, smi("rdma1", CX8)])) == ["ibp0"]
     assert backend(assign([CX8, replace(smi("rdma1", CX8), pci="0000:02:00.0")])) == [
         "rdma1"
@@ -111,9 +103,7 @@ def test_an_smi_device_under_another_name() -> None:
 
 
 def test_an_smi_device_alone_counts() -> None:
-    """A name is not enough: without a parent, or without a known PCI function, nothing is
-    dropped.
-    """
+    """A name is not enough: without a parent, or a known PCI function, nothing is dropped."""
     assert backend(assign([ib("smi0", 1)])) == ["smi0"]
     assert backend(assign([smi("smi0", CX8), smi("smi1", CX8)])) == ["smi0", "smi1"]
     assert backend(assign([replace(CX8, pci=None), replace(smi("smi0", CX8), pci=None)])) == [
@@ -123,34 +113,29 @@ def test_an_smi_device_alone_counts() -> None:
 
 
 def test_socket_direct_is_one_cable() -> None:
-    """The second PCI function of the card has no SMI and the same system image GUID: it is not
-    counted.
-    """
+    """The second PCI function has no SMI and the same system image GUID."""
     roles = assign([FIRST, SECOND])
     assert backend(roles) == ["sd0"]
     assert "Socket-Direct card of sd0 (0000:01:00.0)" in reasons(roles)["sd1"]
     assert sum(role.counted_gbps or 0 for role in roles) == 400
 
 
-NO_TWINS = [
-    ("both have an SMI: a dual-port card", [FIRST, plain(SECOND, has_smi=True)]),
-    ("neither has one: two VFs in a guest", [plain(FIRST, has_smi=False), SECOND]),
-    ("an old kernel does not say", [FIRST, plain(SECOND, has_smi=None)]),
-    (
-        "zero GUIDs are no group",
-        [replace(FIRST, sys_image_guid=None), replace(SECOND, sys_image_guid=None)],
-    ),
-    ("other GUIDs are other cards", [FIRST, replace(SECOND, sys_image_guid="2" * 16)]),
-    ("no second function", [FIRST, replace(SECOND, pci=FIRST.pci)]),
-    ("functions not known", [replace(FIRST, pci=None), replace(SECOND, pci=None)]),
-]
+NO_TWINS = {
+    "both have an SMI: a dual-port card": [FIRST, plain(SECOND, has_smi=True)],
+    "neither has one: two VFs in a guest": [plain(FIRST, has_smi=False), SECOND],
+    "an old kernel does not say": [FIRST, plain(SECOND, has_smi=None)],
+    "zero GUIDs are no group": [
+        replace(FIRST, sys_image_guid=None),
+        replace(SECOND, sys_image_guid=None),
+    ],
+    "other GUIDs are other cards": [FIRST, replace(SECOND, sys_image_guid="2" * 16)],
+    "no second function": [FIRST, replace(SECOND, pci=FIRST.pci)],
+    "functions not known": [replace(FIRST, pci=None), replace(SECOND, pci=None)],
+}
 
 
-@pytest.mark.parametrize(
-    "devices", [devices for _, devices in NO_TWINS], ids=[why for why, _ in NO_TWINS]
-)
+@pytest.mark.parametrize("devices", NO_TWINS.values(), ids=NO_TWINS)
 def test_no_socket_direct(devices: list[RdmaDevice]) -> None:
-    """A device that only resembles a second function counts."""
     assert backend(assign(devices)) == ["sd0", "sd1"]
 
 
@@ -191,28 +176,23 @@ def test_the_first_function_of_a_cage_is_judged_without_the_second(
     assert {one.name for one in with_hidden(devices) if one.failure} == failed
 
 
-NO_ETHERNET_TWINS = [
-    ("two ports of one card", SPARK[:2]),
-    ("other GUIDs", [SPARK[0], twin("b", "0002:01:00.0", "6" * 16)]),
-    ("zero GUIDs", [twin(f"a{bus}", f"000{bus}:01:00.0", None) for bus in (1, 2)]),
-    ("three are no pair", [twin(f"a{bus}", f"000{bus}:01:00.0") for bus in (1, 2, 3)]),
-    ("another driver", [twin(f"a{bus}", f"000{bus}:01:00.0", driver="irdma") for bus in (1, 2)]),
-    (
-        "VFs of one card in a guest",
-        [twin(f"a{bus}", f"0000:0{bus}:00.0", pci_ids="15b3:101e") for bus in (1, 2)],
-    ),
-    (
-        "two ports of one card, each assigned to a slot of a guest",
-        [twin(f"a{bus}", f"0000:0{bus}:00.0", port_name=f"p{bus}") for bus in (0, 1)],
-    ),
-]
+NO_ETHERNET_TWINS = {
+    "two ports of one card": SPARK[:2],
+    "other GUIDs": [SPARK[0], twin("b", "0002:01:00.0", "6" * 16)],
+    "zero GUIDs": [twin(f"a{bus}", f"000{bus}:01:00.0", None) for bus in (1, 2)],
+    "three are no pair": [twin(f"a{bus}", f"000{bus}:01:00.0") for bus in (1, 2, 3)],
+    "another driver": [twin(f"a{bus}", f"000{bus}:01:00.0", driver="irdma") for bus in (1, 2)],
+    "VFs of one card in a guest": [
+        twin(f"a{bus}", f"0000:0{bus}:00.0", pci_ids="15b3:101e") for bus in (1, 2)
+    ],
+    "two ports of one card, each assigned to a slot of a guest": [
+        twin(f"a{bus}", f"0000:0{bus}:00.0", port_name=f"p{bus}") for bus in (0, 1)
+    ],
+}
 
 
-@pytest.mark.parametrize(
-    "devices", [row[1] for row in NO_ETHERNET_TWINS], ids=[row[0] for row in NO_ETHERNET_TWINS]
-)
+@pytest.mark.parametrize("devices", NO_ETHERNET_TWINS.values(), ids=NO_ETHERNET_TWINS)
 def test_no_socket_direct_on_ethernet(devices: list[RdmaDevice]) -> None:
-    """What only resembles a second function counts."""
     assert len(backend(assign(devices))) == len(devices)
 
 
@@ -288,15 +268,8 @@ def test_a_port_of_another_name_is_a_data_port(name: str | None) -> None:
 
 def test_a_representor_of_its_own_device_does_not_count() -> None:
     """Old drivers show each representor as an RDMA device; three do not outvote the NICs."""
-    others = [
-        eth(
-            f"rep{bus}",
-            bus,
-            port(netdev=netdev(f"r{bus}", phys_port_name=f"pf0vf{bus}")),
-            board_id="x",
-        )
-        for bus in (3, 4, 5)
-    ]
+    uplinks = {bus: netdev(f"r{bus}", phys_port_name=f"pf0vf{bus}") for bus in (3, 4, 5)}
+    others = [eth(f"rep{bus}", bus, port(netdev=one), board_id="x") for bus, one in uplinks.items()]
     assert backend(assign([eth("a", 1), eth("b", 2), *others])) == ["a", "b"]
 
 
@@ -308,9 +281,7 @@ def test_a_representor_does_not_make_its_siblings_planes() -> None:
 
 
 def test_a_plane_without_netdev_is_no_data_port() -> None:
-    """Such a port is dropped if a sibling has a netdev; a device whose netdevs are all lent keeps
-    its ports.
-    """
+    """If a sibling has a netdev; a device whose netdevs are all lent keeps its ports."""
     planes = [
         port(number, netdev=netdev(f"eth{number}") if number % 3 == 0 else None)
         for number in range(1, 13)

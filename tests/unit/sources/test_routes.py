@@ -14,7 +14,7 @@ from agent.model import Failed, Seen
 from agent.reasons import HoldReason
 from agent.sources.observe import observe
 from agent.sources.rdma import read
-from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev
 from tests.support.remembering import completed
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def ipv4(**metrics: int) -> Entries:
 
 
 def ipv6(**metrics: int) -> Entries:
-    """The same of IPv6."""
     rows = [
         f"{ZERO} 00 {ZERO} 00 {ZERO} {metric:08x} 00000001 00000000 00450003 {name}\n"
         for name, metric in metrics.items()
@@ -59,34 +58,30 @@ def ipv6(**metrics: int) -> Entries:
 
 
 def own(*netdevs: str) -> Entries:
-    """/proc/net/dev of a namespace with these netdevs."""
     head = "Inter-|   Receive\n face |bytes\n"
     return {OWN: (head + "".join(f"{name:>6}:       0       0\n" for name in netdevs)).encode()}
 
 
 def front(*parts: Entries) -> list[str]:
-    """The devices that are the front end."""
     ports = observe(host(Kernel(*parts))).ports
     return [role.device.name for role in ports if role.reason.startswith("front end")]
 
 
-BEST = [
-    ("one route", [ipv4(e0=100)], ["mlx5_0"]),
-    ("the lower metric", [ipv4(e1=200, e0=100, e2=101)], ["mlx5_0"]),
-    ("all of the lowest", [ipv4(e0=100, e1=100, e2=600)], ["mlx5_0", "mlx5_1"]),
-    ("a metric beyond 31 bits", [ipv4(e1=4278198272, e0=4278198271)], ["mlx5_0"]),
-    ("a router advertisement on a rail", [ipv4(e0=100), ipv6(e1=1024)], ["mlx5_0"]),
-    ("IPv6 alone", [ipv4(), ipv6(e1=1024)], ["mlx5_1"]),
-    ("IPv6 without an IPv4 table", [ipv6(e1=1024)], ["mlx5_1"]),
-    ("the lower metric of IPv6", [ipv6(e1=1024, e0=512)], ["mlx5_0"]),
-    ("a loopback is none", [ipv4(lo=0), ipv6(e1=1024)], ["mlx5_1"]),
-    ("none", [], []),
-]
+BEST = {
+    "one route": ([ipv4(e0=100)], ["mlx5_0"]),
+    "the lower metric": ([ipv4(e1=200, e0=100, e2=101)], ["mlx5_0"]),
+    "all of the lowest": ([ipv4(e0=100, e1=100, e2=600)], ["mlx5_0", "mlx5_1"]),
+    "a metric beyond 31 bits": ([ipv4(e1=4278198272, e0=4278198271)], ["mlx5_0"]),
+    "a router advertisement on a rail": ([ipv4(e0=100), ipv6(e1=1024)], ["mlx5_0"]),
+    "IPv6 alone": ([ipv4(), ipv6(e1=1024)], ["mlx5_1"]),
+    "IPv6 without an IPv4 table": ([ipv6(e1=1024)], ["mlx5_1"]),
+    "the lower metric of IPv6": ([ipv6(e1=1024, e0=512)], ["mlx5_0"]),
+    "a loopback is none": ([ipv4(lo=0), ipv6(e1=1024)], ["mlx5_1"]),
+    "none": ([], []),
+}
 
 
-@pytest.mark.parametrize(
-    ("tables", "devices"), [row[1:] for row in BEST], ids=[row[0] for row in BEST]
-)
+@pytest.mark.parametrize(("tables", "devices"), BEST.values(), ids=BEST)
 def test_the_best_default_route_marks_the_front_end(
     tables: list[Entries], devices: list[str]
 ) -> None:
@@ -146,7 +141,6 @@ def bridge(*members: Entries, address: str = "0c:42:a1:00:00:00") -> Entries:
 
 
 def member(number: int, bdf: str, address: str) -> Entries:
-    """The netdev of a NIC that is in a bridge of Open vSwitch."""
     return netdev(f"e{number}", bdf, address=address)
 
 
@@ -156,36 +150,31 @@ RAIL = member(1, B, "0c:42:a1:00:00:01")
 
 
 def test_the_uplink_of_open_vswitch_is_the_front_end() -> None:
-    """It has the MAC address of the internal port that has the default route; another rail in the
-    same bridge, the host ends of Pods and a worse route do not count.
-    """
+    """It has the MAC address of the internal port with the route; no other member counts."""
     assert front(NICS, bridge(UPLINK, POD, RAIL), ipv4(**{"br-ex": 48}, e2=100)) == ["mlx5_0"]
 
 
 def test_a_bond_is_an_uplink() -> None:
     """Both of its legs are below it."""
     bond = netdev("bond0", address="0c:42:a1:00:00:00") | {
-        f"{HOME}/virtual/net/bond0/bonding/slaves": b"e0\n",
+        f"{HOME}/virtual/net/bond0/bonding/slaves": b"e0\n"
     }
     leg: Entries = {f"{HOME}/{A}/net/e0/master": "../../../virtual/net/bond0"}
     assert front(NICS, bridge(bond, POD), leg, ipv4(**{"br-ex": 48})) == ["mlx5_0"]
 
 
-NO_UPLINK = [
-    ("none", bridge(POD, RAIL), "no netdev there has its MAC address"),
-    ("no member at all", bridge(), "no netdev there has its MAC address"),
-    ("no address", bridge(UPLINK, address="none"), "no netdev there has its MAC address"),
-    (
-        "several",
+NO_UPLINK = {
+    "none": (bridge(POD, RAIL), "no netdev there has its MAC address"),
+    "no member at all": (bridge(), "no netdev there has its MAC address"),
+    "no address": (bridge(UPLINK, address="none"), "no netdev there has its MAC address"),
+    "several": (
         bridge(UPLINK, member(1, B, "0c:42:a1:00:00:00")),
         "several netdevs there have its MAC address (e0, e1)",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(
-    ("entries", "words"), [row[1:] for row in NO_UPLINK], ids=[row[0] for row in NO_UPLINK]
-)
+@pytest.mark.parametrize(("entries", "words"), NO_UPLINK.values(), ids=NO_UPLINK)
 def test_without_one_uplink_the_kind_decides(entries: Entries, words: str) -> None:
     """No NIC is dropped, and a hint names the port and the flag; InfiniBand nodes need no hint."""
     seen = observe(host(Kernel(NICS, entries, ipv4(**{"br-ex": 48}))))
@@ -199,9 +188,7 @@ def test_without_one_uplink_the_kind_decides(entries: Entries, words: str) -> No
 
 @pytest.mark.parametrize("path", ["ovs-system", "br-ex", "br-ex/address", "e0/address"])
 def test_an_unread_bridge_is_not_a_bridge_without_uplink(path: str) -> None:
-    """EIO hides the uplink, so the front end is not known; a netdev that is being removed while it
-    is read (EINVAL, ENODEV of its folder) is only no uplink.
-    """
+    """EIO hides it; a netdev that is being removed while it is read is only no uplink."""
     place = f"{NET}/{path}"
     parts = (NICS, bridge(UPLINK, POD), ipv4(**{"br-ex": 48}))
     assert_unknown(observe(host(Kernel(*parts, errors={place: EIO}))))
@@ -221,14 +208,14 @@ def test_a_route_on_a_netdev_beside_open_vswitch_needs_no_uplink() -> None:
 
 
 POD_ROUTE = ipv4(eth0=0)
-FOREIGN = [
-    ("another namespace's", [own("lo", "eth0"), POD_ROUTE]),
-    ("even without a route", [own("lo", "eth0")]),
-    ("one NIC of the same name", [own("lo", "e0"), ipv4(e0=0)]),
-]
+FOREIGN = {
+    "another namespace's": [own("lo", "eth0"), POD_ROUTE],
+    "even without a route": [own("lo", "eth0")],
+    "one NIC of the same name": [own("lo", "e0"), ipv4(e0=0)],
+}
 
 
-@pytest.mark.parametrize("parts", [row[1] for row in FOREIGN], ids=[row[0] for row in FOREIGN])
+@pytest.mark.parametrize("parts", FOREIGN.values(), ids=FOREIGN)
 def test_the_routes_of_another_namespace_say_nothing(parts: list[Entries]) -> None:
     """A Pod without the host's network, and the host's /sys: the front end is not known."""
     assert_unknown(observe(host(Kernel(NICS, *parts))))
@@ -241,44 +228,28 @@ def test_the_sysfs_of_a_pod_shows_no_netdev_of_the_host() -> None:
     assert_unknown(observe(host(Kernel(bare, pod))))
 
 
-OURS = [
-    ("all are ours, and more", NICS, [own("lo", "e0", "e1", "e2", "cali1"), ipv4(e0=0)]),
-    ("nobody recorded the namespace", NICS, [POD_ROUTE]),
-    (
-        "a NIC that was lent while it was read",
+LENT = hca("mlx5_0", A, "Ethernet")
+OURS: dict[str, tuple[Entries, list[Entries]]] = {
+    "all are ours, and more": (NICS, [own("lo", "e0", "e1", "e2", "cali1"), ipv4(e0=0)]),
+    "nobody recorded the namespace": (NICS, [POD_ROUTE]),
+    "a NIC that was lent while it was read": (
         {path: entry for path, entry in NICS.items() if path != f"{NET}/e2"},
         [own("lo", "e0", "e1"), ipv4(e0=0)],
     ),
-    (
-        "all are lent, and the front end is hardware",
-        hca("mlx5_0", A, "Ethernet"),
-        [
-            netdev("eno1", C) | {f"{HOME}/{C}/net/eno1/device": f"../../../{C}"},
-            own("lo", "eno1"),
-            ipv4(eno1=0),
-        ],
+    "all are lent, and the front end is hardware": (
+        LENT | netdev("eno1", C) | {f"{HOME}/{C}/net/eno1/device": f"../../../{C}"},
+        [own("lo", "eno1"), ipv4(eno1=0)],
     ),
-    (
-        "all are lent, and there is no default route",
-        hca("mlx5_0", A, "Ethernet"),
-        [netdev("lo"), own("lo")],
+    "all are lent, and there is no default route": (LENT, [netdev("lo"), own("lo")]),
+    "no netdev recorded": (LENT, [own("lo", "eth0"), POD_ROUTE]),
+    "a virtual function's netdev is not asked for": (
+        NICS | nic(9, "0000:2b:00.0") | {f"{HOME}/0000:2b:00.0/physfn": f"../{A}"},
+        [own("lo", "e0", "e1", "e2"), ipv4(e0=0)],
     ),
-    ("no netdev recorded", hca("mlx5_0", A, "Ethernet"), [own("lo", "eth0"), POD_ROUTE]),
-    (
-        "a virtual function's netdev is not asked for",
-        NICS,
-        [
-            nic(9, "0000:2b:00.0") | {f"{HOME}/0000:2b:00.0/physfn": f"../{A}"},
-            own("lo", "e0", "e1", "e2"),
-            ipv4(e0=0),
-        ],
-    ),
-]
+}
 
 
-@pytest.mark.parametrize(
-    ("devices", "parts"), [row[1:] for row in OURS], ids=[row[0] for row in OURS]
-)
+@pytest.mark.parametrize(("devices", "parts"), OURS.values(), ids=OURS)
 def test_the_routes_of_this_namespace_count(devices: Entries, parts: list[Entries]) -> None:
     """The netdevs of the data ports are this namespace's, or nothing is known of it."""
     assert isinstance(observe(host(Kernel(devices, *parts))).rdma, Seen)
@@ -287,15 +258,11 @@ def test_the_routes_of_this_namespace_count(devices: Entries, parts: list[Entrie
 def test_who_needs_no_front_end_is_not_held() -> None:
     """A node with InfiniBand, one without data ports, and one with --backend-device."""
     pod = own("lo", "eth0") | POD_ROUTE
-    for devices in (NICS | hca("ibp0", "0000:1b:00.0"), iwarp(), hca("ibp0", A)):
+    iwarp = nic(0, A) | {f"{HOME}/{A}/infiniband/mlx5_0/node_type": b"4: RNIC\n"}
+    for devices in (NICS | hca("ibp0", "0000:1b:00.0"), iwarp, hca("ibp0", A)):
         assert isinstance(observe(host(Kernel(devices, pod))).rdma, Seen)
     named = observe(replace(host(Kernel(NICS, pod, errors={IPV4: EIO})), backend=("mlx5_1",)))
     assert [role.interface for role in named.ports if role.backend] == ["mlx5_1"]
-
-
-def iwarp() -> Entries:
-    """An adapter that is no data port."""
-    return nic(0, A) | {f"{HOME}/{A}/infiniband/mlx5_0/node_type": b"4: RNIC\n"}
 
 
 def test_a_switch_management_function_makes_no_infiniband_node() -> None:
@@ -312,8 +279,3 @@ def test_a_read_that_blocks_fails_the_source(path: str) -> None:
     """ETIMEDOUT of a table fails all devices, whose labels are held."""
     root = Kernel(NICS, ipv4(e0=1), own("e0", "e1", "e2"), errors={path: ETIMEDOUT})
     assert isinstance(read(host(root)).outcome, Failed)
-
-
-def test_the_support_writes_the_same_table() -> None:
-    """`routes` of the support module gives all routes one metric."""
-    assert front(NICS, routes("e0", "e1")) == ["mlx5_0", "mlx5_1"]

@@ -73,6 +73,7 @@ def front(name: str, bus: int, *, routed: bool = True) -> RdmaDevice:
 
 
 RAILS = [eth(f"rail{number}", number) for number in range(1, 5)]
+OTHERS = [eth(f"other{number}", 20 + number, **OTHER) for number in range(4)]
 NAMES = [device.name for device in RAILS]
 
 
@@ -117,20 +118,16 @@ def test_a_role_is_remembered_after_a_minute() -> None:
 @pytest.mark.parametrize("away", [1, 2, 3])
 def test_devices_that_are_away_outvote_nobody(away: int) -> None:
     """HCAs in recovery, or lent to a VM: those of the other kind are more now."""
-    node, others = Node(), [eth(f"other{number}", 20 + number, **OTHER) for number in range(3)]
-    assert node.settled([*RAILS, *others]) == NAMES
-    left = [*RAILS[away:], *others]
-    assert node.hours(left, of([*RAILS, *others])) == NAMES[away:]
-    assert node.hours([*RAILS, *others]) == NAMES
+    node, devices = Node(), [*RAILS, *OTHERS[:3]]
+    assert node.settled(devices) == NAMES
+    assert node.hours(devices[away:], of(devices)) == NAMES[away:]
+    assert node.hours(devices) == NAMES
 
 
 def test_links_that_did_not_come_up_decide_nothing() -> None:
     """After a reboot of the leaves the storage NICs are the only ones with a link."""
-    node, others = Node(), [eth(f"other{number}", 20 + number, **OTHER) for number in range(4)]
-    others = [
-        replace(one, ports=(port(rate_gbps=100.0, netdev=netdev(one.name, speed_mbps=100_000)),))
-        for one in others
-    ]
+    node, slow = Node(), netdev("slow", speed_mbps=100_000)
+    others = [replace(one, ports=(port(rate_gbps=100.0, netdev=slow),)) for one in OTHERS]
     assert node.settled([*RAILS, *others]) == NAMES
     dark = [plain(device, state="DOWN") for device in RAILS]
     assert node.hours([*dark, *others]) == NAMES
@@ -153,9 +150,7 @@ def test_a_gpu_that_fell_off_the_bus_changes_no_role() -> None:
 
 
 def restarted(first: Iterable[RdmaDevice], rule: str, others: Iterable[RdmaDevice] = ()) -> Node:
-    """A new agent that has looked once, and read an annotation in which RAILS are the backend and
-    this rule took others out.
-    """
+    """A new agent that has read an annotation in which this rule took out all but RAILS."""
     node = Node()
     node.look(first)
     rails = [Pin((str(one.pci), 1), rule, backend=True, has_link=True) for one in RAILS]
@@ -175,14 +170,13 @@ def test_a_restart_without_the_route_changes_no_role() -> None:
 
 def test_a_restart_while_devices_are_away_or_dark_changes_no_role() -> None:
     """Those of the other kind are more, or faster."""
-    others = [eth(f"other{number}", 20 + number, **OTHER) for number in range(4)]
-    left = [*RAILS[2:], *others[:3]]
-    node = restarted(left, "kind", others[:3])
-    assert node.hours(left, of([*RAILS, *others])) == NAMES[2:]
+    left = [*RAILS[2:], *OTHERS[:3]]
+    node = restarted(left, "kind", OTHERS[:3])
+    assert node.hours(left, of([*RAILS, *OTHERS])) == NAMES[2:]
     slow = port(rate_gbps=100.0, netdev=netdev("slow", speed_mbps=100_000))
     dark = [plain(device, state="DOWN") for device in RAILS]
-    dark += [replace(one, ports=(slow,)) for one in others]
-    assert restarted(dark, "kind", others).hours(dark) == NAMES
+    dark += [replace(one, ports=(slow,)) for one in OTHERS]
+    assert restarted(dark, "kind", OTHERS).hours(dark) == NAMES
 
 
 def test_a_rail_that_was_added_while_the_node_was_off_counts() -> None:
@@ -194,11 +188,10 @@ def test_a_rail_that_was_added_while_the_node_was_off_counts() -> None:
 
 def test_ports_at_other_addresses_are_judged_anew() -> None:
     """A VM that was created anew: the old addresses are gone, or are those of other ports."""
-    others = [eth(f"other{number}", 20 + number, **OTHER) for number in range(3)]
     node = Node()
-    node.memory.seed(Pin((str(one.pci), 1), "kind", backend=one in others) for one in RAILS)
+    node.memory.seed(Pin((str(one.pci), 1), "kind", backend=False) for one in RAILS)
     moved = [replace(one, pci=f"0001:{number:02x}:00.0") for number, one in enumerate(RAILS)]
-    assert node.look([*moved, *others]) == NAMES
+    assert node.look([*moved, *OTHERS[:3]]) == NAMES
 
 
 def test_ports_whose_guid_is_elsewhere_are_judged_anew() -> None:
@@ -217,13 +210,12 @@ def test_ports_whose_guid_is_elsewhere_are_judged_anew() -> None:
 
 def test_a_guid_of_several_functions_has_not_moved() -> None:
     """Virtual functions of a cloud have the GUID 0, or one for all."""
-    node, others = Node(), [eth(f"other{number}", 20 + number, **OTHER) for number in range(3)]
+    node, devices = Node(), [*RAILS, *OTHERS[:3]]
     node.memory.seed(
-        Pin((str(one.pci), 1), "kind", backend=one in RAILS, port_guid="0" * 16)
-        for one in [*RAILS, *others]
+        Pin((str(one.pci), 1), "kind", backend=one in RAILS, port_guid="0" * 16) for one in devices
     )
-    left = [plain(one, port_guid="0" * 16) for one in [RAILS[0], *others]]
-    assert node.hours(left, of([*RAILS, *others])) == NAMES[:1]
+    left = [plain(one, port_guid="0" * 16) for one in [RAILS[0], *OTHERS[:3]]]
+    assert node.hours(left, of(devices)) == NAMES[:1]
 
 
 def test_a_device_without_a_function_is_no_address_that_is_missing() -> None:
@@ -237,9 +229,8 @@ def test_a_device_without_a_function_is_no_address_that_is_missing() -> None:
 @pytest.mark.parametrize("is_new", [False, True])
 def test_what_is_off_the_bus_for_a_week_is_gone_for_good(*, is_new: bool) -> None:
     """Of four rails one is left, beside three NICs of another kind; after a restart, too."""
-    node, others = Node(), [eth(f"other{number}", 20 + number, **OTHER) for number in range(3)]
-    assert node.settled([*RAILS, *others]) == NAMES
-    left = [RAILS[0], *others]
+    node, left = Node(), [RAILS[0], *OTHERS[:3]]
+    assert node.settled([*RAILS, *OTHERS[:3]]) == NAMES
     assert node.hours(left) == NAMES[:1]
     if is_new:
         known = node.memory.known
@@ -250,17 +241,16 @@ def test_what_is_off_the_bus_for_a_week_is_gone_for_good(*, is_new: bool) -> Non
         node.memory.seed(rows, known)
         assert node.settled(left) == NAMES[:1]
     node.now += AWAY
-    assert node.settled(left) == [one.name for one in others]
+    assert node.settled(left) == [one.name for one in OTHERS[:3]]
     assert node.memory.known.away == ()
 
 
 def test_what_is_on_the_bus_has_no_limit() -> None:
     """HCAs in recovery, links that are down, and a route; its default route is no function."""
-    node, others = Node(), [eth(f"other{number}", 20 + number, **OTHER) for number in range(3)]
-    devices = [*RAILS, *others]
+    node, devices = Node(), [*RAILS, *OTHERS[:3]]
     assert node.settled(devices) == NAMES
     node.now += 2 * AWAY
-    assert node.settled([RAILS[0], *others], of(devices)) == NAMES[:1]
+    assert node.settled([RAILS[0], *OTHERS[:3]], of(devices)) == NAMES[:1]
     node = Node()
     assert node.settled([*RAILS, front("front", 9)]) == NAMES
     node.now += 2 * AWAY

@@ -20,7 +20,6 @@ NIC, GPU, FAR = "0000:13:00.0", "0000:15:00.0", "0000:23:00.0"
 
 
 def function(address: str, above: str, code: int, ids: str = "15b3:1021") -> Entries:
-    """A PCI function below these parts of a path."""
     home = f"sys/devices/{above}/{address}"
     vendor, device = ids.split(":")
     texts = {"class": f"0x{code:06x}", "vendor": f"0x{vendor}", "device": f"0x{device}"}
@@ -144,31 +143,30 @@ ODD_PATHS = {
 }
 
 
+def assert_nowhere(root: Kernel) -> None:
+    """The NIC is there, near nothing, and the problem names it."""
+    reader = Reader(root, "rdma")
+    bus = read_bus(reader, BusMemory())
+    assert bus.functions[NIC].bridges is None
+    assert bus.beside(NIC) == NOWHERE
+    assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
+
+
 @pytest.mark.parametrize("target", ODD_PATHS.values(), ids=ODD_PATHS)
 def test_an_odd_path_is_no_place(target: str) -> None:
-    """The function is there, near nothing, and the problem names it."""
-
     class Odd(Kernel):
         def link(self, path: str) -> str:
             return target if path == f"{BUS}/{NIC}" else super().link(path)
 
-    reader = Reader(Odd(TREE), "rdma")
-    bus = read_bus(reader, BusMemory())
-    assert bus.functions[NIC].bridges is None
-    assert bus.beside(NIC) == NOWHERE
-    assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
+    assert_nowhere(Odd(TREE))
 
 
 def test_a_function_without_a_path_is_near_nothing() -> None:
-    """A copied tree that lost its links has a folder there; the problem names it."""
+    """A copied tree that lost its links has a folder there."""
     home = f"sys/devices/{SWITCH}/0000:12:00.0/{NIC}"
     copied = {path.replace(home, f"{BUS}/{NIC}"): one for path, one in TREE.items()}
     del copied[f"{BUS}/{NIC}"]
-    reader = Reader(Kernel(copied), "rdma")
-    bus = read_bus(reader, BusMemory())
-    assert bus.functions[NIC].bridges is None
-    assert bus.beside(NIC) == NOWHERE
-    assert [one.subject for one in reader.problems] == [f"/{BUS}/{NIC}"]
+    assert_nowhere(Kernel(copied))
 
 
 def test_a_class_of_garbage_is_a_function_of_which_nothing_is_known() -> None:

@@ -111,7 +111,6 @@ def test_an_errno_can_be_quiet() -> None:
 
 
 def test_an_error_without_errno_is_a_problem() -> None:
-    """An OSError without a number has a problem without a name."""
 
     class Numberless(DictRoot):
         def read(self, path: str, limit: int) -> bytes:
@@ -135,7 +134,6 @@ def test_an_error_without_errno_is_a_problem() -> None:
     ],
 )
 def test_text_has_no_white_space_around_it(data: bytes, text: str | None) -> None:
-    """The text of an attribute is stripped; an empty one is None."""
     subject = reader(data)
     assert subject.text(FILE) == text
     assert subject.problems == []
@@ -188,9 +186,7 @@ def test_reads_are_bounded() -> None:
 
 
 def test_a_value_that_makes_no_sense_is_a_problem() -> None:
-    """A Malformed value is None and a problem with the file's path; a missing file is not
-    parsed.
-    """
+    """With the file's path; a missing file is not parsed."""
 
     def parse(text: str) -> int:
         raise Malformed(f"{text!r} is nonsense")
@@ -202,7 +198,6 @@ def test_a_value_that_makes_no_sense_is_a_problem() -> None:
 
 
 def test_names_are_printable_and_in_natural_order() -> None:
-    """An unprintable name is left out and reported in escaped form."""
     bad = ["mlx5\n1", "\x1b[2J", "caf\u00e9", "\udcff", "a\0", "\x1b" * 255]
     subject = reader(["mlx5_10", "mlx5_9", *bad, "mlx5_bond_0"], FOLDER)
     assert subject.names(FOLDER) == ["mlx5_9", "mlx5_10", "mlx5_bond_0"]
@@ -265,7 +260,6 @@ def test_a_fifo_does_not_block(live: LiveRoot, tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_cut_off(live: LiveRoot, tmp_path: Path) -> None:
-    """No file is read beyond the limit."""
     (tmp_path / "sys/endless").symlink_to("/dev/zero")
     assert live.read("sys/endless", TABLE) == bytes(TABLE)
     assert live.read("sys/endless", 7) == bytes(7)

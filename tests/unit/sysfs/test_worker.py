@@ -54,7 +54,6 @@ class Clock:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
     end = time.monotonic() + PLENTY
     while not condition():
         assert time.monotonic() < end
@@ -67,6 +66,7 @@ class Rack:
 
     all_devices: list[Device] = field(default_factory=list)
     all_readers: list[DeviceReaders] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     before: set[threading.Thread] = field(default_factory=lambda: set(threading.enumerate()))
 
     def devices(self, *names: str) -> dict[str, Device]:
@@ -77,11 +77,14 @@ class Rack:
 
     def readers(
         self,
-        notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         make: Callable[[], DeviceWorker] = DeviceWorker,
     ) -> DeviceReaders:
-        """Readers that are closed with the test."""
+        """Readers that are closed with the test, and note their notifications."""
+
+        def notify() -> None:
+            self.calls.append("notified")
+
         self.all_readers.append(DeviceReaders(notify, clock=clock, worker=make))
         return self.all_readers[-1]
 
@@ -91,7 +94,6 @@ class Rack:
         return [thread for thread in found if thread.name.startswith("device ")]
 
     def threads(self) -> list[str]:
-        """Their names."""
         return sorted(thread.name for thread in self.workers())
 
 
@@ -169,13 +171,11 @@ def test_facts_are_read_once_until_they_are_old(rack: Rack) -> None:
 
 
 def test_falsy_facts_are_facts(rack: Rack) -> None:
-    """None and 0 are not missing."""
     facts: dict[str, Callable[[], int | None]] = {"ibp0": lambda: None, "ibp1": lambda: 0}
     assert rack.readers().read(facts, PLENTY) == {"ibp0": None, "ibp1": 0}
 
 
 def test_no_thread_without_devices(rack: Rack) -> None:
-    """With nothing to read, no thread is started and nothing is waited for."""
     start = time.monotonic()
     assert rack.readers().read({}, PLENTY) == {}
     assert rack.threads() == []
@@ -183,7 +183,6 @@ def test_no_thread_without_devices(rack: Rack) -> None:
 
 
 def test_the_last_read_ends_the_wait(rack: Rack) -> None:
-    """The caller continues at once, not at the end of its timeout."""
     jobs = rack.devices("ibp0")
     start = time.monotonic()
     assert rack.readers().read(jobs, PLENTY) == {"ibp0": 1}
@@ -192,14 +191,11 @@ def test_the_last_read_ends_the_wait(rack: Rack) -> None:
 
 @pytest.mark.slow
 def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
-    """It is missing and the others are read, however often it is asked for; it is waited for once,
-    and read again when it ends.
-    """
-    calls: list[str] = []
+    """However often it is asked for; it is read again when its read ends."""
     jobs = rack.devices("ibp0", "ibp1", "ibp2")
     jobs["ibp1"].gate.clear()
     clock = Clock()
-    readers = rack.readers(lambda: calls.append("notified"), clock=clock)
+    readers = rack.readers(clock=clock)
     start = time.monotonic()
     assert readers.read(jobs, SHORT) == {"ibp0": 1, "ibp2": 1}
     assert SHORT <= time.monotonic() - start < PLENTY / 3
@@ -211,11 +207,11 @@ def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
         assert time.monotonic() - start < PLENTY / 3
     assert len(rack.threads()) == 2
     assert "device ibp1" in rack.threads()
-    assert (jobs["ibp1"].reads, calls) == (1, [])
+    assert (jobs["ibp1"].reads, rack.calls) == (1, [])
     jobs["ibp1"].gate.set()
-    until(lambda: calls == ["notified"])
+    until(lambda: rack.calls == ["notified"])
     assert readers.read(jobs, PLENTY) == {"ibp0": 11, "ibp1": 2, "ibp2": 11}
-    assert (jobs["ibp1"].reads, calls) == (2, ["notified"])
+    assert (jobs["ibp1"].reads, rack.calls) == (2, ["notified"])
 
 
 @pytest.mark.slow
@@ -237,16 +233,15 @@ def test_a_late_device_has_its_last_facts_until_it_counts_as_blocked(rack: Rack)
 @pytest.mark.slow
 def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
     """Its facts are taken by the next `read`, without another read of the device: no loop spins."""
-    calls: list[str] = []
     jobs = rack.devices("ibp0")
-    readers = rack.readers(lambda: calls.append("notified"))
+    readers = rack.readers()
     jobs["ibp0"].gate.clear()
     assert readers.read(jobs, SHORT) == {}
     jobs["ibp0"].gate.set()
-    until(lambda: calls == ["notified"])
+    until(lambda: rack.calls == ["notified"])
     for _ in range(3):
         assert readers.read(jobs, PLENTY) == {"ibp0": 1}
-    assert calls == ["notified"]
+    assert rack.calls == ["notified"]
 
 
 @pytest.mark.slow
@@ -264,13 +259,12 @@ def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
 @pytest.mark.slow
 def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
     """Its caller has the facts."""
-    calls: list[str] = []
     jobs = rack.devices("ibp0", "ibp1")
-    readers = rack.readers(lambda: calls.append("notified"))
+    readers = rack.readers()
     jobs["ibp0"].gate.clear()
     threading.Timer(SHORT, jobs["ibp0"].gate.set).start()
     assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
-    assert calls == []
+    assert rack.calls == []
 
 
 @pytest.mark.slow
@@ -334,22 +328,19 @@ def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
 @pytest.mark.slow
 def test_closed_readers_notify_no_more(rack: Rack) -> None:
     """A read that ends after the agent's loop has ended causes no event."""
-    calls: list[str] = []
     jobs = rack.devices("ibp0")
-    readers = rack.readers(lambda: calls.append("notified"))
+    readers = rack.readers()
     jobs["ibp0"].gate.clear()
     assert readers.read(jobs, SHORT) == {}
     readers.close()
     jobs["ibp0"].gate.set()
     until(lambda: not rack.threads())
-    assert calls == []
+    assert rack.calls == []
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
 def test_an_exception_surfaces(rack: Rack, error: BaseException) -> None:
-    """A bug of a job is raised by `read`, after the others were read; the device has no facts until
-    a read of it succeeds.
-    """
+    """After the others were read; the device has no facts until a read of it succeeds."""
     jobs = rack.devices("ibp0", "ibp2")
 
     def broken() -> int:
@@ -408,7 +399,6 @@ def test_old_facts_are_none_where_no_thread_is_to_be_had(
 
 
 def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:
-    """Python ends although a read never does."""
     code = (
         "import threading; from agent.sysfs.worker import DeviceReaders\n"
         "print(DeviceReaders().read({'ibp0': threading.Event().wait}, 0.05), flush=True)"
