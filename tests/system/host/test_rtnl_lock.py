@@ -19,6 +19,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker
 from tests.support import rtnl_lock
 from tests.support.kernel_tree import hca, netdev
+from tests.support.kubeconfigs import kubeconfig
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing, wait_for
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[3]
 HELD_TIMEOUT = 30.0  # seconds in which a loop that does not wait for the lock turns, or ends
-KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-current-context: none
-contexts: [{name: none, context: {cluster: none, user: none}}]
-clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: none, user: {}}]
-"""
 
 
 def test_the_lock_is_held() -> None:
@@ -54,8 +47,7 @@ class Agent:
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         self._log = folder / "log"
-        config = folder / "kubeconfig"
-        config.write_text(KUBECONFIG)
+        config = kubeconfig(folder / "kubeconfig")
         tree = netdev("eth0", "0000:18:00.0") | hca(
             "mlx5_0", "0000:18:00.0", "Ethernet", {1: "eth0"}
         )
