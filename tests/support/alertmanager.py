@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from tests.support.kube.programs import free_ports, last_words, running
+from tests.support.kube.programs import free_ports, running, until_answers
 from tests.support.prometheus import LIMIT, MONITORING
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ class Alertmanager(NamedTuple):
 
 @contextmanager
 def alerting(folder: Path) -> Iterator[Alertmanager]:
-    """Run an Alertmanager."""
     folder.mkdir()
     (folder / "alertmanager.yaml").write_text(configuration())
     check = ["amtool", "check-config", str(folder / "alertmanager.yaml")]
@@ -80,12 +78,5 @@ def alerting(folder: Path) -> Iterator[Alertmanager]:
         *(f"--web.listen-address={address}", "--log.level=warn"),
     )
     with running(PROGRAM, arguments, folder, shutil.which(PROGRAM)):
-        found = Alertmanager(address)
-        deadline = time.monotonic() + LIMIT
-        while True:
-            with suppress(urllib.error.URLError, ConnectionError):
-                found.get("/status")
-                break
-            assert time.monotonic() < deadline, last_words(folder)
-            time.sleep(0.1)
-        yield found
+        until_answers(f"http://{address}/api/v2/status", folder)
+        yield Alertmanager(address)

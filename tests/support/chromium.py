@@ -110,17 +110,12 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.call("Emulation.setEmulatedMedia", features=features)
 
-    def screenshot(self) -> bytes:
-        """Return a PNG of the window."""
-        return base64.b64decode(self.call("Page.captureScreenshot")["data"])
-
     def pdf(self) -> bytes:
         """Return the printed page."""
         reply = self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
         return base64.b64decode(reply["data"])
 
     def press(self, key: str) -> None:
-        """Press a key."""
         code = {"Tab": 9, "Enter": 13, " ": 32}[key]
         text = {"Enter": "\r", " ": " "}.get(key, "")
         for kind in ("keyDown", "keyUp"):
@@ -146,7 +141,6 @@ class Page:
 
 @contextmanager
 def chromium() -> Iterator[Page]:
-    """Run the browser, and yield a page of it."""
     to_browser, ours_out = os.pipe()
     ours_in, from_browser = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:

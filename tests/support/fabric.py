@@ -8,6 +8,7 @@ kernel.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.helper.process import HelperProcesses, command
 from tests.support import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
 MANAGERS = ("opensm", "saquery", "cc")
 HCA = """
@@ -118,6 +119,26 @@ class Fabric:
             timeout=TIMEOUT,
         ).stdout
 
+    def bwagent(self, host: str, *words: str, smps: bool = True) -> str:
+        """Return the output of bwagent on a host: 1 is the code of problems, 3 that of findings."""
+        python = ("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "agent.cli")
+        done = subprocess.run(
+            [*self.under(host, smps=smps), *python, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=2 * TIMEOUT,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode in {0, 1, 3}, done.stderr
+        self.release()
+        return done.stdout
+
+    def probe(self, host: str, sys_root: Path, *, smps: bool = True) -> dict[str, Any]:
+        """Return the report of `bwagent probe` on a host."""
+        words = ("probe", "--dry-run", "-o", "json", "--sysfs-root", str(sys_root))
+        return dict(json.loads(self.bwagent(host, *words, smps=smps)))
+
     def boot(self, host: str, tree: Path) -> None:
         """Copy the sysfs of a host's port as it is now, with what a kernel has beside it.
 
@@ -131,13 +152,6 @@ class Fabric:
     def smpquery(self, host: str, *arguments: str) -> dict[str, str]:
         """Return the fields that smpquery prints, by name: an oracle that shares no code."""
         return dict(_FIELD.findall(self.run(host, "smpquery", "-D", *arguments)))
-
-    def helper(self, host: str, payload: dict[str, Any], verb: str = "smp") -> list[dict[str, Any]]:
-        """Return our own helper's entries for the ports of one host."""
-        under = self.under(host)
-        children = HelperProcesses(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
-        ports: list[dict[str, Any]] = children.call(verb, payload, TIMEOUT)["ports"]
-        return ports
 
     def saquery(self, host: str, *arguments: str) -> list[dict[str, str]]:
         """Return the fields of the records that saquery prints: an oracle that shares no code."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.model import IbNeighbor
-
 if TYPE_CHECKING:
     from tests.support.fabric import Fabric
 
@@ -51,16 +49,26 @@ Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
 [1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" \
 lid 1 4xNDR
 """
+# Its NodeDescription, "node005 mlx5_0", is no name that ibsim takes.
+MANAGED_HOST = "H-b83fd20300aabb00"
+
+
+def one_leaf(*hosts: str) -> str:
+    """Return the netlist of a switch `leaf1` with these hosts on its ports."""
+    rows = [f'[{port}] "{host}"[1]' for port, host in enumerate(hosts, 1)]
+    ends = [f'\nHca 1 "{host}"\n[1] "leaf1"[{port}]' for port, host in enumerate(hosts, 1)]
+    return "\n".join(['Switch 8 "leaf1"', *rows, *ends, ""])
+
+
 NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
 
 
-def by_smpquery(fabric: Fabric, host: str) -> IbNeighbor:
-    """The neighbor of a host's port, read by infiniband-diags."""
+def by_smpquery(fabric: Fabric, host: str) -> tuple[str, str, str, str]:
+    """Return type, GUID, port and name of a host's neighbor, read by infiniband-diags."""
     info = fabric.smpquery(host, "nodeinfo", "0,1")
-    return IbNeighbor(
+    return (
         NODE_TYPES[info["NodeType"]],
         info["Guid"].removeprefix("0x"),
-        info["SystemGuid"].removeprefix("0x"),
-        int(info["LocalPort"]),
+        info["LocalPort"],
         fabric.smpquery(host, "nodedesc", "0,1")["Node Description"],
     )

@@ -113,7 +113,6 @@ HALF_BUILT = Shape("half-built", 8, 32, _half_built)
 TWO_HABITS = Shape("two habits", 8, 32, _two_habits)
 IRREGULAR = Shape("irregular", 4, 16, _irregular)
 REGULAR = (RAIL, FAT_TREE, SINGLE_LEAF, DUAL_PLANE, MIXED)
-PATTERNLESS = (HALF_BUILT, TWO_HABITS, IRREGULAR)
 
 
 class Fleet:

@@ -132,6 +132,11 @@ def card(name: str, bdf: str, layer: str = "InfiniBand", board: str = "MT_000000
     }
 
 
+def rails(count: int) -> Entries:
+    """A /sys that is mounted, with so many InfiniBand HCAs."""
+    return union([{f"{NET}/lo": None}, *(card(f"ibp{n}", bdf(n)) for n in range(count))])
+
+
 def managing() -> Entries:
     """The four functions through which the NVSwitches of an HGX board are managed."""
     tree: Entries = {}

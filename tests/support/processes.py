@@ -1,8 +1,31 @@
-"""Processes of this host that are not children of a test."""
+"""Processes that tests start, and others of this host."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any, Self
+
+from agent.helper.process import close_pipes
+
+
+class Started(list[subprocess.Popen[bytes]]):
+    """Starts processes as `subprocess.Popen` does; those that are left at the end of the block are
+    killed and waited for, be the test one that failed.
+    """
+
+    def __call__(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        self.append(subprocess.Popen(*arguments, **options))
+        return self[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self:
+            process.kill()
+            close_pipes(process)
+            process.wait(60)
 
 
 def runs(pid: int) -> bool:

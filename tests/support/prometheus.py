@@ -6,17 +6,16 @@ import json
 import os
 import shutil
 import signal
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.support.kube.programs import free_ports, last_words, running
+from tests.support.kube.programs import free_ports, running, until_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +34,6 @@ def missing() -> str | None:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """Return the alert rules."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
@@ -74,7 +72,6 @@ class Prometheus:
         return result if isinstance(result, list) else []
 
     def alerts(self, state: str = "firing") -> set[str]:
-        """Return the names of the alerts in this state."""
         found = self._get("/api/v1/alerts")["data"]["alerts"]
         return {one["labels"]["alertname"] for one in found if one["state"] == state}
 
@@ -84,16 +81,6 @@ class Prometheus:
         """
         configure(self._folder, rules(patient=False), targets)
         os.kill(self._pid, signal.SIGHUP)
-
-    def until_ready(self) -> None:
-        """Wait until it answers."""
-        deadline = time.monotonic() + LIMIT
-        while True:
-            with suppress(urllib.error.URLError, ConnectionError):
-                urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=LIMIT).close()
-                return
-            assert time.monotonic() < deadline, last_words(self._folder)
-            time.sleep(0.1)
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -142,6 +129,5 @@ def scraping(
     )
     at = shutil.which("prometheus")
     with running("prometheus", arguments, folder, at) as process:
-        prometheus = Prometheus(folder, process.pid, address)
-        prometheus.until_ready()
-        yield prometheus
+        until_answers(f"http://{address}/-/ready", folder)
+        yield Prometheus(folder, process.pid, address)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
 USER, PASSWORD = "colleague", "not-a-secret"
 # bcrypt of PASSWORD, the only hash that the registry takes
 _HTPASSWD = f"{USER}:$2b$04$w12Cblduh3f9mTTz4ZjdLetX9rndTlNkOFTRJAb/pmaFt/1lG4IAK\n"
-_START_TIMEOUT = 120.0  # seconds
 
 
 def missing() -> str | None:
@@ -39,7 +35,7 @@ def registry(folder: Path) -> Iterator[str]:
     (folder / "config.yml").write_text(json.dumps(_configuration(folder, address)))
     arguments = ["serve", str(folder / "config.yml")]
     with programs.running("registry", arguments, folder, "docker-registry"):
-        _wait_for(f"http://{address}/v2/")
+        programs.until_answers(f"http://{address}/v2/", folder, 401)  # it wants a password
         yield address
 
 
@@ -56,18 +52,3 @@ def _configuration(folder: Path, address: str) -> dict[str, object]:
         "http": {"addr": address},
         "auth": {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}},
     }
-
-
-def _wait_for(url: str) -> None:
-    """Wait until the registry answers that it wants a password."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    end = time.monotonic() + _START_TIMEOUT
-    while time.monotonic() < end:
-        try:
-            direct.open(url, timeout=5).close()
-        except urllib.error.HTTPError as refusal:
-            refusal.close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError(url)

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MAX_HOLD = 10  # seconds
 _SYSCALL = {"x86_64": 323, "aarch64": 282}  # userfaultfd
@@ -50,16 +50,17 @@ def missing() -> str | None:
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Hold the lock within the block."""
+def held() -> Iterator[Callable[[], None]]:
+    """Hold the lock within the block; the value releases it before the end."""
     command = [sys.executable, "-c", "from tests.support.rtnl_lock import hold; hold()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin
         assert holder.stdout
         try:
             assert holder.stdout.readline() == b"held\n"
-            yield
-            assert holder.poll() is None, "the lock was released before its time"
+            yield holder.stdin.close
+            is_held = holder.stdin.closed or holder.poll() is None
+            assert is_held, "the lock was released before its time"
         finally:
             holder.kill()
 

@@ -51,7 +51,6 @@ class Controller:
         self.folder = folder
 
     def scontrol(self, *arguments: str) -> str:
-        """Return the output of scontrol."""
         done = subprocess.run(
             ["scontrol", *arguments],
             env={"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": "/usr/bin:/bin"},
@@ -66,7 +65,6 @@ class Controller:
         return frozenset(self.scontrol("show", "hostnames", expression).split())
 
     def topology(self) -> dict[str, Switch]:
-        """Return the switches by name."""
         pattern = re.compile(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=1 (?:Nodes=(\S+))?(.*)")
         found = {}
         for name, level, nodes, rest in pattern.findall(self.scontrol("show", "topology")):

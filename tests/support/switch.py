@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,17 +55,11 @@ class Namespace(AbstractContextManager["Namespace"]):
         self.ip("link", "set", "lo", "up")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
         for link in json.loads(self.ip("-j", "link", "show", "type", "veth")):
-            self.ip(
-                "link", "delete", link["ifname"]
-            )  # a namespace takes its time to go, and its cables with it
+            # A namespace takes its time to go, and its cables with it.
+            self.ip("link", "delete", link["ifname"])
         _run("ip", "netns", "delete", self.name)
 
     def ip(self, *words: str) -> str:
@@ -116,16 +109,11 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         try:
             self.start()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self._folder.cleanup()
 
@@ -188,19 +176,14 @@ class Leaf(Namespace):
     def __enter__(self) -> Self:
         super().__enter__()
         with ExitStack() as stack:
-            stack.push(super().__exit__)
+            stack.callback(super().__exit__)
             stack.enter_context(self.lldpd)
             self.rename(self._hostname)
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def plugged(self) -> None:
         """Scan for the new port."""
@@ -213,21 +196,8 @@ class Leaf(Namespace):
 
 def cable(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
     """Plug a cable between a port of this namespace and a netdev of another."""
-    _run(
-        "ip",
-        "link",
-        "add",
-        port,
-        "netns",
-        one.name,
-        "type",
-        "veth",
-        "peer",
-        "name",
-        netdev,
-        "netns",
-        other.name,
-    )
+    far = f"peer name {netdev} netns {other.name}"
+    _run(*f"ip link add {port} netns {one.name} type veth {far}".split())
     bring_up(one, port, other, netdev)
 
 

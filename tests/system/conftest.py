@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-# Files whose tests share a machine, a rack or a boot.
+# Files whose tests share a machine or a boot.
 GROUPS = {
     "machine": (
         *("test_chart_rollout.py", "test_daemonset.py", "test_kubelet.py"),
         *("test_metrics_tls.py", "test_rollout.py"),
     ),
-    "rack": ("test_run_lldp.py", "test_ttl_expiry.py"),
     "boot": (
         *("test_probe.py", "test_capture_soft_roce.py", "test_wakeups.py", "test_neighbors.py"),
         *("test_machine.py", "test_refused_smps.py"),
@@ -37,9 +36,10 @@ KUBE, QEMU = "tests/system/kube/test_", "tests/system/qemu/test_"
 FIRST = (
     *("machine", f"{QEMU}run.py", f"{KUBE}events.py", f"{KUBE}attacks.py", f"{KUBE}run_fabric.py"),
     *("boot", f"{KUBE}former_prefix.py", "tests/system/container/test_release.py"),
-    *("tests/system/host/test_capture_script_shells.py", f"{KUBE}commands.py", f"{KUBE}fleet.py"),
-    *(f"{KUBE}verdict_condition.py", f"{KUBE}run_clock.py", f"{KUBE}run.py", "rack"),
-    *(f"{KUBE}run_counts.py", f"{KUBE}run_plan.py", f"{KUBE}chart.py", f"{KUBE}registry.py"),
+    *("tests/system/host/test_capture_script.py", f"{KUBE}commands.py", f"{KUBE}fleet.py"),
+    *(f"{KUBE}verdict_condition.py", f"{KUBE}run_clock.py", f"{KUBE}run.py"),
+    f"{KUBE}run_lldp.py",
+    *(f"{KUBE}chart.py", f"{KUBE}registry.py"),
     "tests/system/host/test_documented_commands.py",
 )
 

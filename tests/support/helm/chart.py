@@ -70,14 +70,12 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
 
 
 def profile(name: str) -> tuple[str, str]:
-    """Return the flags of helm for a profile."""
     return "-f", str(CHART / "profiles" / f"{name}.yaml")
 
 
 def rendered(
     *flags: str, release: str = "bwagent", namespace: str = "bwagent", chart: Path = CHART
 ) -> tuple[Object, ...]:
-    """Return the objects of `helm template`."""
     text = helm("template", release, str(chart), "-n", namespace, *SITE, *flags)
     return parsed(text)
 

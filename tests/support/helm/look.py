@@ -12,7 +12,6 @@ Look = Callable[[Kinds], object]
 
 
 def spec(objects: Kinds) -> Object:
-    """Return the Pod's spec."""
     found: Object = objects["DaemonSet"]["spec"]["template"]["spec"]
     return found
 
@@ -47,7 +46,6 @@ def setting(name: str) -> Look:
 
 
 def variable(name: str) -> Look:
-    """Return the look at one variable of the container."""
     return lambda objects: next(
         (one.get("value") for one in container(objects)["env"] if one["name"] == name), None
     )
@@ -65,8 +63,6 @@ def mounted(name: str) -> Look:
 
 
 def in_policy(name: str) -> Look:
-    """Return the look at a name of labels in the policy."""
-
     def look(objects: Kinds) -> object:
         rows = objects["ValidatingAdmissionPolicy"]["spec"]["variables"]
         return next(row["expression"].strip("'") for row in rows if row["name"] == name)

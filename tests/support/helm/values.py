@@ -33,7 +33,6 @@ class Value(NamedTuple):
 
     @property
     def default(self) -> str:
-        """The default as YAML in one line."""
         return json.dumps(self.schema["default"])
 
 
@@ -67,7 +66,6 @@ def _entry(one: Value) -> str:
 
 
 def table() -> str:
-    """Return the rows of the README's table."""
     return "".join(
         f"| `{one.name}` | {'' if one.is_group else f'`{one.default}`'}"
         f" | {one.schema['description'].replace('|', '&#124;')} |\n"

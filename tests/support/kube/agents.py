@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, Answer, Cluster
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import ClusterError
@@ -22,6 +24,7 @@ P, IB, ACC = (
     "ib.coreweave.cloud",
     "network.topology.nvidia.com/accelerator",
 )
+MIGHTY = "mighty"  # the namespace of the accounts with all permissions
 
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*bwagent[^']*'")
 _names = (f"node-{number}" for number in itertools.count())
@@ -61,7 +64,6 @@ class Agent:
         return self.cluster.request("PATCH", path, body, kind=APPLY, token=self.token)
 
     def labels(self) -> dict[str, str]:
-        """Return the labels of the Node."""
         return dict(self.cluster.request("GET", self.path).body["metadata"].get("labels", {}))
 
 
@@ -88,20 +90,30 @@ def install(cluster: Cluster, overlay: str) -> None:
     in force.
     """
     cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / overlay))
-    cluster.kubectl("create", "namespace", "mighty")
-    cluster.kubectl("-n", "mighty", "create", "serviceaccount", "bwagent")
-    binding = (
-        "clusterrolebinding",
-        "mighty",
-        "--clusterrole=cluster-admin",
-        "--serviceaccount=mighty:bwagent",
-    )
-    cluster.kubectl("create", *binding)
+    mighty_account(cluster, "bwagent")
     probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 120
     while not all(map(denied, forbidden(probe))):
         if time.monotonic() > deadline:
             raise ClusterError("the policies are not in force")
         time.sleep(0.1)
+
+
+def mighty_account(cluster: Cluster, account: str) -> None:
+    """Make an account in namespace `mighty` with all permissions of RBAC."""
+    rbac = "rbac.authorization.k8s.io"
+    who = {"name": account, "namespace": MIGHTY}
+    objects: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MIGHTY}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": who},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{MIGHTY}-{account}"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", **who}],
+        },
+    ]
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 def forbidden(agent: Agent) -> tuple[Answer, Answer]:

@@ -63,7 +63,6 @@ class Scene:
         return f"{self.prefix}/observed"
 
     def node(self) -> dict[str, Any]:
-        """Return the agent's Node."""
         return self.cluster.request("GET", self.agent.path).body
 
     def elsewhere(self) -> Agent:
@@ -522,7 +521,6 @@ def _event_of_the_new_group(scene: Scene) -> Answer:
 
 
 def _replace_event(scene: Scene) -> Answer:
-    """Replace a kubelet's Event by one of the agent's."""
     name = f"{scene.agent.node}.kubelet"
     return scene.ask("PUT", f"{EVENTS}/{name}{AS_BWAGENT}", an_event(scene.agent.node, name))
 

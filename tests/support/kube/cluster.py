@@ -39,11 +39,11 @@ from tests.support.kube.programs import (
     program,
     running,
 )
+from tests.support.kubeconfigs import kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from http.client import HTTPResponse
-    from types import TracebackType
 
 ISSUER = "https://kubernetes.default.svc"
 READY_LIMIT = 120  # seconds: many times what it takes, for hosts that are busy with other tests
@@ -112,12 +112,7 @@ class Cluster:
             self._stop = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Kill both, and remove all their files."""
         self._forget_connections()
         self._stop.close()
@@ -134,12 +129,13 @@ class Cluster:
         self.etcd = stack.enter_context(running("etcd", etcd, self.folder))
         self._command = [*self._apiserver(client, api), *self.flags]
         self._serve(stack)
-        self._wait()
+        self.until_ready()
 
     def _serve(self, stack: ExitStack) -> None:
         self.server = stack.enter_context(running("kube-apiserver", self._command, self.folder))
 
-    def _wait(self) -> None:
+    def until_ready(self) -> None:
+        """Wait until the API server answers; raises ClusterError if it does not in time."""
         deadline = time.monotonic() + READY_LIMIT
         while not self._ready():
             if self.server.poll() is not None or time.monotonic() > deadline:
@@ -238,17 +234,8 @@ class Cluster:
     def kubeconfig(self, token: str | None = None) -> Path:
         """Write a kubeconfig file for the owner of this token; the admin's when None."""
         path = self.folder / f"{secrets.token_hex(4)}.kubeconfig"
-        server = {"server": self.url, "certificate-authority": str(self.ca)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [{"name": "test", "cluster": server}],
-            "users": [{"name": "test", "user": {"token": token or self.admin}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        }
-        path.write_text(json.dumps(config))  # JSON is YAML
-        return path
+        user = {"token": token or self.admin}
+        return kubeconfig(path, self.url, user, **{"certificate-authority": str(self.ca)})
 
     def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
         """Return kubectl's output, run as the owner of this token; raises KubectlError if

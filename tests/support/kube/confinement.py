@@ -29,12 +29,10 @@ class Container:
 
     @property
     def cgroup(self) -> Path:
-        """Return the path of its memory cgroup."""
         first = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
         return first / "k8s.io" / self.name
 
     def processes(self) -> list[int]:
-        """Return its processes, by the host's PIDs."""
         return [int(line) for line in (self.cgroup / "cgroup.procs").read_text().split()]
 
     def first(self) -> int:

@@ -81,7 +81,6 @@ def ready_node(
 
 
 def taints_of(cluster: Cluster, node: str) -> list[dict[str, Any]]:
-    """Return the taints of a Node."""
     return list(cluster.request("GET", f"/api/v1/nodes/{node}").body["spec"].get("taints", []))
 
 

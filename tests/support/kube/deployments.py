@@ -9,11 +9,18 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.support.kube.agents import Agent, a_node, denied, forbidden
+from tests.support.kube.agents import (
+    MIGHTY,
+    Agent,
+    a_node,
+    denied,
+    forbidden,
+    mighty_account,
+)
 from tests.support.kube.manifests import MANIFESTS, only, parsed, rendered
 from tests.support.kube.programs import ClusterError
 
@@ -42,7 +49,6 @@ KINDS = (
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 )
-MIGHTY = "mighty"  # the namespace of the account with all permissions
 IN_FORCE_LIMIT = 120  # seconds
 
 
@@ -107,30 +113,6 @@ def deployed(cluster: Cluster, deployment: Deployment) -> Iterator[None]:
     rest = [each for each in deployment.objects if each["kind"] != "Namespace"]
     cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
     _wait(probe, in_force=False)
-
-
-def mighty_account(cluster: Cluster, account: str) -> None:
-    """Make an account in namespace `mighty` with all permissions of RBAC."""
-    objects: list[dict[str, Any]] = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MIGHTY}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": account, "namespace": MIGHTY},
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"{MIGHTY}-{account}"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": MIGHTY}],
-        },
-    ]
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 def _wait(probe: Agent, *, in_force: bool) -> None:

@@ -32,7 +32,6 @@ from agent.labels.table import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     from agent.kube.managed_fields import Node
     from agent.kube.reconcile import Result
@@ -108,12 +107,7 @@ class Fleet:
         self._stack = before
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         threading.stack_size(self._stack)
 

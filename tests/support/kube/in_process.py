@@ -13,6 +13,5 @@ if TYPE_CHECKING:
 
 
 def connect(kubeconfig: Path) -> Api:
-    """Return a session by a kubeconfig."""
     access = Access(**resolve(str(kubeconfig), None))
     return Api(lambda again: access)  # noqa: ARG005

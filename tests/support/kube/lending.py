@@ -52,7 +52,6 @@ def encoded(key: str) -> str:
 
 
 def keys(cluster: Cluster) -> set[str]:
-    """Return the keys of all objects, encoded."""
     query = {"key": encoded("/registry/"), "range_end": encoded("/registry0"), "keys_only": True}
     return {row["key"] for row in of_etcd(cluster, "range", query)["kvs"]}
 

@@ -33,7 +33,6 @@ from tests.support.kube.controllers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from tests.support.kube.cluster import Cluster
 
@@ -45,6 +44,7 @@ TOOLS = {
     "busybox": "busybox-static",
     "ip": "iproute2",
 }
+UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc")
 PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
 CONTAINERFILE = 'FROM scratch\nCOPY sleep /\nENTRYPOINT ["/sleep", "1000000"]\n'
 CGROUPS = Path("/sys/fs/cgroup")
@@ -75,18 +75,7 @@ def missing() -> str | None:
 
 
 def _forbidden() -> str | None:
-    probe = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        "mount",
-        "-t",
-        "tmpfs",
-        "tmpfs",
-        "/run",
-    ]
+    probe = [*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/run"]
     done = subprocess.run(probe, check=False, capture_output=True, text=True)
     return f"no namespaces to mount in: {done.stderr.strip()}" if done.returncode else None
 
@@ -122,26 +111,12 @@ class Machine:
             self._house = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._house.close()
 
     def power_on(self) -> subprocess.Popen[bytes]:
         """Start containerd and the kubelet; return their process 1."""
-        unshared = [
-            "--mount",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            "sh",
-        ]
+        unshared = [*UNSHARE[1:], "setpriv", "--pdeathsig", "KILL", "sh"]
         arguments = [*unshared, str(SCRIPT), str(self.folder), *self._kubelet]
         with ExitStack() as stack:
             process = stack.enter_context(
@@ -267,17 +242,10 @@ def _kubelet(
     cluster: Cluster, folder: Path, node: str, address: str, labels: Mapping[str, str]
 ) -> list[str]:
     return [
-        programs.program("kubelet"),
-        *(
-            f"--kubeconfig={cluster.kubeconfig()}",
-            f"--config={folder}/kubelet.json",
-            f"--root-dir={folder}/kubelet",
-        ),
-        *(
-            f"--cert-dir={folder}/kubelet/pki",
-            f"--hostname-override={node}",
-            f"--node-ip={address}",
-        ),
+        *(programs.program("kubelet"), f"--kubeconfig={cluster.kubeconfig()}"),
+        *(f"--config={folder}/kubelet.json", f"--root-dir={folder}/kubelet"),
+        *(f"--cert-dir={folder}/kubelet/pki", f"--hostname-override={node}"),
+        f"--node-ip={address}",
         f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
     ]
 

@@ -42,14 +42,12 @@ def rendered(overlay: str) -> str:
 
 
 def parsed(text: str) -> tuple[Object, ...]:
-    """Return the objects of rendered manifests."""
     found = yaml.load_all(text, Loader=LOADER)
     return tuple(one for one in found if one is not None)
 
 
 @cache
 def objects(overlay: str) -> tuple[Object, ...]:
-    """Return the objects of an overlay."""
     return parsed(rendered(overlay))
 
 
@@ -67,6 +65,13 @@ def only(kind: str, objects: Iterable[Object]) -> Object:
 def without_events(objects: Iterable[Object]) -> list[Object]:
     """Return the objects that are not about Events: the policy about Nodes, for one."""
     return [one for one in objects if "-events" not in one["metadata"]["name"]]
+
+
+def named(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
+    """Return objects by kind and name, of which no two have the same."""
+    rows = [((one["kind"], one["metadata"]["name"]), one) for one in objects]
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
 
 
 def by_kind(objects: Iterable[Object]) -> dict[str, Object]:

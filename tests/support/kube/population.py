@@ -78,7 +78,6 @@ def labels() -> dict[str, str]:
 
 
 def interfaces() -> tuple[Fact, ...]:
-    """The annotation's interfaces."""
     return tuple(_interface(number) for number in range(8))
 
 

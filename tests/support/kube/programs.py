@@ -8,7 +8,10 @@ import os
 import shutil
 import socket
 import subprocess
-from contextlib import ExitStack, contextmanager
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +28,7 @@ CACHE = (
     Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "kube" / VERSION
 )
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kubectl")
+START_LIMIT = 120.0  # seconds
 TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}
 
 
@@ -106,8 +110,25 @@ def running(
 
 
 def last_words(folder: Path) -> str:
-    """Return the ends of the logs in the folder."""
     logs = sorted(folder.glob("*.log"))
     return "\n".join(
         f"--- {log.name}:\n" + "\n".join(log.read_text().splitlines()[-20:]) for log in logs
     )
+
+
+def until_answers(url: str, folder: Path, status: int = 200) -> None:
+    """Wait until a URL of this host has this status; raises ClusterError if it has not in time."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + START_LIMIT
+    found = 0
+    while found != status:
+        with suppress(OSError):
+            try:
+                with direct.open(url, timeout=START_LIMIT) as reply:
+                    found = reply.status
+            except urllib.error.HTTPError as refusal:
+                with refusal:
+                    found = refusal.code
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{url} does not answer:\n{last_words(folder)}")
+        time.sleep(0.1)

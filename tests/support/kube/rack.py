@@ -5,8 +5,8 @@ devices on top of them are laid out as files. The API server is outside, and onl
 it.
 
 Its address comes up after the agent has started. Each port belongs to one test. A neighbor that is
-gone counts for 30 seconds more, so three are removed as soon as all are there, and
-tests/system/kube/test_ttl_expiry.py checks them after the tests of the others.
+gone counts for 30 seconds more, so three are removed as soon as all are there, and the last test of
+tests/system/kube/test_run_lldp.py checks them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.support.kernel_tree import HOME, NET, Entries, hca
+from tests.support.kernel_tree import HOME, NET, Entries, hca, union
 from tests.support.kube.resident import LIMIT, Agent, get
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tests.support.kube.cluster import Cluster
@@ -40,16 +40,12 @@ def roce(number: int) -> Entries:
 
 
 def function(number: int) -> str:
-    """Return the address of its PCI function."""
     return f"0000:{number + 0x18:02x}:00.0"
 
 
-def tree() -> Entries:
+def tree(ports: Iterable[int] = PORTS) -> Entries:
     """Return one device for each port; the netdevs are those of the reading namespace."""
-    entries: Entries = {NET: f"/{NET}"}
-    for number in PORTS:
-        entries |= roce(number)
-    return entries
+    return union([{NET: f"/{NET}"}, *map(roce, ports)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,34 +6,31 @@ program is not built here. The controller, which sets the taint, is not part of 
 
 from __future__ import annotations
 
-import time
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import urllib3
-import yaml
 
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS, objects
-from tests.support.kube.readiness_rule import DEFINITION, RULES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.kube.cluster import Answer, Cluster
     from tests.support.kube.manifests import Object
 
+DEFINITION = Path(__file__).with_name("readiness_rule.yaml")
+RULES = "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules"
 RECIPE = MANIFESTS / "examples" / "cabling-readiness"
 ACCOUNT, NAMESPACE = "cabling-reporter", "cabling-readiness"
 CONDITION = "example.com/CabledAsPlanned"
 
 CHECK_TIMEOUT = 10.0  # seconds for a whole check
 MAX_BODY_BYTES = 64 * 1024  # of a body that becomes a message
-HEARTBEAT_PERIOD = 300.0  # seconds after which an unchanged condition is written again
 
 
 class Check(NamedTuple):
@@ -65,15 +62,11 @@ class Reporter:
     node: str
     token: str
 
-    def report(self, found: Check) -> Answer | None:
-        """Write the condition; None if it is written already, and lately. One that somebody else
-        was faster than is written again.
-        """
+    def report(self, found: Check) -> Answer:
+        """Write the condition; one that somebody else was faster than is written again."""
         node = self.cluster.request("GET", f"/api/v1/nodes/{self.node}", token=self.token).body
         conditions = node["status"].setdefault("conditions", [])
         old = next((one for one in conditions if one["type"] == CONDITION), None)
-        if old and _is_fresh(old, found):
-            return None
         new = self._new(found, old)
         node["status"]["conditions"] = [one for one in conditions if one is not old] + [new]
         answer = self.put(node)
@@ -81,15 +74,11 @@ class Reporter:
 
     def condition(self) -> dict[str, Any]:
         """Return the condition of the Node; empty without one."""
-        return self.conditions().get(CONDITION, {})
-
-    def conditions(self) -> dict[str, dict[str, Any]]:
-        """Return the conditions of the Node by type."""
         node = self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body
-        return {one["type"]: one for one in node["status"].get("conditions", [])}
+        found = (one for one in node["status"].get("conditions", []) if one["type"] == CONDITION)
+        return next(found, {})
 
     def put(self, node: Object, query: str = "") -> Answer:
-        """Replace the status of a Node."""
         path = f"/api/v1/nodes/{node['metadata']['name']}/status{query}"
         return self.cluster.request("PUT", path, node, token=self.token)
 
@@ -104,12 +93,6 @@ class Reporter:
         }
 
 
-def _is_fresh(old: dict[str, Any], found: Check) -> bool:
-    written = datetime.fromisoformat(old["lastHeartbeatTime"]).timestamp()
-    is_late = time.time() - written >= HEARTBEAT_PERIOD
-    return (old["status"], old["reason"], old["message"]) == found and not is_late
-
-
 def denied(answer: Answer) -> bool:
     """True if the reporter's policy refused the request."""
     return answer.status == 422 and "ValidatingAdmissionPolicy 'cabling-reporter'" in answer.message
@@ -121,14 +104,12 @@ def built(folder: Path) -> list[Object]:
 
 
 def the_daemon_set(folder: str) -> Object:
-    """Return the DaemonSet of a folder of the recipe."""
     (found,) = (one for one in built(RECIPE / folder) if one["kind"] == "DaemonSet")
     return found
 
 
 def install_gate(cluster: Cluster) -> None:
-    """Apply the CRD and the gate."""
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(DEFINITION))
+    cluster.kubectl("apply", "--server-side", "-f", str(DEFINITION))
     eventually(cluster, "rules are served", lambda: cluster.request("GET", RULES).status == 200)
     cluster.kubectl("apply", "--server-side", "-k", str(RECIPE / "gate"))
 

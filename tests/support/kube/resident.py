@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf
 from tests.support.kube.programs import free_ports
 from tests.support.real_parts import require
-from tests.support.sysfs_on_disk import lay, rewrite
+from tests.support.sysfs_on_disk import lay, remove, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 ACCELERATOR = "network.topology.nvidia.com/accelerator"
 REPOSITORY = Path(__file__).parents[3]
 LIMIT = 90.0  # seconds that anything may take; what it does take is for benchmarks
+PROGRAM = (sys.executable, "-m", "tests.support.quick", "run")
 QUICK = ("--port-interval", "0.2", "--min-interval", "0.2", "--gpu-interval", "1")
 
 
@@ -103,24 +105,13 @@ class Agent:
         access = ["--kubeconfig", str(cluster.kubeconfig(token))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    *under,
-                    sys.executable,
-                    "-m",
-                    "tests.support.quick",
-                    "run",
-                    *own,
-                    *QUICK,
-                    *flags,
-                    *access,
-                ],
+                [*under, *PROGRAM, *own, *QUICK, *flags, *access],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | dict(environment or {}),
             )
 
     def __enter__(self) -> Self:
-        """Start it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -164,7 +155,6 @@ class Agent:
         return str(self.metadata()["resourceVersion"])
 
     def metrics(self) -> Scrape:
-        """Scrape /metrics."""
         return Scrape(self._fetch(self._url))
 
     def verdict(self) -> tuple[int, dict[str, Any]]:
@@ -178,7 +168,6 @@ class Agent:
             return 0, {}
 
     def helpers(self, verb: str) -> list[int]:
-        """Return the PIDs of its helpers of this kind."""
         return [pid for pid in _children(self._proc()) if verb in _words(pid)]
 
     def forks(self, verb: str) -> list[int]:
@@ -201,6 +190,11 @@ class Agent:
         """Wait for this text in the log."""
         self.until(lambda: text in self.log.read_text(), limit)
 
+    def lines(self, *words: str) -> list[str]:
+        """Return the log lines with all of these words."""
+        log = self.log.read_text().splitlines()
+        return [line for line in log if all(word in line for word in words)]
+
     def requests(self) -> float:
         """Return the number of requests to the API server so far, the check of the policy among
         them.
@@ -210,8 +204,14 @@ class Agent:
         return sum(count for _, count in series)
 
     def look(self) -> None:
-        """Cause an observation."""
         self.process.send_signal(signal.SIGHUP)
+
+    def lose(self, *numbers: int) -> None:
+        """Let HCAs fall off the bus: remove them with their PCI functions."""
+        for n in numbers:
+            paths = (f"{CLASS}/ibp{n}", f"{BUS}/{bdf(n)}", f"{HOME}/{bdf(n)}")
+            remove(self.folder, *paths)
+        self.look()
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(by)

@@ -152,7 +152,6 @@ class Worker:
                 return refusal.code, refusal.read().decode()
 
     def labels(self, prefix: str) -> dict[str, str]:
-        """Return the Node's labels below a prefix."""
         found = self.node()["metadata"]["labels"]
         return {
             key.removeprefix(prefix): value
@@ -179,10 +178,8 @@ class Worker:
 
     def _pods(self) -> list[Object]:
         """Return the Pods of the DaemonSet; `agents.py` creates others, which never run."""
-        pods: list[Object] = self.cluster.request(
-            "GET", f"{PODS}?fieldSelector=spec.nodeName={NODE}"
-        ).body["items"]
-        return pods
+        found = self.cluster.request("GET", f"{PODS}?fieldSelector=spec.nodeName={NODE}").body
+        return list(found["items"])
 
     def _overlay(self, overlay: str, more: Mapping[str, str], *, in_policy: bool = False) -> None:
         host, port = self.cluster.url.removeprefix("https://").split(":")

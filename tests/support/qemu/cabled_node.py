@@ -23,13 +23,10 @@ import select
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.switch import PATIENCE, Leaf, Lldpd, Namespace, cable, wait_for
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 LOOK = ("probe", "--dry-run", "-o", "json")
 ORDERS, RESULTS = 3, 4  # the descriptors that lead to forked.py
@@ -44,12 +41,7 @@ class Node(Namespace):
         run("ip", "netns", "attach", self.name, str(os.getpid()))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: the machine is powered off."""
 
     def command(self, *words: str) -> list[str]:

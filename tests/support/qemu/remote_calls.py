@@ -25,7 +25,6 @@ from tests.support.qemu.machine import Machine, MachineError, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 HOST, PORT = (
     "10.0.2.2",
@@ -66,12 +65,7 @@ class Desk:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the connection, and wait until the machine is off; raise with the program's output
         if it failed.
         """

@@ -44,12 +44,12 @@ class RunningNode:
         self._command = (*RUN, "--node-name", name)
         self._logs, self._started = logs, 0
         self._agent: subprocess.Popen[bytes] | None = None
-        subprocess.Popen(WARM_UP)
-        self._node = stack.enter_context(Node())
-        self._leaves = {name: Leaf(name) for name in ("leaf-1", "leaf-2")}
-        for leaf in self._leaves.values():
-            stack.enter_context(leaf)
-            leaf.lldpd.configure("lldp", "portidsubtype", "ifname")
+        with subprocess.Popen(WARM_UP):
+            self._node = stack.enter_context(Node())
+            self._leaves = {name: Leaf(name) for name in ("leaf-1", "leaf-2")}
+            for leaf in self._leaves.values():
+                stack.enter_context(leaf)
+                leaf.lldpd.configure("lldp", "portidsubtype", "ifname")
 
     def start(self, *flags: str) -> None:
         """Start an agent."""

@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from tests.support.kube.cluster import Cluster
 
@@ -121,12 +120,7 @@ class Timeline:
         assert self.until(lambda _: True, 30), "the Node is not there"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the timeline by deleting the Node."""
         self._cluster.request("DELETE", f"/api/v1/nodes/{self._node}")
         self._thread.join(2 * self._watch)

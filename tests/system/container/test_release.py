@@ -46,13 +46,11 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
 
 @pytest.fixture(scope="module")
 def dist(released: Released) -> Path:
-    """The files of the release."""
     return released.dist()
 
 
 @pytest.fixture(scope="module")
 def archive(dist: Path) -> Archive:
-    """The archive of the images."""
     return Archive(dist / f"{STEM}.oci.tar")
 
 

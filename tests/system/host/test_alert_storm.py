@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,16 @@ import pytest
 from tests.support import alertmanager, prometheus
 from tests.support.prometheus import MONITORING, alerts
 from tests.support.real_parts import require
+from tests.support.switch import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.alertmanager import Alertmanager
 
 THOUSAND = 1000
-PATIENCE = 300.0  # seconds that any step may take
+wait = partial(wait_for, patience=300.0)  # seconds
 UP = """\
 bwagent_build_info{{node="{node}"}} 1
 bwagent_port_state{{node="{node}",interface="ibp0",state="ACTIVE"}} 1
@@ -62,13 +63,6 @@ class Page(BaseHTTPRequestHandler):
 
 def page(template: str, nodes: int) -> bytes:
     return "".join(template.format(node=f"n{number}") for number in range(nodes)).encode()
-
-
-def wait(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ traceback.
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -18,13 +19,20 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.kube.access import SERVICE_ACCOUNT, Access
-from agent.kube.answers import KINDS, Answer, Failure, Request, failure_of
-from agent.kube.api import Api, connect
-from agent.kube.listing import pages
-from agent.kube.negotiation import get_node
+from agent.kube.answers import KINDS, MAX_PAGE_BODY, Answer, Failure, Request, failure_of
+from agent.kube.api import (
+    FIRST_PAGE,
+    MAX_CONNECTIONS,
+    MAX_PAGE,
+    PAGE_BYTES,
+    Api,
+    connect,
+    fitting,
+)
+from agent.kube.negotiation import get_node, list_nodes
+from tests.support.kubeconfigs import kubeconfig
 from tests.support.nodes import FLAVOR, node
-from tests.support.odd_server import certificate, reply, says, serving
-from tests.support.real_parts import require
+from tests.support.odd_server import reply, says, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,30 +57,18 @@ def _no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-def kubeconfig(folder: Path, server: str, **user: object) -> str:
-    """Write a kubeconfig of one cluster; return its path."""
-    config: dict[str, Any] = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "c", "user": user or {"token": "secret\n"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(config))
-    return str(path)
-
-
-def handle(path: str | None = None, account: str = SERVICE_ACCOUNT, **more: Any) -> Answer:
+def handle(path: Path | None = None, account: str = SERVICE_ACCOUNT, **more: Any) -> Answer:
     """Send a GET as the flags of a command say."""
-    with closing(connect(path, service_account=account, timeouts=(5.0, 20.0), **more)) as kube:
+    with closing(
+        connect(str(path) if path else None, service_account=account, timeouts=(5.0, 20.0), **more)
+    ) as kube:
         return kube(GET)
 
 
 @contextmanager
-def api(server: str, *, timeouts: tuple[float, float] = (5.0, 20.0)) -> Iterator[Api]:
-    """Yield a session with a server."""
+def api(server: str) -> Iterator[Api]:
     access = Access(server, "Bearer secret")
-    with closing(Api(lambda again: access, timeouts)) as kube:  # noqa: ARG005
+    with closing(Api(lambda again: access)) as kube:  # noqa: ARG005
         yield kube
 
 
@@ -84,70 +80,50 @@ def as_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CUT = {
+    "garbage instead of HTTP": b"\x00\x01garbage\r\n\r\n",
+    "closes at once": b"",
+    "half a body": reply(200, NODE[:40], length=len(NODE)),
+    "half a chunk": CHUNKED + b"40\r\n{}",
+    "a chunk that is none": CHUNKED + b"zz\r\n{}",
+}
+# Not to be read: status, a word of the message.
+GARBAGE = {
+    "half a head": (200, "empty", b"HTTP/1.1 200 OK\r\nContent-Le"),
+    "JSON that ends early": (200, "application/json", reply(200, NODE[:40])),
+    "HTML": (200, "text/html", reply(200, HTML, kind="text/html; charset=x")),
+    "HTML with 403": (403, "403", reply(403, HTML, kind="text/html")),
+    "HTML with 404": (404, "404", reply(404, HTML, kind="text/html")),
+    "nothing with 200": (200, "empty", reply(200, b"")),
+    "bytes": (200, "image/png", reply(200, b"\xff\xfe\x00", kind="image/png")),
+    "a JSON list": (200, "", reply(200, b"[]")),
+    "deep JSON": (200, "", reply(200, b"[" * 100_000)),
+    "something that is no Node": (200, "not a Node", reply(200, as_json(status(200)))),
+    "odd metadata": (200, "not a Node", reply(200, b'{"metadata":[{"name":"n1"}]}')),
+    "no uid": (200, "not a Node", reply(200, b'{"metadata":{"name":"n1","uid":null}}')),
+    "a page elsewhere": (302, "302", reply(302, b"", "Location: http://127.0.0.1:1/")),
+    "a new protocol": (101, "101", b"HTTP/1.1 101 Switching\r\n\r\n"),
+}
+CAUSES = {"causes": [{"field": "a"}, 7]}
+HOOK = "failed calling webhook"
+LATER = "Retry-After: 3"
+# Refusals that are read.
+REFUSED = {
+    "HTML with 502": (502, "text/html", reply(502, HTML, kind="text/html")),
+    "nothing with 503": (503, "empty", reply(503, b"", LATER)),
+    "401": (401, "because", reply(401, as_json(status(401)))),
+    "403": (403, "because", reply(403, as_json(status(403, reason="Forbidden")))),
+    "422": (422, "because", reply(422, as_json(status(422, details=CAUSES)))),
+    "429": (429, "because", reply(429, as_json(status(429)), LATER)),
+    "429 of a proxy": (429, "slow down", reply(429, b"slow down", LATER, kind="text/plain")),
+    "500": (500, "webhook", reply(500, as_json(status(500, message=HOOK)))),
+    "odd Status": (500, "7", reply(500, b'{"message": 7, "details": [], "reason": []}')),
+}
 ODD: dict[str, tuple[bytes, int | None, str | None, str]] = {
-    "garbage instead of HTTP": (b"\x00\x01garbage\r\n\r\n", None, "cut", ""),
-    "closes at once": (b"", None, "cut", ""),
-    "half a head": (b"HTTP/1.1 200 OK\r\nContent-Le", 200, "garbage", "empty"),
-    "half a body": (reply(200, NODE[:40], length=len(NODE)), None, "cut", ""),
-    "half a chunk": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{}",
-        None,
-        "cut",
-        "",
-    ),
-    "a chunk that is none": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
-        None,
-        "cut",
-        "",
-    ),
-    "JSON that ends early": (reply(200, NODE[:40]), 200, "garbage", "application/json"),
-    "HTML": (reply(200, HTML, kind="text/html; charset=x"), 200, "garbage", "text/html"),
-    "HTML with 403": (reply(403, HTML, kind="text/html"), 403, "garbage", "403"),
-    "HTML with 404": (reply(404, HTML, kind="text/html"), 404, "garbage", "404"),
-    "HTML with 502": (reply(502, HTML, kind="text/html"), 502, None, "text/html"),
-    "nothing with 200": (reply(200, b""), 200, "garbage", "empty"),
-    "nothing with 503": (reply(503, b"", "Retry-After: 3"), 503, None, "empty"),
-    "bytes": (reply(200, b"\xff\xfe\x00", kind="image/png"), 200, "garbage", "image/png"),
-    "a JSON list": (reply(200, b"[]"), 200, "garbage", ""),
-    "deep JSON": (reply(200, b"[" * 100_000), 200, "garbage", ""),
-    "something that is no Node": (reply(200, as_json(status(200))), 200, "garbage", "not a Node"),
-    "odd metadata": (reply(200, b'{"metadata":[{"name":"n1"}]}'), 200, "garbage", "not a Node"),
-    "a Node without uid": (
-        reply(200, b'{"metadata":{"name":"n1","uid":null}}'),
-        200,
-        "garbage",
-        "not a Node",
-    ),
-    "a page elsewhere": (reply(302, b"", "Location: http://127.0.0.1:1/"), 302, "garbage", "302"),
-    "a new protocol": (b"HTTP/1.1 101 Switching\r\n\r\n", 101, "garbage", "101"),
-    "401": (reply(401, as_json(status(401))), 401, None, "because"),
-    "403": (reply(403, as_json(status(403, reason="Forbidden"))), 403, None, "because"),
-    "422": (
-        reply(422, as_json(status(422, details={"causes": [{"field": "a"}, 7]}))),
-        422,
-        None,
-        "because",
-    ),
-    "429": (reply(429, as_json(status(429)), "Retry-After: 3"), 429, None, "because"),
-    "429 of a proxy": (
-        reply(429, b"slow down", "Retry-After: 3", kind="text/plain"),
-        429,
-        None,
-        "slow down",
-    ),
-    "500": (
-        reply(500, as_json(status(500, message="failed calling webhook"))),
-        500,
-        None,
-        "webhook",
-    ),
-    "odd Status": (
-        reply(500, as_json({"message": 7, "details": [], "reason": []})),
-        500,
-        None,
-        "7",
-    ),
+    **{name: (data, None, "cut", "") for name, data in CUT.items()},
+    **{name: (data, code, "garbage", word) for name, (code, word, data) in GARBAGE.items()},
+    **{name: (data, code, None, word) for name, (code, word, data) in REFUSED.items()},
 }
 
 
@@ -205,8 +181,9 @@ def test_pages_of_nodes() -> None:
         serving(says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))) as server,
         api(f"http://127.0.0.1:{server.port}") as kube,
     ):
-        found = [one for page in pages(kube, with_managers=True) for one in page.nodes]
-    assert [one["metadata"]["name"] for one in found] == ["n1"] * 3
+        found = list(list_nodes(kube))
+    names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
+    assert names == ["n1"] * 3
     target = server.requests[1].decode().split()[1]
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
@@ -226,24 +203,6 @@ def test_nobody_there() -> None:
     assert "nowhere.invalid" in told.message
 
 
-def silent(connection: socket.socket) -> None:
-    """Wait until the client closes the connection."""
-    connection.settimeout(60)
-    connection.recv(1)
-
-
-def test_silence() -> None:
-    """A server that sends nothing is a timeout."""
-    start = time.monotonic()
-    with (
-        serving(silent) as server,
-        api(f"http://127.0.0.1:{server.port}", timeouts=(0.2, 20.0)) as kube,
-    ):
-        told = kube(GET)
-    assert told.error == "timeout"
-    assert time.monotonic() - start < 30
-
-
 def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Set the environment of a Pod; return the folder for its token and CA."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -251,34 +210,6 @@ def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
     account = folder / "account"
     account.mkdir()
     return str(account)
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    require(
-        None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
-    )
-    return certificate(tmp_path_factory.mktemp("tls"))
-
-
-def test_a_ca_that_does_not_fit(
-    tls: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A certificate that the CA did not sign, and a malformed CA, are TLS failures."""
-    with serving(says(reply(200, NODE)), tls) as server:
-        account = pod(tmp_path, server.port, monkeypatch)
-        Path(account, "token").write_text("t")
-        other = tmp_path / "other"
-        other.mkdir()
-        shutil.copy(certificate(other)[0], f"{account}/ca.crt")
-        told = handle(account=account)
-        Path(account, "ca.crt").write_text("no certificate at all")
-        worse = handle(account=account)
-    failure = failure_of(told, "n1")
-    assert failure.kind == "tls"
-    assert "certificate verify failed" in failure.text
-    assert worse.error == "tls"
-    assert server.requests == []
 
 
 def test_tls_where_there_is_none() -> None:
@@ -295,7 +226,7 @@ def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HTTPS_PROXY is used unless NO_PROXY has the server; its refusal is a failure of the proxy."""
     with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
-        path = kubeconfig(tmp_path, "https://api.example:6443")
+        path = kubeconfig(tmp_path / "config", "https://api.example:6443")
         told = handle(path)
         assert proxy.requests[0].startswith(b"CONNECT api.example:6443 ")
         assert told.error == "proxy"
@@ -309,7 +240,7 @@ def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A proxy that does not run is a failure of the proxy."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free.getsockname()[1]}")
-    assert handle(kubeconfig(tmp_path, "https://api.example")).error == "proxy"
+    assert handle(kubeconfig(tmp_path / "config", "https://api.example")).error == "proxy"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +263,7 @@ def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
     """A malformed kubeconfig is a failure of the configuration, in one line."""
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    told = handle(str(path))
+    told = handle(path)
     assert told.error == "configuration"
     assert told.message
     assert "\n" not in told.message
@@ -344,14 +275,14 @@ def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
 )
 def test_a_kubeconfig_that_points_nowhere(server: Any, tmp_path: Path) -> None:
     """A malformed address is a failure of the configuration, or unreachable."""
-    told = handle(kubeconfig(tmp_path, server))
+    told = handle(kubeconfig(tmp_path / "config", server))
     assert told.error in {"configuration", "unreachable"}
 
 
 def test_a_spoilt_token(tmp_path: Path) -> None:
     """A token with characters that no header may have is a failure that does not show it."""
     for token in ("sec\nret", "sec\u00e9ret", "sec\0ret"):
-        told = handle(kubeconfig(tmp_path, "http://127.0.0.1:1", token=token))
+        told = handle(kubeconfig(tmp_path / "config", "http://127.0.0.1:1", {"token": token}))
         assert told.error == "configuration"
         assert "sec" not in told.message
 
@@ -360,14 +291,14 @@ def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
     """A missing file, a folder, an unknown context and a missing client certificate are failures
     of the configuration.
     """
-    assert handle(str(tmp_path / "none")).error == "configuration"
-    assert handle(str(tmp_path)).error == "configuration"
-    path = kubeconfig(tmp_path, "https://127.0.0.1:1")
+    assert handle(tmp_path / "none").error == "configuration"
+    assert handle(tmp_path).error == "configuration"
+    path = kubeconfig(tmp_path / "config", "https://127.0.0.1:1")
     told = handle(path, context="other")
     assert told.error == "configuration"
     assert "other" in told.message
     gone = {"client-certificate": "/nowhere/a", "client-key": "/nowhere/b"}
-    assert handle(kubeconfig(tmp_path, "https://127.0.0.1:1", **gone)).error == "configuration"
+    assert handle(kubeconfig(tmp_path / "config", user=gone)).error == "configuration"
 
 
 def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +319,7 @@ def test_the_default_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """
     monkeypatch.setenv("HOME", str(tmp_path))
     with serving(says(reply(200, NODE))) as server:
-        path = Path(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        path = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.port}")
         monkeypatch.setenv("KUBECONFIG", f"/nowhere/config:{path}")
         codes = [handle().status]
         monkeypatch.setenv("KUBECONFIG", "")
@@ -407,7 +338,7 @@ def test_the_default_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_by_a_kubeconfig(tmp_path: Path) -> None:
     """The session returns the Node, or a failure if there is none."""
     with serving(says(reply(200, NODE), reply(404, as_json(status(404))))) as server:
-        kube = connect(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        kube = connect(str(kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.port}")))
         found, gone = get_node(kube, "n1"), get_node(kube, "n1")
     assert not isinstance(found, Failure)
     assert found["metadata"]["labels"] == {FLAVOR: "roce"}
@@ -432,8 +363,8 @@ def test_a_credential_plugin(tmp_path: Path) -> None:
     )
     with serving(says(reply(200, NODE))) as server:
         plugin = {**EXEC, "args": [str(said)]}
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", exec=plugin)
-        assert not isinstance(get_node(connect(path), "n1"), Failure)
+        path = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.port}", {"exec": plugin})
+        assert not isinstance(get_node(connect(str(path)), "n1"), Failure)
     assert b"Authorization: Bearer t\r\n" in server.requests[0]
 
 
@@ -455,3 +386,127 @@ def _loaded(code: str) -> set[str]:
             [sys.executable, "-c", code + more], capture_output=True, check=True, text=True
         ).stdout.split()
     )
+
+
+# Kept connections.
+
+
+class Server(ThreadingHTTPServer):
+    """An API server with Nodes of some size; `said` are its answers before it has any."""
+
+    daemon_threads = True
+
+    def __init__(self, count: int = 1, size: int = 100) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.nodes = [fat(f"n{number}", size) for number in range(count)]
+        self.said: list[int] = []
+        self.tokens: list[str] = []
+        self.limits: list[int] = []
+        self.connections = 0
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the requests of one connection."""
+
+    protocol_version = "HTTP/1.1"  # connections stay open
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
+
+    def do_GET(self) -> None:
+        self.server.tokens.append(self.headers["Authorization"])
+        if self.server.said:
+            self._send(self.server.said.pop(0), {"kind": "Status", "message": "because"})
+        elif self.path.startswith("/api/v1/nodes?"):
+            self._send(200, self._page(parse_qs(urlsplit(self.path).query)))
+        else:
+            self._send(200, self.server.nodes[0])
+
+    def _page(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        limit, start = int(query["limit"][0]), int(query.get("continue", ["0"])[0])
+        self.server.limits.append(limit)
+        end = start + limit
+        more = {"continue": str(end)} if end < len(self.server.nodes) else {}
+        return {"metadata": more, "items": self.server.nodes[start:end]}
+
+    def _send(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+def fat(name: str, size: int) -> dict[str, Any]:
+    """A Node with a label of the agent, and so many bytes of a site's annotation."""
+    found = node({FLAVOR: "roce"})
+    found["metadata"] |= {"name": name, "annotations": {"site.example/inventory": "x" * size}}
+    return found
+
+
+@contextmanager
+def listening(server: Server) -> Iterator[Server]:
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def test_many_requests_use_few_connections() -> None:
+    """As many as threads."""
+    with listening(Server()) as server, api(server.url) as kube:
+        with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+            found = list(pool.map(lambda _: get_node(kube, "n0"), range(200)))
+        assert not any(isinstance(one, Failure) for one in found)
+        assert len(server.tokens) == 200
+        assert 1 <= server.connections <= MAX_CONNECTIONS
+
+
+@pytest.mark.parametrize(("size", "most"), [(100, MAX_PAGE), (40_000, 105), (5 << 20, 1)])
+def test_a_page_has_as_many_nodes_as_fit(size: int, most: int) -> None:
+    """All Nodes are listed, and no page is much longer than PAGE_BYTES."""
+    count = 12 if size > PAGE_BYTES else 300
+    with listening(Server(count, size)) as server:
+        with api(server.url) as kube:
+            found = list(list_nodes(kube))
+        names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
+    assert names == [f"n{number}" for number in range(count)]
+    assert server.limits[0] == FIRST_PAGE
+    assert server.limits[-1] <= most
+    assert server.connections == 1 or size * FIRST_PAGE > MAX_PAGE_BODY
+
+
+def test_a_token_is_read_again_after_a_401(tmp_path: Path) -> None:
+    """As it is by a child for each request."""
+    with listening(Server()) as server:
+        path = str(kubeconfig(tmp_path / "config", server.url))
+        with closing(connect(path)) as kube:
+            assert not isinstance(get_node(kube, "n0"), Failure)
+            server.said = [401]
+            kubeconfig(tmp_path / "config", server.url, {"token": "t2"})
+            assert not isinstance(get_node(kube, "n0"), Failure)
+    assert server.tokens == ["Bearer t1", "Bearer t1", "Bearer t2"]
+
+
+def test_a_node_of_any_size_is_read() -> None:
+    """No pipe limits the answer."""
+    with listening(Server(1, 3 << 20)) as server, api(server.url) as k:
+        assert not isinstance(get_node(k, "n0"), Failure)
+
+
+def test_the_limit_of_a_page() -> None:
+    """Never none, never more than MAX_PAGE."""
+    assert fitting(50, 0) == MAX_PAGE
+    assert fitting(50, 50 * 20_000) == PAGE_BYTES // 20_001
+    assert fitting(1, 1 << 30) == 1

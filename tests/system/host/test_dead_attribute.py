@@ -16,21 +16,13 @@ from agent.sysfs.worker import DeviceReaders
 from tests.support import dead_filesystem
 from tests.support.kernel_tree import HOME, hca
 from tests.support.real_parts import require
+from tests.support.switch import wait_for
 from tests.support.sysfs_on_disk import lay, rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def failures(node: Host) -> dict[str, str | None]:
@@ -68,8 +60,8 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
         node.readers.refresh()
         return failures(node)["ibp1"] is None
 
-    until(is_back)
-    until(lambda: threading.active_count() == before + 1)
+    wait_for(is_back)
+    wait_for(lambda: threading.active_count() == before + 1)
 
 
 @pytest.mark.slow
@@ -88,4 +80,4 @@ def test_its_reader_is_one_thread(tmp_path: Path) -> None:
             readers.refresh()
         assert device_threads(before) == ["device ibp0", "device ibp1"]
     readers.close()
-    until(lambda: not device_threads(before))
+    wait_for(lambda: not device_threads(before))

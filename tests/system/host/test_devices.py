@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,12 +11,9 @@ from agent.helper import process as child
 from agent.helper.process import HelperProcesses
 from agent.infiniband import devices
 from agent.infiniband.devices import DeviceQueries, SubnetPort
-from benchmarks import cost
 from tests.support import stand_in
+from tests.support.processes import Started
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEVICES = 32
 PORTS = [(f"mlx5_{number}", 1) for number in range(DEVICES)]
@@ -48,47 +39,16 @@ def queries(library: str, helpers: HelperProcesses, verb: str = "smp") -> Device
     return DeviceQueries(query, 1 if verb == "sa" else devices.MAX_PROCESSES)
 
 
-@contextmanager
-def peak() -> Iterator[list[cost.Memory]]:
-    """The memory of the processes below this one, sampled: KiB, and their number."""
-    samples: list[cost.Memory] = []
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.wait(0.01):
-            with suppress(OSError):  # one has ended meanwhile
-                sizes = [cost.rollup(pid) for pid in cost.family(os.getpid())[1:] if _helps(pid)]
-                samples.append(cost.Memory(len(sizes), sum(size.pss for size in sizes)))
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        done.set()
-        thread.join(5)
-
-
-def _helps(pid: int) -> bool:
-    """True after exec(): before it, the pages are this process's own."""
-    return b"agent.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
 def test_a_device_whose_open_blocks_takes_no_other_with_it(
-    library: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """31 of 32 have their neighbors, and the memory of the processes is bounded."""
+    """31 of 32 have their neighbors."""
     monkeypatch.setenv("STAND_IN", "mlx5_7:blocks")
     query = queries(library, HelperProcesses())
-    with peak() as samples:
-        answer = query(PORTS)
+    answer = query(PORTS)
     missing = {entry["device"]: entry["error"] for entry in answer["ports"] if entry["error"]}
     assert missing == {"mlx5_7": "no-answer"}
     assert answer["failed"] == [["mlx5_7", 1]]
-    processes, pss = max(one.rss for one in samples), max(one.pss for one in samples)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{DEVICES} devices: at most {processes} processes, {pss} KiB (Pss)\n")
-    assert processes <= devices.MAX_PROCESSES
     start = time.monotonic()
     assert query(PORTS)["failed"] == [["mlx5_7", 1]]
     assert time.monotonic() - start < 2 * TIMEOUT
@@ -108,35 +68,29 @@ def test_a_device_that_blocks_costs_no_other_its_answer_of_the_sa(
 
 
 def test_a_process_in_an_uninterruptible_sleep_is_remembered(
-    library: str, monkeypatch: pytest.MonkeyPatch
+    library: str, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     """It is not replaced while it exists; after its end, its device is queried again."""
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     monkeypatch.setenv("STAND_IN", "mlx5_1:blocks")
-    started: list[subprocess.Popen[bytes]] = []
-
-    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*arguments, **options))
-        return started[-1]
-
     ports = PORTS[:3]
     helpers = HelperProcesses(
         # neither its alarm nor the end of the thread that has started it ends such a process
         lambda verb, _timeout_s: child.command(verb, 600)[:-1],
-        popen,
+        started,
         kill=lambda _pid, _signal: None,
     )
     query = queries(library, helpers)
     assert query(ports)["failed"] == [["mlx5_1", 1]]
     stuck = [process for process in started if process.poll() is None]
     assert len(stuck) == 2  # the process of all devices, and that of this one
-    started.clear()
+    count = len(started)
     answer = query(ports)
     assert answer["failed"] == [["mlx5_1", 1]]
     [text] = [entry["text"] for entry in answer["ports"] if entry["error"]]
     assert text.startswith("helper smp mlx5_1: process ")
     assert text.endswith("is still stuck in the kernel")
-    assert len(started) == 1
+    assert len(started) == count + 1
 
     monkeypatch.delenv("STAND_IN")
     for process in stuck:

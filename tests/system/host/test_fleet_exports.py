@@ -54,7 +54,6 @@ def understood(folder: Path, topology: str, found: Fleet) -> dict[str, Switch]:
 
 
 def leaves(switches: dict[str, Switch]) -> dict[str, frozenset[str]]:
-    """Return the nodes of the leaf switches."""
     return {name: one.nodes for name, one in switches.items() if one.level == 0}
 
 

@@ -52,7 +52,6 @@ SHOWN = "[...document.querySelectorAll('.work > tbody > tr')].filter(row => !row
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Page]:
-    """A running Chromium."""
     require(missing())
     with chromium() as page:
         yield page
@@ -74,7 +73,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def opened(browser: Page, pages: Callable[[str], Path]) -> Page:
-    """The browser, with the faulty fleet on it."""
     browser.size(1300)
     browser.scheme("light")
     browser.open(pages("faulty"))
@@ -233,11 +231,8 @@ def test_ticks_survive_a_reload(opened: Page, pages: Callable[[str], Path]) -> N
 
 def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
     """A4 upright, every finding on the first page; the wiring if it is wanted."""
-    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
-    (tmp_path / "page.pdf").write_bytes(opened.pdf())
-    info = _output("pdfinfo", tmp_path / "page.pdf")
-    assert "(A4)" in info
-    printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-").split("\f")
+    printed = text_of(opened, tmp_path).split("\f")
+    assert "(A4)" in _output("pdfinfo", tmp_path / "page.pdf")
     assert "Work list" in printed[0]
     assert all(f"gpu-{number:03}" in printed[0] for number in (2, 3, 5, 7, 9))
     assert "Filter" not in "".join(printed)
@@ -245,9 +240,8 @@ def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
     assert len(printed) - 1 <= 2
     assert "Wiring matrix" not in "".join(printed)
     opened.run("document.getElementById('print-all').click()")
-    (tmp_path / "all.pdf").write_bytes(opened.pdf())
+    printed = text_of(opened, tmp_path).split("\f")
     opened.run("document.getElementById('print-all').click()")
-    printed = _output("pdftotext", "-layout", tmp_path / "all.pdf", "-").split("\f")
     assert "Wiring matrix" in "".join(printed)
     assert 3 <= len(printed) - 1 <= 6
 
@@ -256,10 +250,8 @@ def test_thirty_findings_are_a_few_sheets(
     browser: Page, pages: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Of 300 nodes: a row for each cable, no name broken."""
-    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
     browser.open(pages("thirty"))
-    (tmp_path / "page.pdf").write_bytes(browser.pdf())
-    printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-")
+    printed = text_of(browser, tmp_path)
     assert printed.count("\f") <= 4
     for number in range(30):
         assert re.search(rf"gpu-{9 * number + 1:03} mlx5_3 .*su\d\d-leaf\d\d/\d+", printed)
@@ -270,12 +262,17 @@ def test_headings_are_on_every_printed_page(
     browser: Page, pages: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """A list of several pages has its headings on each, although a script made buttons of them."""
-    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
     browser.open(pages("long"))
-    (tmp_path / "page.pdf").write_bytes(browser.pdf())
-    printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-").split("\f")
+    printed = text_of(browser, tmp_path).split("\f")
     for text in printed[:2]:
         assert re.search("Done +Cable +From +To +Finding", text)
+
+
+def text_of(browser: Page, folder: Path) -> str:
+    """Return the text of the printed page, a form feed after each sheet."""
+    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
+    (folder / "page.pdf").write_bytes(browser.pdf())
+    return _output("pdftotext", "-layout", folder / "page.pdf", "-")
 
 
 def _output(*command: object) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,11 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.helper import process as child
-from agent.helper.process import ForkServer, close_pipes
+from agent.helper.process import ForkServer
 from agent.nvml.poller import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml
-from tests.support.processes import runs
+from tests.support.processes import Started, runs
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
@@ -55,32 +55,25 @@ class Watched:
     """A fork server whose processes are known."""
 
     def __init__(self, deadline_s: float = 10, text: str | None = None) -> None:
-        self.helpers: list[subprocess.Popen[bytes]] = []
+        self.helpers = Started()
         command = (
             {"command_line": lambda *_: [sys.executable, "-I", "-S", "-c", text]} if text else {}
         )
-        self.standby = ForkServer("nvml", deadline_s, popen=self._popen, **command)
+        self.standby = ForkServer("nvml", deadline_s, popen=self.helpers, **command)
         self.call = self.standby.call
-
-    def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        self.helpers.append(subprocess.Popen(*arguments, **options))
-        return self.helpers[-1]
 
 
 @pytest.fixture
 def watched() -> Iterator[Callable[..., Watched]]:
     """Make fork servers, and kill those that are left."""
-    made: list[Watched] = []
+    with ExitStack() as stack:
 
-    def make(*arguments: Any, **options: Any) -> Watched:
-        made.append(Watched(*arguments, **options))
-        return made[-1]
+        def make(*arguments: Any, **options: Any) -> Watched:
+            made = Watched(*arguments, **options)
+            stack.enter_context(made.helpers)
+            return made
 
-    yield make
-    for helper in (helper for one in made for helper in one.helpers):
-        helper.kill()
-        close_pipes(helper)
-        helper.wait(5)
+        yield make
 
 
 def forks(helper: subprocess.Popen[bytes]) -> list[int]:
@@ -258,13 +251,10 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 
 ASK = """
 import sys
-from subprocess import Popen
 from agent.helper.process import ForkServer
-helpers = []
-def popen(*arguments, **options):
-    helpers.append(Popen(*arguments, **options))
-    return helpers[-1]
-standby = ForkServer("nvml", 5, popen=popen)
+from tests.support.processes import Started
+helpers = Started()
+standby = ForkServer("nvml", 5, popen=helpers)
 standby.call({"library": "/nowhere"})
 print(helpers[0].pid, flush=True)
 sys.stdin.read()

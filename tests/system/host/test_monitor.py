@@ -1,8 +1,7 @@
-"""Events from real netdevs in network namespaces, and real signals."""
+"""Events from real netdevs in network namespaces, and real signals; pyroute2 decodes, too."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,18 +10,19 @@ import sys
 import threading
 import time
 import tracemalloc
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # type: ignore[import-untyped]
 
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
-from agent.events.netlink import LinkMonitor, UeventMonitor, parse
+from agent.events.netlink import LinkMessage, LinkMonitor, UeventMonitor, parse
 from agent.lldp.packet_socket import Listener
 from tests.support import rtnl_lock
 from tests.support.lldp_frames import END, MAC, ethernet, identity
@@ -48,7 +48,6 @@ def parts() -> None:
 
 @pytest.fixture
 def far() -> Iterator[Namespace]:
-    """A silent far end."""
     with Namespace() as namespace:
         yield namespace
 
@@ -357,45 +356,77 @@ def test_frames_are_events_until_they_are_received(far: Namespace, node: Namespa
     monitors.close()
 
 
-@pytest.fixture
-def messages(node: Namespace) -> list[bytes]:
-    """Datagrams of a real kernel while eth0 goes down and is renamed."""
+RTMGRP_LINK = 1
+STEPS = (
+    "link add eth0 type veth peer name wire0",
+    "link set eth0 up",
+    "link set wire0 up",
+    "link set eth0 mtu 9000",
+    "link add br0 type bridge",
+    "link set eth0 master br0",
+    "link set eth0 nomaster",
+    "link set eth0 down",
+    "link set eth0 name a-name-of-15-ch",
+    "link property add dev a-name-of-15-ch altname an-alternative-name-which-is-longer",
+    "link set a-name-of-15-ch name eth0",
+    "link delete br0",
+    "link delete eth0",
+)
 
-    def joined() -> socket.socket:
-        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        sock.bind((0, 1))
-        sock.settimeout(QUIET)
-        return sock
 
-    found = []
-    with node.call(joined) as sock:
-        node.ip("link", "set", "eth0", "down")
-        node.ip("link", "set", "eth0", "name", "a-name-of-fifte")
+@pytest.fixture(scope="module")
+def datagrams() -> list[bytes]:
+    """Datagrams of a real kernel while netdevs are created, changed and deleted."""
+    require(missing())
+    with Namespace() as namespace:
+        sock = namespace.call(
+            socket.socket, socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0
+        )
+        with sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+            sock.bind((0, RTMGRP_LINK))
+            for step in STEPS:
+                namespace.ip(*step.split())
+            return list(_received(sock))
+
+
+def _received(sock: socket.socket) -> Iterator[bytes]:
+    with suppress(BlockingIOError):
         while True:
-            try:
-                found.append(sock.recv(1 << 16))
-            except TimeoutError:
-                return found
+            yield sock.recv(1 << 16)
 
 
-def test_messages_name_what_ip_names(node: Namespace, messages: list[bytes]) -> None:
-    """Index and name, old and new, from every message of the kernel."""
-    links = {link["ifname"]: link["ifindex"] for link in json.loads(node.ip("-j", "link"))}
-    index = links["a-name-of-fifte"]
-    found = [(message.ifindex, message.name) for data in messages for message in parse(data)]
-    assert {(index, "eth0"), (index, "a-name-of-fifte")} == set(found)
-    assert len(found) == len(messages)
-    assert list(parse(b"".join(messages))) == [
-        message for data in messages for message in parse(data)
+def by_pyroute2(data: bytes) -> list[LinkMessage]:
+    """The messages of a datagram as pyroute2 decodes them."""
+    return [
+        LinkMessage(
+            message["index"],
+            message.get_attr("IFLA_IFNAME") or "",
+            gone=message["event"] == "RTM_DELLINK" and message["family"] == socket.AF_UNSPEC,
+        )
+        for message in MarshalRtnl().parse(data)
+        if message["event"] in {"RTM_NEWLINK", "RTM_DELLINK"}
     ]
 
 
-def test_messages_cut_short_are_no_error(messages: list[bytes]) -> None:
-    """Every truncation, and a length of nothing or too much in every place."""
-    data = messages[0]
+def test_we_read_what_pyroute2_reads(datagrams: list[bytes]) -> None:
+    """Index, name and deletion of every netdev in every message."""
+    ours = [list(parse(data)) for data in datagrams]
+    assert ours == [by_pyroute2(data) for data in datagrams]
+    found = {(message.name, message.gone) for messages in ours for message in messages}
+    assert {("eth0", False), ("a-name-of-15-ch", False), ("br0", True), ("eth0", True)} <= found
+
+
+def test_several_messages_in_a_datagram_are_all_read(datagrams: list[bytes]) -> None:
+    """The kernel may batch them."""
+    together = b"".join(datagrams)
+    assert list(parse(together)) == [message for data in datagrams for message in by_pyroute2(data)]
+
+
+def test_a_malformed_message_is_skipped(datagrams: list[bytes]) -> None:
+    """No truncation raises, nor a length of nothing or too much in any place."""
+    data = datagrams[0]
     for end in range(len(data)):
-        assert all(
-            message.name in {"", "eth0"[: len(message.name)]} for message in parse(data[:end])
-        )
+        assert len(list(parse(data[:end]))) <= 1
         for value in (b"\0\0", b"\xff\xff"):
             list(parse(data[:end] + value + data[end + 2 :]))

@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import agent
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed
 from agent.helper import process as child
 from agent.model import Seen
 from agent.nvml import decode
 from agent.nvml import domain as accelerator
 from agent.nvml import library as nvml
 from tests.support import stand_in_nvml
+from tests.support.bare_node import a_node_without_rdma
+from tests.support.kube.command import bwagent
 from tests.support.real_parts import require
-from tests.support.stand_in_nvml import CLUSTER, HEALTHY, ZERO, given, gpu, tray
+from tests.support.stand_in_nvml import CLUSTER, ZERO, given, gpu, tray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,28 +161,6 @@ def test_numbers_are_the_bindings(pynvml: Any) -> None:
     assert len(shifts) == len(decode.health(0))
 
 
-def test_a_tray_says_where_it_is(ask: Ask) -> None:
-    """Four GPUs of a rack have one domain and no fault."""
-    gpus = decoded(ask(tray()))
-    assert accelerator.verdict(Seen(gpus)) == (f"{CLUSTER_TEXT}.32766", None, None)
-    assert {one.version for one in gpus} == {3}
-    assert [one.pci for one in gpus] == [f"{index:04x}:01:00.0" for index in range(4)]
-    assert not any(accelerator.health_faults(one) for one in gpus)
-
-
-@pytest.mark.parametrize(
-    ("plan", "without", "version"), [("newest 2", (), 2), ("newest 1", (), 1), ("", ("V",), 1)]
-)
-def test_an_older_driver_says_as_much_as_it_knows(
-    ask: Ask, plan: str, without: tuple[str, ...], version: int
-) -> None:
-    """The identity is in every version; the health mask came with 2, the summary with 3."""
-    [one] = decoded(ask(tray(plan, gpus=1), *without))
-    assert (one.version, one.cluster_uuid, one.clique_id) == (version, CLUSTER_TEXT, 32766)
-    assert one.health_mask == (HEALTHY if version > 1 else None)
-    assert one.health_summary is None
-
-
 def test_a_driver_without_fabric_is_unsupported(ask: Ask) -> None:
     """A missing symbol is no error of a GPU, and the text names it."""
     gpus = decoded(ask(tray(), "FABRIC"))
@@ -223,12 +202,6 @@ def test_a_lost_gpu_costs_itself(ask: Ask, call: str) -> None:
     assert "GPU is lost" in str(gpus[1].text)
 
 
-def test_gpus_without_a_fabric_are_not_supported(ask: Ask) -> None:
-    """NVML_ERROR_NOT_SUPPORTED of that one call is a state, not an error of the GPU."""
-    gpus = decoded(ask(tray("fail fabric -1 3")))
-    assert {one.state for one in gpus} == {"not-supported"}
-
-
 def test_a_string_that_is_not_utf_8_is_an_error_of_its_gpu(ask: Ask) -> None:
     """The others are read in full."""
     plan = gpu(0).replace("GPU-24fb92fc", "GPU-\xff4fb92fc") + gpu(1)
@@ -250,22 +223,6 @@ def test_padding_says_nothing(ask: Ask) -> None:
     assert [one.state for one in decoded(ask(tray("dirty", gpus=1)))] == ["completed"]
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        gpu(0, state=77),
-        tray("claim 2000024", gpus=1),
-        tray("claim 99", gpus=1),
-    ],
-    ids=["state", "another version", "no version"],
-)
-def test_nonsense_is_malformed(ask: Ask, plan: str) -> None:
-    """A library that contradicts itself or nvml.h gets no further than the decoder."""
-    _, [one] = decode.answer(ask(plan))
-    with pytest.raises(Malformed):
-        decode.gpu(one)
-
-
 @pytest.mark.parametrize("count", [5, 4_294_967_295])
 def test_a_count_out_of_the_blue_ends(ask: Ask, count: int) -> None:
     """GPUs that do not exist are errors each, or one malformed answer, without delay."""
@@ -277,41 +234,23 @@ def test_a_count_out_of_the_blue_ends(ask: Ask, count: int) -> None:
         assert [one.error for one in decoded(answer)] == [None] * 4 + ["invalid-argument"]
 
 
-@pytest.mark.parametrize("call", ["init", "count", "handle", "fabric", "shutdown"])
-def test_a_call_that_never_returns_costs_the_deadline(ask: Ask, call: str) -> None:
-    """The process is killed, and the next query succeeds."""
-    start = time.monotonic()
-    with pytest.raises(Unavailable, match=r"helper nvml: no answer within 0\.3 s$"):
-        ask(tray(f"hang {call} -1"), deadline_s=0.3)
-    assert time.monotonic() - start < 30
-    assert len(decoded(ask(tray()))) == 4
-
-
-@pytest.mark.parametrize("call", ["init", "uuid"])
-def test_a_crash_is_named(ask: Ask, call: str) -> None:
-    """A fault in the library ends the child, in the middle of init or later."""
-    with pytest.raises(Unavailable, match="helper nvml: killed by SIGABRT"):
-        ask(tray(f"crash {call} -1"))
-
-
 @pytest.fixture
-def bare_node(tmp_path: Path) -> Path:
-    """Make the sysfs of a node without a GPU on its PCI bus."""
-    sys_root = tmp_path / "sys"
-    for folder in ("bus/pci/devices", "class/net/lo"):
-        (sys_root / folder).mkdir(parents=True)
+def probe(play: Callable[[str], None], tmp_path: Path) -> Callable[..., str]:
+    """Run a command over the sysfs of a node without a GPU on its PCI bus; return its output."""
+    sys_root = a_node_without_rdma(tmp_path)
     console = sys_root / "bus/pci/devices/0000:01:00.0"
     console.mkdir()
     (console / "class").write_text("0x030000\n")
     (console / "vendor").write_text("0x1a03\n")
-    return sys_root
-
-
-def command(sys_root: Path, *arguments: str) -> str:
-    """Run bwagent over that sysfs; return its output."""
     root = ("--sysfs-root", str(sys_root), "--no-wait", "--source", "nvml")
-    line = [sys.executable, "-m", "agent.cli", *arguments, *root]
-    return subprocess.run(line, capture_output=True, check=True, cwd=ROOT, text=True).stdout
+
+    def run(plan: str, *arguments: str) -> str:
+        play(plan)
+        done = bwagent(*arguments, *root, STAND_IN_NVML=str(tmp_path / "plan"))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 def accelerator_of(document: str) -> tuple[str | None, str | None]:
@@ -319,44 +258,38 @@ def accelerator_of(document: str) -> tuple[str | None, str | None]:
     return found["value"], found["reason"]
 
 
+DRY = ("probe", "--dry-run", "-o", "json")
+
+
 def test_a_named_library_is_asked_without_a_gpu_on_the_bus(
-    libraries: Callable[..., str], play: Callable[[str], None], bare_node: Path, tmp_path: Path
+    libraries: Callable[..., str], probe: Callable[..., str], tmp_path: Path
 ) -> None:
     """GPUs that are no PCI functions count; the snapshot of such a node is replayed alike."""
-    play(tray(gpu(4, cluster=ZERO, clique=0).rstrip()))
+    plan = tray(gpu(4, cluster=ZERO, clique=0).rstrip())
     flag = ("--nvml-library", libraries())
-    found = command(bare_node, "probe", "--dry-run", "-o", "json", *flag)
+    found = probe(plan, *DRY, *flag)
     assert accelerator_of(found) == (f"{CLUSTER_TEXT}.32766", None)
     document = json.loads(found)
     assert [one["cluster_uuid"] for one in document["accelerator"]["gpus"]].count(CLUSTER_TEXT) == 4
     assert len(document["accelerator"]["gpus"]) == 5
     hint = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
-    assert [one["text"] for one in document["problems"] if one["subject"] == "0004:01:00.0"] == [
-        hint
-    ]
-    command(bare_node, "capture", str(tmp_path / "snapshot"), *flag)
-    replay = ["probe", "--replay", str(tmp_path / "snapshot"), "-o", "json"]
-    line = [sys.executable, "-m", "agent.cli", *replay]
-    done = subprocess.run(line, capture_output=True, check=True, cwd=ROOT, text=True)
-    assert accelerator_of(done.stdout) == (f"{CLUSTER_TEXT}.32766", None)
+    problems = document["problems"]
+    assert [one["text"] for one in problems if one["subject"] == "0004:01:00.0"] == [hint]
+    probe(plan, "capture", str(tmp_path / "snapshot"), *flag)
+    replayed = bwagent("probe", "--replay", str(tmp_path / "snapshot"), "-o", "json")
+    assert accelerator_of(replayed.stdout) == (f"{CLUSTER_TEXT}.32766", None)
 
 
 @pytest.mark.parametrize("kind", ["no library", "no GPU", "no driver", "another library"])
 def test_a_named_library_without_gpus_leaves_not_found(
-    libraries: Callable[..., str],
-    play: Callable[[str], None],
-    bare_node: Path,
-    kind: str,
+    libraries: Callable[..., str], probe: Callable[..., str], kind: str
 ) -> None:
     """A flag that a whole fleet has makes no problem of a node without GPUs."""
-    play("fail init -1 9\n" if kind == "no driver" else "")
+    plan = "fail init -1 9\n" if kind == "no driver" else ""
     library = {"no library": "/nowhere/libnvidia-ml.so.1", "another library": _ctypes.__file__}
-    flag = ("--nvml-library", library.get(kind) or libraries())
-    found = command(bare_node, "probe", "--dry-run", "-o", "json", *flag)
-    assert accelerator_of(found) == (None, "not-found")
+    found = probe(plan, *DRY, "--nvml-library", library.get(kind) or libraries())
+    assert accelerator_of(found) == accelerator_of(probe(plan, *DRY)) == (None, "not-found")
     assert [one for one in json.loads(found)["problems"] if one["source"] == "nvml"] == []
-    no_flag = command(bare_node, "probe", "--dry-run", "-o", "json")
-    assert accelerator_of(no_flag) == (None, "not-found")
 
 
 def no_library(path: Path, kind: str) -> None:

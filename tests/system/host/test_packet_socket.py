@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 NAMED = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, b"leaf-1") + END
 CHASSIS_TYPES = {"mac": 4, "ip": 5, "ifname": 6, "local": 7}
 PORT_TYPES = {"mac": 3, "ip": 4, "ifname": 5, "local": 7}
+GONE = {"eth0": "ENODEV: No such device"}
 NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 
 
@@ -109,6 +110,12 @@ def frames(listener: Listener, count: int = 0) -> list[bytes]:
     while len(found) < count and time.monotonic() < end:
         found += [frame.data for frame in listener.receive(0.5)]
     return found + [frame.data for frame in listener.receive(0.1)]
+
+
+def is_received(peer: Namespace, listener: Listener) -> bool:
+    """Return True if a frame of the far end is received, and nothing else."""
+    peer.send("wire0", ethernet(NAMED))
+    return frames(listener, 1) == [ethernet(NAMED)]
 
 
 def only(value: Any) -> Any:
@@ -266,58 +273,38 @@ def test_a_switch_shuts_down_and_comes_back_under_another_name(
     assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-9").ttl > 0
 
 
-def test_a_link_that_goes_down_and_up_is_received_again(
-    node: Namespace, peer: Namespace, listener: Listener
+@pytest.mark.parametrize("first", ["watched", "down"])
+def test_a_link_that_is_down_is_received_when_it_is_up(
+    node: Namespace, peer: Namespace, listener: Listener, first: str
 ) -> None:
-    """A link that is down is no error, and its socket receives when it is up again, without
-    another call.
+    """A link that is down is no error, when it is watched already and when it is not; its socket
+    receives when it is up, without another call.
     """
-    node.call(listener.watch, ["eth0"])
+    if first == "watched":
+        node.call(listener.watch, ["eth0"])
     node.ip("link", "set", "eth0", "down")
+    if first == "down":
+        assert node.call(listener.watch, ["eth0"]) == {}
     assert frames(listener) == []
     bring_up(peer, "wire0", node, "eth0")
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
+    assert is_received(peer, listener)
 
 
-def test_a_link_that_is_down_from_the_start_is_received_later(
-    node: Namespace, peer: Namespace, listener: Listener
-) -> None:
-    """To watch a netdev that is down is no error either."""
-    node.ip("link", "set", "eth0", "down")
-    assert node.call(listener.watch, ["eth0"]) == {}
-    assert frames(listener) == []
-    bring_up(peer, "wire0", node, "eth0")
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
-
-
+@pytest.mark.parametrize("looked", [True, False])
 def test_a_netdev_made_again_is_received_again(
-    node: Namespace, peer: Namespace, listener: Listener
+    node: Namespace, peer: Namespace, listener: Listener, *, looked: bool
 ) -> None:
-    """A netdev that was deleted and created again under the same name gets a new socket at
-    the next call.
+    """A netdev that was deleted and created again under the same name gets a new socket at the next
+    call, be there a call in between or none.
     """
     node.call(listener.watch, ["eth0"])
     node.ip("link", "delete", "eth0")
-    assert frames(listener) == []
-    assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+    if looked:
+        assert frames(listener) == []
+        assert node.call(listener.watch, ["eth0"]) == GONE
     cable(peer, "wire0", node, "eth0")
     assert node.call(listener.watch, ["eth0"]) == {}
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
-
-
-def test_a_netdev_made_again_between_two_looks_is_received_again(
-    node: Namespace, peer: Namespace, listener: Listener
-) -> None:
-    """Nor is the old socket kept when the netdev is back before the next call."""
-    node.call(listener.watch, ["eth0"])
-    node.ip("link", "delete", "eth0")
-    cable(peer, "wire0", node, "eth0")
-    assert node.call(listener.watch, ["eth0"]) == {}
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
+    assert is_received(peer, listener)
 
 
 def test_a_renamed_netdev_is_received_under_its_new_name(
@@ -328,7 +315,7 @@ def test_a_renamed_netdev_is_received_under_its_new_name(
     node.ip("link", "set", "eth0", "down")
     node.ip("link", "set", "eth0", "name", "rail0")
     bring_up(peer, "wire0", node, "rail0")
-    assert node.call(listener.watch, ["eth0", "rail0"]) == {"eth0": "ENODEV: No such device"}
+    assert node.call(listener.watch, ["eth0", "rail0"]) == GONE
     peer.send("wire0", ethernet(NAMED))
     assert [frame.netdev for frame in listener.receive(PATIENCE)] == ["rail0"]
 
@@ -341,11 +328,10 @@ def test_a_netdev_whose_name_is_no_text_is_gone(
     node.ip("link", "set", "eth0", "name", NO_TEXT)
     peer.send("wire0", *[ethernet(NAMED)] * 3)
     assert frames(listener) == []
-    assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+    assert node.call(listener.watch, ["eth0"]) == GONE
     node.ip("link", "set", NO_TEXT, "name", "eth0")
     assert node.call(listener.watch, ["eth0"]) == {}
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
+    assert is_received(peer, listener)
 
 
 @pytest.mark.parametrize("looked", [True, False])
@@ -357,12 +343,11 @@ def test_a_netdev_lent_to_another_namespace_is_received_when_it_is_back(
     with Namespace() as pod:
         node.ip("link", "set", "eth0", "netns", pod.name)
         if looked:
-            assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+            assert node.call(listener.watch, ["eth0"]) == GONE
         pod.ip("link", "set", "eth0", "netns", node.name)
     bring_up(peer, "wire0", node, "eth0")
     assert node.call(listener.watch, ["eth0"]) == {}
-    peer.send("wire0", ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
+    assert is_received(peer, listener)
 
 
 def test_what_is_no_longer_watched_is_closed(
@@ -391,26 +376,25 @@ def test_time_comes_from_the_clock(node: Namespace, peer: Namespace) -> None:
     listener.close()
 
 
-@pytest.mark.parametrize("destination", ["0180c200000e", "0180c2000003", "0180c2000000"])
-def test_each_group_address_is_received(
-    node: Namespace, peer: Namespace, listener: Listener, destination: str
+@pytest.mark.parametrize(
+    ("destination", "dropped"),
+    [
+        pytest.param("0180c200000e", 0, id="nearest bridge"),
+        pytest.param("0180c2000003", 0, id="nearest non-TPMR bridge"),
+        pytest.param("0180c2000000", 0, id="nearest customer bridge"),
+        # may come from anywhere in the broadcast domain
+        *((address, 1) for address in ("ffffffffffff", "02000000cafe", "01005e000001")),
+    ],
+)
+def test_each_group_address_is_received_and_no_other(
+    node: Namespace, peer: Namespace, listener: Listener, destination: str, dropped: int
 ) -> None:
-    """Nearest bridge, nearest non-TPMR bridge and nearest customer bridge."""
+    """Frames that bridges forward are dropped, and counted."""
     node.call(listener.watch, ["eth0"])
     frame = ethernet(NAMED, destination=destination)
-    peer.send("wire0", frame)
-    assert frames(listener, 1) == [frame]
-
-
-@pytest.mark.parametrize("destination", ["ffffffffffff", "02000000cafe", "01005e000001"])
-def test_frames_that_bridges_forward_are_dropped(
-    node: Namespace, peer: Namespace, listener: Listener, destination: str
-) -> None:
-    """LLDP to another address may come from anywhere in the broadcast domain."""
-    node.call(listener.watch, ["eth0"])
-    peer.send("wire0", ethernet(NAMED, destination=destination), ethernet(NAMED))
-    assert frames(listener, 1) == [ethernet(NAMED)]
-    assert listener.dropped == {"oversize": 0, "destination": 1, "own": 0}
+    peer.send("wire0", frame, ethernet(NAMED))
+    assert frames(listener, 2 - dropped) == [frame, ethernet(NAMED)][dropped:]
+    assert listener.dropped == {"oversize": 0, "destination": dropped, "own": 0}
 
 
 @pytest.mark.parametrize("tags", ["81000000", "8100e064", "88a80064"])
@@ -535,11 +519,8 @@ def test_no_trace_is_left(
     for listening in (listener, all_ethertypes):
         node.call(listening.watch, ["eth0"])
         [link] = json.loads(node.ip("-d", "-j", "link", "show", "eth0"))
-        assert (link["promiscuity"], "PROMISC" in link["flags"], "ALLMULTI" in link["flags"]) == (
-            0,
-            False,
-            False,
-        )
+        assert link["promiscuity"] == 0
+        assert not {"PROMISC", "ALLMULTI"} & {*link["flags"]}
         assert groups < set(node.ip("maddress", "show", "dev", "eth0").split())
         listening.close()
         assert not groups & set(node.ip("maddress", "show", "dev", "eth0").split())

@@ -10,9 +10,10 @@ import pytest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import STALLED, TIMEOUT, plan_file
 from agent.errors import Unavailable
-from agent.helper.process import call
+from agent.helper.process import HelperProcesses
 from agent.labels.table import Naming
 from tests.support import dead_filesystem
+from tests.support.processes import Started
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
 
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 P = Naming().prefix
 
 
-def answer(path: Path, timeout_s: float = TIMEOUT) -> dict[str, Any]:
+def answer(
+    path: Path, timeout_s: float = TIMEOUT, helpers: HelperProcesses | None = None
+) -> dict[str, Any]:
     payload = {"files": [str(path)], "names": ["gpu-17"], "prefixes": [P, ""], "ends": []}
-    return call("plan", payload, timeout_s)
+    return (helpers or HelperProcesses()).call("plan", payload, timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +62,13 @@ def test_its_memory_is_limited(item: str, tmp_path: Path) -> None:
     assert answer(path) == {"error": f"{path}: more than 96 MiB of memory to read"}
 
 
-def test_a_file_system_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_file_system_that_does_not_answer(tmp_path: Path, started: Started) -> None:
     """The helper is late; the agent's own look is in a thread, and is said to hang."""
     require(dead_filesystem.missing())
     with dead_filesystem.mounted(tmp_path / "dead") as folder:
         began = time.monotonic()
         with pytest.raises(Unavailable, match=r"helper plan: no answer within 0\.5 s"):
-            answer(folder / "plan.csv", 0.5)
+            answer(folder / "plan.csv", 0.5, HelperProcesses(popen=started))
         assert time.monotonic() - began < TIMEOUT / 2
         plan = plan_file((str(folder / "plan.csv"),), Naming(), ["gpu-17"], BackgroundTask())
         plan.start_due(0.0)

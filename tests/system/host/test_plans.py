@@ -11,7 +11,7 @@ import pytest
 from agent.plans.reader import read_plan, read_source
 from agent.plans.source import Source
 from tests.support import fabric, plans
-from tests.support.fabrics import MANAGED
+from tests.support.fabrics import MANAGED, MANAGED_HOST
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 300.0  # seconds; LibreOffice's first start makes a profile
 CABLES = [plans.cable(f"gpu-017 mlx5_{i}", f"leaf-{i} {i + 1}", rate_gbps=400.0) for i in range(8)]
-HOST = "H-b83fd20300aabb00"  # of MANAGED
 
 
 def office(path: Path, to: str) -> Path:
@@ -90,7 +89,7 @@ def test_golden_dumps(kind: str, command: list[str], tmp_path: Path) -> None:
     """The dumps of a simulated fabric are recognized, each cable once."""
     require(fabric.missing() or (None if shutil.which(command[0]) else f"no {command[0]}"))
     with fabric.Fabric(MANAGED, tmp_path) as one:
-        dump = one.run(HOST, *command)
+        dump = one.run(MANAGED_HOST, *command)
     (plan,) = read_source(Source("dump", dump.encode()))
     assert plan.kind == kind
     expected = plans.cable("node005 mlx5_0", "L90.1.3 3", rate_gbps=10.0)

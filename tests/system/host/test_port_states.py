@@ -31,7 +31,6 @@ class Tree:
         self.root = root
 
     def file(self, port: str, name: str = "state") -> Path:
-        """The file of a port, `mlx5_0/1`."""
         device, _, number = port.partition("/")
         return self.root / "class/infiniband" / device / "ports" / number / name
 

@@ -28,7 +28,8 @@ from agent.helper import process as child
 from agent.helper.process import HelperProcesses, close_pipes
 from agent.infiniband import smp
 from tests.support import stand_in
-from tests.support.processes import runs
+from tests.support.kubeconfigs import kubeconfig
+from tests.support.processes import Started, runs
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
 
@@ -86,7 +87,10 @@ def test_every_port_has_its_own_outcome(ask: Ask) -> None:
     }
     ports = ask(*outcomes)
     assert {port["device"]: port["error"] for port in ports} == outcomes
-    assert all((port["error"] is None) == (port["text"] is None) for port in ports)
+    texts = {port["device"]: port["text"] for port in ports}
+    assert [name for name in outcomes if texts[name]] == [*filter(outcomes.get, outcomes)]
+    for name in ("silent", "absent", "not-permitted", "refused", "send-fails"):
+        assert f"{name} port 1" in texts[name]
 
 
 def test_a_lost_description_is_recorded_as_lost(ask: Ask) -> None:
@@ -133,22 +137,16 @@ def test_a_child_that_hangs_is_killed_at_its_deadline(ask: Ask) -> None:
 
 
 def test_a_process_that_cannot_be_killed_is_abandoned_and_stays_the_only_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     """No second one of its verb and subject while it is stuck; others may run; when it has ended,
     so may this one.
     """
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     texts = {"stuck": "import time; time.sleep(60)", "other": "print({})"}
-    started: list[subprocess.Popen[bytes]] = []
-
-    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*arguments, **options))
-        return started[-1]
-
     children = HelperProcesses(
         lambda verb, _timeout_s: [sys.executable, "-I", "-S", "-c", texts[verb]],
-        popen,
+        started,
         kill=lambda _pid, _signal: None,  # as in an uninterruptible sleep
     )
     with pytest.raises(Unavailable, match=r"helper stuck a: .* process \d+ cannot be killed"):
@@ -166,27 +164,18 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_stays_the_only_one(
     assert not child.known_pids() & {one.pid for one in started}
 
 
-def test_abandoned_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_processes_are_bounded(monkeypatch: pytest.MonkeyPatch, started: Started) -> None:
     """Each holds memory, so there is a limit for a verb."""
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.01)
     monkeypatch.setattr(child, "MAX_STUCK", 2)
     sleep = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
-    started: list[subprocess.Popen[bytes]] = []
-
-    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*arguments, **options))
-        return started[-1]
-
-    children = HelperProcesses(lambda *_: sleep, popen, kill=lambda _pid, _signal: None)
+    children = HelperProcesses(lambda *_: sleep, started, kill=lambda _pid, _signal: None)
     for subject in "ab":
         with pytest.raises(Unavailable, match="cannot be killed"):
             children.call("smp", {}, 0.01, subject)
     with pytest.raises(Unavailable, match="helper smp: 2 processes are stuck in the kernel"):
         children.call("smp", {}, 0.01, "c")
     assert len(started) == 2
-    for process in started:
-        child.kill_group(process)
-        child.wait(process, 5)
 
 
 ORPHAN = """
@@ -286,7 +275,7 @@ def is_left(count: int) -> bool:
 
 
 def test_what_cannot_be_killed_is_counted_until_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     """The helper and its child, each on its own."""
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
@@ -294,20 +283,13 @@ def test_what_cannot_be_killed_is_counted_until_it_ends(
     text = f"PATH = {str(path)!r}{ESCAPE}print(os.getpid(), file=open(PATH, 'a')); time.sleep(60)"
     text = text.replace("str(escaped.pid)", "str(escaped.pid) + ' '")
     command = [sys.executable, "-I", "-S", "-c", text]
-    started: list[subprocess.Popen[bytes]] = []
-
-    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*arguments, **options))
-        return started[-1]
-
-    immortal = HelperProcesses(lambda *_: command, popen, kill=lambda _pid, _signal: None)
+    immortal = HelperProcesses(lambda *_: command, started, kill=lambda _pid, _signal: None)
     with pytest.raises(Unavailable, match="cannot be killed"):
         immortal.call("v", {}, 1)
     assert child.unended() == 2
     for left, pid in ((1, path.read_text().split()[0]), (0, path.read_text().split()[1])):
         os.kill(int(pid), signal.SIGKILL)
         wait_for(partial(is_left, left))
-    child.wait(started[0], 5)
 
 
 def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:
@@ -319,22 +301,11 @@ def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:
         "args": ["-c", plugin],
         "interactiveMode": "Never",
     }
-    config = kubeconfig("http://127.0.0.1:9", {"exec": run})
-    (tmp_path / "config").write_text(json.dumps(config))
-    request = {"path": str(tmp_path / "config"), "context": None}
+    path = kubeconfig(tmp_path / "config", user={"exec": run})
+    request = {"path": str(path), "context": None}
     with pytest.raises(Unavailable, match=r"helper kubeconfig: no answer within 3 s$"):
         child.call("kubeconfig", request, 3)
     wait_for(lambda: not runs(int((tmp_path / "pid").read_text())))
-
-
-def kubeconfig(server: str, user: dict[str, Any], **cluster: Any) -> dict[str, Any]:
-    """A kubeconfig with one cluster and one user."""
-    return {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}],
-    }
 
 
 @pytest.fixture
@@ -366,9 +337,9 @@ def test_inline_keys_of_a_kubeconfig_leave_no_file(temporary: Path, tmp_path: Pa
     """The Kubernetes client writes them to files, which it does not remove when it is killed."""
     inline = base64.b64encode(b"a private key").decode()
     user = {"client-key-data": inline, "client-certificate-data": inline}
-    config = kubeconfig("https://127.0.0.1:9", user, **{"certificate-authority-data": inline})
-    (tmp_path / "config").write_text(json.dumps(config))
-    request = {"path": str(tmp_path / "config"), "context": None}
+    ca = {"certificate-authority-data": inline}
+    path = kubeconfig(tmp_path / "config", user=user, **ca)
+    request = {"path": str(path), "context": None}
     assert child.call("kubeconfig", request, 20)["key"] == "a private key"
     assert list(temporary.iterdir()) == []
 
@@ -500,11 +471,9 @@ def test_a_request_does_not_outlive_who_made_it(tmp_path: Path) -> None:
     """After kill -9 of the agent, its request does not reach a slow API server a minute later."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
-        where = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.getsockname()[1]}"}}
-        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
-        config = {"current-context": "c", "clusters": [where], "contexts": [context], "users": []}
-        (tmp_path / "config").write_text(json.dumps(config))
-        with subprocess.Popen([sys.executable, "-c", ASK, str(tmp_path / "config")]) as parent:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        path = kubeconfig(tmp_path / "config", url, {})
+        with subprocess.Popen([sys.executable, "-c", ASK, str(path)]) as parent:
             connection, _ = server.accept()
             parent.kill()
         with connection:

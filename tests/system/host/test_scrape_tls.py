@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from agent.telemetry.server import Server
 from tests.support import prometheus
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
+from tests.support.switch import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,10 +73,7 @@ def scraped(folder: Path, address: str, tls: dict[str, str]) -> str:
     """Return the value of `up` after the first scrape."""
     target = {"a": address}
     with prometheus.scraping(folder, target, scheme="https", tls_config=tls) as server:
-        deadline = time.monotonic() + LIMIT
-        while not (found := server.query('up{job="bwagent"}')):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        found = wait_for(lambda: server.query('up{job="bwagent"}'), LIMIT)
         return str(found[0]["value"][1])
 
 

@@ -1,41 +1,41 @@
-"""Commands in the surroundings of a container: as process 1, with closed descriptors, and under a
-limit of processes.
+"""Commands in the surroundings of a container: as process 1, with closed descriptors, without
+privileges and under a limit of processes.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.errors import Malformed
+from agent.helper.process import reap
+from agent.snapshot.replay import replay
 from tests.support import few_processes, stand_in_nvml
-from tests.support.kernel_tree import BUS, HOME, NET, Entries, hca
+from tests.support.kernel_tree import HOME, NET, Entries, gpu, hca
+from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import runs
 from tests.support.real_parts import require
+from tests.support.snapshots import REPOSITORY
+from tests.support.switch import PATIENCE, wait_for
 from tests.support.sysfs_on_disk import lay
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-REPOSITORY = Path(__file__).parents[3]
 BWAGENT = [sys.executable, "-m", "agent.cli"]
-PORT, GPU = "0000:18:00.0", "0000:41:00.0"
+PORT = "0000:18:00.0"
 TREE: Entries = {
     **hca("mlx5_0", PORT, "Ethernet"),
     f"{HOME}/{PORT}/net/eth9": None,
     f"{NET}/lo": None,
-    f"{BUS}/{GPU}": f"../../../devices/pci0000:00/{GPU}",
-    f"{HOME}/{GPU}/class": b"0x030200\n",
-    f"{HOME}/{GPU}/vendor": b"0x10de\n",
+    **gpu(),
 }
-PATIENCE = 120.0  # seconds until something that should have happened has not
 AT_ONCE = 20.0  # seconds; a wait of the command would take three times that
 LIMIT = "the limit of processes is reached (pids.max of the cgroup, or ulimit -u)"
 
@@ -47,7 +47,6 @@ def sys_root(tmp_path: Path) -> Path:
 
 
 def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
-    """Start a command in the repository, with pipes."""
     return subprocess.Popen(
         command,
         cwd=REPOSITORY,
@@ -57,13 +56,6 @@ def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def until(found: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def children(pid: int) -> list[int]:
@@ -101,9 +93,9 @@ def test_process_1_ends_on_sigterm_at_once(command: str, sys_root: Path) -> None
     require(None if os.geteuid() == 0 else "a PID namespace needs root")
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
     with start([*unshare, *BWAGENT, *WAITING[command], "--sysfs-root", str(sys_root)]) as process:
-        until(lambda: bool(children(process.pid)))
+        wait_for(lambda: bool(children(process.pid)))
         [first] = children(process.pid)
-        until(lambda: settled(first))
+        wait_for(lambda: settled(first))
         began = time.monotonic()
         os.kill(first, signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE)
@@ -120,14 +112,14 @@ def test_a_helper_ends_with_the_command(command: str, sys_root: Path, tmp_path: 
     to = ("--dry-run",) if command == "probe" else (str(tmp_path / "snapshot"),)
     arguments = [command, *to, "--source", "nvml", "--sysfs-root", str(sys_root), *library]
     with start([*BWAGENT, *arguments], STAND_IN_NVML=str(tmp_path / "plan")) as process:
-        until(lambda: bool(children(process.pid)))
+        wait_for(lambda: bool(children(process.pid)))
         helpers = children(process.pid)
         began = time.monotonic()
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE)
         assert time.monotonic() - began < AT_ONCE
     assert (process.returncode, said) == (143, "bwagent: terminated\n")
-    until(lambda: not any(map(runs, helpers)))
+    wait_for(lambda: not any(map(runs, helpers)))
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
@@ -136,25 +128,18 @@ def test_the_daemon_runs_with_closed_descriptors(
 ) -> None:
     """They are /dev/null, and nothing else becomes descriptor 0, 1 or 2."""
     flags = ["--metrics-address", "127.0.0.1:0", "--sysfs-root", str(sys_root), "--node-name", "n1"]
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(UNREACHABLE)
-    line = [*BWAGENT, "run", *flags, "--kubeconfig", str(kubeconfig)]
+    line = [*BWAGENT, "run", *flags, "--kubeconfig", str(kubeconfig(tmp_path / "kubeconfig"))]
     closing = " ".join(f"{number}>&-" for number in closed)
     with start(["sh", "-c", f'exec "$@" {closing}', "sh", *line]) as process:
-        until(lambda: any("socket" in name for name in descriptors(process.pid)))
+        wait_for(lambda: any("socket" in name for name in descriptors(process.pid)))
         opened = descriptors(process.pid)[:3]
         assert {opened[number] for number in closed} == {"/dev/null"}
         assert not [name for name in opened if "socket" in name]
-        until(lambda: settled(process.pid))
+        wait_for(lambda: settled(process.pid))
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "Traceback" not in said
-
-
-UNREACHABLE = """{"current-context": "c", "users": [{"name": "c", "user": {"token": "t"}}],
-"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]}"""
 
 
 def descriptors(pid: int) -> list[str]:
@@ -187,8 +172,7 @@ def test_a_limit_of_processes_is_a_sentence(sys_root: Path) -> None:
 
 def test_a_limit_of_processes_ends_the_daemon_in_one_line(sys_root: Path) -> None:
     """Where it cannot have its metrics server."""
-    config = sys_root / "kubeconfig"
-    config.write_text(UNREACHABLE)
+    config = kubeconfig(sys_root / "kubeconfig")
     flags = ("--sysfs-root", str(sys_root), "--node-name", "n1", "--kubeconfig", str(config))
     code, said = limited(1, "run", "--metrics-address", "127.0.0.1:0", *flags)
     assert code == 1
@@ -199,14 +183,13 @@ def test_a_limit_of_processes_ends_the_daemon_in_one_line(sys_root: Path) -> Non
 def test_a_daemon_of_few_processes_runs_on(sys_root: Path, count: int) -> None:
     """What it cannot start is a line of its log."""
     require(few_processes.missing())
-    config = sys_root / "kubeconfig"
-    config.write_text(UNREACHABLE)
+    config = kubeconfig(sys_root / "kubeconfig")
     flags = ("--sysfs-root", str(sys_root), "--node-name", "n1", "--kubeconfig", str(config))
     line = [*BWAGENT, "run", "--metrics-address", "", *flags]
     with few_processes.limited(count) as under, start([*under, *line]) as process:
         assert process.stderr
         assert any(LIMIT in line for line in process.stderr)
-        until(lambda: settled(process.pid))
+        wait_for(lambda: settled(process.pid))
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -236,3 +219,51 @@ def test_a_limit_that_a_fork_meets_is_the_same_sentence(count: int) -> None:
     ):
         said, complained = process.communicate(timeout=PATIENCE)
     assert (said, complained) == (f"helper nvml: cannot be started: {LIMIT}\n" * 2, "")
+
+
+LIVE = """
+from agent.live_host import live_host
+from agent.shell.doctor import surroundings
+host = live_host("/sys", (), (), None, {"nvml_library": None})
+print(surroundings(host, None, openvswitch=False).lldp_fault("lo"))
+"""
+
+
+def test_without_privileges_a_socket_is_missing() -> None:
+    """The fault of a packet socket without CAP_NET_RAW is EPERM."""
+    require(None if os.geteuid() == 0 and shutil.which("setpriv") else "needs root and setpriv")
+    command = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, LIVE], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "EPERM\n"
+
+
+def test_pid_1_reaps_orphans_and_leaves_helpers_alone() -> None:
+    """A helper that has ended first does not hide the orphan, and its exit status is not taken."""
+    require(None if os.geteuid() == 0 else "a PID namespace needs root")
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    command = [*unshare, sys.executable, "-m", "tests.support.init_process"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == {
+        "orphan reaped": True,
+        "others reaped": 0,
+        "helper's zombie left": True,
+        "helper's status": 7,
+    }
+
+
+def test_another_process_reaps_none_of_its_helpers() -> None:
+    """Children that run, or that are known, are not waited for."""
+    with subprocess.Popen(["sleep", "60"]) as runs, subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert not {runs.pid, ended.pid} & set(reap(lambda: {ended.pid}))
+        assert ended.wait() == 0
+        runs.kill()
+
+
+def test_the_root_of_this_machine_is_no_snapshot() -> None:
+    """Its sys is live: a replay would read devices without a deadline, one after the other."""
+    require(None if Path("/sys").is_mount() else "no sysfs is mounted at /sys")
+    with pytest.raises(Malformed, match=r"^/: no snapshot: its sys is a mounted file system"):
+        replay("/")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kernel_tree import NET, Entries
-from tests.support.kube.rack import roce
+from tests.support.kube.rack import tree
 from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.switch import missing as no_switch
@@ -88,8 +87,7 @@ def test_the_service_is_confined() -> None:
 def node_and_leaf(tmp_path: Path) -> Iterator[tuple[Namespace, Leaf]]:
     """A node with the two cables of its plan, and the leaf at their other end."""
     require(no_switch())
-    entries: Entries = {NET: f"/{NET}", **roce(0), **roce(1)}
-    lay(entries, tmp_path)
+    lay(tree(range(2)), tmp_path)
     rows = ("node,interface,device,port-name", "gpu-1,eth0,LEAF1,swp0", "gpu-1,eth1,LEAF1,swp1")
     (tmp_path / "cabling.csv").write_text("\n".join(rows))
     with Namespace() as node, Leaf("leaf1") as leaf:

@@ -1,6 +1,4 @@
-"""SMPs over libibumad: ibsim as the real fabric, a stand-in library for faults that it does not
-have.
-"""
+"""Queries over libibumad in this process: a stand-in library for what ibsim does not do."""
 
 from __future__ import annotations
 
@@ -9,38 +7,21 @@ import struct
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.errors import Malformed
 from agent.infiniband import sa, smp
 from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
-from agent.infiniband.node_description import switch_name
 from agent.infiniband.query import PortQuery, query_ports, query_sa
-from agent.infiniband.smp import Attribute, Exchange, PortUnavailable
+from agent.infiniband.smp import Attribute, PortUnavailable
 from agent.infiniband.umad import Umad, global_route
 from tests.support import stand_in
-from tests.support.fabric import Fabric, missing
-from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
+from tests.support.fabric import missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.model import IbNeighbor
-
 
 ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
 PREFIX = 0xFE80000000000001  # of the stand-in's subnet
-
-
-@pytest.fixture(scope="module")
-def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """Simulate a fabric of two leaves and two hosts cabled back to back."""
-    require(missing())
-    with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
-        yield fabric
 
 
 @pytest.fixture(scope="module")
@@ -50,121 +31,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
-def neighbor(port: dict[str, Any]) -> IbNeighbor:
-    """Decode the helper's answer for one port."""
-    return smp.replay(
-        Exchange(
-            bytes.fromhex(one["request"]),
-            one["reply"] and bytes.fromhex(one["reply"]),
-            one["error"],
-        )
-        for one in port["exchanges"]
-    )
-
-
-def ask_on(fabric: Fabric, host: str) -> dict[str, Any]:
-    """Return the helper's answer for the one port of a simulated host."""
-    [port] = fabric.helper(host, {"ports": [["ibsim0", 1]]})
-    return port
-
-
-@pytest.mark.parametrize(
-    ("host", "name", "number"),
-    [
-        ("host1", "leaf1", 1),
-        ("host2", "leaf1", 2),
-        ("host3", "leaf2", 3),
-        ("left", "right", 1),
-        ("right", "left", 1),
-    ],
-)
-def test_every_host_sees_what_smpquery_sees(
-    two_leaves: Fabric, host: str, name: str, number: int
-) -> None:
-    """Field by field, on a fabric of switches and on two hosts cabled back to back."""
-    port = ask_on(two_leaves, host)
-    seen = neighbor(port)
-    assert (port["error"], seen.node_description, seen.port) == (None, name, number)
-    assert seen == by_smpquery(two_leaves, host)
-
-
-def test_a_managed_switch_gives_its_name_its_guid_and_the_port(tmp_path: Path) -> None:
-    """A fabric rebuilt from an ibnetdiscover dump."""
-    require(missing())
-    host = "H-b83fd20300aabb00"
-    with Fabric(MANAGED, tmp_path) as fabric:
-        seen = neighbor(ask_on(fabric, host))
-        assert seen == by_smpquery(fabric, host)
-    assert (seen.node_guid, seen.port) == ("b0cf0e0300d66c80", 3)
-    assert switch_name(seen.node_description or "") == "L90.1.3"
-
-
-def test_neighbors_are_known_without_a_subnet_manager(two_leaves: Fabric) -> None:
-    """No manager has configured this fabric: its ports are in INIT."""
-    state = two_leaves.smpquery("host3", "portinfo", "0,1", "3")["LinkState"]
-    assert (state, neighbor(ask_on(two_leaves, "host3")).port) == ("Initialize", 3)
-
-
-def test_an_unplugged_cable_is_no_answer_until_it_is_back(two_leaves: Fabric) -> None:
-    """Both tries are lost; the first query after the repair is answered."""
-    two_leaves.console('Unlink "leaf1"[2]')
-    port = ask_on(two_leaves, "host2")
-    assert port["error"] == "no-answer"
-    assert [(one["reply"], one["error"]) for one in port["exchanges"]] == [(None, "no-answer")]
-    two_leaves.console('Relink "leaf1"[2]')
-    assert neighbor(ask_on(two_leaves, "host2")).node_description == "leaf1"
-
-
-def test_a_port_that_the_host_does_not_have_is_reported_beside_the_others(
-    two_leaves: Fabric,
-) -> None:
-    """One missing port costs itself."""
-    good, bad = two_leaves.helper("host1", {"ports": [["ibsim0", 1], ["ibsim0", 2]]})
-    assert (good["error"], bad["error"]) == (None, "no-umad")
-
-
 def queried(library: str, timeout_ms: int = 500) -> PortQuery:
     """Return the ended query of port 1 of mlx5_0, with one try for each request."""
     [query] = query_ports(Umad(library).open, [("mlx5_0", 1)], timeout_ms, 1)
     return query
-
-
-def test_a_request_is_answered(library: str) -> None:
-    """The plain case."""
-    first = queried(library).exchanges[0]
-    assert first.reply
-    assert smp.node_info(smp.decode(first.reply, first.request)).local_port == 3
-
-
-def test_a_reply_to_another_request_is_passed_over(
-    library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reply with another transaction ID is discarded, and the wait continues."""
-    monkeypatch.setenv("STAND_IN", "mlx5_0:wrong-tid")
-    for one in queried(library).exchanges:
-        assert one.reply
-        assert smp.transaction(one.reply) == smp.transaction(one.request)
-
-
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("silent", "no-answer"),
-        ("deaf", "no-answer"),
-        ("absent", "no-umad"),
-        ("not-permitted", "not-permitted"),
-        ("refused", "refused"),
-        ("send-fails", "send-failed"),
-    ],
-)
-def test_every_fault_has_its_word(
-    library: str, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
-) -> None:
-    """The reason is that of `missing_neighbors`; the text names the port."""
-    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
-    query = queried(library, 50)
-    assert query.error == reason
-    assert "mlx5_0 port 1" in str(query.text)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ laid out as files on top of its real netdevs.
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.kernel_tree import NET, Entries
-from tests.support.kube.rack import roce
+from tests.support.kube.rack import tree
 from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable, missing
 from tests.support.sysfs_on_disk import lay
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 REPO = Path(__file__).parents[3]
 PORTS = range(6)
 TIMEOUT = 60.0  # seconds for one run
-COLUMNS = ("node", "interface", "device", "port-id", "port-name", "far-rack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,6 @@ class Rack:
         )
 
     def findings(self, *words: str) -> list[dict[str, Any]]:
-        """Return the findings by the plan."""
         plan = ("--plan", str(self.folder / "plan.csv"))
         done = self.verify(*plan, "-o", "json", *words)
         assert done.returncode in {0, 1, 3}, done.stderr
@@ -70,29 +66,21 @@ class Rack:
 
 
 def leaf_of(number: int) -> int:
-    """Return the number of the leaf that a port is planned on."""
     return 1 if number < 3 else 2
 
 
-def write_plan(path: Path) -> None:
-    """Write the plan: eth0 on leaf1 swp0, and so on."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for number in PORTS:
-            name = f"swp{number}"
-            writer.writerow(("gpu-1", f"eth{number}", f"LEAF{leaf_of(number)}", "", name, "B3"))
+def plan() -> str:
+    """Return the plan: eth0 on leaf1 swp0, and so on."""
+    rows = (f"gpu-1,eth{number},LEAF{leaf_of(number)},,swp{number},B3" for number in PORTS)
+    return "\n".join(["node,interface,device,port-id,port-name,far-rack", *rows, ""])
 
 
 @pytest.fixture
 def rack(tmp_path: Path) -> Iterator[Rack]:
     """Cable the node as planned."""
     require(missing())
-    entries: Entries = {NET: f"/{NET}"}
-    for number in PORTS:
-        entries |= roce(number)
-    lay(entries, tmp_path)
-    write_plan(tmp_path / "plan.csv")
+    lay(tree(PORTS), tmp_path)
+    (tmp_path / "plan.csv").write_text(plan())
     with ExitStack() as stack:
         node = stack.enter_context(Namespace())
         leaves = Leaf("leaf1"), Leaf("leaf2")

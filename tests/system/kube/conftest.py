@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import switch
+from tests.support.kernel_tree import NET, hca
 from tests.support.kube.agents import Agent, an_agent, install
 from tests.support.kube.controllers import eventually
-from tests.support.kube.rack import Rack, cabled
 from tests.support.kube.readiness import a_reporter, denied, install_gate
 from tests.support.kube.worker import Worker
 from tests.support.kube.worker import missing as no_worker
@@ -19,6 +18,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.kernel_tree import Entries
     from tests.support.kube.cluster import Cluster
 
 
@@ -32,19 +32,14 @@ def gated(installed: Cluster) -> Cluster:
     return installed
 
 
-@pytest.fixture(scope="package")
-def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """A RoCE node in a rack with the agent on it; its changes take their time while other
-    tests run.
-    """
-    require(switch.missing())
-    with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
-        yield rack
+@pytest.fixture
+def two() -> Entries:
+    """Two InfiniBand HCAs, and a /sys that is mounted."""
+    return hca("ibp0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 
 
 @pytest.fixture
 def agent(installed: Cluster) -> Agent:
-    """An agent with the account of the manifests."""
     return an_agent(installed, "bwagent")
 
 

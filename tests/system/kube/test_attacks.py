@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.node_events import Event, Reason, name_for
-from tests.support.kube.agents import Agent, P, a_node, denied
+from tests.support.kube.agents import MIGHTY, Agent, P, a_node, denied, mighty_account
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Scene, scene
 from tests.support.kube.cluster import KubectlError
 from tests.support.kube.deployments import (
-    MIGHTY,
     TRANSFORMERS,
     Deployment,
     deployed,
     deployment,
-    mighty_account,
     transformed,
 )
 from tests.support.kube.manifests import MANIFESTS, OVERLAYS

@@ -14,8 +14,8 @@ import pytest
 
 from agent import __version__
 from tests.support.helm.chart import CHART, SITE, HelmError, helm, missing, nested, profile
-from tests.support.kube.agents import P, a_node, denied
-from tests.support.kube.cluster import MERGE, KubectlError
+from tests.support.kube.agents import Agent, P, a_node, denied
+from tests.support.kube.cluster import KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.real_parts import require
 
@@ -80,11 +80,13 @@ def listed(cluster: Cluster, kind: str, query: str) -> list[tuple[str, str]]:
     ]
 
 
-def refused(cluster: Cluster, release: str, namespace: str, *flags: str) -> str:
-    """Return the message of an installation that fails and leaves nothing."""
+def refused(
+    cluster: Cluster, release: str, namespace: str, *flags: str, verb: str = "install"
+) -> str:
+    """Return the message of an installation or upgrade that fails and changes nothing."""
     before = objects(cluster), listed(cluster, *RELEASES)
     with pytest.raises(HelmError) as failed:
-        run(cluster, "install", release, namespace, *flags)
+        run(cluster, verb, release, namespace, *flags)
     assert (objects(cluster), listed(cluster, *RELEASES)) == before
     return str(failed.value)
 
@@ -135,12 +137,7 @@ def test_an_upgrade_that_reads_less(fresh: Cluster) -> None:
 
 
 def not_upgraded(cluster: Cluster, *flags: str) -> str:
-    """Return the message of an upgrade that fails and changes nothing."""
-    before = objects(cluster), listed(cluster, *RELEASES)
-    with pytest.raises(HelmError) as failed:
-        run(cluster, "upgrade", "bwagent", "gpu", *flags)
-    assert (objects(cluster), listed(cluster, *RELEASES)) == before
-    return str(failed.value)
+    return refused(cluster, "bwagent", "gpu", *flags, verb="upgrade")
 
 
 def dropped(names: str) -> tuple[str, str]:
@@ -259,22 +256,13 @@ def test_events(fresh: Cluster) -> None:
 def restricted(cluster: Cluster, account: str, namespace: str) -> None:
     """Wait until an account labels its own Node, with own labels only."""
     node = a_node(cluster)
-    token = cluster.token_for_pod_on(node, account, namespace)
+    agent = Agent(cluster, node, cluster.token_for_pod_on(node, account, namespace))
 
     def forbidden() -> bool:
-        body = {"metadata": {"labels": {"foreign": os.urandom(4).hex()}}}
-        path = f"/api/v1/nodes/{node}"
-        return denied(cluster.request("PATCH", path, body, kind=MERGE, token=token))
+        return denied(agent.merge({"metadata": {"labels": {"foreign": os.urandom(4).hex()}}}))
 
     eventually(cluster, f"the policy of {account}", forbidden)
-    body = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node, "labels": {f"{P}/flavor": "roce"}},
-    }
-    path = f"/api/v1/nodes/{node}?fieldManager=bwagent"
-    kind = "application/apply-patch+yaml"
-    assert cluster.request("PATCH", path, body, kind=kind, token=token).status == 200
+    assert agent.apply({"labels": {f"{P}/flavor": "roce"}}).status == 200
 
 
 def test_a_renamed_value(fresh: Cluster, tmp_path: Path) -> None:

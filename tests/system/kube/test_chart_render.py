@@ -23,6 +23,7 @@ from tests.support.kube.manifests import (
     OVERLAYS,
     Object,
     by_kind,
+    named,
     parsed,
     rendered,
 )
@@ -48,13 +49,6 @@ HASH = re.compile(r"\bbwagent-[a-z0-9]{10}$", re.MULTILINE)  # of the settings, 
 @pytest.fixture(autouse=True)
 def _helm() -> None:
     require(missing())
-
-
-def named(objects: tuple[Object, ...]) -> dict[tuple[str, str], Object]:
-    """Return objects by kind and name."""
-    found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
-    assert len(found) == len(objects)
-    return found
 
 
 def without_helms(one: Object) -> Object:

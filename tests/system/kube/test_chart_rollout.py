@@ -13,7 +13,7 @@ import pytest
 from tests.support.helm.chart import CHART, SITE, helm, missing, profile, rendered
 from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
-from tests.support.kube.manifests import IMAGE
+from tests.support.kube.manifests import IMAGE, named
 from tests.support.kube.worker import (
     DAEMON_SETS,
     LEAF,
@@ -134,7 +134,6 @@ def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
 
 
 def without_new_keys(labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels that 0.1.0 had."""
     return {key: value for key, value in labels.items() if not key.startswith("lea")}
 
 
@@ -166,14 +165,12 @@ def apply_older(worker: Worker, folder: Path) -> None:
 
 
 def variables_of_policy(worker: Worker) -> list[str]:
-    """Return the names of the variables of the policy in the cluster."""
     policy = worker.cluster.kubectl("get", "validatingadmissionpolicy", "bwagent", "-o", "json")
     return [row["name"] for row in json.loads(policy)["spec"]["variables"]]
 
 
 def variables_of_chart() -> list[str]:
-    objects = {(one["kind"], one["metadata"]["name"]): one for one in rendered(*profile("lldp"))}
-    policy = objects["ValidatingAdmissionPolicy", "bwagent"]
+    policy = named(rendered(*profile("lldp")))["ValidatingAdmissionPolicy", "bwagent"]
     return [row["name"] for row in policy["spec"]["variables"]]
 
 

@@ -493,13 +493,11 @@ def refusals() -> dict[str, str]:
 
 
 def meet(one: Object, other: Object) -> bool:
-    """True if a value of one is a value of the other, or in it."""
     pairs = [(f"{a}.", f"{b}.") for a in one for b in other]
     return any(a.startswith(b) or b.startswith(a) for a, b in pairs)
 
 
 def refusal(values: Object) -> str:
-    """Return helm's error."""
     with tempfile.TemporaryDirectory() as folder, pytest.raises(HelmError) as refused:
         with_values(Path(folder), values)
     return str(refused.value)

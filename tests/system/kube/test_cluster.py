@@ -5,20 +5,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.go_cache import pretend
 from tests.support.kube import programs
-from tests.support.kube.cluster import Cluster, KubectlError
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import VERSION, ClusterError, missing, running
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.switch import wait_for
 
 START = """
 from tests.support.kube.cluster import Cluster
@@ -39,46 +35,10 @@ def processes_in(folder: str) -> list[str]:
     return [line for line in lines if folder in line]
 
 
-def soon(happened: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return happened()
-
-
 def test_version(cluster: Cluster) -> None:
     """The API server has the version that go.mod pins, unless the user provides another."""
     version = cluster.request("GET", "/version").body["gitVersion"]
     assert version == VERSION or "KUBEBUILDER_ASSETS" in os.environ
-
-
-def test_token_names_its_node(cluster: Cluster) -> None:
-    """A Pod's token carries the name of its Node, and one that is bound to nothing does not."""
-    cluster.node("claims")
-    cluster.kubectl("create", "namespace", "claims")
-    cluster.kubectl("-n", "claims", "create", "serviceaccount", "someone")
-    who = (
-        "auth",
-        "whoami",
-        "-o",
-        "jsonpath={.status.userInfo.extra.authentication\\.kubernetes\\.io/node-name}",
-    )
-    assert (
-        cluster.kubectl(*who, token=cluster.token_for_pod_on("claims", "someone", "claims"))
-        == '["claims"]'
-    )
-    assert cluster.kubectl(*who, token=cluster.token_for_pod_on(None, "someone", "claims")) == ""
-
-
-def test_refusals(cluster: Cluster) -> None:
-    """A refusal of the API server is an Answer; kubectl's raises an error with its message."""
-    answer = cluster.request("GET", "/api/v1/nodes/nowhere")
-    assert (answer.status, answer.message) == (404, 'nodes "nowhere" not found')
-    assert cluster.request("GET", "/api/v1/nodes", token=cluster.admin[1:]).status == 401
-    with pytest.raises(KubectlError, match='nodes "nowhere" not found'):
-        cluster.kubectl("get", "node", "nowhere")
-    with pytest.raises(ClusterError, match="Node"):
-        cluster.node("No Name")
 
 
 @pytest.mark.sweep
@@ -104,7 +64,7 @@ def test_killed_with_its_test(tmp_path: Path) -> None:
         folder = parent.stdout.readline().decode().strip()
         assert processes_in(folder)
         parent.send_signal(signal.SIGKILL)
-    assert soon(lambda: not processes_in(folder))
+    wait_for(lambda: not processes_in(folder))
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from agent.kube.managed_fields import Keys
 from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
-from tests.support.kube import fat_nodes, in_process, population
+from tests.support.kube import fat_nodes, in_process
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent
@@ -204,18 +203,6 @@ def test_labels_of_a_former_labeler_on_all_nodes(cluster: Cluster) -> None:
     assert STALE not in labels(cluster, "cmd-old-1") | labels(cluster, "cmd-old-2")
 
 
-def test_a_foreign_label_that_changes_meanwhile(cluster: Cluster) -> None:
-    """Only the value that was shown is removed; the error says what to do."""
-    cluster.node("cmd-changes")
-    cluster.kubectl("label", "node", "cmd-changes", f"{STALE}=a")
-    for changes in ([f"{STALE}=b"], [f"{STALE}-"]):
-        with closing(in_process.connect(cluster.kubeconfig())) as kube:
-            found = foreign_removals(nodes(kube, "cmd-changes"), Keys(Naming()), None)
-            cluster.kubectl("label", "--overwrite", "node", "cmd-changes", *changes)
-            step = remove_foreign(kube, found[0])
-        assert step.fault == f"Node cmd-changes: {CHANGED}"
-
-
 def set_by(cluster: Cluster, node: str, key: str, **by: str) -> None:
     """Set a label to `a` as a field manager, by `kubectl label` or otherwise."""
     words = [f"--{flag.replace('_', '-')}={value}" for flag, value in by.items()]
@@ -324,7 +311,6 @@ def test_cleanup_beside_a_running_agent(cluster: Cluster, tmp_path: Path) -> Non
 
 
 def down(agent: Agent) -> None:
-    """Take the agent's port down."""
     agent.set("ibp0", "state", "1: DOWN")
     agent.speaks("0G")
 
@@ -363,17 +349,6 @@ def managers(metadata: dict[str, Any]) -> set[str]:
     return {entry["manager"] for entry in metadata.get("managedFields", [])}
 
 
-def test_cleanup_of_many_fat_nodes(cluster: Cluster) -> None:
-    """20 kB of metadata each, over few connections."""
-    names = [f"cmd-fat-{number:03}" for number in range(FAT)]
-    fat_nodes.create(cluster, names)
-    done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
-    assert (done.returncode, done.stderr) == (0, "")
-    changed = f"{len(population.labels())} labels changed"
-    assert [name for name in names if f"Node {name}: {changed}" not in done.stdout] == []
-    assert set(names).isdisjoint(carriers(cluster))
-
-
 def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]) -> None:
     """The agent reads and labels it; cleanup removes what it owns there."""
     cluster.node("cmd-huge")
@@ -398,7 +373,7 @@ def test_a_cleanup_that_is_cut_short_is_repeated(fresh: Cluster) -> None:
     assert interrupted[1] == f"bwagent: {remaining(left, FAT)}"
     status, said = cut_short(fresh, lambda _process: fresh.stop_server())
     fresh.start_server()
-    eventually(lambda: fresh.request("GET", "/readyz").status == 200)
+    fresh.until_ready()
     more = carriers(fresh)
     assert 0 < len(more) < len(left)
     assert status == 1
@@ -439,17 +414,6 @@ def cut_short(cluster: Cluster, cut: Callable[[subprocess.Popen[str]], None]) ->
     return process.returncode, line
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until it holds; an API server that starts refuses connections."""
-    end = time.monotonic() + 60
-    while True:
-        with suppress(OSError):
-            if condition():
-                return
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 WRONG = {
     "no such Node": ("nowhere-1", "", "nowhere-1"),
     "no such kubeconfig": ("n1", "/nonexistent/config", "/nonexistent/config"),
@@ -467,17 +431,3 @@ def test_what_cannot_be_reached_is_one_line(
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert named in done.stderr
-
-
-def test_outside_a_pod_a_kubeconfig_is_needed(
-    cluster: Cluster, probe: tuple[str, ...], tmp_path: Path
-) -> None:
-    """On a workstation $KUBECONFIG is enough; without it, and without ~/.kube/config, there is no
-    API server to connect to.
-    """
-    cluster.node("cmd-workstation")
-    home, known = {"HOME": str(tmp_path)}, {"KUBECONFIG": str(cluster.kubeconfig())}
-    found, none = (bwagent(*probe, "cmd-workstation", **env) for env in (home | known, home))
-    assert (found.returncode, found.stderr) == (0, "")
-    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
-    assert "name a --kubeconfig" in none.stderr

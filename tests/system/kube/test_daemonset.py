@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from agent.kube.policy import INSTALL as POLICY
 from agent.labels.table import Naming
@@ -25,6 +24,7 @@ from tests.support import stand_in_nvml
 from tests.support.commands import INSTALL, ON_A_NODE, blocks, commands
 from tests.support.kube.cluster import APPLY
 from tests.support.kube.programs import program
+from tests.support.kube.resident import Scrape
 from tests.support.kube.timeline import Timeline
 from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED
 from tests.support.real_parts import require
@@ -71,22 +71,17 @@ def kubectl(worker: Worker, *words: str) -> None:
     worker.cluster.kubectl("--namespace=bwagent", *words)
 
 
-def metrics(worker: Worker) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return the metrics: labels and values by the samples' name."""
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(worker.page("/metrics")[1]):
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+def metrics(worker: Worker) -> Scrape:
+    return Scrape(worker.page("/metrics")[1])
 
 
 def test_metrics_are_served(settled: Worker) -> None:
     """Metrics are served at the port in the manifests, and have this agent's port."""
     sees_for_itself(settled)
     told = metrics(settled)
-    ((neighbor, _),) = told["bwagent_neighbor_info"]
+    ((neighbor, _),) = told.series("bwagent_neighbor_info")
     assert (neighbor["interface"], neighbor["device"]) == ("rxe0", LEAF)
-    assert told["bwagent_labels"] == [({}, len(SPEED | NEIGHBOR))]
+    assert told.value("bwagent_labels") == len(SPEED | NEIGHBOR)
     assert settled.page("/readyz") == (200, "ok\n")
 
 
@@ -105,7 +100,6 @@ def test_the_documented_commands(settled: Worker) -> None:
 
 
 def words(command: str) -> list[str]:
-    """Return the arguments of a command of kubectl."""
     program, *arguments = shlex.split(command)
     assert program == "kubectl"
     return arguments
@@ -125,7 +119,7 @@ def test_a_restart_changes_no_label(settled: Worker) -> None:
 
 def sees_for_itself(worker: Worker) -> None:
     """Wait until no label is held."""
-    worker.until("no label is held", lambda: metrics(worker)["bwagent_labels_held"] == [({}, 0)])
+    worker.until("no label is held", lambda: metrics(worker).value("bwagent_labels_held") == 0)
     assert worker.labels(P) == SPEED | NEIGHBOR
 
 
@@ -315,9 +309,8 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
         lambda: Naming().accelerator in worker.node()["metadata"]["labels"],
     )
     worker.until("it has made half a dozen requests", lambda: has_worked(worker))
-    successes = {
-        labels["source"]: value for labels, value in metrics(worker)["bwagent_source_success"]
-    }
+    series = metrics(worker).series("bwagent_source_success")
+    successes = {labels["source"]: value for labels, value in series}
     assert successes == {"rdma": 1, "lldp": 1, "ib": 0, "nvml": 1}
     memory = worker.container().memory()
     with capsys.disabled():
@@ -331,7 +324,6 @@ def has_worked(worker: Worker) -> bool:
     """Return True after half a dozen requests and SMP queries; each call causes more of them."""
     os.kill(worker.container().first(), signal.SIGHUP)
     told = metrics(worker)
-    asked = {labels["reason"] for labels, _ in told.get("bwagent_neighbor_missing", [])}
-    return (
-        asked == {"no-umad"} and sum(value for _, value in told["bwagent_api_requests_total"]) >= 6
-    )
+    asked = {labels["reason"] for labels, _ in told.series("bwagent_neighbor_missing")}
+    requests = sum(value for _, value in told.series("bwagent_api_requests_total"))
+    return asked == {"no-umad"} and requests >= 6

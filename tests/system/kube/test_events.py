@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support import switch
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, bdf, card, hca
+from tests.support.kernel_tree import HOME, NET, Entries, bdf, hca, rails
 from tests.support.kube.agents import an_agent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import deployed, deployment, transformed
@@ -22,7 +22,7 @@ from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
-from tests.support.sysfs_on_disk import lay, remove
+from tests.support.sysfs_on_disk import lay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.support.kube.deployments import Deployment
 
 ETH = "0000:18:00.0"
-AWAY_LIMIT = 120.0  # seconds; a failed request is repeated after a minute at most
 
 
 class Site(NamedTuple):
@@ -59,7 +58,6 @@ class Site(NamedTuple):
         )
 
     def events(self, node: str) -> list[dict[str, Any]]:
-        """Return all Events about a Node."""
         path = f"/api/v1/events?fieldSelector=involvedObject.name={node}"
         found: list[dict[str, Any]] = self.cluster.request("GET", path).body["items"]
         return found
@@ -78,21 +76,6 @@ def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     made = deployment(transformed(folder, "sysfs", fields))
     with deployed(fresh, made):
         yield Site(fresh, made)
-
-
-def cards(count: int = 4) -> Entries:
-    tree: Entries = {f"{NET}/lo": None}
-    for number in range(count):
-        tree |= card(f"ibp{number}", bdf(number))
-    return tree
-
-
-def falls_off(agent: Agent, *numbers: int) -> None:
-    """Remove HCAs with their PCI functions."""
-    for n in numbers:
-        paths = (f"{CLASS}/ibp{n}", f"{BUS}/{bdf(n)}", f"{HOME}/{bdf(n)}")
-        remove(agent.folder, *paths)
-    agent.look()
 
 
 def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
@@ -140,14 +123,14 @@ def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
     """
     node, text = "events-lost", f"ibp3 was at PCI address {bdf(3)}, is gone from the bus"
     site.cluster.node(node)
-    with site.agent(tmp_path, node, cards()) as agent:
+    with site.agent(tmp_path, node, rails(4)) as agent:
         agent.speaks("1600G")
-        falls_off(agent, 3)
+        agent.lose(3)
         site.until(agent, "Warning", "PortLost", text)
-        lay(cards(), tmp_path)
+        lay(rails(4), tmp_path)
         agent.look()
         agent.speaks("1600G")
-        falls_off(agent, 3)
+        agent.lose(3)
         site.until(agent, "(x2 over", text)
         written = {"result": "written"}
         agent.until(lambda: agent.metrics().value("bwagent_events_total", **written) == 2)
@@ -157,10 +140,10 @@ def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
     assert event["metadata"]["managedFields"][0]["manager"] == "bwagent"
     with site.agent(tmp_path, node, {}) as agent:
         agent.says("gone from the bus")
-        lay(cards(), tmp_path)
+        lay(rails(4), tmp_path)
         agent.look()
         agent.speaks("1600G")
-        falls_off(agent, 3)
+        agent.lose(3)
         agent.until(lambda: len(site.events(node)) == 2)
     assert sorted(one["count"] for one in site.events(node)) == [1, 2]
 
@@ -178,7 +161,7 @@ def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
         return site.cluster.request("PATCH", path, body, kind=kind).status == 422
 
     eventually(site.cluster, "the policy is in force", is_refused)
-    with site.agent(tmp_path, node, cards()) as agent:
+    with site.agent(tmp_path, node, rails(4)) as agent:
         site.until(agent, "Warning", "LabelsRefused", "refused: status 422", MESSAGE)
 
 
@@ -188,41 +171,18 @@ def test_without_permission(installed: Cluster, tmp_path: Path) -> None:
     """
     account = an_agent(installed, "bwagent")
     node, token = account.node, account.token
-    with Agent(installed, tmp_path, node, cards(), "--events", token=token) as agent:
+    with Agent(installed, tmp_path, node, rails(4), "--events", token=token) as agent:
         agent.speaks("1600G")
-        falls_off(agent, 3)
+        agent.lose(3)
         agent.speaks("1200G")
         agent.says("events not written")
         agent.says('cannot create resource \\"events\\"')
-        falls_off(agent, 2)
+        agent.lose(2)
         agent.speaks("800G")
-        falls_off(agent, 1)
+        agent.lose(1)
         agent.speaks("400G")
         agent.until(lambda: agent.metrics().value("bwagent_ready") == 1)
         metrics = agent.metrics()
         assert metrics.value("bwagent_events_total", result="failed") == 1
         assert metrics.value("bwagent_events_total", result="written") == 0
         assert metrics.value("bwagent_api_requests_total", code="403") == 1
-
-
-@pytest.mark.slow
-def test_while_the_api_server_is_away(site: Site, tmp_path: Path) -> None:
-    """What happened meanwhile is written afterwards, with the time at which it happened."""
-    cluster, node = site.cluster, "events-away"
-    cluster.node(node)
-    with Agent(cluster, tmp_path, node, cards(), "--events") as agent:
-        agent.speaks("1600G")
-        cluster.stop_server()
-        falls_off(agent, 3)
-        agent.says("events not written")
-        cluster.start_server()
-
-        def written() -> bool:
-            try:
-                return len(site.events(node)) == 1
-            except (OSError, KeyError):
-                return False
-
-        agent.until(written, AWAY_LIMIT)
-        agent.says("events written again")
-        agent.speaks("1200G")

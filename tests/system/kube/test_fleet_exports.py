@@ -74,7 +74,6 @@ def known(cluster: Cluster, found: Fleet) -> Fleet:
 
 
 def node(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Return the metadata of a Node."""
     return dict(cluster.request("GET", f"/api/v1/nodes/{name}").body["metadata"])
 
 

@@ -37,16 +37,8 @@ def schema(installed: Cluster) -> Iterator[str]:
 def created(cluster: Cluster) -> str:
     """Apply the example, by strict validation and without a warning."""
     flags = ("--server-side", "--validate=strict", "--warnings-as-errors")
-    return cluster.kubectl(
-        *(
-            "apply",
-            *flags,
-            "-f",
-            EXAMPLE,
-            "-o",
-            'jsonpath={.items[?(@.kind=="FlowSchema")].metadata.uid}',
-        )
-    )
+    uid = 'jsonpath={.items[?(@.kind=="FlowSchema")].metadata.uid}'
+    return cluster.kubectl("apply", *flags, "-f", EXAMPLE, "-o", uid)
 
 
 def taken(cluster: Cluster, agent: Agent) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.labels.table import LABELS as TABLE
-from tests.support.kernel_tree import NET, Entries, hca
+from tests.support.kernel_tree import Entries
 from tests.support.kube import agents
 from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.command import bwagent
@@ -31,12 +31,6 @@ OLD = "old.example.com"
 SPEED, RACK = f"{OLD}/speed.current", f"{OLD}/rack"
 LABELS = {f"{OLD}/flavor": "infiniband", SPEED: "700G"}
 HOUR = 3600.0
-
-
-@pytest.fixture
-def two() -> Entries:
-    """Two InfiniBand HCAs, and a /sys that is mounted."""
-    return hca("ibp0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +76,11 @@ def former(agent: Agent) -> dict[str, str]:
 
 def clean_up(agent: Agent) -> None:
     """Run the cleanup that the log of the agent names."""
-    found = {re.search(r"bwagent (cleanup.*) removes", line) for line in lines(agent, OLD)}
+    found = {re.search(r"bwagent (cleanup.*) removes", line) for line in agent.lines(OLD)}
     (words,) = {match[1] for match in found if match}
     where = ("--yes", "--node-name", agent.node)
     done = bwagent(*words.split(), *where, kubeconfig=agent.cluster.kubeconfig())
     assert done.returncode == 0, done.stderr
-
-
-def lines(agent: Agent, *words: str) -> list[str]:
-    """Return the log lines with all of these words."""
-    log = agent.log.read_text().splitlines()
-    return [line for line in log if all(word in line for word in words)]
 
 
 def test_cleanup_of_a_former_prefix(
@@ -116,7 +104,7 @@ def test_cleanup_of_a_former_prefix(
         agent.speaks("400G")
         assert former(agent) == {}
         agent.says(f"node problem resolved subject={OLD}")
-        assert not lines(agent, "refused")
+        assert not agent.lines("refused")
 
 
 def test_labels_that_the_policy_keeps(
@@ -151,8 +139,8 @@ def test_a_former_prefix_is_removed(
         agent.speaks("800G")
         agent.says(f"label removed key={SPEED} from=700G reason=")
         assert former(agent) == {RACK: "1"}
-        assert not lines(agent, "refused")
-        assert not lines(agent, "node problem")
+        assert not agent.lines("refused")
+        assert not agent.lines("node problem")
 
 
 def test_two_agents(

@@ -35,7 +35,6 @@ DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
 
 
 def commands(heading: str) -> list[str]:
-    """Return the commands of the block below a heading."""
     (block,) = (text for name, text in blocks(DOCUMENT) if name == heading)
     return of_block(block)
 
@@ -79,7 +78,6 @@ class Operator:
         return done.stdout
 
     def settings(self) -> dict[str, str]:
-        """Return the settings of the release."""
         path = "/api/v1/namespaces/bwagent/configmaps/bwagent"
         return dict(self.cluster.request("GET", path).body["data"])
 
@@ -95,7 +93,6 @@ class Operator:
         return f"{P}/speed.current" in body["metadata"].get("labels", {})
 
     def label(self, node: str) -> None:
-        """Label a Node as an agent would."""
         self.cluster.node(node)
         sysfs = a_node_without_rdma(self.folder)
         self.run(f"bwagent probe --no-wait --sysfs-root {sysfs} --node-name {node}\n")
@@ -104,7 +101,6 @@ class Operator:
 
 @pytest.fixture
 def operator(spare: Cluster, tmp_path: Path) -> Iterator[Operator]:
-    """An operator with a new cluster."""
     require(missing())
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     tools = tmp_path / "bin"

@@ -119,9 +119,6 @@ def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:
 
 
 def events(worker: Worker) -> str:
-    """Return the events of the agent's Pod."""
     about = f"fieldSelector=involvedObject.name={worker.pod()['metadata']['name']}"
-    found = worker.cluster.request("GET", f"/api/v1/namespaces/bwagent/events?{about}").body[
-        "items"
-    ]
-    return "\n".join(event["message"] for event in found)
+    found = worker.cluster.request("GET", f"/api/v1/namespaces/bwagent/events?{about}").body
+    return "\n".join(event["message"] for event in found["items"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, bdf, card
+from tests.support.kernel_tree import rails
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P
-from tests.support.sysfs_on_disk import lay, remove
+from tests.support.sysfs_on_disk import lay
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
 STATE, COUNT = "bwagent_port_state", "bwagent_backend_ports_lost"
-
-
-def four() -> Entries:
-    tree: Entries = {f"{NET}/lo": None}
-    for number in range(4):
-        tree |= card(f"ibp{number}", bdf(number))
-    return tree
-
-
-def falls_off(folder: Path, number: int) -> None:
-    """Remove an HCA with its PCI function."""
-    remove(folder, f"{CLASS}/ibp{number}", f"{BUS}/{bdf(number)}", f"{HOME}/{bdf(number)}")
 
 
 def command(cluster: Cluster, node: str, *arguments: str) -> str:
@@ -51,11 +39,10 @@ def test_an_hca_falls_off_the_bus(cluster: Cluster, tmp_path: Path) -> None:
     """
     node = "lost-hca"
     cluster.node(node)
-    with Agent(cluster, tmp_path, node, four()) as agent:
+    with Agent(cluster, tmp_path, node, rails(4)) as agent:
         agent.speaks("1600G")
         assert agent.metrics().value(COUNT) == 0
-        falls_off(tmp_path, 3)
-        agent.look()
+        agent.lose(3)
         agent.speaks("1200G")
         agent.says(LOST)
         agent.until(lambda: [row["interface"] for row in lost(agent)] == ["ibp3"])
@@ -78,23 +65,9 @@ def test_an_hca_falls_off_the_bus(cluster: Cluster, tmp_path: Path) -> None:
         agent.look()
         agent.until(lambda: agent.metrics().value(COUNT) == 0)
         assert (lost(agent), agent.labels()) == ([], before)
-        falls_off(tmp_path, 2)
-        agent.look()
+        agent.lose(2)
         agent.until(lambda: [row["interface"] for row in lost(agent)] == ["ibp2"])
-        lay(four(), tmp_path)
+        lay(rails(4), tmp_path)
         agent.look()
         agent.speaks("1600G")
         agent.until(lambda: not lost(agent))
-
-
-def test_a_blocked_port_in_a_probe(cluster: Cluster, tmp_path: Path) -> None:
-    """`probe` counts a port that cannot be read as the annotation does."""
-    node = "lost-probe"
-    cluster.node(node)
-    root = lay(four(), tmp_path)
-    probe = ("probe", "--no-wait", "--sysfs-root", str(root))
-    command(cluster, node, *probe)
-    state = tmp_path / f"{HOME}/{bdf(0)}/infiniband/ibp0/ports/1/state"
-    state.unlink()
-    state.mkdir()
-    assert command(cluster, node, *probe).splitlines()[0].startswith(f"{node}: infiniband, 1600G")

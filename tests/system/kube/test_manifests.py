@@ -132,14 +132,6 @@ def test_policy_follows_the_settings(overlay: str) -> None:
     assert names["formerPrefixes"] == flag["BWAGENT_FORMER_LABEL_PREFIXES"] == ""
 
 
-def test_former_prefixes_of_an_own_overlay(tmp_path: Path) -> None:
-    """The policy takes them from the settings."""
-    require(missing())
-    overlay = own_overlay(tmp_path, "lldp", "BWAGENT_FORMER_LABEL_PREFIXES=a.example b.example")
-    rows = the("ValidatingAdmissionPolicy", str(overlay))["spec"]["variables"]
-    assert {"name": "formerPrefixes", "expression": "'a.example b.example'"} in rows
-
-
 NAMES_OF_LABELS = {
     "LABEL_PREFIX": ("prefix", "a.example"),
     "IB_LABEL_PREFIX": ("ibPrefix", ""),

@@ -8,7 +8,6 @@ for those about faults. Then everything breaks, and every alert fires.
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +18,9 @@ import pytest
 from tests.support import fabric as simulated
 from tests.support import prometheus, stand_in_nvml
 from tests.support.fabric import Fabric
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, hca
+from tests.support.fabrics import one_leaf
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, gpu, hca
 from tests.support.kube.cluster import MERGE
-from tests.support.kube.manifests import MANIFESTS, parsed, rendered
-from tests.support.kube.programs import missing as lacks_kubectl
 from tests.support.kube.refusal import refusing
 from tests.support.kube.resident import Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
@@ -35,35 +33,14 @@ if TYPE_CHECKING:
     from tests.support.kernel_tree import Entries
     from tests.support.kube.cluster import Answer, Cluster
 
-SWITCHES = """
-Switch 8 "leaf1"
-[1] "a"[1]
-[2] "b"[1]
-[3] "c"[1]
-
-Hca 1 "a"
-[1] "leaf1"[1]
-
-Hca 1 "b"
-[1] "leaf1"[2]
-
-Hca 1 "c"
-[1] "leaf1"[3]
-"""
-GPU, SECOND = "0000:41:00.0", "0000:19:00.0"
-TREE = hca("ibsim0", "0000:18:00.0") | {
-    f"{NET}/lo": None,
-    f"{BUS}/{GPU}": f"../../../devices/pci0000:00/{GPU}",
-    f"{HOME}/{GPU}/class": b"0x030200\n",
-    f"{HOME}/{GPU}/vendor": b"0x10de\n",
-}
+SECOND = "0000:19:00.0"
+TREE = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None} | gpu()
 # Never cabled, and no fault.
 SPARE = card("ibp3", SECOND) | {
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/state": b"1: DOWN\n",
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/phys_state": b"2: Polling\n",
 }
 PATIENCE = 120.0  # seconds that any step may take
-DASHBOARD = "bwagent-dashboard"
 IN_PROGRESS = 2  # NVML_GPU_FABRIC_STATE_IN_PROGRESS
 A, EXPECTED = "monitored-a", f"{P}/neighbors.expected.ibsim0.device"
 # Panels whose queries are empty while all is well; each has a result when everything is broken.
@@ -125,7 +102,6 @@ class Site(NamedTuple):
         return {title for title, query in queries() if not self.prometheus.query(query)}
 
     def label(self, agent: Agent, labels: dict[str, str], query: str = "") -> Answer:
-        """Put labels on the Node of an agent."""
         path, body = f"/api/v1/nodes/{agent.node}{query}", {"metadata": {"labels": labels}}
         return agent.cluster.request("PATCH", path, body, kind=MERGE)
 
@@ -180,7 +156,6 @@ def wait(missing: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Start all of it."""
     require(simulated.missing() or stand_in_nvml.missing() or prometheus.missing())
     folder = tmp_path_factory.mktemp("site")
     driver = Path(stand_in_nvml.build(folder / "driver"))
@@ -188,7 +163,7 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     plan.write_text(stand_in_nvml.gpu(0))
     flags = ("--nvml-library", str(driver), "--verdict-delay", "0.2s")
     with ExitStack() as stack:
-        fabric = stack.enter_context(Fabric(SWITCHES, folder))
+        fabric = stack.enter_context(Fabric(one_leaf("a", "b", "c"), folder))
 
         def agent(host: str, more: Entries) -> Agent:
             node = f"monitored-{host}"
@@ -243,23 +218,3 @@ def test_no_other_alert_is_there() -> None:
     """The alerts that fire above are all that there are, but for that of a second agent."""
     names = [*FIRST, *WITHOUT_LINKS, *AT_THE_END, "BwagentSecondAgent"]
     assert sorted(names) == sorted(rule["alert"] for rule in prometheus.alerts())
-
-
-def test_the_component(tmp_path: Path) -> None:
-    """An overlay with the component has its objects, in the namespace of that overlay."""
-    require(lacks_kubectl())
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "namespace": "elsewhere",
-        "resources": [os.path.relpath(MANIFESTS / "overlays/lldp", tmp_path.resolve())],
-        "components": [os.path.relpath(MONITORING, tmp_path.resolve())],
-    }
-    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
-    objects = parsed(rendered(str(tmp_path)))
-    found = {(one["kind"], one["metadata"]["name"]): one for one in objects}
-    added = ("PodMonitor", "bwagent"), ("PrometheusRule", "bwagent"), ("ConfigMap", DASHBOARD)
-    assert {found[one]["metadata"]["namespace"] for one in added} == {"elsewhere"}
-    board = found["ConfigMap", DASHBOARD]
-    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert board["data"] == {"bwagent.json": (MONITORING / "dashboard.json").read_text()}

@@ -52,7 +52,6 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, check=True, capture_output=True, cwd=REPOSITORY)
@@ -70,7 +69,6 @@ def make(wheel: Path, folder: Path) -> Made:
 
 @pytest.fixture(scope="module")
 def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The plugin."""
     require(programs.missing())
     return make(wheel, tmp_path_factory.mktemp("plugin") / "made")
 

@@ -36,54 +36,19 @@ OWN = (
     ),
     ACC,
 )
+SITES = ("speed.expected", "fabric", "superpod", "rack")  # under both prefixes
 FOREIGN = (
-    *(
-        f"{P}/{name}"
-        for name in ("speed.expected", "fabric", "leafgroup", "leafgroup-name", "superpod", "rack")
-    ),
+    *(f"{prefix}/{name}" for prefix in (P, IB) for name in SITES),
+    *(f"{P}/{name}" for name in ("leafgroup", "leafgroup-name", "observed", "speed")),
     *(f"{P}/neighbors.expected.ibp0.{end}" for end in ("device", "port-id", "port-name")),
-    *(
-        f"{P}/{name}"
-        for name in (
-            "observed",
-            "speed",
-            "neighbors.current.ibp0",
-            "flavor-2",
-            "my-flavor",
-            "leafgroup.expected",
-            "leaves.expected",
-            "ports.current",
-        )
-    ),
-    *(
-        f"{IB}/{name}"
-        for name in (
-            "speed.expected",
-            "leaves.expected",
-            "leafgroup.current",
-            "ports.expected",
-            "fabric",
-            "superpod",
-            "rack",
-        )
-    ),
+    *(f"{P}/{name}" for name in ("neighbors.current.ibp0", "flavor-2", "my-flavor")),
+    *(f"{P}/{name}" for name in ("leafgroup.expected", "leaves.expected", "ports.current")),
+    *(f"{IB}/{name}" for name in ("leaves.expected", "leafgroup.current", "ports.expected")),
     *(f"{IB}/{name}" for name in ("flavor", "speed", "neighbors.current.ibp0.port-name")),
-    *(
-        "x.backend.coreweave.cloud/flavor",
-        "backendxcoreweave.cloud/flavor",
-        "coreweave.cloud/flavor",
-        "flavor",
-    ),
-    *(
-        "network.topology.nvidia.com/block",
-        "network.topology.nvidia.com/accelerator-2",
-        "nvidia.com/gpu.clique",
-    ),
-    *(
-        "topology.kubernetes.io/zone",
-        "kubernetes.io/hostname",
-        "node-role.kubernetes.io/control-plane",
-    ),
+    *(f"{domain}/flavor" for domain in (f"x.{P}", P.replace(".", "x", 1), "coreweave.cloud")),
+    *("flavor", "nvidia.com/gpu.clique", "topology.kubernetes.io/zone", "kubernetes.io/hostname"),
+    *(f"network.topology.nvidia.com/{name}" for name in ("block", "accelerator-2")),
+    "node-role.kubernetes.io/control-plane",
 )
 FOREIGN_ANNOTATIONS = (
     f"{IB}/observed",
@@ -149,18 +114,6 @@ def test_the_annotation(agent: Agent) -> None:
     assert agent.merge({"metadata": {"annotations": {f"{P}/observed": None}}}).status == 200
 
 
-def test_a_large_node(installed: Cluster) -> None:
-    """The policy's cost stays within the API server's budget on a Node with very many labels."""
-    installed.node(
-        "large", labels={f"site.example/label-{number}": "x" * 63 for number in range(300)}
-    )
-    agent = Agent(installed, "large", installed.token_for_pod_on("large", "bwagent", "bwagent"))
-    ends = ("device", "port-id", "port-name")
-    keys = [f"{P}/neighbors.current.mlx5_{port}.{end}" for port in range(64) for end in ends]
-    answer = agent.apply({"labels": dict.fromkeys(keys, "x" * 63)})
-    assert answer.status == 200, answer.message
-
-
 @both_ways
 @pytest.mark.parametrize("key", FOREIGN)
 def test_foreign_keys(mighty: Agent, key: str, label: Callable[..., Answer]) -> None:
@@ -187,13 +140,6 @@ def test_foreign_annotations(mighty: Agent, key: str) -> None:
     """The agent may write one annotation only."""
     assert denied(mighty.apply({"annotations": {key: "mine"}}))
     assert denied(mighty.merge({"metadata": {"annotations": {key: "mine"}}}))
-
-
-def test_status(mighty: Agent) -> None:
-    """What a request for the Node itself says of the status is without effect."""
-    eighty = {"capacity": {"nvidia.com/gpu": "80"}}
-    for answer in (mighty.merge({"status": eighty}), mighty.apply({}, status=eighty)):
-        assert "capacity" not in answer.body["status"]
 
 
 @both_ways

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,17 +19,20 @@ from tests.support.kube.agents import a_node
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.refusal import MESSAGE, refusing
+from tests.support.switch import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.kube.agents import Agent
     from tests.support.kube.cluster import Cluster
 
 LIMIT = 120.0  # seconds; one check may take 25 until it is given up
+becomes = partial(wait_for, patience=LIMIT)  # a change of policies takes a moment
 POLICY = str(MANIFESTS / "base/policy.yaml")
 BINDING = "validatingadmissionpolicybinding"
+NODES = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
 WEBHOOK = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingWebhookConfiguration",
@@ -40,14 +44,7 @@ WEBHOOK = {
             "sideEffects": "None",
             "timeoutSeconds": 1,
             "clientConfig": {"url": "https://127.0.0.1:1/labels"},
-            "rules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["UPDATE"],
-                    "resources": ["nodes"],
-                }
-            ],
+            "rules": [NODES],
         }
     ],
 }
@@ -76,14 +73,6 @@ def checked(agent: Agent) -> PolicyState:
     assert agent.cluster.request("GET", agent.path).body == before
     assert FOREIGN not in agent.labels()
     return found
-
-
-def becomes(wanted: Callable[[], bool]) -> None:
-    """Wait: a change of policies takes a moment."""
-    deadline = time.monotonic() + LIMIT
-    while not wanted():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_policy_in_force(agent: Agent, mighty: Agent) -> None:

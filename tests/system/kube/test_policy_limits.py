@@ -27,7 +27,6 @@ OBSERVED = f"{P}/observed"
 
 
 def keys(prefix: str, count: int) -> list[str]:
-    """Return keys of neighbor labels."""
     return [f"{prefix}/neighbors.current.m{number}.device" for number in range(count)]
 
 

@@ -26,7 +26,6 @@ def administrator(agent: Agent) -> Agent:
 
 
 def apply_as(agent: Agent, manager: str, labels: dict[str, str]) -> Answer:
-    """Apply labels as an administrator and this manager."""
     body = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -42,7 +41,6 @@ def entries(agent: Agent) -> list[dict[str, Any]]:
 
 
 def holders(agent: Agent, key: str) -> set[str]:
-    """Return the managers of a label."""
     return {
         entry["manager"]
         for entry in entries(agent)

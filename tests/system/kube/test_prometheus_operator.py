@@ -19,7 +19,8 @@ from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
 from tests.support.kube.cluster import KubectlError
 from tests.support.kube.controllers import eventually
-from tests.support.kube.manifests import MANIFESTS, parsed, rendered
+from tests.support.kube.deployments import transformed
+from tests.support.kube.manifests import MANIFESTS, parsed
 from tests.support.kube.programs import missing
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
@@ -49,7 +50,6 @@ def bare(fresh: Cluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def kinds(bare: Cluster) -> Cluster:
-    """The same with these kinds."""
     require(operator.missing())
     for path in operator.CRDS:
         bare.kubectl("apply", "--server-side", "-f", str(path))
@@ -64,27 +64,17 @@ def served(cluster: Cluster, kind: str) -> bool:
 
 
 def of_overlay(folder: Path, more: Object | None = None) -> list[Object]:
-    """Return the objects of an overlay of one's own with the component."""
     up = os.path.relpath(MANIFESTS, folder.resolve())
     fields: Object = {"components": ["../../monitoring"], **(more or {})}
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [f"{up}/overlays/lldp"],
-        **fields,
-        "components": [one.replace("../..", up) for one in fields["components"]],
-    }
-    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-    return list(parsed(rendered(str(folder))))
+    components = [one.replace("../..", up) for one in fields["components"]]
+    return list(parsed(transformed(folder, "lldp", {**fields, "components": components})))
 
 
 def of_chart(*flags: str) -> list[Object]:
-    """Return the objects of the chart with all of the monitoring."""
     return list(template(*ENABLED, *flags, namespace="gpu"))
 
 
 def the(kind: str, objects: Sequence[Object]) -> Object:
-    """Return the only object of this kind."""
     (found,) = (one for one in objects if one["kind"] == kind)
     return found
 
@@ -202,18 +192,12 @@ def in_default(objects: list[Object]) -> Object:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-@pytest.mark.parametrize("by", ["kustomize", "helm"])
-def test_what_the_monitor_selects(tmp_path: Path, by: str, *, tls: bool) -> None:
+def test_what_the_monitor_selects(tmp_path: Path, *, tls: bool) -> None:
     """It selects the Pods of the DaemonSet in its own namespace, at a port that they have, by the
     scheme that this port speaks, and names the job as the rules have it.
     """
-    require(missing() or no_helm())
-    overlay, values = examples()
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
-    if by == "helm":
-        objects = of_chart(*(("-f", str(tmp_path / "values.yaml")) if tls else ()))
-    else:
-        objects = of_overlay(tmp_path, overlay if tls else None)
+    require(missing())
+    objects = of_overlay(tmp_path, examples()[0] if tls else None)
     monitor, agents = the("PodMonitor", objects), the("DaemonSet", objects)
     assert monitor["metadata"]["namespace"] == agents["metadata"]["namespace"]
     assert monitor["spec"].keys() == {"jobLabel", "selector", "podMetricsEndpoints"}

@@ -59,7 +59,6 @@ def section(language: str, address: str) -> str:
 
 
 def commands(address: str) -> list[list[str]]:
-    """Return the README's commands as words."""
     lines = section("sh", address).replace("\\\n", " ").splitlines()
     return [shlex.split(line) for line in lines]
 

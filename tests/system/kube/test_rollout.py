@@ -39,13 +39,11 @@ def two(worker: Worker) -> Iterator[Worker]:
 
 
 def status(worker: Worker) -> Object:
-    """Return the status of the DaemonSet."""
     found: Object = worker.cluster.request("GET", f"{DAEMON_SETS}/bwagent").body["status"]
     return found
 
 
 def ready(worker: Worker) -> int:
-    """Return the number of ready agents."""
     return int(status(worker).get("numberReady", 0))
 
 

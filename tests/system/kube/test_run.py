@@ -6,29 +6,24 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import pytest
-
+from agent.daemon.plan_file import LOOK_INTERVAL
 from agent.kube.facts import parse_time
-from tests.support.kernel_tree import BUS, NET, Entries, hca
+from agent.verify.one_node import MAX_SIZE
+from tests.support import dead_filesystem
+from tests.support.kernel_tree import BUS, HOME, NET, Entries, bdf, hca
 from tests.support.kube.resident import IB, LIMIT, Agent, P
+from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kube.cluster import Cluster
 
-A, B = "0000:18:00.0", "0000:19:00.0"
 GPU = {"vendor": "0x10de", "class": "0x030200"}
-
-
-@pytest.fixture
-def two() -> Entries:
-    """Two InfiniBand HCAs, and a /sys that is mounted."""
-    return hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
 
 
 def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
@@ -88,17 +83,43 @@ def test_an_agent_whose_driver_is_missing_reports(
         assert agent.version() == before
 
 
-def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """A label that another manager changed or removed is restored without any event."""
-    cluster.node("run-drift")
-    with Agent(cluster, tmp_path, "run-drift", two, "--resync", "2") as agent:
+def test_a_failed_request_repairs_a_recreated_node(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """The periodic request is refused for the old Node; the new one is read and labeled."""
+    cluster.node("repair-resync")
+    with Agent(cluster, tmp_path, "repair-resync", two, "--resync", "3") as agent:
         agent.speaks("800G")
-        for value in ("1G", None):
-            body = {"metadata": {"labels": {f"{P}/speed.current": value}}}
-            cluster.request(
-                "PATCH", "/api/v1/nodes/run-drift", body, kind="application/merge-patch+json"
-            )
-            agent.speaks("800G")
+        cluster.request("DELETE", "/api/v1/nodes/repair-resync")
+        cluster.node("repair-resync")
+        agent.speaks("800G")
+        assert len(agent.lines("node request failed", "deleted or recreated")) == 1
+
+
+def test_sighup_takes_a_label_back(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """Labels and the annotation that kubectl has changed or removed are restored; the log has the
+    owner and the values that were on the Node.
+    """
+    cluster.node("repair")
+    speed, ib_speed, observed = (f"{P}/speed.current", f"{IB}/speed.current", f"{P}/observed")
+    with Agent(cluster, tmp_path, "repair", two) as agent:
+        agent.speaks("800G")
+        agent.says("label added")
+        changes = (f"{speed}=1G", f"{ib_speed}=2G", f"{P}/flavor-")
+        cluster.kubectl("label", "--overwrite", "node", "repair", *changes)
+        cluster.kubectl("annotate", "--overwrite", "node", "repair", f"{observed}={{}}")
+        agent.look()
+        agent.speaks("800G")
+        agent.until(lambda: len(agent.lines("taken over from its owner")) == 3)
+        assert agent.lines(f"key={speed} owner=kubectl-label value=1G")
+        assert agent.lines(f"key={ib_speed} owner=kubectl-label value=2G")
+        assert agent.lines(f"key={observed} owner=kubectl-annotate")
+        assert agent.lines("label changed", f"key={speed} from=1G to=800G")
+        assert agent.lines("label changed", f"key={ib_speed} from=2G to=800G")
+        assert len(agent.lines("label added", f"key={P}/flavor to=infiniband")) == 2
+        entries = cluster.request("GET", "/api/v1/nodes/repair").body["metadata"]["managedFields"]
+        assert [one["manager"] for one in entries if speed in str(one)] == ["bwagent"]
+        assert "boot_id" in agent.metadata()["annotations"][observed]
 
 
 def test_an_api_server_that_is_away_is_waited_for(
@@ -124,17 +145,95 @@ def test_an_api_server_that_is_away_is_waited_for(
         agent.speaks("200G")
 
 
-def test_every_wrong_setting_is_told_at_once() -> None:
-    """Wrong flags, values and variables are reported in one line, with exit code 2."""
-    wrong = {
-        "BWAGENT_RUN_HOLDD": "1",
-        "BWAGENT_RUN_RESYNC": "soon",
-        "BWAGENT_SOURCE": "rdma lldb",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "run", "--nosuch", "--metrics-address", "here"],
-        env=os.environ | wrong, capture_output=True, text=True, check=False, timeout=LIMIT,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    named = ("--nosuch", "here", "BWAGENT_RUN_HOLDD", "soon", "lldb")
-    assert [word for word in named if word not in done.stderr] == []
+def test_a_fifo_for_a_plan(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """By the environment, with a file of labels beside it: the labels are published, nothing
+    hangs; once it is a file both are in use.
+    """
+    cluster.node("run-plan-fifo")
+    fifo, labels = tmp_path / "fifo", tmp_path / "labels.yaml"
+    os.mkfifo(fifo)
+    labels.write_text("backend.coreweave.cloud/neighbors.expected.ibp1.device: leaf-1\n")
+    variable = {"BWAGENT_RUN_PLAN": f"{fifo} {labels}"}
+    with Agent(cluster, tmp_path, "run-plan-fifo", two, environment=variable) as agent:
+        agent.speaks("800G")
+        agent.says(f"{fifo}: not a regular file")
+        fifo.unlink()
+        fifo.write_text(
+            "node,interface,device,port-id\nrun-plan-fifo,ibp0,leaf-0,0\ngpu-99,ibp0,leaf-0,7\n"
+        )
+        agent.says("rows=2", LIMIT + LOOK_INTERVAL)
+        assert f'plan in use files="{fifo}, {labels}" rows=2' in agent.log.read_text()
+        began = time.monotonic()
+        assert agent.stop() == 0
+        assert time.monotonic() - began < 20  # nothing is waited for
+
+
+def test_a_part_fits_a_configmap(cluster: Cluster) -> None:
+    """The limit of a plan file is that of the API server, to the byte."""
+    path = "/api/v1/namespaces/default/configmaps"
+    for more, status in ((0, 201), (1, 422)):
+        data = {"plan-001.csv": "x" * (MAX_SIZE + more)}
+        body = {"metadata": {"name": f"plan-{more}"}, "data": data}
+        assert cluster.request("POST", path, body).status == status
+
+
+def state(number: int, name: str) -> str:
+    return f"{HOME}/{bdf(number)}/infiniband/{name}/ports/1/state"
+
+
+def counted(agent: Agent) -> dict[str, float]:
+    """What the interfaces count, by the annotation."""
+    text = agent.metadata().get("annotations", {}).get(f"{P}/observed", "{}")
+    return {row["interface"]: row["gbps"] for row in json.loads(text)["ports"]}
+
+
+def block(folder: Path, dead: Path) -> None:
+    """Have each read of the first HCA's state wait for ever."""
+    place = folder / state(0, "ibp0")
+    place.unlink()
+    place.symlink_to(dead / "state")
+
+
+def test_one_hca_blocks_and_four_cables_are_pulled(cluster: Cluster, tmp_path: Path) -> None:
+    """The Node has the truth of seven ports and the last count of the blocked one at once, after a
+    restart of the agent, too; the blocked one counts 0 after its hold.
+    """
+    require(dead_filesystem.missing())
+    cluster.node("counts-blocked")
+    eight: Entries = {f"{NET}/lo": None}
+    for number in range(8):
+        eight |= hca(f"ibp{number}", bdf(number))
+    with ExitStack() as stack:
+        # A process with a read in there ends with the filesystem only.
+        agent = stack.enter_context(Agent(cluster, tmp_path, "counts-blocked", eight))
+        with dead_filesystem.mounted(tmp_path / "dead") as dead:
+            agent.speaks("3200G")
+            block(tmp_path, dead)
+            agent.look()
+            agent.says("blocked in the kernel")
+            for number in (1, 2, 3, 4):
+                agent.set(f"ibp{number}", "state", "1: DOWN")
+            began = time.monotonic()
+            agent.speaks("1600G")
+            assert time.monotonic() - began < 20
+            assert agent.metadata()["labels"][f"{IB}/speed.current"] == "1600G"
+            assert agent.metrics().value("bwagent_speed_bytes_per_second") == 200e9
+            assert counted(agent) == {
+                f"ibp{number}": 0.0 if 0 < number < 5 else 400.0 for number in range(8)
+            }
+            agent.process.kill()
+        agent.process.wait()
+        before = agent.version()
+        with dead_filesystem.mounted(tmp_path / "dead again") as dead:
+            block(tmp_path, dead)
+            agent = stack.enter_context(
+                Agent(cluster, tmp_path, "counts-blocked", {}, "--hold", "8")
+            )
+            agent.says("blocked in the kernel")
+            time.sleep(2)
+            assert agent.version() == before
+            agent.set("ibp5", "state", "1: DOWN")
+            agent.speaks("1200G")
+            assert counted(agent)["ibp0"] == 400.0
+            agent.speaks("800G")
+            assert counted(agent)["ibp0"] == 0.0

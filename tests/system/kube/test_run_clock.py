@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.facts import parse_time
-from tests.support.kernel_tree import CLASS, NET, Entries, hca
+from tests.support.kernel_tree import CLASS, Entries
 from tests.support.kube.agents import install
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 HOUR = 3600
 LEEWAY = 60  # seconds for which an API server accepts a token after its end
 LEFT = 8.0  # seconds that are left of a token
-
-
-@pytest.fixture
-def two() -> Entries:
-    """Two InfiniBand HCAs, and a /sys that is mounted."""
-    return hca("ibp0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 
 
 @pytest.mark.parametrize("jump", [pytest.param(HOUR, marks=pytest.mark.sweep), -HOUR])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.kernel_tree import NET, hca
-from tests.support.kube.resident import IB, LIMIT, REPOSITORY, Agent, P
+from tests.support.kube.resident import IB, LIMIT, Agent, P
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 HCA = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None}
 PORT = {"interface": "ibsim0"}
 LOST = 'Error "leaf1"[1] 100 16'  # drops NodeDescription, attribute 16
-FACTORY = "Quantum Mellanox Technologies"
 LEAVES = """
 Switch 8 "leaf1"
 [1] "host"[1]
@@ -119,12 +117,8 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
         assert agent.labels()["leaves.current"] == agent.labels()["leafgroup.current"] == "leaf2"
         up = agent.metrics()
         [(told, _)] = up.series("bwagent_neighbor_info", **PORT)
-        assert (told["via"], told["device"], told["port_id"], told["selected"]) == (
-            "smp",
-            "leaf2",
-            "5",
-            "true",
-        )
+        assert told.items() >= {"via": "smp", "device": "leaf2", "port_id": "5"}.items()
+        assert told["selected"] == "true"
         assert up.value("bwagent_speed_bytes_per_second") == 50e9
         assert (missing_word(agent), source(agent), held(agent)) == ([], 1, 0)
         up.lint()
@@ -153,67 +147,6 @@ def guid(fabric: Fabric) -> str:
     return fabric.smpquery("host", "nodeinfo", "0,1")["Guid"].removeprefix("0x")
 
 
-def move(fabric: Fabric, leaf: str, port: int) -> None:
-    """Move the host's cable to a leaf that drops requests for its NodeDescription."""
-    fabric.console('Unlink "host"[1]')
-    fabric.console(f'Link "host"[1] "{leaf}"[{port}]')
-    fabric.console(f'Error "{leaf}"[{port}] 100 16')
-
-
-def unnamed(fabric: Fabric, agent: Agent) -> None:
-    """Let the leaf drop requests for its NodeDescription; its link goes down and up again."""
-    fabric.console(LOST)
-    agent.set("ibsim0", "state", "1: DOWN")
-    agent.speaks("0G")
-    agent.set("ibsim0", "state", "4: ACTIVE")
-    agent.speaks("400G")
-
-
-@pytest.mark.sweep
-def test_a_lost_description(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """The labels keep the switch's name, after a bounce of the link and after a restart of the
-    agent; the log has it once, and the query is repeated.
-    """
-    with on(fabric, cluster, tmp_path, "fabric-nameless") as agent:
-        unnamed(fabric, agent)
-        agent.says("ib problem subject=ibsim0")
-        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-        assert (missing_word(agent), held(agent)) == ([], 0)
-        before = agent.version()
-        agent.until(lambda: agent.helpers("smp"))  # without any event
-        assert agent.log.read_text().count("ib problem subject=ibsim0") == 1
-        agent.stop()
-    for _ in range(2):
-        again = Agent(cluster, tmp_path, "fabric-nameless", HCA, under=fabric.under("host"))
-        with again as agent:
-            agent.says("ib problem subject=ibsim0")
-            agent.until(lambda: agent.metrics().value("bwagent_last_applied_timestamp_seconds"))
-            assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-            assert agent.version() == before
-            agent.stop()
-    fabric.restart(LEAVES)
-    with Agent(cluster, tmp_path, "fabric-nameless", HCA, under=fabric.under("host")) as agent:
-        agent.until(lambda: source(agent) == 1)
-        assert "ib problem" not in agent.log.read_text()
-
-
-@pytest.mark.sweep
-def test_a_cable_moved_to_a_switch_without_description(
-    fabric: Fabric, cluster: Cluster, tmp_path: Path
-) -> None:
-    """The node GUID of the other switch is its label at once, after a restart as well."""
-    with on(fabric, cluster, tmp_path, "fabric-other") as agent:
-        move(fabric, "leaf2", 5)
-        agent.look()
-        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "5")
-        connected(agent, guid(fabric), "5")
-        agent.stop()
-    move(fabric, "leaf1", 1)
-    with Agent(cluster, tmp_path, "fabric-other", HCA, under=fabric.under("host")) as agent:
-        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "1")
-        connected(agent, guid(fabric), "1")
-
-
 def test_a_switch_that_was_never_named(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
     """Without a name from before, the node GUID becomes the label after three tries."""
     cluster.node("fabric-new")
@@ -226,29 +159,14 @@ def test_a_switch_that_was_never_named(fabric: Fabric, cluster: Cluster, tmp_pat
         assert missing_word(agent) == []
 
 
-@pytest.mark.sweep
-def test_a_switch_that_boots(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """Factory text replaces the switch's name after the hold, and its name returns at once."""
-    with on(fabric, cluster, tmp_path, "fabric-boots", "--hold", "12") as agent:
-        fabric.restart(LEAVES.replace('"leaf1"\n', f'"leaf1" # "{FACTORY}"\n', 1))
-        agent.look()
-        agent.says("ib problem subject=ibsim0")
-        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-        connected(agent, guid(fabric), "1")
-        fabric.restart(LEAVES)
-        agent.look()
-        connected(agent, "leaf1", "1")
-
-
 def probe(fabric: Fabric, agent: Agent, *flags: str) -> dict[str, str]:
     """Run `bwagent probe` on that host; return the neighbor labels of its document, by the last
     word of their keys.
     """
     place = "--node-name", agent.node, "--sysfs-root", str(agent.sys)
     access = ("--kubeconfig", str(agent.cluster.kubeconfig())) if flags != ("--dry-run",) else ()
-    python = "env", f"PYTHONPATH={REPOSITORY}", sys.executable
-    words = "-m", "agent.cli", "probe", "-o", "json", *place, *access, *flags
-    report = json.loads(fabric.run("host", *python, *words))
+    words = ("probe", "-o", "json", *place, *access, *flags)
+    report = json.loads(fabric.bwagent("host", *words))
     start = f"{P}/neighbors.current.ibsim0."
     return {
         key.removeprefix(start): text
@@ -273,25 +191,3 @@ def test_a_probe_of_a_switch_without_description(
         fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
         assert probe(fabric, agent) == {"device": "leaf-9", "port-id": "1"}
         assert agent.neighbors("ibsim0") == {"device": "leaf-9", "port-id": "1"}
-
-
-@pytest.mark.sweep  # a helper's deadline
-def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """The helper is killed at its deadline, and another is started; no label is lost, and the loop
-    runs all the time.
-    """
-    with on(fabric, cluster, tmp_path, "fabric-hangs") as agent:
-        fabric.stop()
-        try:
-            first = asked_again(agent)
-            agent.says("no answer within")
-            assert (source(agent), held(agent), agent.helpers("smp")) == (0, 7, [])
-            agent.until(lambda: agent.helpers("smp"))
-            assert agent.helpers("smp") != [first]
-            agent.set("ibsim0", "rate", "200 Gb/sec (4X HDR)")
-            agent.speaks("200G")
-        finally:
-            fabric.restart(LEAVES)
-        agent.look()  # each failure doubles the time to the next try, a reason ends that
-        agent.until(lambda: source(agent) == 1)
-        connected(agent, "leaf1", "1")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fabric import MANAGERS, Fabric, missing
+from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import HOME, NET, hca
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
 
     from tests.support.kube.cluster import Cluster
 
-LEAVES = """
-Switch 8 "leaf1"
-[1] "host"[1]
-[2] "manager"[1]
-
-Hca 1 "host"
-[1] "leaf1"[1]
-
-Hca 1 "manager"
-[1] "leaf1"[2]
-"""
 NODE = "fabric-sa"
 FUNCTION = "0000:18:00.0"
 NEIGHBOR = {"device": "leaf1", "port-id": "1"}
@@ -77,7 +67,7 @@ def test_a_port_that_refuses_smps(cluster: Cluster, tmp_path: Path) -> None:
     """
     require(missing(*MANAGERS))
     cluster.node(NODE)
-    with Fabric(LEAVES, tmp_path) as fabric:
+    with Fabric(one_leaf("host", "manager"), tmp_path) as fabric:
         with fabric.manager("manager", "-r"):
             with running(fabric, cluster, tmp_path) as agent:
                 wait(fabric, agent, lambda: agent.neighbors("ibsim0") == NEIGHBOR)

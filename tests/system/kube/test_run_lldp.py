@@ -5,21 +5,53 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.kernel_tree import HOME
-from tests.support.kube.rack import ADDRESS, FLOODED, MOVED, REBUILT, STAYS, function, roce
+from tests.support.kube.rack import (
+    ADDRESS,
+    FLOODED,
+    GOODBYE,
+    MOVED,
+    PULLED,
+    REBUILT,
+    SILENT,
+    STAYS,
+    Rack,
+    cabled,
+    function,
+    roce,
+)
+from tests.support.kube.resident import P
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
-from tests.support.switch import cable
+from tests.support.real_parts import require
+from tests.support.switch import cable, missing
 from tests.support.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
-    from tests.support.kube.rack import Rack
+    from collections.abc import Iterator
+
+    from tests.support.kube.cluster import Cluster
 
 NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
+GRACE = 30.0  # seconds for which a neighbor that is gone still counts
 FRAMES, AT_ONCE, PAUSE = 3600, 60, 0.05  # of a flood
 MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB
+
+
+@pytest.fixture(scope="module")
+def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    """A RoCE node in a rack with the agent on it; its changes take their time while other
+    tests run.
+    """
+    require(missing())
+    with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
+        yield rack
 
 
 def test_metrics_come_with_their_address(rack: Rack) -> None:
@@ -138,3 +170,19 @@ def hostile(number: int) -> bytes:
     )
     frame = ethernet(lldpdu + tlv(127, bytes(500)) + tlv(127, bytes(300)) + END, source=source)
     return frame[: 20 + number % 200] if number % 5 == 0 else frame
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(GOODBYE, "shutdown"), (SILENT, "expired"), (PULLED, "link-down")]
+)
+def test_a_neighbor_expires_after_its_grace(rack: Rack, number: int, why: str) -> None:
+    """A shutdown frame, an expired TTL and a link that is down take effect 30 seconds later, and
+    not before.
+    """
+    key = re.escape(f"{P}/neighbors.current.mlx5_{number}.device")
+    line = rf"(\S+) info label removed key={key} from=leaf\d reason={why}"
+    rack.agent.until(lambda: re.search(line, rack.agent.log.read_text()), limit=3 * GRACE)
+    [at] = re.findall(line, rack.agent.log.read_text())
+    assert datetime.fromisoformat(at).timestamp() - rack.departed >= GRACE
+    assert (rack.far_end(number), rack.missing(number)) == ((None, None), [why])
+    assert rack.far_end(STAYS) == ("leaf1", f"swp{STAYS}")

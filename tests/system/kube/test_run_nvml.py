@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import dead_filesystem, stand_in_nvml
-from tests.support.kernel_tree import BUS, HOME, NET, Entries
+from tests.support import stand_in_nvml
+from tests.support.kernel_tree import NET
+from tests.support.kernel_tree import gpu as gpu_on_bus
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import gpu, tray
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.kube.cluster import Cluster
 
-GPU = "0000:41:00.0"
-TREE: Entries = {
-    f"{BUS}/{GPU}": f"../../../devices/pci0000:00/{GPU}",
-    f"{HOME}/{GPU}/class": b"0x030200\n",
-    f"{HOME}/{GPU}/vendor": b"0x10de\n",
-    f"{NET}/lo": None,
-}
+TREE = gpu_on_bus() | {f"{NET}/lo": None}
 DOMAIN = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
 IN_PROGRESS, COMPLETED = 2, 3
 
@@ -54,14 +49,7 @@ class Driver:
         """Install a version of the library that lacks these functions."""
         Path(stand_in_nvml.build(self._folder / "new", *without)).replace(self.soname)
 
-    def lead_to(self, place: Path) -> None:
-        """Replace the library by a link to this path."""
-        new = self._folder / "link"
-        new.symlink_to(place)
-        new.replace(self.soname)
-
     def remove(self) -> None:
-        """Remove the library."""
         self.soname.unlink()
 
     @staticmethod
@@ -156,25 +144,6 @@ def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
     assert (agent.accelerator(), agent.version()) == (f"{DOMAIN}.32766", version)
 
 
-def test_gpus_that_are_not_on_the_pci_bus(cluster: Cluster, tmp_path: Path) -> None:
-    """A named library is asked there, too: no library, GPUs, and a library that counts none."""
-    require(stand_in_nvml.missing())
-    driver = Driver(tmp_path / "driver")
-    cluster.node("bare-tray")
-    flags, folder = ("--nvml-library", str(driver.soname)), tmp_path / "node"
-    tree: Entries = {BUS: None, f"{NET}/lo": None}
-    with Agent(cluster, folder, "bare-tray", tree, *flags, environment=driver.environment) as agent:
-        reason(agent, "not-found")
-        [helper] = agent.helpers("nvml")
-        driver.says(tray())
-        driver.install()
-        domain(agent, f"{DOMAIN}.32766")
-        assert agent.helpers("nvml") == [helper]
-        driver.says("")
-        reason(agent, "not-found")
-        domain(agent, None)
-
-
 def hanging(agent: Agent) -> int:
     """Wait for a fork that queries, check that events start no second one; return its PID."""
     agent.until(lambda: agent.forks("nvml"))
@@ -183,24 +152,3 @@ def hanging(agent: Agent) -> int:
     time.sleep(0.5)
     assert agent.forks("nvml") == found
     return found[0]
-
-
-@pytest.mark.sweep  # a minute
-def test_a_helper_that_cannot_be_killed(driver: Driver, agent: Agent, tmp_path: Path) -> None:
-    """Its library is on a filesystem that never answers: no second one starts while it is stuck;
-    afterwards the label is right.
-    """
-    require(dead_filesystem.missing())
-    driver.says(tray())
-    driver.install()
-    domain(agent, f"{DOMAIN}.32766")
-    with dead_filesystem.mounted(tmp_path / "dead") as dead:
-        driver.lead_to(dead / "libnvidia-ml.so.1")
-        [helper] = agent.helpers("nvml")
-        agent.says("cannot be killed", 60)
-        stuck = agent.forks("nvml")
-        agent.says(f"a fork of process {helper} is still stuck in the kernel")
-        time.sleep(3)
-        assert (agent.forks("nvml"), agent.accelerator()) == (stuck, f"{DOMAIN}.32766")
-        driver.install()
-    agent.until(lambda: agent.metrics().value("bwagent_source_success", source="nvml") == 1)

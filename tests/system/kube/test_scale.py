@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import threading
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +20,8 @@ from tests.support.kube.clock import Clock
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import labels, populate
 from tests.support.kube.wire import Wire
+from tests.support.kubeconfigs import kubeconfig
+from tests.support.odd_server import reply, says, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,36 +135,6 @@ def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
     assert stage.on_the_nodes() == {whole: COUNT}
 
 
-class Recorder(BaseHTTPRequestHandler):
-    """An API server that records its requests, and answers 429."""
-
-    asked: ClassVar[list[tuple[object, ...]]] = []
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        named = ("Accept", "Authorization", "Content-Type", "User-Agent", "Content-Length")
-        self.asked.append(
-            (self.command, self.path, body, [self.headers.get(name) for name in named])
-        )
-        self.send_response(429)
-        self.send_header("Retry-After", "7")
-        self.end_headers()
-
-    do_PATCH = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def recorder() -> Iterator[HTTPServer]:
-    Recorder.asked.clear()
-    with HTTPServer(("127.0.0.1", 0), Recorder) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
 @pytest.mark.parametrize(
     "operation",
     [
@@ -173,25 +142,24 @@ def recorder() -> Iterator[HTTPServer]:
         {"operation": "apply", "body": {"metadata": {"uid": "é"}}, "force": True},
     ],
 )
-def test_the_requests_are_the_agents(
-    recorder: HTTPServer, tmp_path: Path, operation: dict[str, Any]
-) -> None:
+def test_the_requests_are_the_agents(tmp_path: Path, operation: dict[str, Any]) -> None:
     """The stand-in for the agent sends the same request and returns the same answer."""
-    url = f"http://127.0.0.1:{recorder.server_port}"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "users": [{"name": "x", "user": {"token": "t"}}],
-        "clusters": [{"name": "x", "cluster": {"server": url}}],
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
     request: Any = {"node": "n1", **operation}
-    with closing(in_process.connect(tmp_path / "config")) as kube:
-        theirs = kube(request)
-    ours = Wire(url, None, Clock()).connect("t")(request)
+    with serving(says(reply(429, b"", "Retry-After: 7"))) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with closing(in_process.connect(kubeconfig(tmp_path / "config", url))) as kube:
+            theirs = kube(request)
+        ours = Wire(url, None, Clock()).connect("t1")(request)
     assert replace(ours, server=url) == theirs
     assert ours.retry_after == 7
-    first, second = Recorder.asked
+    first, second = map(parts, server.requests)
     assert first == second
+
+
+def parts(request: bytes) -> tuple[object, ...]:
+    """Return the request line, the body, and the headers that an API server heeds."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    line, *rows = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (row.partition(": ") for row in rows)}
+    heeded = ("accept", "authorization", "content-type", "user-agent", "content-length")
+    return line, body, [headers.get(name) for name in heeded]

@@ -4,6 +4,7 @@ labels.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
 from tests.support.kube.manifests import MANIFESTS, the
 from tests.support.kube.programs import missing
+from tests.support.kube.worker import DAEMON_SETS, PODS
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
 
@@ -54,14 +56,10 @@ def intolerant() -> Object:
     """Return the overlay's DaemonSet without its tolerations and without the host port."""
     made = the("DaemonSet", "coreweave")
     labels = {"app.kubernetes.io/name": "intolerant"}
-    pod = {
-        key: value
-        for key, value in made["spec"]["template"]["spec"].items()
-        if key != "tolerations"
-    }
-    pod["containers"] = [
-        {key: value for key, value in each.items() if key != "ports"} for each in pod["containers"]
-    ]
+    pod = deepcopy(made["spec"]["template"]["spec"])
+    del pod["tolerations"]
+    for container in pod["containers"]:
+        del container["ports"]
     template = {"metadata": {"labels": labels}, "spec": pod}
     spec = {"selector": {"matchLabels": labels}, "template": template}
     return {"metadata": {"name": "intolerant"}, "spec": spec}
@@ -76,13 +74,9 @@ def placed(cluster: Cluster, daemon_set: str) -> set[str]:
 
 
 def _settled(cluster: Cluster, daemon_set: str) -> list[Object]:
-    status = cluster.request(
-        "GET", f"/apis/apps/v1/namespaces/bwagent/daemonsets/{daemon_set}"
-    ).body.get("status", {})
+    status = cluster.request("GET", f"{DAEMON_SETS}/{daemon_set}").body.get("status", {})
     selector = f"app.kubernetes.io/name={daemon_set}"
-    pods = cluster.request("GET", f"/api/v1/namespaces/bwagent/pods?labelSelector={selector}").body[
-        "items"
-    ]
+    pods = cluster.request("GET", f"{PODS}?labelSelector={selector}").body["items"]
     ours = [pod for pod in pods if pod["spec"].get("nodeName")]
     wanted = status.get("desiredNumberScheduled", 0)
     return ours if wanted == len(ours) == len(pods) == status.get("currentNumberScheduled") else []
@@ -99,7 +93,7 @@ def test_without_tolerations_taints_keep_it_off(cloud: Cluster) -> None:
     """The same DaemonSet without tolerations gets the Node with `is_gpu` only, whose taint
     is soft.
     """
-    cloud.create("/apis/apps/v1/namespaces/bwagent/daemonsets", intolerant())
+    cloud.create(DAEMON_SETS, intolerant())
     assert placed(cloud, "intolerant") == {"gpu"}
 
 
@@ -116,10 +110,8 @@ def test_affinity_finds_what_the_agent_labelled(cloud: Cluster) -> None:
         cloud, "is Pending", lambda: refusal(cloud, trainer)
     )
     probe(cloud, "fast", "dgx-h100")
-    assert (
-        eventually(cloud, "has a Node", lambda: pod(cloud, trainer)["spec"].get("nodeName"))
-        == "fast"
-    )
+    placed_on = eventually(cloud, "a Node", lambda: pod(cloud, trainer)["spec"].get("nodeName"))
+    assert placed_on == "fast"
 
 
 def submit(cluster: Cluster) -> str:
@@ -140,14 +132,9 @@ def refusal(cluster: Cluster, name: str) -> str | None:
     """Return the scheduler's reason for not placing a Pod; None before its first attempt."""
     status = pod(cluster, name)["status"]
     assert status["phase"] == "Pending"
-    return next(
-        (
-            each["message"]
-            for each in status.get("conditions", [])
-            if each["reason"] == "Unschedulable"
-        ),
-        None,
-    )
+    conditions = status.get("conditions", [])
+    refused = (each["message"] for each in conditions if each["reason"] == "Unschedulable")
+    return next(refused, None)
 
 
 def probe(cluster: Cluster, node: str, machine: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fabric import Fabric, missing
+from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import HOME, NET, hca
 from tests.support.kube.resident import REPOSITORY, Agent, P
 from tests.support.real_parts import require
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
 
 TREE = hca("ibsim0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 STATE = f"{HOME}/0000:19:00.0/infiniband/ibp1/ports/1/state"
-NETLIST = """
-Switch 8 "leaf1"
-[1] "host"[1]
-
-Hca 1 "host"
-[1] "leaf1"[1]
-"""
 LABELS = {
     "flavor": "infiniband",
     "speed.current": "800G",
@@ -85,7 +79,6 @@ class Site:
 
 
 def schema(agent: Agent) -> object:
-    """Return the schema of the annotation."""
     return json.loads(agent.metadata()["annotations"][f"{P}/observed"])["schema"]
 
 
@@ -95,7 +88,7 @@ def test_no_label_changes_on_the_way_there_and_back(
     """The switch does not answer any of the new agents, and the state of a port cannot be read."""
     require(missing())
     state = tmp_path / STATE
-    with Fabric(NETLIST, tmp_path) as fabric:
+    with Fabric(one_leaf("host"), tmp_path) as fabric:
         site = Site(cluster, fabric, tmp_path, older)
         lay(TREE, tmp_path)
         with site.agent(is_older=True) as agent:

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.kernel_tree import NET, Entries
 from tests.support.kube.cluster import MERGE
-from tests.support.kube.rack import roce
-from tests.support.kube.resident import IB, Agent, P, get
+from tests.support.kube.rack import tree
+from tests.support.kube.resident import Agent, P, get
 from tests.support.real_parts import require
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable, missing
@@ -29,17 +28,8 @@ if TYPE_CHECKING:
     from tests.support.kube.cluster import Cluster
 
 DELAY = 4.0  # seconds
-STEP = DELAY / 4
 PORTS = range(3)  # of the node, each planned on a leaf of its own
 CURRENT, EXPECTED = f"{P}/neighbors.current.", f"{P}/neighbors.expected."
-
-
-def tree() -> Entries:
-    """Return one device for each port; the netdevs are those of the reading namespace."""
-    entries: Entries = {NET: f"/{NET}"}
-    for number in PORTS:
-        entries |= roce(number)
-    return entries
 
 
 class Host:
@@ -59,9 +49,8 @@ class Host:
         self._moves = 0
 
     def start(self) -> Agent:
-        """Start an agent on it."""
         return Agent(
-            *(self._cluster, self._folder, self._name, tree()),
+            *(self._cluster, self._folder, self._name, tree(PORTS)),
             *("--verdict-delay", f"{DELAY:g}s"),
             under=self.here.command(),
             fetch=lambda url: self.here.call(get, url),
@@ -101,16 +90,6 @@ class Host:
         name, address = f"moved{self._moves}", f"02:00:00:00:01:{self._moves:02x}"
         leaf.ip("link", "set", port, "address", address, "netns", to.name, "name", name)
         return to, name
-
-    def pull(self, agent: Agent) -> None:
-        """Take the cable of eth2 out of its leaf."""
-        self._leaves[2].ip("link", "set", "swp2", "down")
-        agent.set("mlx5_2", "state", "1: DOWN")
-
-    def plug(self, agent: Agent) -> None:
-        """Plug it in again."""
-        bring_up(self._leaves[2], "swp2", self.here, "eth2")
-        agent.set("mlx5_2", "state", "4: ACTIVE")
 
     def verdict(self, agent: Agent) -> tuple[int, dict[str, Any]]:
         """Return status and document of the page; 0 before the server answers."""
@@ -189,28 +168,3 @@ def first_verdicts(host: Host, agent: Agent) -> set[tuple[int, str | None]]:
         assert time.monotonic() < deadline, agent.log.read_text()
         time.sleep(0.01)
     return seen
-
-
-@pytest.mark.sweep
-def test_a_pulled_cable_and_one_that_flaps(host: Host) -> None:
-    """A short pull moves nothing, a long one is `missing`; labels that contradict each other are
-    no pass.
-    """
-    with host.start() as agent:
-        golden = host.golden(agent)
-        host.expect(agent, golden)
-        host.says(agent, 200, "pass")
-        for _ in range(3):
-            host.pull(agent)
-            host.stays(agent, 200, STEP)
-            host.plug(agent)
-            host.stays(agent, 200, STEP)
-        assert "finding" not in agent.log.read_text()
-        host.pull(agent)
-        document = host.says(agent, 503, "fail", "missing")
-        assert document["findings"][0]["interface"] == "mlx5_2"
-        host.plug(agent)
-        host.says(agent, 200, "pass")
-        host.expect(agent, {f"{IB}/neighbors.expected.mlx5_0.device": "leaf9"})
-        assert "under two prefixes" in host.says(agent, 200, "unverified")["reason"]
-        agent.says("cables not verified node=")

@@ -1,4 +1,4 @@
-"""`bwagent completion`: the scripts for zsh and fish, loaded by them."""
+"""`kubectl bwagent`, started by kubectl, and the completion of zsh and fish."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.on_path import MODULE, on_path
+from tests.support.on_path import INSTALLED, MODULE, on_path
 from tests.support.real_parts import require
-from tests.support.snapshots import bwagent
+from tests.support.snapshots import FIXTURES, bwagent
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_kubectl_starts_it(tmp_path: Path) -> None:
+    """With its arguments; kubectl passes on its exit code."""
+    environment = on_path(tmp_path, "kubectl-bwagent", INSTALLED)
+    require(None if shutil.which("kubectl") else "kubectl is missing")
+    words = ("probe", "--replay", str(FIXTURES / "dgx-h100"), "-o", "labels")
+    finished = run(environment, "kubectl", "bwagent", *words)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout == (FIXTURES / "dgx-h100/expected.labels").read_text()
+    assert run(environment, "kubectl", "bwagent", "fleet", "--nosuch").returncode == 2
 
 
 FISH = "source {script}; complete --do-complete '{line}'"
@@ -21,7 +36,6 @@ FISH = "source {script}; complete --do-complete '{line}'"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with `bwagent` on PATH."""
     return on_path(tmp_path, "bwagent", MODULE)
 
 
@@ -33,7 +47,6 @@ def script_of(shell: str, folder: Path) -> Path:
 
 
 def require_shell(name: str) -> None:
-    """Skip the test without this shell."""
     require(None if shutil.which(name) else f"{name} is missing")
 
 
