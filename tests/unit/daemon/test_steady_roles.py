@@ -21,6 +21,7 @@ from tests.support.kernel_tree import (
     routes,
     union,
 )
+from tests.support.lldp_frames import switch
 from tests.support.running import HOUR, World
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def test_a_route_through_another_nic_changes_two_roles_after_a_minute() -> None:
     world.look(HOUR)
     told = [event for event in world.api.events.values() if event["reason"] == "RoleChanged"]
     assert len(told) == 2
+    assert world.metrics.snapshot.roles_changed == 2
+
+
+def test_repeated_lldp_frames_postpone_no_change() -> None:
+    """A frame that repeats the last one restarts a TTL, and no more than that."""
+    world = agent(FOUR, nic(4), routes("eth4"))
+    for second in range(0, 300, 20):
+        world.at(second, do=lambda: world.hear("eth1", switch()))
+    world.run(100)
+    world.entries |= routes("eth0")
+    world.look(90)
     assert world.metrics.snapshot.roles_changed == 2
 
 
