@@ -173,8 +173,7 @@ class Loop:
             self.reporter.roles_changed(roles.changed)
             if self.recorder:
                 self.recorder.roles_changed(roles.changed)
-        expires_at = min(cycle.expires_at, self._flapping.next_end())
-        expires_at = min(expires_at, roles.next_end() if roles else math.inf)
+        expires_at = self._expires_at()
         self.schedule.observed(now, expires_at, degraded=cycle.degraded, refreshed=refresh)
         if self._node_read_at is not None:
             self.schedule.set_desired(cycle.state)
@@ -187,6 +186,12 @@ class Loop:
             took[poller.source] = max(poller.task.took, took.get(poller.source, 0.0))
         unavailable = self.monitors.unavailable
         self.reporter.observed(cycle, took, unavailable, self.inbox.dropped, self._flapping.ports)
+
+    def _expires_at(self) -> float:
+        """Return the time at which a part of the last observation changes without an event."""
+        roles = self.observer.host.roles
+        ends = self.observer.expires_at(), self._flapping.next_end()
+        return min(*ends, roles.next_end() if roles else math.inf)
 
     def _facts(self, cycle: Cycle) -> Facts:
         return facts_of(cycle.observation, cycle.rendered.labels, self.reconciler.keys)
@@ -266,7 +271,7 @@ class Loop:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
         has_new, repeated = self.inbox.receive()
         self.reporter.frames_repeated(repeated)
-        self.schedule.extend(now, min(self.observer.expires_at(), self._flapping.next_end()))
+        self.schedule.extend(now, self._expires_at())
         if has_new:
             self.schedule.trigger(now)
 

@@ -42,7 +42,6 @@ class Cycle(NamedTuple):
     annotation: Annotation
     expired: Mapping[str, str]  # labels whose hold just expired, with their last values
     took: Mapping[str, float]  # seconds, by source
-    expires_at: float  # time at which a hold, a grace period or a neighbor's TTL expires
     degraded: bool  # something that was observed before cannot be read
 
     @property
@@ -135,8 +134,7 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.held.values())
         degraded = is_held or isinstance(observation.rdma, Failed)
-        ends = self.expires_at()
-        return Cycle(observation, rendered, self._annotation, expired, took, ends, degraded)
+        return Cycle(observation, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
 ASKED_BY_SA = 3700.0  # the same of the subnet administrator: a link that flaps waits up to an hour
+CONFIRM = 60.0  # seconds after which a role is steady, and between two verdicts that change it
 UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
 NO_GBPS: Values = frozenset({"0"})  # of a port that is down, gone, or was hidden for too long
 
@@ -59,8 +60,10 @@ class Truth:
         self._hidden_ones = Hidden()
         self._unread_boot = False  # it will, once it can read which boot this is
         self._whole_since: float | None = None  # since when everything can be read
-        # The front end was all there was, and not everything has been seen since.
-        self._promoted = False
+        # Since when the front end may be the backend: it was all there was, and not everything has
+        # been seen since, or not for long enough
+        self._promoted_since = math.inf
+        self._demoted_by = math.inf  # when it must be none any more
         self._last: Values = NOTHING  # the last answer of the GPUs
         # With querying a switch, by PCI address: since, and when it is over.
         self._trouble: dict[str, tuple[float, float]] = {}
@@ -68,7 +71,7 @@ class Truth:
         self._last_leaves = LastLeaves()
         self._recent = Recent()
         self._ends: dict[str, Outcome] = {}
-        # Links that were down when their port could be read last: since when, by PCI address
+        # Links that were down when their state may have been read last: since when, by PCI address
         self._hidden_down: dict[str, float] = {}
 
     def outcomes(self, now: float, observed_by: float) -> dict[str, Outcome]:
@@ -95,7 +98,9 @@ class Truth:
         if front := self._node.front:
             seen_all = not self._hidden(present) and not any(hca.murky for hca in present)
             seen_all &= not self._node.clouded
-            self._promoted = not present or (self._promoted and not seen_all)
+            self._note_front(now, observed_by, alone=not present, seen_all=seen_all)
+            if front.netdev and self._demoted_by == math.inf and (present or self._node.clouded):
+                self._hearing.forget(front.netdev)
             found[f"neighbor {front.name}"] = (
                 self._front(front, now) if self._promoted else _gone(sure=seen_all)
             )
@@ -118,6 +123,23 @@ class Truth:
         found["group"] = self._last_leaves.outcome(is_clouded=self._node.clouded or self._promoted)
         return found
 
+    @property
+    def _promoted(self) -> bool:
+        return self._promoted_since < math.inf
+
+    def _note_front(self, now: float, by: float, *, alone: bool, seen_all: bool) -> None:
+        """Note whether the front end may be the backend; a role that lasted stays for a while."""
+        if alone:
+            self._promoted_since = min(self._promoted_since, now)
+        if alone or not (seen_all and self._promoted):
+            self._demoted_by = math.inf
+            return
+        if self._demoted_by == math.inf:
+            is_steady = now >= self._promoted_since + CONFIRM
+            self._demoted_by = by + CONFIRM if is_steady else now
+        if now >= self._demoted_by:
+            self._promoted_since = self._demoted_by = math.inf
+
     def _veiled(self, outcome: Outcome) -> Outcome:
         """A device that cannot be looked into may belong to the backend, for all that is known:
         what was published may stay. When it does not, it is what it is without that device.
@@ -126,7 +148,7 @@ class Truth:
 
     def next_change(self, now: float) -> float:
         """Return the time at which an outcome next changes without an event."""
-        moments = [*self._downs.next_changes(), *self._asked_by.values()]
+        moments = [self._demoted_by, *self._downs.next_changes(), *self._asked_by.values()]
         moments += [*self._blurred.values(), *self._descriptions.next_changes()]
         moments += [*self._hidden_ones.next_changes(), *self._last_leaves.next_changes()]
         moments += self._recent.next_changes()
@@ -154,17 +176,14 @@ class Truth:
                 self._hearing.link(hca.netdev, now, up=hca.up)
             if hca.netdev and (self._node.unseen or hca.sick or hca.murky or hca.where != HERE):
                 self._hearing.forget(hca.netdev)
-        others = any(hca.where != GONE and hca.pci not in self._unknown for hca in self._node.hcas)
-        front = self._node.front
-        if front and front.netdev and (others or self._node.clouded):
-            self._hearing.forget(front.netdev)
 
     def _note_down(self, hca: Hca, now: float) -> None:
+        """Note it; of a port that is read in part, its state may be among what is read."""
         is_visible = self._is_visible(hca)
         self._downs.see(hca.pci, now, visible=is_visible)
         if is_visible and hca.up:
             self._hidden_down.pop(hca.pci, None)
-        elif is_visible:
+        elif not (hca.up or hca.sick or self._node.unseen) and hca.where == HERE:
             self._hidden_down.setdefault(hca.pci, now)
 
     def _far_end(self, hca: Hca) -> FarEnd:
@@ -225,6 +244,9 @@ class Truth:
         }
         self._certain, self._unread_boot = False, told.is_certain
         self._whole_since = None
+        self._demoted_by = math.inf
+        if self._node.front and self._node.front.pci in told.rows:
+            self._promoted_since = -math.inf  # its role is that of the annotation
         self._hidden_ones.begin({pci: times[-1] for pci, times in told.unread.items()})
         self._last_leaves.begin(told.rows)
 
@@ -345,7 +367,8 @@ class Truth:
         waited = [hca for hca in hidden if not self._hidden_ones.is_given_up(hca.pci, now)]
         if not waited or self._node.infiniband:
             return seen(word)
-        outcome = seen(word) if self._may_be_given_up(waited, now) else Outcome()
+        # Those that are read keep it meanwhile: the hold of these begins if they are hidden, too.
+        outcome = seen(word) if self._may_be_given_up(waited, now) else Outcome(endless=True)
         return outcome.murky(frozenset({word}))
 
     def _all_hidden(self, hcas: list[Hca], word: str, nothing: Values, now: float) -> Outcome:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.events.event import Event
-from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Peer
+from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Gpus, Peer
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import CLASS, Fault
 
@@ -221,7 +221,7 @@ def netdev_lent(world: World, rng: Random) -> float:
 def fabric_state(world: World, rng: Random) -> float:
     """Change the GPUs' fabric state: registration, status, domain, or one GPU of another clique."""
     gpus = world.node.gpus
-    before = replace(gpus)
+    healthy = Gpus(gpus.count)  # not what they are now: another change may be in progress
     seconds = rng.choice([30.0, 200.0, 590.0, 900.0])
     changes: list[dict[str, object]] = [
         {"state": rng.randrange(3)},
@@ -239,5 +239,5 @@ def fabric_state(world: World, rng: Random) -> float:
         world.changed(slack=ASKED_ABOUT)
 
     become(**change)
-    world.at(seconds, partial(become, **{name: getattr(before, name) for name in change}))
+    world.at(seconds, partial(become, **{name: getattr(healthy, name) for name in change}))
     return seconds

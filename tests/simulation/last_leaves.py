@@ -47,6 +47,12 @@ class _Port:
         return bool(self.seen) and None not in self.outcome.now and not self.outcome.held
 
     @property
+    def may_have_another(self) -> bool:
+        """True if the agent may take over another leaf than the last one now."""
+        is_other = len((self.may_be | self.seen) - NO_LEAF) > 1
+        return bool(self.seen) and (is_other or bool(self.seen - self.may_be))
+
+    @property
     def part(self) -> Leaves:
         """What it may add to the group."""
         if self.gone:
@@ -71,9 +77,9 @@ class LastLeaves:
     def _note(self, port: _Port, outcome: Outcome, now: float, by: float) -> None:
         if outcome != port.outcome:
             port.outcome, port.observed_by = outcome, by
-            if port.seen - port.may_be:
-                self._may_have_moved(port, now)
-            port.may_be |= port.seen
+        if port.may_have_another:
+            self._may_have_moved(port, now)
+        port.may_be |= port.seen
         if port.is_certain and now >= port.observed_by:
             port.may_be = port.seen
 

@@ -55,6 +55,7 @@ class Sender:
     lost: bool = False  # the agent may have dropped it
     settled: bool = False  # it sent two frames with one identity in a row
     alone: int = 0  # its last frames without one of another port of the switch between
+    may_lead: bool = False  # the agent may have dropped all others before its first frame
 
     def end(self) -> float:
         """Return the time at which the sender stops counting."""
@@ -100,12 +101,13 @@ class Ear:
         return [one for one in self.senders if one[0] == msap[0] and one != msap]
 
     def neighbors(self) -> dict[Msap, Sender]:
-        """Return the senders without those that another port of their switch precedes."""
+        """Return the senders without those that another port of their switch must precede."""
         known = list(self.senders)
         return {
             msap: sender
             for msap, sender in self.senders.items()
             if sender.settled
+            or sender.may_lead
             or all(known.index(one) > known.index(msap) for one in self.others(msap))
         }
 
@@ -236,9 +238,8 @@ class Hearing:
 
 def _speaks(ear: Ear, sender: Sender | None, now: float, said: Said) -> None:
     if sender is None or sender.end() < now:
-        fresh = Sender(
-            {said.identity}, said.identity, now, said.ttl, ear.era, doubtful=not said.sure
-        )
+        fresh = Sender({said.identity}, said.identity, now, said.ttl, ear.era)
+        fresh.doubtful, fresh.may_lead = not said.sure, ear.forgotten
         ear.senders.pop(said.msap, None)  # the youngest from now on
         sender = ear.senders[said.msap] = fresh
     else:

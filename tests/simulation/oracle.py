@@ -129,7 +129,9 @@ class Timeline:
         end = self.entries[index].since
         for at in range(index, -1, -1):
             entry = self.entries[at]
-            if entry.outcome.endless or (not entry.outcome.held and end - entry.since >= UNEASY):
+            one = entry.outcome
+            is_seen = not one.held or (one.endless and None not in one.later)
+            if is_seen and end - entry.since >= UNEASY:
                 return max(end, self.life)
             end = entry.since
         return self.kept[0] if self.kept else self.life
@@ -202,7 +204,6 @@ class Oracle:
             ports = Joint(ends=self.ends, orders=self._orders, part=1, distinct=False)
             self.timelines["ports"] = ports
         self._truth, self._node = Truth(node, self.hearing), node
-        self._told: Told | None = None
         self._flaps = Flaps(BLIND)
         self._known_until = 0.0
         self._late = 0.0  # until then an observation may not contain the last change
@@ -241,12 +242,13 @@ class Oracle:
         `on_node` has its labels found there, by unit (two values if half of it was there).
         """
         self.advance(now)
-        self._told = told
         on_node = dict(on_node) | {
             unit: on_node[unit] | _by_row(row, on_node[unit])
             for row in told.rows.values()
             if (unit := f"neighbor {row['interface']}") in on_node
         }
+        # That of its rows, though others may have removed the label
+        on_node["flavor"] = on_node.get("flavor", NONE) | _flavor(told.rows)
         names = self._names()
         for pci, row in told.rows.items():  # renamed since then
             before, unit = f"neighbor {row['interface']}", f"neighbor {names.get(pci)}"
@@ -315,14 +317,10 @@ class Oracle:
             self._orders.append((now, order))
 
     def _first(self, unit: str, now: float) -> Timeline:
-        """Return the timeline of a new label.
-
-        A port that gets its name after the start keeps the neighbor of its name on the Node.
-        """
+        """Return the timeline of a new label; a port that has another name keeps its neighbor."""
         timeline = Timeline()
         for hca in self._node.hcas:
-            row = self._told.rows.get(hca.pci) if self._told else None
-            before = row and self.timelines.get(f"neighbor {row['interface']}")
+            before = self.ends.get(hca.pci)
             if before and unit == f"neighbor {hca.name}":
                 timeline.begin(now, before.may_write(now) | NONE, (before.life, now))
         return timeline
@@ -351,6 +349,14 @@ def _by_row(row: Mapping[str, Any], values: Values) -> Values:
     device, port = (encode(text or "") for text in (leaf(far), far.get("port_id")))
     ends = (one for one in values if isinstance(one, tuple) and device)
     return frozenset((device, port, one[2]) for one in ends if one[0] == device)
+
+
+def _flavor(rows: Mapping[str, Any]) -> Values:
+    """Return the flavor that the link layers of some rows make."""
+    layers = {row.get("layer") for row in rows.values()}
+    if "ib" in layers:
+        return frozenset({"infiniband"})
+    return frozenset({"roce"}) if layers == {"eth"} else NOTHING
 
 
 def _kept(

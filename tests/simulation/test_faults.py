@@ -90,12 +90,24 @@ def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
     assert sum(report.counts["writes with a loss"] for report in reports) > CHUNK
 
 
-@pytest.mark.parametrize("seed", [74319427, 99157, 700296, 800011])
+FOUND = (
+    *(74319427, 99157, 700296, 800011, 800673, 800806, 800914, 801084, 801119, 801181),
+    *(801290, 802179, 803271),
+)
+
+
+@pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_was_found(seed: int) -> None:
     """Routes cannot be read on a node without HCAs, and the agent restarts: its speed is 0G. An HCA
     vanishes while it is read: its SMI sub-device is no backend port. Of two unread RoCE ports, the
     hold of one has ended, or that of the whole class goes on with a device: flavor and speed stay
-    until the last hold ends.
+    until the last hold ends. A driver is unloaded after a link went down: its neighbor goes 30 s
+    after that. A switch is silent, and later the other cable turns out to be moved: the node may
+    have been. The first frame of a netdev that is new contradicts the frames before. An unread port
+    is followed by the whole class: the flavor stays for the hold of the others. Two changes of the
+    GPUs overlap. The flavor is removed by others while no agent runs: it is that of the rows.
+    A netdev is lent while its device is unread: that hold goes on. HCAs are back on the bus: the
+    front end counts a minute longer. A device has another name while its link is down.
     """
     assert run(seed).violations == ()
 
