@@ -29,7 +29,8 @@ from agent.kube.api import (
     connect,
     fitting,
 )
-from agent.kube.negotiation import get_node, list_nodes
+from agent.kube.listing import pages
+from agent.kube.negotiation import get_node
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import reply, says, serving
@@ -181,9 +182,8 @@ def test_pages_of_nodes() -> None:
         serving(says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))) as server,
         api(f"http://127.0.0.1:{server.port}") as kube,
     ):
-        found = list(list_nodes(kube))
-    names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
-    assert names == ["n1"] * 3
+        found = [one for page in pages(kube, with_managers=True) for one in page.nodes]
+    assert [one["metadata"]["name"] for one in found] == ["n1"] * 3
     target = server.requests[1].decode().split()[1]
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
@@ -479,8 +479,8 @@ def test_a_page_has_as_many_nodes_as_fit(size: int, most: int) -> None:
     count = 12 if size > PAGE_BYTES else 300
     with listening(Server(count, size)) as server:
         with api(server.url) as kube:
-            found = list(list_nodes(kube))
-        names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
+            found = [one for page in pages(kube, with_managers=True) for one in page.nodes]
+        names = [one["metadata"]["name"] for one in found]
     assert names == [f"n{number}" for number in range(count)]
     assert server.limits[0] == FIRST_PAGE
     assert server.limits[-1] <= most

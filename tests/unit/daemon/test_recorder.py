@@ -165,12 +165,16 @@ class Alone:
             "n1",
             self.api,
             BackgroundTask(lambda work: work()),
-            Log(write=lambda line: not self.lines.append(line), clock=lambda: self.now),
+            Log(write=self._keep, clock=lambda: self.now),
             self.metrics,
             lambda: self.now,
             lambda: EPOCH + self.now,
             random.Random(seed).random,  # noqa: S311 - a simulation
         )
+
+    def _keep(self, line: bytes) -> bool:
+        self.lines.append(line)
+        return True
 
     def moves(self, was: str, now: str) -> None:
         """Observe that the cable of a port is in another switch."""

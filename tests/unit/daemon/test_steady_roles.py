@@ -35,13 +35,13 @@ def other(number: int) -> Entries:
     return nic(number) | {f"{HOME}/{bdf(number)}/device": OTHER_KIND}
 
 
+NAMES = [f"mlx5_{number}" for number in range(4)]
+FOUR = union(map(nic, range(4)))
+
+
 def agent(*trees: Entries, **changes: Any) -> World:
     """An agent whose roles have lasted."""
     return World(*trees, **changes).run(120).look(120)
-
-
-NAMES = [f"mlx5_{number}" for number in range(4)]
-FOUR = union(map(nic, range(4)))
 
 
 def away(world: World, *, driver: str | None = None, has_left: bool = False) -> None:
@@ -55,18 +55,6 @@ def away(world: World, *, driver: str | None = None, has_left: bool = False) -> 
             world.entries[f"{home}/driver"] = f"../../../bus/pci/drivers/{driver}"
         if has_left:
             world.remove(f"{BUS}/{bdf(number)}", home)
-
-
-def test_a_lease_without_its_route_changes_no_role() -> None:
-    """The front end, of the backend's kind, is no fifth rail, for a minute or for hours."""
-    world = agent(FOUR, nic(4), routes("eth4"))
-    world.entries |= routes()
-    world.look(HOUR)
-    assert (world.speeds, world.labels["flavor"]) == (["1600G"], "roce")
-    world.entries |= routes("eth4")
-    world.look(HOUR)
-    assert world.speeds == ["1600G"]
-    assert world.metrics.snapshot.roles_changed == 0
 
 
 def test_a_route_through_another_nic_changes_two_roles_after_a_minute() -> None:
@@ -89,48 +77,24 @@ def test_a_route_through_another_nic_changes_two_roles_after_a_minute() -> None:
     assert world.metrics.snapshot.roles_changed == 2
 
 
-def test_repeated_lldp_frames_postpone_no_change() -> None:
-    """A frame that repeats the last one restarts a TTL, and no more than that."""
-    world = agent(FOUR, nic(4), routes("eth4"))
-    for second in range(0, 300, 20):
-        world.at(second, do=lambda: world.hear("eth1", switch()))
-    world.run(100)
-    world.entries |= routes("eth0")
-    world.look(90)
-    assert world.metrics.snapshot.roles_changed == 2
-
-
-def test_hcas_in_recovery_outvote_nobody() -> None:
-    """Their functions are there, with their driver and no RDMA device: they count for the hold."""
+@pytest.mark.parametrize(
+    ("how", "rows"),
+    [
+        pytest.param({}, NAMES, id="in recovery: no RDMA device"),
+        pytest.param({"driver": "vfio-pci"}, NAMES[:1], id="lent to a VM: another driver"),
+        pytest.param({"has_left": True}, NAMES, id="off the bus: lost"),
+    ],
+)
+def test_nics_that_are_away_outvote_nobody(how: dict[str, Any], rows: list[str]) -> None:
+    """Nor over restarts; what may come back counts for the hold, and then 0."""
     world = agent(FOUR, other(5), other(6), other(7))
-    away(world, driver="mlx5_core")
-    world.look(HOUR)
-    assert world.metrics.snapshot.roles_changed == 0
-    assert world.speeds == ["1600G", "400G"]
-
-
-def beside_storage() -> World:
-    """Four rails and as many slower storage NICs."""
-    speeds = (f"{HOME}/{bdf(number)}/net/eth{number}/speed" for number in range(5, 9))
-    return agent(FOUR, union(map(other, range(5, 9))), dict.fromkeys(speeds, b"100000\n"))
-
-
-def pull(world: World) -> None:
-    """The rails lose their links."""
-    for number in range(4):
-        world.write(f"{base(number, 'mlx5_{}')}/ports/1/state", b"1: DOWN\n")
-
-
-def test_links_that_are_down_decide_no_role() -> None:
-    """As many storage NICs, and only they have a link."""
-    world = beside_storage()
-    assert world.speeds == ["1600G"]
-    pull(world)
-    world.look(HOUR)
-    assert world.speeds == ["1600G", "0G"]
-
-
-# A new agent, while evidence is missing
+    away(world, **how)
+    for _ in range(3):
+        world.start_again()
+        world.run(120).look(HOUR)
+        assert world.metrics.snapshot.roles_changed == 0
+        assert [row["interface"] for row in world.rows] == rows
+        assert world.speeds == ["1600G", "400G"]
 
 
 def test_restarts_without_the_route_change_no_role() -> None:
@@ -141,46 +105,6 @@ def test_restarts_without_the_route_change_no_role() -> None:
         world.start_again()
         world.run(2 * HOUR)
         assert (world.speeds, world.metrics.snapshot.roles_changed) == (["1600G"], 0)
-
-
-def test_a_restart_while_hcas_are_in_recovery_changes_no_role() -> None:
-    """Their functions have no RDMA device; they count for the hold, and then 0."""
-    world = agent(FOUR, other(5), other(6), other(7))
-    away(world)
-    world.start_again()
-    world.run(120)
-    assert world.speeds == ["1600G"]
-    world.look(HOUR)
-    world.start_again()
-    world.run(120).look(HOUR)
-    assert world.metrics.snapshot.roles_changed == 0
-    assert {row["interface"] for row in world.rows} == set(NAMES)
-    assert world.speeds == ["1600G", "400G"]
-
-
-def test_nics_that_are_lent_to_a_vm_outvote_nobody() -> None:
-    """Their functions are there, with another driver and no RDMA device, over restarts, too."""
-    world = agent(FOUR, other(5), other(6), other(7))
-    away(world, driver="vfio-pci")
-    for _ in range(3):
-        world.look(HOUR)
-        assert world.metrics.snapshot.roles_changed == 0
-        assert {row["interface"] for row in world.rows} == {"mlx5_0"}
-        assert world.speeds == ["1600G", "400G"]
-        world.start_again()
-        world.run(120)
-
-
-def test_a_restart_while_nics_are_off_the_bus_changes_no_role() -> None:
-    """They are lost, and outvoted by nobody."""
-    world = agent(FOUR, other(5), other(6), other(7))
-    away(world, has_left=True)
-    world.look(HOUR)
-    world.start_again()
-    world.run(2 * HOUR).look(HOUR)
-    assert world.metrics.snapshot.roles_changed == 0
-    assert {row["interface"] for row in world.rows} == set(NAMES)
-    assert world.speeds == ["1600G", "400G"]
 
 
 def test_the_second_function_of_a_card_counts_nothing_while_the_first_is_in_recovery() -> None:
@@ -209,17 +133,11 @@ def rails_and_storage() -> Entries:
     return tree
 
 
-def without_a_gpu() -> World:
-    """The storage HCAs are as many as the GPUs that are left."""
+def test_a_restart_without_a_gpu_changes_no_role() -> None:
+    """As many storage HCAs as GPUs are left; the annotation has the one that is missing."""
     world = agent(rails_and_storage())
     world.remove(f"{BUS}/0000:83:00.0", f"{HOME}/0000:83:00.0")
-    return world.look(HOUR)
-
-
-@pytest.mark.slow
-def test_a_restart_without_a_gpu_changes_no_role() -> None:
-    """The annotation has the GPUs that are there, and those that are missing."""
-    world = without_a_gpu()
+    world.look(HOUR)
     for _ in range(2):
         world.start_again()
         world.run(2 * HOUR).look(HOUR)
@@ -228,14 +146,16 @@ def test_a_restart_without_a_gpu_changes_no_role() -> None:
 
 
 def test_links_that_are_down_after_a_reboot_decide_no_role() -> None:
-    """As many storage NICs, and only they have a link, in another boot."""
-    world = beside_storage()
-    pull(world)
+    """There are as many slower storage NICs, and only they have a link, in another boot."""
+    speeds = (f"{HOME}/{bdf(number)}/net/eth{number}/speed" for number in range(5, 9))
+    world = agent(FOUR, union(map(other, range(5, 9))), dict.fromkeys(speeds, b"100000\n"))
+    for number in range(4):
+        world.write(f"{base(number, 'mlx5_{}')}/ports/1/state", b"1: DOWN\n")
     world.write("proc/sys/kernel/random/boot_id", b"another\n")
     world.start_again()
     world.run(120).look(HOUR)
     assert world.speeds == ["1600G", "0G"]
-    assert {row["interface"] for row in world.rows} == {f"mlx5_{number}" for number in range(4)}
+    assert [row["interface"] for row in world.rows] == NAMES
 
 
 def test_the_flags_of_a_new_agent_win_at_once() -> None:
@@ -257,13 +177,7 @@ def test_the_annotation_of_0_2_0_pins_no_role() -> None:
         for number in range(5)
     ]
     world.api.annotation = json.dumps(
-        {
-            "schema": 1,
-            "agent": "0.2.0",
-            "boot_id": "5f0492e8",
-            "time": "2027-01-15T08:00:00Z",
-            "interfaces": rows,
-        }
+        {"schema": 1, "boot_id": "5f0492e8", "time": "2027-01-15T08:00:00Z", "interfaces": rows}
     )
     world.api.labels["backend.coreweave.cloud/speed.current"] = "2000G"
     world.api.writes.append(dict(world.api.labels))
@@ -283,10 +197,12 @@ def test_another_version_of_the_rules_pins_no_role() -> None:
     assert world.speeds == ["1600G", "2000G"]
 
 
-def test_a_new_agent_takes_over_a_front_end_that_was_no_backend_before() -> None:
-    """A route through another NIC is evidence after a restart, too."""
+def test_repeated_lldp_frames_postpone_no_change() -> None:
+    """A frame that repeats the last one restarts a TTL, and no more than that."""
     world = agent(FOUR, nic(4), routes("eth4"))
+    for second in range(0, 300, 20):
+        world.at(second, do=lambda: world.hear("eth1", switch()))
+    world.run(100)
     world.entries |= routes("eth0")
-    world.start_again()
-    world.run(150)
+    world.look(90)
     assert world.metrics.snapshot.roles_changed == 2

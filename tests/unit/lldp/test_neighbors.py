@@ -174,11 +174,14 @@ AT_ONCE: dict[str, Story] = {
 # As the daemon keeps it: a grace of 30 s, and the second frame in a row confirms.
 DAMPED: dict[str, Story] = {
     "a neighbor stays until its TTL and the grace are over": [
-        *((100, FIRST), (250, ["leaf-1"]), (250.001, "expired"))
+        (100, FIRST),
+        (250, ["leaf-1"]),
+        (250.001, "expired"),
     ],
     "a shorter TTL takes effect at once": [(0, FIRST), (1, leaf_frame(ttl=10)), (41.5, "expired")],
     "a shutdown frame counts like a flap, and keeps the name": [
-        *((0, FIRST), (5, SHUTDOWN), (35, ["leaf-1"]), (35.001, "shutdown"))
+        *[(0, FIRST), (5, SHUTDOWN)],
+        *[(35, ["leaf-1"]), (35.001, "shutdown")],
     ],
     "a repeated shutdown frame postpones nothing": [
         *((0, FIRST), *((when, SHUTDOWN) for when in range(5, 60)), (36, "shutdown"))
@@ -247,10 +250,20 @@ DAMPED: dict[str, Story] = {
         *((200, 2), (201, CABLES[2]), (231, CABLES[2]), (231, [THIRD, OTHER, LEAF])),
     ],
     "a frame that was taken in after the link came up is of the cable before": [
-        *((0, 4), (0, OLD), (0, ["old"]), (31, 6), (30, OLD), *MOVED)
+        (0, 4),
+        (0, OLD),
+        (0, ["old"]),
+        (31, 6),
+        (30, OLD),
+        *MOVED,
     ],
     "so is a sender whose frames were all taken in after that": [
-        *((0, 4), (31, 6), (29, OLD), (30, OLD), (31, ["old"]), *MOVED)
+        (0, 4),
+        (31, 6),
+        (29, OLD),
+        (30, OLD),
+        (31, ["old"]),
+        *MOVED,
     ],
     "a flap does not prefer the sender whose frame comes first after it": [
         *((0, FIRST), (1, BMC), (30, FIRST), (31, BMC), (60, FIRST), (61, BMC)),
