@@ -105,7 +105,7 @@ def damped() -> Port:
 # A story of one port. At its time: a frame is received; the link is up (True, or the kernel's count
 # of its changes) or down; or an observation finds these names, these Port IDs (a tuple), or no
 # neighbor for this reason.
-Story = list[tuple[float, bytes | bool | int | list[str] | tuple[str, ...] | str]]
+Story = list[Any]  # of (seconds, what comes or is asked for)
 
 
 def check(port: Port, story: Story) -> None:
@@ -180,8 +180,7 @@ DAMPED: dict[str, Story] = {
     ],
     "a shorter TTL takes effect at once": [(0, FIRST), (1, leaf_frame(ttl=10)), (41.5, "expired")],
     "a shutdown frame counts like a flap, and keeps the name": [
-        *[(0, FIRST), (5, SHUTDOWN)],
-        *[(35, ["leaf-1"]), (35.001, "shutdown")],
+        *((0, FIRST), (5, SHUTDOWN), (35, ["leaf-1"]), (35.001, "shutdown"))
     ],
     "a repeated shutdown frame postpones nothing": [
         *((0, FIRST), *((when, SHUTDOWN) for when in range(5, 60)), (36, "shutdown"))
