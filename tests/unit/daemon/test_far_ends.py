@@ -1,17 +1,22 @@
-"""How long a running agent keeps a far end that it does not see: by the port, not by its name."""
+"""How long a running agent keeps a far end that it does not see, by the port, and a leaf group."""
 
 from __future__ import annotations
 
 import errno
+import json
 from functools import partial
 
 import pytest
 
-from tests.support.kernel_tree import CLASS, HOME, NET, netdev, nic
+from agent.events.event import Event
+from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev, nic
 from tests.support.lldp_frames import switch
+from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, World
+from tests.support.smps import Fabric
 
 A, B = "0000:18:00.0", "0000:19:00.0"
+GROUP = "leafgroup.current"
 
 
 @pytest.fixture
@@ -82,3 +87,66 @@ def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
     assert (leaves(world)[0], world.labels["speed.current"]) == ("leaf-0", "400G")
     world.run(10.0)
     assert leaves(world) == (None, "leaf-1", "leaf-1", "leaf-0_leaf-1")
+
+
+# The leaf group: over restarts and reboots, and the requests that it takes.
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric(ibp0=(1, "a"), ibp1=(2, "b"))
+
+
+@pytest.fixture
+def racked(fabric: Fabric) -> World:
+    """Two HCAs on two leaves; the agent has been running for a minute."""
+    world = World(hca("ibp0", A) | hca("ibp1", B), smp=fabric).run(60.0)
+    assert world.labels[GROUP] == "a_b"
+    return world
+
+
+def state(world: World, name: str, bdf: str, text: bytes) -> World:
+    path = f"{HOME}/{bdf}/infiniband/{name}/ports/1/state"
+    world.at(0.0, Event("port", f"{name}/1"), do=lambda: world.write(path, text))
+    return world.run(120.0)
+
+
+def test_it_outlives_everything_but_another_leaf(racked: World, fabric: Fabric) -> None:
+    """A link that is down for hours, new agents, a reboot; then the cable is in another switch."""
+    state(racked, "ibp1", B, b"1: DOWN\n")
+    assert "neighbors.current.ibp1.device" not in racked.labels
+    assert racked.labels["leaves.current"] == "a"
+    for _ in range(2):
+        assert racked.run(3 * HOUR).labels[GROUP] == "a_b"
+        racked.start_again()
+    racked.write("proc/sys/kernel/random/boot_id", b"another\n")
+    racked.start_again()
+    assert racked.run(3 * HOUR).labels[GROUP] == "a_b"
+    assert all(LEAF_GROUP in labels for labels in racked.api.writes)
+    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
+    assert state(racked, "ibp1", B, b"4: ACTIVE\n").labels[GROUP] == "a_c"
+
+
+def test_the_memory_alone_makes_no_request(racked: World, fabric: Fabric) -> None:
+    """A switch was replaced by one of the same name: its GUID comes with the next hourly one."""
+    before = len(racked.api.applied())
+    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (9, "b")}
+    racked.look(60.0)
+    applied = len(racked.api.applied())
+    racked.run(120.0)
+    state(racked, "ibp0", A, b"4: ACTIVE\n")
+    assert len(racked.api.applied()) == applied <= before + 1
+    racked.run(1.2 * HOUR)
+    document = json.loads(racked.told)
+    index, _port = document["ports"][1]["far"]
+    assert document["switches"][index][0] == f"{9:016x}"
+
+
+def test_restarts_renew_no_hold_of_the_group(racked: World) -> None:
+    """Nobody knows whose leaf it is; the agent is started again each five minutes."""
+    state(racked, "ibp1", B, b"1: DOWN\n")
+    racked.api.annotation = None
+    for _ in range(3):
+        racked.start_again()
+        racked.run(HOUR / 12)
+    assert racked.labels[GROUP] == "a"

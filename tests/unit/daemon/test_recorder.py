@@ -79,7 +79,6 @@ def test_a_cable_that_changed(world: World, fabric: Fabric) -> None:
 
 
 def test_the_event_says_whose_it_is(world: World, fabric: Fabric) -> None:
-    """The Node by its name, the agent as its source."""
     fabric.move(3)
     world.look(60)
     ((name, event),) = world.api.events.items()
@@ -165,14 +164,14 @@ class Alone:
             "n1",
             self.api,
             BackgroundTask(lambda work: work()),
-            Log(write=self._keep, clock=lambda: self.now),
+            Log(write=self._write, clock=lambda: self.now),
             self.metrics,
             lambda: self.now,
             lambda: EPOCH + self.now,
             random.Random(seed).random,  # noqa: S311 - a simulation
         )
 
-    def _keep(self, line: bytes) -> bool:
+    def _write(self, line: bytes) -> bool:
         self.lines.append(line)
         return True
 
@@ -297,7 +296,6 @@ def test_an_event_that_the_server_has_removed(world: World, fabric: Fabric) -> N
 
 
 def test_a_lost_response_makes_no_second_event(world: World, fabric: Fabric) -> None:
-    """The Event was created although nobody heard of it."""
     api = world.api
 
     def lose(request: Mapping[str, Any]) -> Answer | None:

@@ -133,6 +133,7 @@ def rails_and_storage() -> Entries:
     return tree
 
 
+@pytest.mark.slow
 def test_a_restart_without_a_gpu_changes_no_role() -> None:
     """As many storage HCAs as GPUs are left; the annotation has the one that is missing."""
     world = agent(rails_and_storage())

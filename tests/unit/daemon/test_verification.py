@@ -21,7 +21,7 @@ from agent.verify.expected import Expected, Row
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, HUP, Api, World
-from tests.support.smps import answer, exchanges
+from tests.support.smps import far_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,11 +45,7 @@ class Rack(World):
 
     def _far_end(self, address: tuple[str, int]) -> dict[str, Any]:
         leaf = self.leaves.get(address[0])
-        if leaf is None:
-            return self.no_smp(address)
-        description = f"MF0;{leaf}:MQM9700/U1".encode()
-        told = exchanges(description, guid=0xB0CF0E0300D66C00 + int(leaf[4]))
-        return answer(*address, exchanges=told)
+        return far_end(address, int(leaf[4]), leaf) if leaf else self.no_smp(address)
 
     def cable(self, **leaves: str) -> None:
         """Change the far ends; the ports bounce."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-import jsonschema
 import pytest
 
 from agent.findings.finding import NODE_CODES
 from agent.verify.report import FORMATS
+from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
 if TYPE_CHECKING:
@@ -51,11 +51,10 @@ def test_table(plan: Path, update_golden: bool) -> None:
 
 @pytest.mark.slow
 @every_plan
-def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
+def test_json_follows_its_schema(plan: Path) -> None:
     """docs/verify.schema.json; the code of every finding is documented."""
-    schema = json.loads((repository / "docs/verify.schema.json").read_text())
     found = json.loads(of_golden(plan, "-o", "json").stdout)
-    jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
+    validator("verify").validate(found)
     assert {one["code"] for one in found["findings"]} <= NODE_CODES.keys()
     first, _, _ = of_golden(plan).stdout.decode().partition("\n\n")
     assert found["verdict"] == first.replace("\n ", "")
@@ -64,7 +63,6 @@ def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
 @pytest.mark.slow
 @every_plan
 def test_junit_and_csv_have_every_finding(plan: Path) -> None:
-    """By its ID."""
     ids = {one["id"] for one in json.loads(of_golden(plan, "-o", "json").stdout)["findings"]}
     suite = ET.fromstring(of_golden(plan, "-o", "junit").stdout)  # noqa: S314 - our own
     failed = [case for case in suite if len(case)]
@@ -84,7 +82,6 @@ def test_the_table_of_codes(repository: Path) -> None:
 
 
 def test_the_table_of_tolerances(repository: Path) -> None:
-    """docs/verify.md has every tolerance."""
     from agent.findings.names import TOLERANCES
 
     text = (repository / "docs/verify.md").read_text()
@@ -93,12 +90,10 @@ def test_the_table_of_tolerances(repository: Path) -> None:
 
 @cache
 def plan_of_h200() -> str:
-    """Return the plan that the command writes."""
     return bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stdout.decode()
 
 
 def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
-    """Write the plan of H200, with a change."""
     text, path = plan_of_h200(), folder / f"{H200.name}.csv"
     path.write_text(text.replace(*change) if change[0] else text)
     return path
@@ -135,13 +130,7 @@ def test_npd_says_why_it_does_not_know(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout.count(b"\n")) == (2, 1)
 
 
-def test_nothing_to_compare_with() -> None:
-    """A replay never asks a Node by itself."""
-    assert "--plan" in complaint(bwagent("verify", "--replay", str(H200)), 2)
-
-
 def test_a_plan_of_other_nodes(tmp_path: Path) -> None:
-    """One line that names the node and the file."""
     plan = written_plan(tmp_path, ("h200-roce-12", "h200-roce-120"))
     line = complaint(compare(plan))
     assert "h200-roce-12" in line
@@ -203,48 +192,63 @@ def test_help_has_every_flag_that_counts() -> None:
     assert "--nvml-library" not in text
 
 
-@pytest.mark.slow
-def test_written_plans_are_not_compared(tmp_path: Path) -> None:
-    """A flag that would be ignored is an error, and so is a plan without a row."""
-    plan = str(written_plan(tmp_path))
+def test_there_is_nothing_to_write() -> None:
+    """A plan without a row is an error; one with rows is printed without a word."""
     assert bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stderr == b""
-    others = (("--plan", plan), ("--npd",), ("--ignore", "x"), ("--no-tolerance", "case"))
-    for words in (*others, ("-o", "json")):
-        done = bwagent("verify", "--replay", str(H200), "--write-plan", "csv", *words)
-        assert (done.returncode, words[0] in (done.stderr + done.stdout).decode()) == (2, True)
     for machine, kind in (("cpu-node", "labels"), ("azure-ndv5-vm", "csv")):
         done = bwagent("verify", "--replay", str(FIXTURES / machine), "--write-plan", kind)
         assert "nothing to write" in complaint(done)
 
 
-@pytest.mark.parametrize("flag", ["--plan-format", "--hca-map"])
-def test_how_to_read_a_plan_needs_one(tmp_path: Path, flag: str) -> None:
-    """A flag that would be ignored is an error that names both."""
-    plan = str(written_plan(tmp_path))
-    done = bwagent("verify", "--replay", str(H200), "--from-node", flag, plan)
-    assert f"{flag} needs --plan" in complaint(done, 2)
+REPLAY, PLAN, WRITE = ("--replay", str(H200)), ("--plan", "h200-roce.csv"), ("--write-plan", "csv")
+PARTS = (*PLAN, *WRITE, "--split", "parts")
+USAGE = [
+    # The command line, and what the error names.
+    (REPLAY, "--plan"),  # a replay never asks a Node by itself
+    ((*REPLAY, *PLAN, "--npd", "-o", "json"), "--npd excludes --output"),
+    *(
+        ((*REPLAY, "--from-node", flag, PLAN[1]), f"{flag} needs --plan")
+        for flag in ("--plan-format", "--hca-map")
+    ),
+    *(
+        ((*REPLAY, *WRITE, *words), words[0])
+        for words in (
+            PLAN,
+            ("--npd",),
+            ("--ignore", "x"),
+            ("--no-tolerance", "case"),
+            ("-o", "json"),
+        )
+    ),
+    ((*REPLAY, *WRITE, "--write-baseline", "known.csv"), "--write-plan compares nothing"),
+    *(
+        ((*PARTS, *words), words[0])
+        for words in (
+            *(("--from-node",), ("--ignore", "x"), ("--npd",), REPLAY),
+            *(("--node-name", "gpu-1"), ("--no-wait",)),
+        )
+    ),
+    *(
+        ((*REPLAY, "--split", *words), "--split")
+        for words in (
+            ("parts",),
+            ("parts", *WRITE),
+            ("parts", *PLAN),
+            ("parts", *PLAN, "--write-plan", "labels"),
+            ("", *PLAN, *WRITE),
+        )
+    ),
+]
 
 
-def test_the_line_for_npd_has_no_other_form(tmp_path: Path) -> None:
-    """-o beside --npd would be ignored; its variable is for the other calls."""
-    line = compare(written_plan(tmp_path), "--npd", "-o", "json")
-    assert (line.returncode, b"--npd excludes --output" in line.stdout) == (2, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        *[("--from-node",), ("--ignore", "x"), ("--npd",)],
-        *[("--replay", str(H200)), ("--node-name", "gpu-1"), ("--no-wait",)],
-    ],
-)
-def test_parts_of_a_plan_are_not_compared(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """--split with a flag of the comparison, or of this node, would ignore it."""
-    plan = str(written_plan(tmp_path))
-    parts = ("--plan", plan, "--write-plan", "csv", "--split", str(tmp_path / "parts"))
-    done = bwagent("verify", *parts, *words)
-    assert (done.returncode, words[0] in (done.stderr + done.stdout).decode()) == (2, True)
+@pytest.mark.parametrize(("words", "named"), USAGE)
+def test_a_flag_that_would_be_ignored_is_an_error(
+    tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
+    """The exit code is 2, and no part of a plan is written."""
+    written_plan(tmp_path)
+    done = bwagent("verify", *words, cwd=tmp_path)
+    assert (done.returncode, named in (done.stderr + done.stdout).decode()) == (2, True)
     assert not (tmp_path / "parts").exists()
 
 

@@ -69,7 +69,6 @@ FAR: dict[str, Callable[[str, str], Ends]] = {
 
 
 def encoded(text: str) -> str:
-    """Return a text with the characters of a label value."""
     return re.sub("[^A-Za-z0-9._-]", "-", text)
 
 
@@ -105,7 +104,6 @@ WITH_NEIGHBORS = [machine for machine in map(Machine, MACHINES) if machine.ends]
 
 @pytest.fixture(params=WITH_NEIGHBORS, ids=lambda one: one.node.name)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    """Each machine with neighbors."""
     found: Machine = request.param
     return found
 

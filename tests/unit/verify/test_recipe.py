@@ -70,7 +70,6 @@ def test_the_monitor_waits_for_lldp(monitor: dict[str, Any]) -> None:
 
 
 def test_the_plan_is_one(recipe: Path, monitor: dict[str, Any]) -> None:
-    """The example of a plan is right for the captured node: no problem."""
     status, message = run(monitor, recipe / "agent" / "plan.csv")
     assert (status, "8 of 8 cables as planned" in message) == ("False", True)
 

@@ -16,7 +16,7 @@ from agent.plans.own import read_csv
 from agent.plans.source import Source
 from agent.verify.write import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
-from tests.support.snapshots import FIXTURES, bwagent, complaint
+from tests.support.snapshots import bwagent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,6 @@ def test_what_our_csv_cannot_have_is_said() -> None:
 
 
 def test_a_node_that_fits_no_file_is_refused() -> None:
-    """It is named."""
     hosts = ["gpu-1"] * 8 + ["gpu-2", "gpu-3"]
     cables = [
         Cable(End(host, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
@@ -152,7 +151,6 @@ def test_a_node_that_fits_no_file_is_refused() -> None:
 
 
 def test_labels_are_not_split() -> None:
-    """They are of one node."""
     with pytest.raises(Malformed, match=r"node\.yaml: labels are of one node"):
         split([Plan("node.yaml", "labels", None, (), {"a/speed.expected": "1G"})])
 
@@ -185,21 +183,3 @@ def test_the_command(tmp_path: Path) -> None:
         assert file.stat().st_size <= 1 << 20
     found = [one for file in files for one in of(read_csv(Source("p", file.read_bytes())))]
     assert sorted(found) == meaning(cables)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--split", "parts"),
-        ("--split", "parts", "--write-plan", "csv"),
-        ("--split", "parts", "--plan", "plan.csv"),
-        ("--split", "parts", "--plan", "plan.csv", "--write-plan", "labels"),
-        ("--split", "", "--plan", "plan.csv", "--write-plan", "csv"),
-    ],
-)
-def test_wrong_flags(words: tuple[str, ...], tmp_path: Path) -> None:
-    """One line and exit code 2."""
-    (tmp_path / "plan.csv").write_text("node,interface,device,port-id\ng,i,l,p\n")
-    finished = bwagent("verify", "--replay", str(FIXTURES / "h200-roce"), *words, cwd=tmp_path)
-    assert "--split" in complaint(finished, 2)
-    assert not (tmp_path / "parts").exists()
