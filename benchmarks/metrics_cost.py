@@ -25,7 +25,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.roles import assign
+from agent.sources.roles import decide
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, OwnProcess, registry
 from agent.telemetry.readiness import Status
@@ -81,7 +81,14 @@ def node() -> Observation:
         for i in range(8)
     )
     seen = Observation(
-        1e9, "n1", None, assign(devices), Seen(devices), Seen(links), Absent("none"), Seen(gpus)
+        1e9,
+        "n1",
+        None,
+        decide(devices).roles,
+        Seen(devices),
+        Seen(links),
+        Absent("none"),
+        Seen(gpus),
     )
     return replace(seen, off=frozenset({"ib"}))
 

@@ -4,13 +4,16 @@ that has ended.
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import benchmarks
 from benchmarks import cost
 
 if TYPE_CHECKING:
@@ -48,6 +51,13 @@ def having(done: str) -> Iterator[int]:
         assert process.stdout
         process.stdout.readline()
         yield process.pid
+
+
+@pytest.mark.slow
+def test_every_benchmark_can_be_imported() -> None:
+    """The agent's functions that they measure are still there; mypy does not look at them."""
+    for path in Path(benchmarks.__file__).parent.glob("[!_]*.py"):
+        importlib.import_module(f"benchmarks.{path.stem}")
 
 
 @pytest.mark.slow
