@@ -162,7 +162,7 @@ AT_ONCE: dict[str, Story] = {
     "a neighbor stays until its TTL is over": [(100, FIRST), (220, ["leaf-1"]), (220.1, "expired")],
     "a frame after a shutdown frame revives its sender": [
         *((0, FIRST), (1, SHUTDOWN), (2, FIRST), (100, ["leaf-1"])),
-        *((101, SHUTDOWN), (102, "shutdown")),
+        *((101, SHUTDOWN), (101, "shutdown")),
     ],
     "a shutdown frame of another port of the switch changes nothing": [
         *((0, FIRST), (1, shutdown_frame(b"\x05swp2")), (100, ["leaf-1"]))
@@ -181,7 +181,9 @@ DAMPED: dict[str, Story] = {
         *((0, FIRST), (5, SHUTDOWN), (35, ["leaf-1"]), (35.001, "shutdown"))
     ],
     "a repeated shutdown frame postpones nothing": [
-        *((0, FIRST), *((when, SHUTDOWN) for when in range(5, 60)), (36, "shutdown"))
+        (0, FIRST),
+        *((when, SHUTDOWN) for when in range(5, 60)),
+        (36, "shutdown"),
     ],
     "a frame after a shutdown frame revives its sender": [
         *((0, FIRST), (1, SHUTDOWN), (2, FIRST), (100, ["leaf-1"])),
@@ -247,10 +249,12 @@ DAMPED: dict[str, Story] = {
         *((200, 2), (201, CABLES[2]), (231, CABLES[2]), (231, [THIRD, OTHER, LEAF])),
     ],
     "a frame that was taken in after the link came up is of the cable before": [
-        *((0, 4), (0, OLD), (0, ["old"]), (31, 6), (30, OLD), *MOVED)
+        *((0, 4), (0, OLD), (0, ["old"]), (31, 6), (30, OLD)),
+        *MOVED,
     ],
     "so is a sender whose frames were all taken in after that": [
-        *((0, 4), (31, 6), (29, OLD), (30, OLD), (31, ["old"]), *MOVED)
+        *((0, 4), (31, 6), (29, OLD), (30, OLD), (31, ["old"])),
+        *MOVED,
     ],
     "a flap does not prefer the sender whose frame comes first after it": [
         *((0, FIRST), (1, BMC), (30, FIRST), (31, BMC), (60, FIRST), (61, BMC)),

@@ -85,7 +85,7 @@ def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
     uevent = f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()
     copied = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/device/uevent": uevent}))["x0"]
     assert (copied.pci, copied.driver) == (B, "irdma")
-    half = {f"{CLASS}/x0/device": f"../{A}", f"{CLASS}/{A}/uevent": uevent}
+    half: Entries = {f"{CLASS}/x0/device": f"../{A}", f"{CLASS}/{A}/uevent": uevent}
     device = seen(Kernel(half))["x0"]
     assert (device.pci, device.driver) == (A, "irdma")
     lost = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/node_type": b"1: CA\n"}))["x0"]
