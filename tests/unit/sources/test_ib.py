@@ -183,8 +183,6 @@ def test_a_multi_plane_hca_is_asked_through_its_first_living_sub_device(
     assert links["ibp0"].neighbors[0].device == "L90.1.3"
 
 
-JUNK: tuple[Any, ...] = (None, "text", [], {}, {"device": "ibp0"}, {"port": 1})
-NO_EXCHANGES: tuple[Any, ...] = (None, 5, ["text"], [None], [{}])
 WORDS = ["no-answer", "not-permitted", "no-umad", "refused", "send-failed", "malformed", "new-word"]
 
 
@@ -239,11 +237,15 @@ def test_a_helper_that_fails_fails_the_source(fault: Exception) -> None:
     assert reading(ask, ib("ibp0", 0)).outcome == Failed(str(fault))
 
 
+ENTRIES: list[Any] = [None, "text", [], {}, {"device": "ibp0"}, {"port": 1}]
+EXCHANGES: list[Any] = [None, 5, ["text"], [None], [{}]]
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [
         *(None, [], 5, "text", {}, {"ports": None}, {"ports": 5}),
-        *({"ports": [one]} for one in JUNK),
+        *({"ports": [one]} for one in ENTRIES),
         {"ports": [{"device": [], "port": 1}]},
         {"ports": [{"device": "ibp0", "port": {}}]},
     ],
@@ -258,7 +260,7 @@ def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"exchanges": one} for one in NO_EXCHANGES),
+        *({"exchanges": one} for one in EXCHANGES),
         *(
             {"exchanges": [{"request": one, "reply": None, "error": None}]}
             for one in ("zz", "0", "", "00" * 256)
