@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 FLEET = listed([whole(number) for number in range(4)])
 
 
-def test_a_file_that_is_no_fleet_is_one_line(tmp_path: Path) -> None:
-    """With its place."""
-    path = tmp_path / "nodes.json"
-    path.write_text(FLEET[:5000])
-    line = complaint(bwagent("fleet", "verify", "--nodes", str(path)), 1)
-    assert line.startswith(f"bwagent: {path}: line ")
-    assert line.endswith("the text ends here, in the middle of a value")
-
-
 def test_a_fleet_without_the_agent_names_the_prefix() -> None:
     """Perhaps it has another one."""
     prefix = ("--label-prefix", "other.example.com", "--ib-label-prefix", "")
@@ -51,7 +42,6 @@ def test_a_plan_is_read_before_the_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_cluster_is_one_line() -> None:
-    """The kubeconfig is named."""
     line = complaint(bwagent("fleet", "verify", "--kubeconfig", "/nowhere"), 1)
     assert line.startswith("bwagent: listing Nodes failed: no access to an API server configured: ")
     assert "/nowhere" in line
@@ -65,7 +55,6 @@ def test_a_variable_of_the_cluster_does_not_exclude_a_file() -> None:
 
 
 def flags(command: str, *words: str) -> dict[str, object]:
-    """Return the flags of a command line."""
     with group.commands[command].make_context(command, list(words)) as context:
         return context.params
 
@@ -132,7 +121,6 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """A log gets none."""
     shown = Progress("listing Nodes", interval=0.0)
     shown(1, None)
     shown.clear()

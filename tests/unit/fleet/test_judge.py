@@ -28,7 +28,6 @@ PATTERN = Pattern((MISSING,), GROUPS, ("one note",), 16, 15)
 
 
 def test_the_pattern_decides_without_a_plan() -> None:
-    """Its findings, groups, notes and counts."""
     result = judge(rack(), pattern=PATTERN)
     assert (result.findings, result.groups, result.notes) == ((MISSING,), GROUPS, ("one note",))
     assert (result.planned, result.as_planned, result.by_pattern) == (16, 15, True)
@@ -164,7 +163,6 @@ def test_ids_are_distinct_and_stable() -> None:
 
 
 def test_an_empty_fleet() -> None:
-    """Nothing was verified, with a plan or without one."""
     for result in (judge([]), judge([], plan_of(rack()))):
         assert (result.findings, outcome(result)) == ((), "unverified")
         assert FORMATS["table"](result).startswith("0 nodes: no findings; ")
