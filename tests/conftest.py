@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.support.inert import pytest_collection  # noqa: F401 - a hook
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Tests assert no times: the load of the machine is no property of the code under test.
 # The same examples in every run: `nox -s explore` searches for others.

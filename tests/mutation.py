@@ -20,12 +20,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 REPOSITORY = Path(__file__).parents[1]
 SCRATCH = REPOSITORY / "build/mutation"

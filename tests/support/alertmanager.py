@@ -8,19 +8,16 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
+from tests.support.kube.manifests import Object
 from tests.support.kube.programs import free_ports, running, until_answers
 from tests.support.prometheus import LIMIT, MONITORING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.manifests import Object
 
 PROGRAM = "prometheus-alertmanager"
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.kube.answers import Answer, Cause
+from agent.kube.answers import Answer, Cause, Kube, Request
+from agent.kube.managed_fields import Node
 from agent.kube.plan import Plan, plan
 from tests.support.nodes import KEYS, desired, node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from agent.kube.answers import Kube, Request
-    from agent.kube.managed_fields import Node
 
 
 @dataclass(slots=True)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort
 from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import Expected
-from agent.verify.interfaces import Entry, map_key
+from agent.verify.interfaces import Entry, HcaMap, map_key
+from agent.verify.judge import Result
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, SeenEnd, SeenNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.verify.interfaces import HcaMap
-    from agent.verify.judge import Result
 
 NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port

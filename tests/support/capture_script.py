@@ -8,18 +8,15 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.host import Host
 from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.sources.pci import functions_on_bus, read_paths
+from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.sysfs.reader import LiveRoot
 from tests.support import snapshots
-
-if TYPE_CHECKING:
-    from agent.sources.pci import PciePath
 
 FIXTURES = Path(__file__).parents[2] / "sysfs_fixtures"
 SCRIPT = FIXTURES / "capture.sh"

@@ -8,16 +8,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.support.real_parts import CACHE_OF_PARTS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Json = dict[str, Any]
 
-    Json = dict[str, Any]
 
 TIMEOUT = 300  # seconds, of the whole browser: a hanging one is ended
 FETCH = Path(__file__).parent / "browser/fetch_axe.sh"

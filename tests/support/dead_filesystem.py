@@ -16,12 +16,9 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEVICE = Path("/dev/fuse")
 MAX_LIFETIME = 120  # seconds

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.model import Netdev, RdmaDevice, RdmaPort
+from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus, Function
-
-if TYPE_CHECKING:
-    from agent.model import PortRole
 
 PORT = RdmaPort(
     number=1,

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from prometheus_client import generate_latest
 
-from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
+from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
 from agent.nvml.domain import verdict
 from agent.telemetry.metrics import Metrics, registry
 from tests.support.devices import assign, eth, netdev, port
 from tests.support.remembering import knowing
-
-if TYPE_CHECKING:
-    from agent.model import RdmaDevice
 
 NOBODY = Absent("no such port")
 TOLD = LldpNeighbor(

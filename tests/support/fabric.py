@@ -16,15 +16,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from tests.support import stand_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")

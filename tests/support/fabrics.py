@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.support.fabric import Fabric
+from tests.support.fabric import Fabric
 
 TWO_LEAVES = """
 Switch 8 "leaf1"

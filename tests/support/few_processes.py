@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The pids controller of version 1, or the one hierarchy of version 2.
 TOPS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.findings.finding import Ends, Finding
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model
 from agent.verify.seen import SeenEnd
 from tests.support import fleets
-from tests.support.fleets import Cable
-
-if TYPE_CHECKING:
-    from agent.findings.finding import Ends, Finding
-    from tests.support.fleets import End, Fleet
+from tests.support.fleets import Cable, End, Fleet
 
 
 @lru_cache(100_000)

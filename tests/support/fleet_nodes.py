@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from agent.kube.annotation import Annotation, render
 from agent.labels.table import Naming
 from agent.memory import Fact, FarEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+Json = dict[str, Any]
 
-    Json = dict[str, Any]
 
 TIME = 1_790_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"

@@ -12,10 +12,8 @@ What is stored is the faults only.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 NOW = 1_800_000_000
 

@@ -8,15 +8,13 @@ import enum
 import json
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.cog.runtime import Runtime
 from grafana_foundation_sdk.models.dashboard import Dashboard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 register_default_plugins()
 UNIONS = (typing.Union, types.UnionType)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from agent.findings.finding import Move, PortRef, finding
+from agent.findings.finding import Finding, Move, PortRef, finding
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
 from agent.verify.seen import SeenEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+Change = Callable[[FleetPort], FleetPort]
 
-    from agent.findings.finding import Finding
-
-    Change = Callable[[FleetPort], FleetPort]
 
 RAILS = 8
 NOW = 1_763_800_000

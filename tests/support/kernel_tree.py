@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Entries = dict[str, "bytes | str | None"]  # file, link, folder
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"

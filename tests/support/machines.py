@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from agent.host import Host
+from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-
-if TYPE_CHECKING:
-    from agent.host import Host
-    from agent.model import Observation
 
 MACHINES = sorted(
     path.parent for path in Path(__file__).parents[2].glob("sysfs_fixtures/*/expected.labels")

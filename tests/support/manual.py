@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import click
 
 from agent.cli import cli
 from agent.options import PREFIX, ForAllCommands
 from agent.shell.commands import capture_of_node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 UNWRAPPED = "\b\n"  # click's mark of a paragraph that keeps its lines
 SPECIAL = str.maketrans(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from agent.kube import MANAGER
-from agent.kube.annotation import Annotation, render
+from agent.kube.annotation import Annotation, Interfaces, render
 from agent.kube.managed_fields import Keys
-from agent.kube.plan import Desired
+from agent.kube.plan import Desired, Plan
 from agent.labels.table import Naming
 from agent.memory import Fact
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.kube.annotation import Interfaces
-    from agent.kube.plan import Plan
 
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"

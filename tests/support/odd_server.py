@@ -6,15 +6,13 @@ import socket
 import ssl
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Respond = Callable[[socket.socket], None]
+Respond = Callable[[socket.socket], None]
 
 
 @dataclass(slots=True)

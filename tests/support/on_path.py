@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.snapshots import NO_BYTECODE, REPOSITORY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # As pip writes it where a path has a space: no line of `#!` can name such an interpreter.
 INSTALLED = f"""\

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from agent.findings.finding import Finding
 from agent.fleet import judge as module
-from agent.fleet.model import Group
+from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
 from agent.plans.model import Cable, End, Place, Plan
 from tests.support.small_fleets import cabled, far_end, fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from agent.findings.finding import Finding
-    from agent.fleet.model import Fleet, FleetNode, Judged
 
 FILE = "plan.csv"
 CHOICES = ("options", "naming", "is_partial", "is_selected")

@@ -9,18 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from openpyxl import Workbook
 
-from agent.plans.model import Cable, End, Place
+from agent.plans.model import Cable, End, Place, Plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+Rows = list[list[str]]
 
-    from agent.plans.model import Plan
-
-    Rows = list[list[str]]
 
 NOWHERE = Place("")
 # Names of the columns node, interface, rack and unit of both ends, by form of header.

@@ -9,16 +9,14 @@ import signal
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tests.support.kube.programs import free_ports, running, until_answers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MONITORING = Path(__file__).parents[2] / "manifests/monitoring"
 RULES = MONITORING / "rules.yaml"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from agent.infiniband.snapshot import RecordedSmps
+from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.replay import RecordedIo, load
-from agent.snapshot.tree import SnapshotFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.lldp.frame import Frame
-    from agent.snapshot.tree import Store
+from agent.snapshot.tree import SnapshotFiles, Store
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
 IB = ROCE | {"link_layer": b"InfiniBand\n"}

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.kube import programs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 USER, PASSWORD = "colleague", "not-a-secret"
 # bcrypt of PASSWORD, the only hash that the registry takes

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from collections.abc import Iterator
-
-    from tests.support.switch import Namespace
+from tests.support.switch import Namespace
 
 HERE = "127.0.0.1"
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.kube.annotation import Annotation
+from agent.kube.managed_fields import Keys
 from agent.kube.remembered import published
-from agent.memory import Memory, known_of
-from agent.model import natural
+from agent.memory import Fact, Memory, known_of
+from agent.model import Observation, natural
 from agent.sources.pci import Place
 from tests.support.nodes import BOOT, KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Keys
-    from agent.memory import Fact
-    from agent.model import Observation
 
 HOLD = 600.0
 

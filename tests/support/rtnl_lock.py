@@ -22,11 +22,8 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MAX_HOLD = 10  # seconds
 _SYSCALL = {"x86_64": 323, "aarch64": 282}  # userfaultfd

@@ -6,12 +6,14 @@ import itertools
 import json
 import math
 import random
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
 from agent.daemon.observer import Observer
+from agent.daemon.plan_file import PlanFile
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.recorder import Recorder
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
@@ -37,16 +39,10 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
+from agent.verify.expected import Expected
 from tests.support import nodes
-from tests.support.kernel_tree import NET
+from tests.support.kernel_tree import NET, Entries
 from tests.support.smps import answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from agent.daemon.plan_file import PlanFile
-    from agent.verify.expected import Expected
-    from tests.support.kernel_tree import Entries
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
 HOUR = 3600.0

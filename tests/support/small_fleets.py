@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
+from agent.findings.finding import Finding
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
 from agent.model import natural
 from agent.verify.seen import SeenEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.findings.finding import Finding
 
 NOW = 1_795_000_000
 BOOT = "b3ae9df5-0d0b-4a4f-8b0a-4b7a4d6f0f00"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from agent.infiniband import smp
 from agent.infiniband.smp import Attribute, Exchange
 from agent.model import IbNeighbor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TID = 0x69AB1F3F
 KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it

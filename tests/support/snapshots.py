@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,24 +20,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from agent.labels.table import Naming
+from agent.model import Observation
 from agent.output.document import Choices, document
-from agent.snapshot.capture import record
+from agent.snapshot.capture import Record, record
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support import forked, machines
 from tests.support.machines import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from _pytest.mark import ParameterSet
 
-    from agent.model import Observation
-    from agent.snapshot.capture import Record
-
-    Snapshot = dict[str, bytes | str | None]
-    Member = tuple[tarfile.TarInfo, bytes]
-    Finished = subprocess.CompletedProcess[bytes]
+Snapshot = dict[str, bytes | str | None]
+Member = tuple[tarfile.TarInfo, bytes]
+Finished = subprocess.CompletedProcess[bytes]
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "sysfs_fixtures"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.check import Surroundings
+from agent.model import Observation
 from tests.support.observations import observation
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.model import Observation
-
-    Folders = Mapping[str, list[str]]
+Folders = Mapping[str, list[str]]
 
 
 def around(

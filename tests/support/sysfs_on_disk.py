@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kernel_tree import Entries
+from tests.support.kernel_tree import Entries
 
 
 def lay(entries: Entries, folder: Path) -> Path:

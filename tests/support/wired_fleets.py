@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
 from agent.labels.table import Naming
 from agent.model import natural
 from agent.verify.seen import SeenEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 NAMING = Naming()
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

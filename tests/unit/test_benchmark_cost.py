@@ -7,17 +7,14 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import benchmarks
 from benchmarks import cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SPENT = 0.2  # CPU seconds
 SIZE = 40  # MiB

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from agent import __version__
 from agent.revision import FILE, Revision, parsed, revision
 from tests.support.checkouts import COMMITTED, committed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EPOCH = 1_700_000_000
 INPUT = ("agent", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "hatch_build.py")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,10 +16,6 @@ from tests.support.documents import between
 from tests.support.helm.chart import CHART
 from tests.support.helm.values import SCHEMA, as_yaml, leaves, table, values
 from tests.support.kube.manifests import MANIFESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # A chart cannot read what lies outside its folder.
 COPIES = {

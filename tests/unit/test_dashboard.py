@@ -7,15 +7,13 @@ from __future__ import annotations
 import copy
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.support.grafana import faults
 from tests.support.prometheus import MONITORING, alerts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]

@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.output.table import render
-from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
+from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
 from tests.support.documents import between
 from tests.support.machines import document_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.reasons import Reason
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
@@ -13,9 +13,6 @@ import pytest
 from agent import __version__
 from agent.revision import FILE, Revision, parsed, revision
 from tests.support.checkouts import COMMITTED, committed, git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "2fd1c04a9e31" + 28 * "0"
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from agent import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NUMBER = r"(\d+\.\d+\.\d+)\b"
 PLACES = [

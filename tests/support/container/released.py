@@ -11,18 +11,16 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import __version__
 from tests.support import registry
 from tests.support.container import foreign, image
 from tests.support.oras.client import oras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000

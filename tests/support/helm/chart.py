@@ -11,14 +11,10 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.support.kube.manifests import MANIFESTS, by_kind, parsed
+from tests.support.kube.manifests import MANIFESTS, Object, by_kind, parsed
 from tests.support.kube.programs import environment
 from tests.support.real_parts import CACHE_OF_PARTS
-
-if TYPE_CHECKING:
-    from tests.support.kube.manifests import Object
 
 HERE = Path(__file__).parent
 CHART = MANIFESTS / "chart"

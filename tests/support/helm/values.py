@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from tests.support.helm.chart import CHART
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 NOT_OURS = {"global"}  # helm's own

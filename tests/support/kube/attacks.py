@@ -7,21 +7,18 @@ all permissions of RBAC, each of them succeeds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.kube.agents import Agent, a_node
-from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Attack = Callable[["Scene"], Answer]
+Entries = list[dict[str, Any]]
+Change = Callable[[Entries, "Scene"], object]
 
-    from tests.support.kube.cluster import Answer, Cluster
-
-    Attack = Callable[["Scene"], Answer]
-    Entries = list[dict[str, Any]]
-    Change = Callable[[Entries, "Scene"], object]
 
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"

@@ -23,12 +23,13 @@ import ssl
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from http.client import HTTPSConnection
+from http.client import HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.support.kube.programs import (
     ClusterError,
@@ -40,10 +41,6 @@ from tests.support.kube.programs import (
     running,
 )
 from tests.support.kubeconfigs import kubeconfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from http.client import HTTPResponse
 
 ISSUER = "https://kubernetes.default.svc"
 READY_LIMIT = 120  # seconds: many times what it takes, for hosts that are busy with other tests

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support import snapshots
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEMORY = 4 << 30  # bytes of address space, helpers' arenas included
 

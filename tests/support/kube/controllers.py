@@ -8,16 +8,12 @@ an hour.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from tests.support.kube.cluster import MERGE
+from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.kube.programs import ClusterError, last_words, running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tests.support.kube.cluster import Cluster
 
 T = TypeVar("T")
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
@@ -21,15 +22,9 @@ from tests.support.kube.agents import (
     forbidden,
     mighty_account,
 )
-from tests.support.kube.manifests import MANIFESTS, only, parsed, rendered
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.manifests import MANIFESTS, Object, only, parsed, rendered
 from tests.support.kube.programs import ClusterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.kube.manifests import Object
 
 # Fields of a kustomization, each as an operator adds it to an overlay of his own.
 TRANSFORMERS: dict[str, dict[str, str]] = {

@@ -5,23 +5,19 @@ all labels of the agent, and the managedFields of both.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.kube import MANAGER
 from agent.kube.annotation import render
 from tests.support.kube import population
 from tests.support.kube.clock import Clock
-from tests.support.kube.cluster import APPLY
+from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.programs import ClusterError
 from tests.support.kube.wire import Wire
 from tests.support.nodes import ANNOTATED, KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.support.kube.cluster import Cluster
 
 INVENTORY = 18_000  # characters of the site's annotation
 NODES = "/api/v1/nodes"

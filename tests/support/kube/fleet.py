@@ -18,26 +18,21 @@ import itertools
 import queue
 import random
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from agent.daemon.schedule import Schedule, Settings
 from agent.kube.annotation import Annotation, annotation_of
-from agent.kube.managed_fields import Keys, state_of
+from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.plan import Desired
-from agent.kube.reconcile import Reconciler
+from agent.kube.reconcile import Reconciler, Result
 from agent.labels.table import Naming
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from agent.kube.managed_fields import Node
-    from agent.kube.reconcile import Result
-    from tests.support.kube.clock import Clock
-    from tests.support.kube.population import Member
-    from tests.support.kube.wire import Wire
+from tests.support.kube.clock import Clock
+from tests.support.kube.population import Member
+from tests.support.kube.wire import Wire
 
 KEYS = Keys(Naming())
 STACK = 256 * 1024  # bytes; there is a thread for each request under way

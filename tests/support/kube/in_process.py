@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.kube.access import Access
 from agent.kube.api import Api
 from agent.kube.kubeconfig import resolve
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def connect(kubeconfig: Path) -> Api:

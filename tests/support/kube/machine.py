@@ -22,19 +22,16 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.support.container import image
 from tests.support.kube import programs
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.support.kube.cluster import Cluster
 
 SCRIPT = Path(__file__).with_name("machine.sh")
 TOOLS = {

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from agent import __version__
 from tests.support.kube.programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 OVERLAYS = tuple(sorted(path.name for path in (MANIFESTS / "overlays").iterdir()))

@@ -5,23 +5,19 @@ token.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.kube.annotation import Annotation
 from agent.memory import Fact, FarEnd
 from tests.support.kube.clock import Clock
-from tests.support.kube.cluster import ISSUER
+from tests.support.kube.cluster import ISSUER, Cluster
 from tests.support.kube.programs import ClusterError
 from tests.support.kube.wire import Wire
 from tests.support.nodes import BOOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tests.support.kube.cluster import Cluster
 
 MACHINE = Path(__file__).parents[3] / "sysfs_fixtures/cw-h100-ibp"  # eight InfiniBand rails
 IMAGES = 50  # what a kubelet reports at most (nodeStatusMaxImages)

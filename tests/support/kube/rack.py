@@ -12,21 +12,17 @@ tests/system/kube/test_run_lldp.py checks them.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support.kernel_tree import HOME, NET, Entries, hca, union
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import LIMIT, Agent, get
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 STAYS, GOODBYE, SILENT, MOVED, REBUILT, PULLED, FLOODED = PORTS = range(7)
 LEAVES = {GOODBYE: 2, SILENT: 3, MOVED: 2}  # the others are on the first

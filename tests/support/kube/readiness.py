@@ -10,18 +10,14 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import urllib3
 
 from tests.support.kube.agents import a_node
-from tests.support.kube.cluster import ISSUER
+from tests.support.kube.cluster import ISSUER, Answer, Cluster
 from tests.support.kube.controllers import eventually
-from tests.support.kube.manifests import MANIFESTS, objects
-
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Answer, Cluster
-    from tests.support.kube.manifests import Object
+from tests.support.kube.manifests import MANIFESTS, Object, objects
 
 DEFINITION = Path(__file__).with_name("readiness_rule.yaml")
 RULES = "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules"

@@ -15,22 +15,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, bdf
+from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
 from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import lay, remove, rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tests.support.kernel_tree import Entries
-    from tests.support.kube.cluster import Cluster
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 ACCELERATOR = "network.topology.nvidia.com/accelerator"

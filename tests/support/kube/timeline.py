@@ -8,15 +8,13 @@ watch fails with that.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.kube.cluster import Cluster
 
-    from tests.support.kube.cluster import Cluster
-
-    Object = dict[str, Any]
+Object = dict[str, Any]
 
 
 class Timeline:

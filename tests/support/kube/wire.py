@@ -13,20 +13,16 @@ from __future__ import annotations
 import http.client
 import ssl
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from agent.kube.answers import Answer, read
+from agent.kube.answers import Answer, Kube, Request, read
 from agent.kube.api import TIMEOUT, encode
+from tests.support.kube.clock import Clock
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from agent.kube.answers import Kube, Request
-    from tests.support.kube.clock import Clock
-
-    Reply = tuple[int, Mapping[str, str], bytes]
+Reply = tuple[int, Mapping[str, str], bytes]
 
 
 class Asked(NamedTuple):

@@ -14,9 +14,10 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.kube import MANAGER
 from tests.support import switch
@@ -26,15 +27,9 @@ from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
 from tests.support.kube.machine import missing as no_machine
-from tests.support.kube.manifests import IMAGE, IMAGES, MANIFESTS, pod, settings
+from tests.support.kube.manifests import IMAGE, IMAGES, MANIFESTS, Object, pod, settings
 from tests.support.kube.programs import missing as no_programs
 from tests.support.kube.timeline import Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.kube.manifests import Object
 
 NODE = "worker"
 NETDEV = f"bwk{os.getpid()}"

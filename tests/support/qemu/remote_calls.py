@@ -17,14 +17,12 @@ import os
 import socket
 import subprocess
 import traceback
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
 from tests.support.qemu.machine import Machine, MachineError, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOST, PORT = (
     "10.0.2.2",

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from tests.support.qemu.machine import USER_NETWORK, Machine
 from tests.support.qemu.remote_calls import Desk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from random import Random
-
-    from tests.support.qemu.timeline import Fact, Facts, Timeline, Version
+from tests.support.qemu.timeline import Fact, Facts, Timeline, Version
 
 REPO = Path(__file__).parents[3]
 LIMIT = 120.0  # seconds for the Node to carry its labels; benchmarks measure the time

@@ -6,16 +6,13 @@ made once. Each script is run in a folder of its own, on a node without netdevs 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.qemu.capture_soft_roce import ENVIRONMENT, FORKED, NODE
 from tests.support.qemu.machine import Machine, Result
 from tests.support.qemu.probed_node import TOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 REFUSED = """
 ask() { echo '{"ports": [["rxe0", 1]]}' | "$@" "$PYTHON" -m agent.helper.main smp; }

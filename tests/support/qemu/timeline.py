@@ -14,18 +14,17 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from tests.support.kube.cluster import Cluster
 
-    from tests.support.kube.cluster import Cluster
+Facts = Mapping[str, str]
+Fact = str | None
 
-    Facts = Mapping[str, str]
-    Fact = str | None  # None: not there
 
 P = "backend.coreweave.cloud"
 PARTS = ("device", "port-id", "port-name")

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -18,9 +19,6 @@ from release.sbom import document
 from tests.support import stand_in_nvml
 from tests.support.container.image import ROOT, Image, missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BIGGEST = (
     130_000_000  # bytes unpacked; a third of it is the generated half of the Kubernetes client

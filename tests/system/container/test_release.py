@@ -11,8 +11,10 @@ import json
 import re
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,6 @@ from tests.support.container import image
 from tests.support.container.released import EPOCH, Archive, Released
 from tests.support.oras import client
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 MACHINES = {"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}

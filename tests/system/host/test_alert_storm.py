@@ -7,22 +7,18 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support import alertmanager, prometheus
+from tests.support.alertmanager import Alertmanager
 from tests.support.prometheus import MONITORING, alerts
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.alertmanager import Alertmanager
 
 THOUSAND = 1000
 wait = partial(wait_for, patience=300.0)  # seconds

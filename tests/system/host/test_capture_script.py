@@ -10,9 +10,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,6 @@ from tests.support import capture_script, snapshots
 from tests.support.capture_script import SHELLS, capture, missing, pcie, said
 from tests.support.machines import FOLDERS
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(params=SHELLS)

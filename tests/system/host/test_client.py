@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -34,9 +35,6 @@ from agent.kube.negotiation import get_node
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import reply, says, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
 GET: Request = {"operation": "get", "node": "n1"}

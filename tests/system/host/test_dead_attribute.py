@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.support.kernel_tree import HOME, hca
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
 from tests.support.sysfs_on_disk import lay, rewrite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 

@@ -8,9 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.support import commands as documented
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.commands import INSTALL, OPERATIONS, ROOT, blocks, commands
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEFT_OUT = shutil.ignore_patterns(".*", "tests", "sysfs_fixtures", "benchmarks")
 PLAN = "node,interface,device,port-id,port-name\ngpu-1,mlx5_0,leaf-1,1,\n"

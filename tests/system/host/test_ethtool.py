@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from agent.lldp.driver_flags import private_flags
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 I40E = [
     *("MFP", "total-port-shutdown", "LinkPolling", "flow-director-atr", "veb-stats"),

@@ -7,15 +7,17 @@ import re
 import shutil
 import subprocess
 from html import unescape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from agent.fleet.exports.slurm import tree_conf
 from agent.fleet.exports.text import hostlist
 from agent.fleet.exports.wiring import graph
+from agent.fleet.model import Fleet
 from tests.support import slurm
 from tests.support.real_parts import require
+from tests.support.slurm import Switch
 from tests.support.wired_fleets import (
     NAMING,
     Rack,
@@ -27,12 +29,6 @@ from tests.support.wired_fleets import (
     node,
     tall,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.fleet.model import Fleet
-    from tests.support.slurm import Switch
 
 ATTACK = '\nSwitchName=evil Nodes=gpu-001 "],#\\'
 SEED = 2026

@@ -5,22 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agent.findings.finding import PortRef
+from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from tests.support import judged
-from tests.support.chromium import chromium, missing
+from tests.support.chromium import Page, chromium, missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from agent.fleet.model import Judged
-    from tests.support.chromium import Page
 
 
 def _long() -> Judged:

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,7 @@ from tests.support.real_parts import require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Plan = Callable[..., None]
+Plan = Callable[..., None]
 
 
 @pytest.fixture(scope="module")

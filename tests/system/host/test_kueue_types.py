@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from agent.fleet.exports.levels import kueue
+from agent.fleet.model import Fleet
 from tests.support import kueue as judge
 from tests.support.real_parts import require
 from tests.support.wired_fleets import NAMING, flat, tall
-
-if TYPE_CHECKING:
-    from agent.fleet.model import Fleet
 
 
 @pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])

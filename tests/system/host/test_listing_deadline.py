@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,10 +17,6 @@ from agent.kube.answers import Answer
 from agent.kube.api import Api
 from agent.kube.listing import pages
 from tests.support.odd_server import reply, serving
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
 
 
 def drip(connection: socket.socket) -> None:

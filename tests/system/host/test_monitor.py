@@ -10,29 +10,24 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # type: ignore[import-untyped]
 
 from agent.errors import Unavailable
 from agent.events.event import Event
-from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
+from agent.events.monitor import MIN_RETRY_INTERVAL, Monitor, Monitors
 from agent.events.netlink import LinkMessage, LinkMonitor, UeventMonitor, parse
 from agent.lldp.packet_socket import Listener
 from tests.support import rtnl_lock
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
 from tests.support.switch import PATIENCE, Namespace, bring_up, cable, missing, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.events.monitor import Monitor
 
 RTNL_WAIT = 1.0  # seconds, less than a wait for the held lock takes
 QUIET = 0.3  # seconds without an event after which none is on its way

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +15,6 @@ from agent.telemetry.metrics import COUNTED, OBSERVED
 from tests.support.exposition import complete, text
 from tests.support.prometheus import MONITORING, RULES, alerts, missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TESTS = tuple(sorted(MONITORING.glob("*.test.yaml")))
 OBJECT = MONITORING / "prometheus-rule.yaml"

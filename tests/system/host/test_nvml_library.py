@@ -13,16 +13,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import agent
 from agent.errors import Malformed
 from agent.helper import process as child
-from agent.model import Seen
+from agent.model import Gpu, Seen
 from agent.nvml import decode
 from agent.nvml import domain as accelerator
 from agent.nvml import library as nvml
@@ -32,12 +33,8 @@ from tests.support.kube.command import bwagent
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import CLUSTER, ZERO, given, gpu, tray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Ask = Callable[..., dict[str, Any]]
 
-    from agent.model import Gpu
-
-    Ask = Callable[..., dict[str, Any]]
 
 REAL = os.environ.get("BWAGENT_TEST_NVML", "")
 ROOT = Path(agent.__file__).parents[1]

@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from agent.lldp.frame import Frame, decode
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
 from agent.lldp.snapshot import load
+from agent.model import LldpNeighbor
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.real_parts import require
@@ -32,11 +34,6 @@ from tests.support.switch import (
     missing,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.model import LldpNeighbor
 
 NAMED = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, b"leaf-1") + END
 CHASSIS_TYPES = {"mac": 4, "ip": 5, "ifname": 6, "local": 7}

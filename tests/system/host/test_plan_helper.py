@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from tests.support import dead_filesystem
 from tests.support.processes import Started
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 P = Naming().prefix
 

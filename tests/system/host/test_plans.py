@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from agent.plans.source import Source
 from tests.support import fabric, plans
 from tests.support.fabrics import MANAGED, MANAGED_HOST
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TIMEOUT = 300.0  # seconds; LibreOffice's first start makes a profile
 CABLES = [plans.cable(f"gpu-017 mlx5_{i}", f"leaf-{i} {i + 1}", rate_gbps=400.0) for i in range(8)]

@@ -6,8 +6,9 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,6 @@ from agent.events.monitor import Monitors
 from agent.events.port_states import FILES, READ_TIMEOUT, PortStateSweep
 from tests.support.real_parts import require
 from tests.support.switch import missing, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 QUIET = 0.3  # seconds without an event after which none is on its way
 

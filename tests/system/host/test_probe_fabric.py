@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import MANAGED, MANAGED_HOST, TWO_LEAVES, by_smpquery
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 LIMIT = 60.0  # seconds; an interpreter or two, and three tries
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"

@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -33,10 +34,7 @@ from tests.support.processes import Started, runs
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Ask = Callable[..., list[dict[str, Any]]]
+Ask = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from tests.support.kernel_tree import HOME, NET, Entries, hca
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[3]
 RAILS = range(3)

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +24,6 @@ from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing, wait_for
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[3]
 HELD_TIMEOUT = 30.0  # seconds in which a loop that does not wait for the lock turns, or ends

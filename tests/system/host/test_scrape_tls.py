@@ -7,7 +7,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,9 +21,6 @@ from tests.support import prometheus
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The operator mounts each key of a Secret as a file, and names the fields as Prometheus does.
 SECRETS = {

@@ -12,9 +12,11 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -33,11 +35,8 @@ from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
 from tests.support.real_parts import require
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Start = Callable[..., Server]
 
-    Start = Callable[..., Server]
 
 HERE = "127.0.0.1", 0
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"

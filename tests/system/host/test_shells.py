@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.on_path import INSTALLED, MODULE, on_path
 from tests.support.real_parts import require
 from tests.support.snapshots import FIXTURES, bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.switch import missing as no_switch
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPO = Path(__file__).parents[3]
 UNITS = REPO / "manifests/systemd"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.errors import Malformed
 from agent.lldp import pcap
@@ -11,9 +11,6 @@ from tests.support.lldp_frames import TAGGED, VENDORS
 from tests.support.machines import MACHINES
 from tests.support.scapy_frames import scapy_frames
 from tests.support.tshark import check_against_tshark
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def frames() -> list[bytes]:

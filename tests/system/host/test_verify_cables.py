@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from tests.support.kube.rack import tree
 from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable, missing
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPO = Path(__file__).parents[3]
 PORTS = range(6)

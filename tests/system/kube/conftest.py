@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kernel_tree import NET, hca
+from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube.agents import Agent, an_agent, install
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.readiness import a_reporter, denied, install_gate
 from tests.support.kube.worker import Worker
 from tests.support.kube.worker import missing as no_worker
 from tests.support.kube.worker import worker as a_worker
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kernel_tree import Entries
-    from tests.support.kube.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

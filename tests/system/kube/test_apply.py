@@ -7,30 +7,24 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.kube.annotation import parse
-from agent.kube.answers import Answer, Failure
+from agent.kube.answers import Answer, Failure, Kube, Request
 from agent.kube.api import connect
 from agent.kube.managed_fields import owned_labels
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import Outcome, get_node, negotiate
 from agent.kube.plan import ForeignField, plan
 from tests.support.kube import in_process
-from tests.support.kube.cluster import APPLY, MERGE
+from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from agent.kube.answers import Kube, Request
-    from agent.kube.negotiation import Outcome
-    from tests.support.kube.cluster import Cluster
 
 ACCOUNT = "appliers"
 EXPECTED = f"{PREFIX}/speed.expected"

@@ -4,14 +4,15 @@ overlay as it is and under namePrefix, nameSuffix and namespace, without a trans
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agent.node_events import Event, Reason, name_for
 from tests.support.kube.agents import MIGHTY, Agent, P, a_node, denied, mighty_account
-from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Scene, scene
-from tests.support.kube.cluster import KubectlError
+from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Attack, Scene, scene
+from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.deployments import (
     TRANSFORMERS,
     Deployment,
@@ -22,13 +23,6 @@ from tests.support.kube.deployments import (
 from tests.support.kube.manifests import MANIFESTS, OVERLAYS
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.attacks import Attack
-    from tests.support.kube.cluster import Cluster
 
 # One overlay for each policy; test_overlays_with_one_policy has the others.
 SAME = {"full": "sysfs", "lldp": "sysfs"}

@@ -4,14 +4,15 @@ what the reporter's token can do, and what the agent gains by it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.support.kube.agents import Agent, a_node
-from tests.support.kube.manifests import MANIFESTS, named, objects
+from tests.support.kube.cluster import Answer, Cluster
+from tests.support.kube.manifests import MANIFESTS, Object, named, objects
 from tests.support.kube.readiness import (
     ACCOUNT,
     CONDITION,
@@ -25,12 +26,6 @@ from tests.support.kube.readiness import (
     denied,
     the_daemon_set,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.kube.cluster import Answer, Cluster
-    from tests.support.kube.manifests import Object
 
 GOOD = Check("True", "EndpointOK", "is ready")
 BAD = Check("False", "EndpointNotReady", "answered 503: {}")

@@ -7,23 +7,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from agent import __version__
 from tests.support.helm.chart import CHART, SITE, HelmError, helm, missing, nested, profile
 from tests.support.kube.agents import Agent, P, a_node, denied
-from tests.support.kube.cluster import KubectlError
+from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 LONG = "a" * 53  # the longest name of a release
 OTHER = "other.example.com"

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,9 +30,6 @@ from tests.support.kube.manifests import (
 )
 from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HELMS = {
     "app.kubernetes.io/name",

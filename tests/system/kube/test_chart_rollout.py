@@ -5,15 +5,15 @@ uninstalled by the real helm, and the Node's labels follow.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.helm.chart import CHART, SITE, helm, missing, profile, rendered
 from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
-from tests.support.kube.manifests import IMAGE, named
+from tests.support.kube.manifests import IMAGE, Object, named
 from tests.support.kube.worker import (
     DAEMON_SETS,
     LEAF,
@@ -21,16 +21,11 @@ from tests.support.kube.worker import (
     NETDEV,
     NODE,
     SPEED,
+    Worker,
     clear,
     in_force,
 )
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.manifests import Object
-    from tests.support.kube.worker import Worker
 
 pytestmark = pytest.mark.sweep
 OTHER = "other.example.com"

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +15,8 @@ from agent import __version__
 from agent.cli import cli
 from tests.support.helm.chart import CHART, HelmError, missing, rendered, with_values
 from tests.support.helm.look import (
+    Kinds,
+    Look,
     endpoint,
     in_policy,
     mounted,
@@ -26,12 +27,8 @@ from tests.support.helm.look import (
     variable,
 )
 from tests.support.helm.values import leaves
-from tests.support.kube.manifests import by_kind
+from tests.support.kube.manifests import Object, by_kind
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from tests.support.helm.look import Kinds, Look
-    from tests.support.kube.manifests import Object
 
 REPOSITORY = "r.example/bwagent"
 MONITORS = {"metrics.podMonitor.enabled": True}

@@ -8,28 +8,24 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
+from agent.kube.answers import Answer, Request
 from agent.kube.managed_fields import Keys
 from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import fat_nodes, in_process
-from tests.support.kube.cluster import APPLY, MERGE
+from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from agent.kube.answers import Answer, Request
-    from tests.support.kube.cluster import Cluster
 
 FAT = 120  # Nodes
 PREFIX = "backend.coreweave.cloud"

@@ -13,8 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,17 +23,12 @@ from agent.labels.table import Naming
 from tests.support import stand_in_nvml
 from tests.support.commands import INSTALL, ON_A_NODE, blocks, commands
 from tests.support.kube.cluster import APPLY
+from tests.support.kube.manifests import Object
 from tests.support.kube.programs import program
 from tests.support.kube.resident import Scrape
 from tests.support.kube.timeline import Timeline
-from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED
+from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED, Worker
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.manifests import Object
-    from tests.support.kube.worker import Worker
 
 P = "backend.coreweave.cloud/"
 OBSERVED = f"{P}observed"

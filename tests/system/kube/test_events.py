@@ -5,8 +5,10 @@ the permissions and the policy of an overlay with the component `events`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,8 +16,9 @@ import pytest
 from tests.support import switch
 from tests.support.kernel_tree import HOME, NET, Entries, bdf, hca, rails
 from tests.support.kube.agents import an_agent
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
-from tests.support.kube.deployments import deployed, deployment, transformed
+from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
@@ -23,13 +26,6 @@ from tests.support.real_parts import require
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.kube.deployments import Deployment
 
 ETH = "0000:18:00.0"
 

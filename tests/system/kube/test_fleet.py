@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import Unavailable
 from agent.fleet.collect import Selection, read_cluster
+from agent.fleet.model import Fleet
+from agent.kube.answers import Answer, Kube, Request
 from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, node
 from tests.support.kube import in_process
@@ -21,12 +23,6 @@ from tests.support.kube.lending import encoded, of_etcd
 from tests.support.kube.programs import missing
 from tests.support.kube.wire import Wire
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.fleet.model import Fleet
-    from agent.kube.answers import Answer, Kube, Request
 
 COUNT = 2000  # Nodes
 THREADS = 4

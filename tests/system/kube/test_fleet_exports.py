@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from agent.fleet.exports.levels import kueue as kueue_manifests
 from agent.fleet.exports.slurm import ANNOTATION, manifests
+from agent.fleet.model import Fleet
 from tests.support import kueue
-from tests.support.kube.cluster import KubectlError
+from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.real_parts import require
 from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, tall
-
-if TYPE_CHECKING:
-    from agent.fleet.model import Fleet
-    from tests.support.kube.cluster import Cluster
 
 APPLY = ("apply", "--server-side", "--field-manager=fleet-export", "-f", "-")
 

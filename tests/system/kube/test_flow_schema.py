@@ -5,21 +5,17 @@ seats they have.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kube.agents import Agent, an_agent
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 EXAMPLE = str(MANIFESTS / "examples/flow-schema.yaml")
 

@@ -8,7 +8,8 @@ import json
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from tests.support.kube.programs import missing
 from tests.support.kube.resident import Agent, P
 from tests.support.kube.worker import in_force
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OLD = "old.example.com"
 SPEED, RACK = f"{OLD}/speed.current", f"{OLD}/rack"

@@ -5,21 +5,17 @@ reporter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
 from tests.support.kube.manifests import MANIFESTS, parsed
 from tests.support.kube.programs import missing
 from tests.support.kube.readiness import RECIPE, install_gate
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.cluster import Cluster
 
 RULE = yaml.safe_load((RECIPE / "gate" / "rule.yaml").read_text())["spec"]
 GATED = RULE["nodeSelector"]["matchLabels"]

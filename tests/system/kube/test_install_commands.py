@@ -9,8 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,16 +21,11 @@ from tests.support.commands import INSTALL as DOCUMENT
 from tests.support.commands import commands as of_block
 from tests.support.helm.chart import CHART, SITE, helm, missing, program
 from tests.support.kube.agents import P
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import program as kube_program
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
 

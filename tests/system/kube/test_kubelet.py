@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +15,8 @@ from tests.support import stand_in_nvml
 from tests.support.kube.confinement import root_is_read_only, status
 from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, OVERLAYS
 from tests.support.kube.programs import free_ports
-from tests.support.kube.worker import NEIGHBOR, SPEED
+from tests.support.kube.worker import NEIGHBOR, SPEED, Worker
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from tests.support.kube.worker import Worker
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER

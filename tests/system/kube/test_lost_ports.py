@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.kernel_tree import rails
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
 STATE, COUNT = "bwagent_port_state", "bwagent_backend_ports_lost"

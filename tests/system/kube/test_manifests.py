@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -35,9 +35,6 @@ from tests.support.kube.manifests import (
 )
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What a reviewer asks about: each stands with its reason beside it or above it.
 GRANTS = re.compile(

@@ -11,17 +11,14 @@ import shutil
 import ssl
 import subprocess
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.worker import Worker
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kube.worker import Worker
 
 COMPONENT = MANIFESTS / "metrics-tls"
 SECRET = "bwagent-metrics"  # noqa: S105 - its name

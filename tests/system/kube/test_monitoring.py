@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -19,19 +20,13 @@ from tests.support import fabric as simulated
 from tests.support import prometheus, stand_in_nvml
 from tests.support.fabric import Fabric
 from tests.support.fabrics import one_leaf
-from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, gpu, hca
-from tests.support.kube.cluster import MERGE
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, gpu, hca
+from tests.support.kube.cluster import MERGE, Answer, Cluster
 from tests.support.kube.refusal import refusing
 from tests.support.kube.resident import Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
 from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.kernel_tree import Entries
-    from tests.support.kube.cluster import Answer, Cluster
 
 SECOND = "0000:19:00.0"
 TREE = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None} | gpu()

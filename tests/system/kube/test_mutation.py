@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing
 from tests.support.nodes import FLAVOR, KEYS, LEAF, SPEED, desired
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = "admissionregistration.k8s.io/v1beta1"
 FLAGS = ("--feature-gates=MutatingAdmissionPolicy=true", f"--runtime-config={VERSION}=true")

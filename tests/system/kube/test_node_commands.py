@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.output.formats import FORMATS
 from tests.support.kernel_tree import NET, card
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import P
 from tests.support.machines import MACHINES, document_of
 from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 
 def test_the_machines_manifests_are_applied(cluster: Cluster) -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from agent.kube.answers import Failure
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import Outcome, get_node, negotiate
 from agent.kube.plan import plan
 from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
-
-if TYPE_CHECKING:
-    from agent.kube.negotiation import Outcome
-    from tests.support.kube.cluster import Cluster
 
 OLDER = Path(agents.__file__).with_name("overlay-0.1.0.yaml")
 NEW = (f"{PREFIX}/leafgroup.current", f"{PREFIX}/leaves.current")

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.deployments import TRANSFORMERS, transformed
 from tests.support.kube.manifests import MANIFESTS, OVERLAYS, pod
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-
 
 DRY_RUN = (
     *("apply", "--server-side", "--force-conflicts", "--dry-run=server"),

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -17,14 +17,12 @@ import yaml
 from agent import __version__
 from release import plugin
 from release.licenses import checked
+from release.parts import Part
 from release.provenance import Source, sha256
 from tests.support.fleet_nodes import listed, whole
 from tests.support.kube import programs
 from tests.support.real_parts import require
 from tests.support.snapshots import FIXTURES, REPOSITORY
-
-if TYPE_CHECKING:
-    from release.parts import Part
 
 pytestmark = pytest.mark.slow
 EPOCH = 1_800_000_000

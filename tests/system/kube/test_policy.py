@@ -7,18 +7,14 @@ managedFields.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.labels.table import LABELS
 from tests.support.kube.agents import ACC, IB, Agent, P, a_node, an_agent, denied
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.kube.cluster import Answer, Cluster
+from tests.support.kube.cluster import Answer, Cluster
 
 INTERFACES = ("ibp0", "mlx5_0-3", "mlx5_bond_0-eth2")
 OWN = (

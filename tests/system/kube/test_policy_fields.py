@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,12 +23,10 @@ from tests.support.kube.attacks import (
     an_event,
     scene,
 )
-from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Cluster
 
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Answer, Cluster
+Object = dict[str, Any]
 
-    Object = dict[str, Any]
 
 THREAT_MODEL = Path(__file__).parents[3] / "docs/threat-model.md"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"

@@ -6,8 +6,9 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,18 +16,12 @@ from agent.kube.api import connect
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import agents, resident
-from tests.support.kube.agents import a_node
+from tests.support.kube.agents import Agent, a_node
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.switch import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.agents import Agent
-    from tests.support.kube.cluster import Cluster
 
 LIMIT = 120.0  # seconds; one check may take 25 until it is given up
 becomes = partial(wait_for, patience=LIMIT)  # a change of policies takes a moment

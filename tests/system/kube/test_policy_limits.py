@@ -4,7 +4,7 @@ the policy's cost stays within the API server's budget up to the largest Node th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,7 @@ from tests.support.kube.attacks import (
     MAX_MESSAGE,
     an_event,
 )
-from tests.support.kube.cluster import MERGE
-
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Answer, Cluster
+from tests.support.kube.cluster import MERGE, Answer, Cluster
 
 HUGE = 12_000  # labels, about 1.5 MB
 OBSERVED = f"{P}/observed"

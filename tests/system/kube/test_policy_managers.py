@@ -4,16 +4,13 @@ written to. tests/support/kube/attacks.py has what is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.kube.agents import ACC, IB, Agent, P, denied
 from tests.support.kube.attacks import JUNK
-from tests.support.kube.cluster import APPLY
-
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Answer
+from tests.support.kube.cluster import APPLY, Answer
 
 SITE = "site.example/rack"
 FLAVOR, SPEED = f"{P}/flavor", f"{P}/speed.current"

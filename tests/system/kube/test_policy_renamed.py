@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,16 +15,11 @@ import yaml
 from tests.support.helm import chart
 from tests.support.kube.agents import Agent, P, a_node, forbidden
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, an_event, scene
+from tests.support.kube.cluster import Answer, Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS, rendered
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Answer, Cluster
 
 NAMESPACE, NAME = "bwagent", "netlabels"
 ACCOUNT = "ServiceAccount|DaemonSet"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.support.kube import controllers
 from tests.support.kube.agents import install
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.cluster import Cluster
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 

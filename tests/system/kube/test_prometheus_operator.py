@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,20 +18,13 @@ from tests.support.helm.chart import CHART, SITE, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
-from tests.support.kube.cluster import KubectlError
+from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import transformed
-from tests.support.kube.manifests import MANIFESTS, parsed
+from tests.support.kube.manifests import MANIFESTS, Object, parsed
 from tests.support.kube.programs import missing
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.kube.manifests import Object
 
 GROUP = "monitoring.coreos.com/v1"
 KINDS = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}

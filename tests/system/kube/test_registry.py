@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,17 +14,12 @@ import yaml
 from agent import __version__
 from tests.support import registry
 from tests.support.kube.agents import an_agent, install
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
 from tests.support.kube.manifests import MANIFESTS, NO_IMAGE
 from tests.support.kube.worker import CONTROLLERS, GPU, NODE, SPEED, Worker, lay_devices, missing
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 ITS = "registry.example.com"  # the registry in the README
 P = "backend.coreweave.cloud/"

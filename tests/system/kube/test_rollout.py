@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support.kube.confinement import Container
 from tests.support.kube.machine import Machine
-from tests.support.kube.manifests import IMAGE
-from tests.support.kube.worker import DAEMON_SETS, GPU, PODS, SPEED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.manifests import Object
-    from tests.support.kube.worker import Worker
+from tests.support.kube.manifests import IMAGE, Object
+from tests.support.kube.worker import DAEMON_SETS, GPU, PODS, SPEED, Worker
 
 OTHER = "other.example.com"
 SECOND = "worker-2"

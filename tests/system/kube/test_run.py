@@ -8,20 +8,16 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.daemon.plan_file import LOOK_INTERVAL
 from agent.kube.facts import parse_time
 from agent.verify.one_node import MAX_SIZE
 from tests.support import dead_filesystem
 from tests.support.kernel_tree import BUS, HOME, NET, Entries, bdf, hca
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import IB, LIMIT, Agent, P
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 GPU = {"vendor": "0x10de", "class": "0x030200"}
 

@@ -8,8 +8,10 @@ import base64
 import json
 import subprocess
 import time
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +25,6 @@ from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import remove
 from tests.support.wall_clock import WallClock
 from tests.support.wall_clock import missing as no_compiler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 HOUR = 3600
 LEEWAY = 60  # seconds for which an API server accepts a token after its end

@@ -10,21 +10,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.kernel_tree import NET, hca
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import IB, LIMIT, Agent, P
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 HCA = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None}
 PORT = {"interface": "ibsim0"}

@@ -7,22 +7,18 @@ on (`-r`): those of ibsim are as high as in a subnet whose nodes have more time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.fabric import MANAGERS, Fabric, missing
 from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import HOME, NET, hca
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 NODE = "fabric-sa"
 FUNCTION = "0000:18:00.0"

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.kernel_tree import HOME
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.rack import (
     ADDRESS,
     FLOODED,
@@ -32,11 +33,6 @@ from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
 from tests.support.real_parts import require
 from tests.support.switch import cable, missing
 from tests.support.sysfs_on_disk import lay, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.cluster import Cluster
 
 NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 GRACE = 30.0  # seconds for which a neighbor that is gone still counts

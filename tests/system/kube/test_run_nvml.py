@@ -7,22 +7,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import stand_in_nvml
 from tests.support.kernel_tree import NET
 from tests.support.kernel_tree import gpu as gpu_on_bus
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import gpu, tray
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.cluster import Cluster
 
 TREE = gpu_on_bus() | {f"{NET}/lo": None}
 DOMAIN = "9c6f5af3-53bf-49b5-a436-b66766c413c3"

@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,17 +19,12 @@ from agent.daemon.schedule import Settings
 from agent.kube.api import TIMEOUT
 from tests.support.kube import in_process
 from tests.support.kube.clock import Clock
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import labels, populate
 from tests.support.kube.wire import Wire
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.odd_server import reply, says, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 COUNT, WITHIN = 100, 2.0  # agents, and the seconds in which they start
 LEAF = 32

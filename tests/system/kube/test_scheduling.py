@@ -4,25 +4,21 @@ labels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
-from tests.support.kube.manifests import MANIFESTS, the
+from tests.support.kube.manifests import MANIFESTS, Object, the
 from tests.support.kube.programs import missing
 from tests.support.kube.worker import DAEMON_SETS, PODS
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.kube.manifests import Object
 
 MACHINE = {path.name: path for path in MACHINES}
 SITE = {"backend.coreweave.cloud/fabric": "fabric-1", "backend.coreweave.cloud/superpod": "2"}

@@ -10,23 +10,19 @@ import io
 import json
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import HOME, NET, hca
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import REPOSITORY, Agent, P
 from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import lay, rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 TREE = hca("ibsim0", "0000:18:00.0") | hca("ibp1", "0000:19:00.0") | {f"{NET}/lo": None}
 STATE = f"{HOME}/0000:19:00.0/infiniband/ibp1/ports/1/state"

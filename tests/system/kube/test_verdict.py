@@ -8,24 +8,20 @@ RDMA devices of the node are laid out as files; their states follow the cables.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.kube.cluster import MERGE
+from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.kube.rack import tree
 from tests.support.kube.resident import Agent, P, get
 from tests.support.real_parts import require
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 DELAY = 4.0  # seconds
 PORTS = range(3)  # of the node, each planned on a leaf of its own

@@ -5,17 +5,14 @@ condition that the reporter of examples/cabling-readiness makes of it on a real 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from tests.support.kernel_tree import NET, hca
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.readiness import MAX_BODY_BYTES, Reporter, a_reporter, check
 from tests.support.kube.resident import IB, Agent, P
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 TWO = hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import agent
 from tests.support.qemu.capture_soft_roce import REPO, replace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.qemu.shared import Shared
+from tests.support.qemu.shared import Shared
 
 IN_THE_REPO = REPO / "sysfs_fixtures" / "soft-roce"
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.qemu.machine import Machine, MachineError, missing, with_dependencies
+from tests.support.qemu.shared import Shared
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from tests.support.qemu.shared import Shared
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.support.qemu.shared import Shared
+from tests.support.qemu.shared import Shared
 
 REPO = Path(__file__).parents[3]
 LOOKS = ("cabled", "unheard", "powerless", "changes", "replaced")

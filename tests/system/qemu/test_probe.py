@@ -7,16 +7,14 @@ A record is the report of `probe` and, read at the same moment, the output of rd
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.qemu.shared import Shared
+from tests.support.qemu.shared import Shared
 
 Counted = dict[str, float | None]
 """What each interface adds, in Gb/s; None: an ignored port."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.support.qemu.shared import Shared
+from tests.support.qemu.shared import Shared
 
 
 @pytest.mark.parametrize("word", ["no-umad", "refused", "not-permitted"])

@@ -18,24 +18,19 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support import switch
+from tests.support.kube.cluster import Cluster
 from tests.support.qemu.machine import missing
-from tests.support.qemu.scenario import Rest, Scenario, Step, without
+from tests.support.qemu.scenario import Order, Rest, Scenario, Step, without
 from tests.support.qemu.timeline import P, Timeline, faults
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.qemu.scenario import Order
 
 NODE = "emulated"
 GRACE = 30.0  # seconds that a neighbor outlives its link

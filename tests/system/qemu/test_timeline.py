@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kube.cluster import MERGE
+from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.qemu.timeline import P, Timeline, facts_of, faults
-
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Cluster
 
 NODE = "versions"
 UP = {"speed": "30G", "rxe0": "leaf-1 swp1 swp1"}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.events.event import Event
+from tests.support.qemu.shared import Shared
 from tests.support.qemu.waking_node import STEPS
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from agent.events.event import Event
-    from tests.support.qemu.shared import Shared
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import select
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from agent.events.event import Event, Notifier
 from agent.host import Host
 from agent.infiniband.devices import SubnetPort, unanswered
 from agent.snapshot.tree import MemoryStore, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 LIMIT = 10_000  # milliseconds until a result is missing
 

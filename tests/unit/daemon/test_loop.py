@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,6 @@ from tests.support.lldp_frames import switch
 from tests.support.nodes import PREFIX
 from tests.support.running import HOUR, HUP, Api, World
 from tests.support.smps import leaf
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 A, B = bdf(0), bdf(1)
 IB = hca("ibp0", A) | hca("ibp1", B)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +27,6 @@ from agent.verify import one_node
 from tests.support.kernel_tree import hca
 from tests.support.observations import observation
 from tests.support.running import World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 HEADER = "node,interface,device,port-id\n"
 ROW = "gpu-17,mlx5_0,{},swp17\n"

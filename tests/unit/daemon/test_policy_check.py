@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from agent.kube.answers import Answer
 from tests.support import nodes
 from tests.support.kernel_tree import hca
 from tests.support.running import HOUR, Api, World
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DAY = 86400.0
 DENIED = Answer(

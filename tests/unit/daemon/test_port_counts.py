@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,6 @@ from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, hca, netdev, 
 from tests.support.nodes import IB_SPEED, SPEED
 from tests.support.running import HOUR, Api, World
 from tests.support.smps import leaf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 HOLD = 600.0
 EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))

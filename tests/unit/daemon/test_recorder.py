@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, unio
 from tests.support.observations import observation
 from tests.support.running import EPOCH, HOUR, Api, World
 from tests.support.smps import Fabric
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SEEN = observation(("ibp3", "0000:1b:00.0"))
 

@@ -6,8 +6,9 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,9 +30,6 @@ from agent.daemon.schedule import (
     Settings,
     Step,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 DAY = 24 * 3600.0
 SETTINGS = Settings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.support.kernel_tree import (
     CLASS,
     HOME,
     NET,
+    Entries,
     base,
     bdf,
     card,
@@ -23,9 +24,6 @@ from tests.support.kernel_tree import (
 )
 from tests.support.lldp_frames import switch
 from tests.support.running import HOUR, World
-
-if TYPE_CHECKING:
-    from tests.support.kernel_tree import Entries
 
 OTHER_KIND = b"0x101d\n"
 

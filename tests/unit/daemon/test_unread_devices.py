@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.support.kernel_tree import (
     BUS,
     CLASS,
     HOME,
+    Entries,
     base,
     bdf,
     card,
@@ -23,9 +24,6 @@ from tests.support.kernel_tree import (
 from tests.support.nodes import FLAVOR
 from tests.support.running import HOUR, World
 from tests.support.smps import leaf
-
-if TYPE_CHECKING:
-    from tests.support.kernel_tree import Entries
 
 HOLD = 600.0
 STORAGE = "0000:40:00.0"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -22,10 +24,6 @@ from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, HUP, Api, World
 from tests.support.smps import far_end
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)

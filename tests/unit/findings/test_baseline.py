@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.fleet_nodes import crossed, listed, whole
-from tests.support.snapshots import FIXTURES, bwagent, complaint
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.snapshots import Finished
+from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 
 HALF = str(FIXTURES / "half-failed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pty
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +15,6 @@ from agent.fleet.command import Progress, export, verify
 from agent.fleet.group import fleet as group
 from tests.support.fleet_nodes import crossed, leaf, listed, node, whole
 from tests.support.snapshots import FIXTURES, bwagent, complaint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLEET = listed([whole(number) for number in range(4)])
 

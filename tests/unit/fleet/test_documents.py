@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.findings.finding import CODES
 from agent.fleet.model import Group
@@ -12,9 +12,6 @@ from agent.fleet.report import FORMATS
 from tests.support.documents import between
 from tests.support.planned_fleets import judge, plan_of
 from tests.support.small_fleets import NOW, cabled, rack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DOCUMENT = "docs/fleet.md"
 

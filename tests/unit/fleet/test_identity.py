@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.findings.finding import Finding
 from agent.fleet.identity import findings
-from agent.fleet.model import INFINIBAND
+from agent.fleet.model import INFINIBAND, FleetNode
 from agent.verify.seen import SeenEnd
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
-
-if TYPE_CHECKING:
-    from agent.findings.finding import Finding
-    from agent.fleet.model import FleetNode
 
 ONE, OTHER = "00:1c:73:00:00:01", "00:1c:73:00:00:02"
 GUIDS = "fc6a1c0300aabb00", "fc6a1c0300aabb40"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.model import FleetNode
+from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
 from agent.kube.annotation import cut, parse
 from agent.labels import encode
@@ -18,9 +18,6 @@ from agent.memory import Fact, FarEnd
 from agent.verify.seen import SeenEnd
 from tests.support import fleet_nodes
 from tests.support.fleet_nodes import IB, OBSERVED, TIME, P, annotation, guid, labels, node, whole
-
-if TYPE_CHECKING:
-    from agent.fleet.model import FleetPort
 
 NOW = TIME + 60.0
 DEVICE = f"{P}/neighbors.current.ibp3.device"

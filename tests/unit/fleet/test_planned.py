@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import Malformed
 from agent.findings.finding import Move, PortRef, Spot
 from agent.fleet.expectation import Expectations
-from agent.fleet.model import FleetPort
+from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.labels.table import Naming
@@ -29,9 +28,6 @@ from tests.support.planned_fleets import (
     renamed,
 )
 from tests.support.small_fleets import cabled, far_end, fleet, node, port, rack
-
-if TYPE_CHECKING:
-    from agent.fleet.model import FleetNode
 
 P = "backend.coreweave.cloud"
 RACK = rack()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.fleet.collect import Selection, read_cluster
+from agent.fleet.model import Fleet
 from agent.fleet.node_file import read_file
 from agent.fleet.snapshots import read_snapshots
 from agent.kube.answers import Answer
@@ -18,11 +20,6 @@ from agent.kube.facts import parse_time
 from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, P, annotation, leaf, listed, node, whole
 from tests.support.snapshots import FIXTURES, SMALL, lay, members, tar
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.fleet.model import Fleet
 
 ALL = Selection(Naming())
 CLOCK = TIME + 1e6

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -15,14 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
-from agent.fleet.model import Group
+from agent.fleet.model import Group, Judged
 from agent.fleet.report import EXIT, FORMATS, outcome, verdict
 from tests.support.small_fleets import judged, rack
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.fleet.model import Judged
 
 A, B = PortRef("gpu-001", "mlx5_3"), PortRef("gpu-002", "mlx5_3")
 ENDS = ("leaf03", "swp1"), ("leaf04", "swp2")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import devices
 from agent.infiniband.devices import Address, DeviceQueries, SubnetPort, by_port
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PORTS = [(f"mlx5_{number}", 1) for number in range(8)]
 

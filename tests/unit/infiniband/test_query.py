@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,9 +15,6 @@ from agent.infiniband.smp import Attribute, PortUnavailable
 from agent.infiniband.umad import TIMEOUT_SLACK
 from agent.reasons import NeighborReason
 from tests.support.smps import node_info, reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TIMEOUT_MS = 30
 INFO, DESCRIPTION = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -29,9 +29,6 @@ from tests.support.sas import (
     node,
     reply,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OTHER_GUID = 0xB0CF0E0300D66D00
 

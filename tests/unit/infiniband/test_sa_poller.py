@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,8 @@ from agent.infiniband.poller import (
 )
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.lldp.packet_socket import run_at_once
-from agent.model import Failed, IbNeighbor, Link, Neighbor, PortRole, RdmaDevice, Seen
+from agent.model import Failed, IbNeighbor, Link, Neighbor, Observation, PortRole, RdmaDevice, Seen
 from tests.support.observations import PORT, observation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from agent.model import Observation
 
 A, B = (SubnetPort(name, 1, lid, 9, 0, 0) for name, lid in (("a", 3), ("b", 4)))
 NAMED = IbNeighbor("switch", "01", None, 1, "leaf1", "sa")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.infiniband.node_description import switch_name
-from agent.infiniband.switch_names import MAX_NAMES, TRIES, Answered, Retry, SwitchNames
+from agent.infiniband.switch_names import MAX_NAMES, TRIES, Answered, Name, Retry, SwitchNames
 from tests.support.smps import LEAF
-
-if TYPE_CHECKING:
-    from agent.infiniband.switch_names import Name
 
 HOLD = 600.0
 A, B = "00000000000000aa", "00000000000000bb"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,9 +46,6 @@ from agent.model import (
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
 from tests.support.observations import observation
 from tests.support.remembering import completed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEY = KEYS.annotation
 PCI = "0000:18:00.0"

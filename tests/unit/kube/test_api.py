@@ -11,8 +11,10 @@ import socketserver
 import ssl
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import urllib3
@@ -25,10 +27,6 @@ from agent.kube.negotiation import get_node
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving
 from tests.support.real_parts import require
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
 GET: Request = {"operation": "get", "node": "n1"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import pytest
@@ -31,9 +32,9 @@ from agent.cleanup import (
 )
 from agent.errors import Rejected, Unavailable
 from agent.kube.annotation import render
-from agent.kube.answers import Answer
+from agent.kube.answers import Answer, Kube, Request
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.kube.plan import removal
+from agent.kube.plan import Plan, removal
 from agent.labels.table import Naming
 from agent.memory import Fact
 from tests.support.api_server import labels_in, replies
@@ -50,12 +51,6 @@ from tests.support.nodes import (
     node,
     removed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agent.kube.answers import Kube, Request
-    from agent.kube.plan import Plan
 
 EXPECTED = f"{PREFIX}/speed.expected"
 FAILED = Answer(403, message="no")

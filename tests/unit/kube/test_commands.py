@@ -6,7 +6,7 @@ import errno
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from agent.check import Step
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.inputs import observed
-from agent.kube.answers import Answer
+from agent.kube.answers import Answer, Request
 from agent.kube.commands import Target, check, check_admission, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.policy import FOREIGN
@@ -26,9 +26,6 @@ from tests.support.api_server import replies
 from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, PREFIX, SPEED, node
 from tests.support.observations import observation
-
-if TYPE_CHECKING:
-    from agent.kube.answers import Request
 
 EXPECTED = f"{PREFIX}/speed.expected"
 HOST = Host(Kernel(), time.time)

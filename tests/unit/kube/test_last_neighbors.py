@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,6 @@ from agent.sources.pci import Place
 from tests.support.devices import netdev
 from tests.support.nodes import BOOT, KEYS, LEAF_GROUP, NOW
 from tests.support.observations import PORT, observation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOLD = 600.0
 

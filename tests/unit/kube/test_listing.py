@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import Unavailable
-from agent.kube.answers import Answer
+from agent.kube.answers import Answer, Kube
 from agent.kube.listing import MAX_ATTEMPTS, MAX_WAIT, Page, pages
-
-if TYPE_CHECKING:
-    from agent.kube.answers import Kube
 
 LAST = Answer(200, nodes=[], server="https://k")
 BUSY = Answer(429, message="slow down")

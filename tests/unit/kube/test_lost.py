@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,15 +12,12 @@ from agent.host import Host
 from agent.kube.annotation import Annotation, parse, render
 from agent.kube.remembered import annotate, published
 from agent.memory import Fact, FarEnd, Memory
-from agent.model import Absent, Failed, PortRole, RdmaDevice, Seen
+from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports
 from agent.sources.pci import place
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
-
-if TYPE_CHECKING:
-    from agent.model import Observation
 
 A, B, C = "0000:18:00.0", "0000:2a:00.0", "0000:5e:00.0"
 GUID_A, GUID_B, GUID_C, GUID_D = (f"a088c203000000{number:02x}" for number in range(1, 5))

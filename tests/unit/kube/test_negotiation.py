@@ -4,13 +4,13 @@ nothing of others is touched, and the negotiation ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.answers import KINDS, Answer, Cause, Failure
+from agent.kube.answers import KINDS, Answer, Cause, Failure, Request
 from agent.kube.managed_fields import FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
@@ -45,11 +45,6 @@ from tests.support.nodes import (
     node,
     removed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.kube.answers import Request
 
 ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MAX_REQUESTS = 80  # of a server that refuses each key by itself and conflicts all the time

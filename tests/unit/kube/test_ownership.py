@@ -5,7 +5,8 @@ Fields of others inside it: reported, removed only by their names.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,6 @@ from tests.support.nodes import (
     node,
     removed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OLD = "old.example"
 EXPECTED = f"{PREFIX}/speed.expected"

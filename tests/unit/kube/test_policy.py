@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.kube.answers import Answer
+from agent.kube.answers import Answer, Request
 from agent.kube.api import encode
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
 from tests.support import nodes
 from tests.support.api_server import replies
-
-if TYPE_CHECKING:
-    from agent.kube.answers import Request
 
 OWN = "bwagent changes its own labels only, not bwagent.invalid/policy-check"
 DENIAL = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,6 @@ from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
 from agent.reasons import AcceleratorReason, HoldReason
 from tests.support.devices import assign, eth, ib, netdev, plain, port
 from tests.support.remembering import completed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 FLAVOR, SPEED, IB_SPEED = f"{P}/flavor", f"{P}/speed.current", f"{IB}/speed.current"

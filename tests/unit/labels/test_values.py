@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,9 +34,6 @@ from agent.sources.pci import Place
 from agent.text import visible
 from tests.support.devices import assign, eth, ib, netdev, port
 from tests.support.remembering import completed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 ACCELERATOR = "network.topology.nvidia.com/accelerator"

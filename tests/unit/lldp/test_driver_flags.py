@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.packet_socket import run_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BLOCKING, OPEN = {"disable-fw-lldp": False}, {"disable-fw-lldp": True}
 

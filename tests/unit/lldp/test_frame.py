@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.lldp.frame import MAX_FRAME, decode, drop_reason, is_lldp
+from agent.model import LldpNeighbor
 from tests.support.lldp_frames import (
     CASES,
     DOT3_MTU,
@@ -26,9 +26,6 @@ from tests.support.lldp_frames import (
     tlv,
 )
 from tests.support.scapy_frames import scapy_frames
-
-if TYPE_CHECKING:
-    from agent.model import LldpNeighbor
 
 CHASSIS, PORT, TTL = tlv(1, b"\x04" + MAC), tlv(2, b"\x05swp1"), tlv(3, b"\0\x78")
 PLAIN = CHASSIS + PORT + TTL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,9 +13,6 @@ from agent.lldp.inbox import MAX_BURST, MAX_QUEUED, FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
 from tests.support.running import FakeListener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def frame(

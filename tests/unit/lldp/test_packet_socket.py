@@ -7,8 +7,9 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,15 +19,10 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker, lldp_program
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, Seen
+from agent.model import Link, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from tests.support.lldp_frames import END, MAC, ethernet, identity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.model import Link
 
 TIMEOUT = 60.0  # seconds
 JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ, include/uapi/linux/bpf_common.h

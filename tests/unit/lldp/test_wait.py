@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.lldp.inbox import LldpWait, Netdevs, progress
 from agent.lldp.packet_socket import Listener
-
-if TYPE_CHECKING:
-    import socket
 
 PORTS = {f"eth{number}": True for number in range(8)}
 

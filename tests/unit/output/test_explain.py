@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
 from agent.memory import Fact, FarEnd
-from agent.model import Failed, Seen
+from agent.model import Failed, Observation, Seen
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
@@ -23,12 +25,6 @@ from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
 from tests.support.remembering import completed, knowing
 from tests.support.schemas import validator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from agent.model import Observation
 
 NAMING = Naming()
 SCHEMA = validator("explain")

@@ -8,8 +8,10 @@ import os
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,15 +23,10 @@ from openpyxl.styles import Font
 
 from agent.errors import Malformed, Unavailable
 from agent.plans import xlsx
+from agent.plans.model import Plan
 from agent.plans.reader import KINDS, read_plan, read_source
 from agent.plans.source import Source
 from tests.support import plans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from agent.plans.model import Plan
 
 ROW = plans.cable("gpu-017 mlx5_0", "leaf01 1")
 HEADER = "A-Node Name,A-Port,Z-Node Name,Z-Port"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from agent.plans.reader import KINDS, LOOKS, read_source
 from agent.plans.source import Source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXAMPLE = re.compile(
     r"^### `([\w-]+)`[^\n]*\n\n```\n(.*?)```\n\n((?:- [^\n]*\n)+)", re.MULTILINE | re.DOTALL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +16,8 @@ from agent.plans.sheets import BLANK
 from agent.plans.source import Source
 from tests.support import plans
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Writer = Callable[[Sequence[Cable]], str]
 
-    Writer = Callable[[Sequence[Cable]], str]
 
 DOUBLED = ("doubled", "hosts")
 CARRIED = ("Label", "Length", "PN")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from agent import __version__
 from release.errors import Refused
 from release.image import checked_base
 from tests.support.checkouts import committed, git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow  # each starts Python and git
 SOURCE = ("--source", "https://example.com/bwagent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -13,9 +13,6 @@ from release.licenses import checked
 from release.parts import Part
 from release.provenance import Source, digests, statement
 from release.sbom import document
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIGEST = 64 * "a"
 PARTS = [

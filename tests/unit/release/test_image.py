@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from release.image import pack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EPOCH = 1_800_000_000
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from release.layout import NAME, Layout
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KIND = "application/vnd.example+json"
 IMAGE = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:1", "size": 7}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from release.errors import Refused
 from release.licenses import checked, is_allowed, listing, policy
 from release.parts import Part, python_part
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ALLOW = ["MIT", "Apache-2.0", "GPL-3.0-or-later WITH GCC-exception-3.1"]
 

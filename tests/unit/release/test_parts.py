@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from release.errors import Refused
 from release.parts import image_parts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENTRY = """\
 Package: libexample1

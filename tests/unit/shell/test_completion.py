@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.on_path import MODULE, on_path
 from tests.support.snapshots import bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The script's function fills COMPREPLY from COMP_WORDS, as bash calls it.
 BASH = """

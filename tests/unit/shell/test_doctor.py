@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.support.kernel_tree import Kernel, host
 from tests.support.observations import observation
 from tests.support.snapshots import FIXTURES, bwagent
 from tests.support.surroundings import around
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LACKING = [
     ("kubernetes", missing(Step.CLUSTER, "Node n1", "export KUBECONFIG=FILE")),

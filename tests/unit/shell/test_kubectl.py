@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.on_path import INSTALLED, on_path
 from tests.support.snapshots import REPOSITORY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.manual import pages
 from tests.support.snapshots import REPOSITORY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOLDER = REPOSITORY / "docs/man"
 

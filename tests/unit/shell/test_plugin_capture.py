@@ -6,14 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.snapshots import FIXTURES, NO_BYTECODE, REPOSITORY, report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SYS = str(FIXTURES / "dgx-h100/sys")
 PLUGIN = "#!{}\nimport sys\nfrom agent.cli import main\nsys.exit(main())\n"

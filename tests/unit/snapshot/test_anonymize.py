@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,7 @@ from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from tests.support import snapshots
-from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.snapshots import Snapshot
+from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, Snapshot, lay
 
 KINDS = ("via", "selected", "ambiguous", "node_type", "age_s", "ttl", "port_id_subtype")
 SERIAL = re.compile(rb"(?:SN|V[0-9A-Z])[\x04-\x20]([A-Z0-9]{6,})")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +23,8 @@ from agent.output.document import Choices
 from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import INTERFACE, Names, anonymize
-from agent.snapshot.capture import write_folder
-from agent.snapshot.replay import replay
+from agent.snapshot.capture import Record, write_folder
+from agent.snapshot.replay import RecordedIo, replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import (
@@ -40,13 +42,6 @@ from tests.support.lldp_frames import (
 )
 from tests.support.recordings import IB, ROCE, hearing, lldp_of, recorded, smps_of, tree
 from tests.support.smps import answer, helper, node_info, port_info, reply
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from agent.snapshot.capture import Record
-    from agent.snapshot.replay import RecordedIo
 
 NOW = 1_777_888_999.0
 OWN_MAC = "b8:3f:d2:aa:00:01"

@@ -10,8 +10,10 @@ import os
 import re
 import subprocess
 import tarfile
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -25,6 +27,7 @@ from tests.support.snapshots import (
     DEVICE,
     SMALL,
     SPEED,
+    Member,
     bwagent,
     complaint,
     lay,
@@ -34,13 +37,8 @@ from tests.support.snapshots import (
     tar,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Members = Iterator[tuple[tarfile.TarInfo, bytes]]
 
-    from tests.support.snapshots import Member
-
-    Members = Iterator[tuple[tarfile.TarInfo, bytes]]
 
 GOOD = members(SMALL)
 BLOCK = tarfile.BLOCKSIZE

@@ -8,10 +8,11 @@ import gzip
 import io
 import subprocess
 import tarfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +22,7 @@ from agent.errors import Malformed
 from agent.snapshot import archive
 from agent.snapshot.archive import MAX_EXTENDED_SIZE, entries
 from tests.support import snapshots
-from tests.support.snapshots import SMALL, SPEED, lay, member, members, tar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.support.snapshots import Member, Snapshot
+from tests.support.snapshots import SMALL, SPEED, Member, Snapshot, lay, member, members, tar
 
 X, G = tarfile.XHDTYPE, tarfile.XGLTYPE
 LONG = "sys/" + "directory/" * 30 + "file"

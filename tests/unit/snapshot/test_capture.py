@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,16 +32,12 @@ from tests.support.snapshots import (
     FUNCTION,
     SMALL,
     SPEED,
+    Snapshot,
     bwagent,
     complaint,
     lay,
     started,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.snapshots import Snapshot
 
 
 def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from agent.snapshot.capture import entries, write_folder
 from tests.support import capture_script
 from tests.support.machines import FOLDERS
 from tests.support.snapshots import captured
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pty
 import subprocess
 import sys
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from agent.snapshot.archive import entries as read_archive
 from agent.snapshot.capture import entries, write_tar
 from tests.support import snapshots
 from tests.support.snapshots import FIXTURES, bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SYS = str(FIXTURES / "dgx-h100/sys")
 CAPTURE = ("capture", "-", "--no-wait", "--source", "rdma", "--sysfs-root", SYS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,10 +28,6 @@ from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import IB, ROCE, hearing, lldp_of, loaded, recorded, smps_of, tree
 from tests.support.smps import answer, exchanges, helper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 NOW = 1_777_888_999.25
 SPOKEN = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)

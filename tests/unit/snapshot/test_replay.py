@@ -10,21 +10,26 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.snapshot.replay import replay
 from tests.support import snapshots
-from tests.support.snapshots import BARE, CLASS, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.snapshots import Snapshot
+from tests.support.snapshots import (
+    BARE,
+    CLASS,
+    FUNCTION,
+    SMALL,
+    SPEED,
+    Snapshot,
+    bwagent,
+    complaint,
+    lay,
+)
 
 UEVENT = b"DRIVER=mlx5_core\nPCI_CLASS=20700\nPCI_ID=15B3:1021\nPCI_SLOT_NAME=0000:18:00.0\n"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, bwagent, lay, members, tar
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.snapshots import Finished, Snapshot
+from tests.support.snapshots import (
+    CLASS,
+    DEVICE,
+    FUNCTION,
+    SMALL,
+    Finished,
+    Snapshot,
+    bwagent,
+    lay,
+    members,
+    tar,
+)
 
 STRANGE = "\x1b[31mred\x07\n\u202e\x9b2J\r"  # escape sequences, a line end, a change of direction
 NO_TEXT = "\udcff\udcfe"  # bytes that are not UTF-8

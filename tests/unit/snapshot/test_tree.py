@@ -7,21 +7,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from tests.support import snapshots
-from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, lay
+from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, Snapshot, bwagent, lay
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Grow = Callable[[Snapshot], Tree]
 
-    from tests.support.snapshots import Snapshot
-
-    Grow = Callable[[Snapshot], Tree]
 
 PORT = f"{DEVICE}/ports/1"
 SECRET = b"root:x:0:0:secret\n"

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.model import RdmaDevice
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus, Function
 from tests.support.devices import eth, ib, netdev, port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from agent.model import RdmaDevice
 
 COMPUTE, OTHERS = "15b3:1021", ("15b3:1021", "15b3:101d", "15b3:a2dc")
 Group = list["RdmaDevice"]

@@ -7,26 +7,22 @@ import os
 import random
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Seen
+from agent.model import RdmaDevice, Seen
 from agent.snapshot.replay import replay
 from agent.sources import left_out
 from agent.sources.observe import observe
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus
+from agent.sysfs.reader import Root
 from tests.support.machines import MACHINES, observed
 from tests.support.nodes import PREFIX
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.model import RdmaDevice
-    from agent.sysfs.reader import Root
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 DECIDED = {f"{PREFIX}/flavor", f"{PREFIX}/speed.current"}

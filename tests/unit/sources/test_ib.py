@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.switch_names import TRIES, SwitchNames
-from agent.model import Absent, Failed, Neighbor, Netdev, Seen
+from agent.model import Absent, Failed, Link, Neighbor, Netdev, Problem, RdmaDevice, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
 from agent.sysfs.worker import DeviceReaders, InlineWorker
@@ -22,12 +23,8 @@ from tests.support.devices import PORT, assign, eth, ib
 from tests.support.smps import LEAF, exchanges, helper
 from tests.support.smps import answer as of_device
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Ask = Callable[[Sequence[tuple[str, int]]], Any]
 
-    from agent.model import Link, Problem, RdmaDevice
-
-    Ask = Callable[[Sequence[tuple[str, int]]], Any]
 
 PORTS = tuple[tuple[str, int], ...]
 

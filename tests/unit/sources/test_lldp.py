@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,11 @@ from agent.host import Host
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
+from agent.model import Absent, Link, Netdev, PortRole, Problem, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from agent.sources.roles import decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.model import Link, Problem
 
 NOW = 1000.0
 NIC = "02:00:00:00:00:01"

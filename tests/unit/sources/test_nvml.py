@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,6 @@ from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
 from tests.support.gpus import FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, Kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def never() -> dict[str, Any]:

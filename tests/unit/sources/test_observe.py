@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, reject, settings
@@ -17,9 +18,6 @@ from agent.output.table import render
 from agent.sources import rdma
 from agent.sources.observe import observe
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BASE: Entries = (

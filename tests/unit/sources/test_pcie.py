@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,18 +16,12 @@ from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
-from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
+from agent.sources.pci import PcieFunction, PciePath, functions_on_bus, read_paths
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.verify.pcie import findings
 from tests.support.cabling import port
 from tests.support.kernel_tree import HOME, Kernel, card
 from tests.support.snapshots import FIXTURES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from agent.sources.pci import PciePath
 
 BDF = "0000:18:00.0"
 LINK = {

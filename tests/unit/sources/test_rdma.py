@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
-from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.host import Host
 from agent.model import Absent, Failed, Netdev, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources.observe import observe
 from agent.sources.rdma import read
@@ -24,9 +24,6 @@ from tests.support.kernel_tree import (
     netdev,
     routes,
 )
-
-if TYPE_CHECKING:
-    from agent.host import Host
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}

@@ -6,12 +6,12 @@ rules that those machines follow from, and what is no failure.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from errno import EACCES, EINVAL, EIO, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
-from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.model import Absent, Seen
+from agent.model import Absent, Observation, RdmaDevice, Seen
 from agent.sources.observe import observe
 from tests.support.kernel_tree import (
     BUS,
@@ -26,11 +26,6 @@ from tests.support.kernel_tree import (
     host,
     netdev,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from agent.model import Observation, RdmaDevice
 
 A, B, C = "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"
 ABSENT = (ENOENT, ENOTDIR, EOPNOTSUPP, ENODATA)

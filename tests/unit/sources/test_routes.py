@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from errno import EINVAL, EIO, ENODEV, ETIMEDOUT
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Failed, Seen
+from agent.model import Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.observe import observe
 from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev
 from tests.support.remembering import completed
-
-if TYPE_CHECKING:
-    from agent.model import Observation
 
 A, B, C = "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"
 ZERO = "0" * 32

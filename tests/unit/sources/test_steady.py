@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.model import RdmaDevice
 from agent.sources.roles import decide
 from agent.sources.steady import AWAY, CONFIRM, Pin, RoleMemory
 from agent.sysfs.bus import Bus, Function
 from tests.support.devices import backend, eth, ib, netdev, plain, port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.model import RdmaDevice
 
 OTHER = {"pci_ids": "15b3:101d", "hca_type": "MT4125", "board_id": "other"}
 

@@ -5,8 +5,10 @@ something is missing.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +16,9 @@ from agent.kube.remembered import annotate, pins
 from agent.model import Netdev, PortRole, RdmaDevice, Seen
 from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory
+from agent.sysfs.bus import Bus
 from tests.support.devices import backend
 from tests.support.machines import FOLDERS, observed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from agent.sysfs.bus import Bus
 
 
 @pytest.mark.parametrize("seconds", [10.0, 10 * CONFIRM])

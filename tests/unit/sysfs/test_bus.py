@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from errno import EACCES, EIO, ENODEV, ENOENT, ETIMEDOUT
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.sysfs.bus import NOWHERE, Beside, Bus, BusMemory, read_bus
 from agent.sysfs.reader import Reader
 from tests.support.kernel_tree import BUS, Entries, Kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SWITCH = "pci0000:10/0000:10:01.0/0000:11:00.0"
 NIC, GPU, FAR = "0000:13:00.0", "0000:15:00.0", "0000:23:00.0"

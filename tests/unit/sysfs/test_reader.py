@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from agent.errors import Malformed, Unavailable
 from agent.model import Problem
 from agent.sysfs.reader import NOT_AVAILABLE, PAGE, TABLE, UNSET, LiveRoot, Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FILE, FOLDER, LINK = (
     "sys/class/infiniband/x/rate",

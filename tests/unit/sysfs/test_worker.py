@@ -7,18 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from agent.sysfs import worker
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker, InlineWorker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SHORT = 0.5  # seconds to wait for a read that blocks
 PLENTY = 120.0  # seconds for one that does not, however busy the machine is

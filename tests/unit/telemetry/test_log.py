@@ -8,7 +8,7 @@ import re
 import select
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -25,9 +25,6 @@ from agent.telemetry.log import (
     write_stderr,
 )
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ANY = st.text(st.characters(codec=None), max_size=400)
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.memory import Fact
-from agent.metric import COUNTER, GAUGE, OTHER, Metric
+from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
 from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
 from agent.output.document import ABSENT
 from agent.reasons import HoldReason, NeighborReason
@@ -46,13 +48,8 @@ from tests.support.machines import MACHINES
 from tests.support.remembering import knowing
 from tests.support.running import World
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
-    from agent.metric import Sample
-
-    Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, None)
 ROWS: tuple[Metric[Any], ...] = (*OBSERVED, *COUNTED)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,8 @@ from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import EPOCH, HUP, Api, World
 from tests.support.smps import leaf
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Trouble = Callable[[Mapping[str, Any]], Answer | None]
 
-    Trouble = Callable[[Mapping[str, Any]], Answer | None]
 
 B = "0000:19:00.0"
 IB = hca("ibp0", "0000:18:00.0") | hca("ibp1", B)

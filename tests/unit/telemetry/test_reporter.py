@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.support.lldp_frames import switch
 from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import EPOCH, HUP, Api, World
 from tests.support.smps import answer, exchanges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,10 +16,7 @@ import pytest
 from agent.findings.finding import NODE_CODES
 from agent.verify.report import FORMATS
 from tests.support.schemas import validator
-from tests.support.snapshots import FIXTURES, bwagent, complaint
-
-if TYPE_CHECKING:
-    from tests.support.snapshots import Finished
+from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 
 GOLDEN = Path(__file__).parent / "golden"
 PLANS = sorted(path for path in GOLDEN.iterdir() if path.suffix in {".csv", ".yaml", ".json"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import Options, verify
 from agent.verify.plan_index import from_plans
+from agent.verify.seen import SeenNode
 from tests.support.cabling import (
     NODE,
     cable,
@@ -27,11 +28,6 @@ from tests.support.cabling import (
     rails,
     smp,
 )
-
-if TYPE_CHECKING:
-    import random
-
-    from agent.verify.seen import SeenNode
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 

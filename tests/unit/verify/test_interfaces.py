@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from agent.verify.interfaces import names_of, read_map
 from agent.verify.judge import Options, verify
 from agent.verify.seen import SeenNode
 from tests.support.cabling import NODE, cable, hca_map, node, plan, rails
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 P = "backend.coreweave.cloud"
 ON_BUS = frozenset(f"0000:{0x10 + number:02x}:00.0" for number in range(8))

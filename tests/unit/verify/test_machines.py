@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,21 +23,15 @@ from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_labels
-from agent.verify.judge import Options, verify
+from agent.verify.judge import Options, Result, verify
 from agent.verify.plan_index import from_plans
-from agent.verify.seen import seen_node
+from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
 from tests.support.cabling import cable
 from tests.support.machines import MACHINES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+Ends = tuple[str, str]
 
-    from agent.verify.judge import Result
-    from agent.verify.seen import Port
-
-    Ends = tuple[str, str]  # device, port
 
 # The interface of this node, as plans name it.
 NEAR: dict[str, Callable[[Port], str | None]] = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from agent.findings.finding import Finding
 from agent.sources.pci import PcieFunction, PciePath
 from agent.verify.judge import verify
 from tests.support.cabling import node, plan, rails
-
-if TYPE_CHECKING:
-    from agent.findings.finding import Finding
 
 NICS = "0000:10:00.0", "0000:11:00.0"  # of mlx5_0 and mlx5_1
 MELLANOX, RED_HAT = 0x15B3, 0x1B36

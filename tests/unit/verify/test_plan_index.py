@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, reject
@@ -15,10 +15,8 @@ from agent.plans.model import Cable, End, Place
 from agent.verify.expected import Expected, dump, load
 from agent.verify.judge import verify
 from agent.verify.plan_index import Hosts, index_of
+from agent.verify.seen import SeenNode
 from tests.support.cabling import NODE, cable, node, rails
-
-if TYPE_CHECKING:
-    from agent.verify.seen import SeenNode
 
 LEAVES = st.sampled_from(
     [

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from agent.labels.table import Naming
-from agent.verify.expected import from_labels
+from agent.verify.expected import Expected, from_labels
 from agent.verify.judge import Options, verify
 from tests.support.cabling import cable, changed, codes, lldp, node, plan, rails
-
-if TYPE_CHECKING:
-    from agent.verify.expected import Expected
 
 OTHER_KIND = ("MT4123", "storage")
 

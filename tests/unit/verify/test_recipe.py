@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.lldp.inbox import WAIT_TIMEOUT
 from agent.verify.report import NPD_WIDTH
 from tests.support.snapshots import FIXTURES, bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MACHINE = FIXTURES / "cw-h100-ibp"
 NODE = "gpu-017"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +18,6 @@ from agent.plans.source import Source
 from agent.verify.write import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import bwagent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOWHERE = Place("big.xlsx", "Links", 2)
 NAME = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)

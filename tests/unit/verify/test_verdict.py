@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,9 @@ from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
 from agent.verify.judge import Result, verify
+from agent.verify.seen import SeenNode
 from agent.verify.verdict import MAX_FINDINGS, Changes, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.verify.seen import SeenNode
 
 DELAY = 60.0
 ENDS = rails(4)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
 from agent.fleet.exports.levels import kai, kueue
-from agent.fleet.model import ROCE
+from agent.fleet.model import ROCE, Fleet
 from tests.support.schemas import only
 from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node
-
-if TYPE_CHECKING:
-    from agent.fleet.model import Fleet
 
 GROUP, ACC = f"{NAMING.prefix}/leafgroup.current", NAMING.accelerator
 HOST = "kubernetes.io/hostname"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,15 +15,10 @@ from hypothesis import strategies as st
 
 from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import is_value
+from agent.fleet.model import Fleet
 from agent.labels.encode import is_subdomain
 from agent.labels.table import Naming
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from agent.fleet.model import Fleet
 
 FLEETS: dict[str, Callable[[], Fleet]] = {"flat": flat, "tall": tall}
 MANIFESTS = ("kai", "kueue", "slinky", "slurm-yaml", "volcano")

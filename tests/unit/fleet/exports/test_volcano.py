@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
 
 from agent.fleet.exports.volcano import hypernodes
+from agent.fleet.model import Fleet
 from tests.support.schemas import only
 from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
-
-if TYPE_CHECKING:
-    from agent.fleet.model import Fleet
 
 GROUP, ACC = f"{NAMING.prefix}/leafgroup.current", NAMING.accelerator
 NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}

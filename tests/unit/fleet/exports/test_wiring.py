@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import networkx as nx  # type: ignore[import-untyped]
 import pytest
@@ -12,15 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fleet.exports.wiring import csv_rows, graph, graphml, plain
-from agent.fleet.model import FleetPort
+from agent.fleet.model import Fleet, FleetPort
 from agent.plans.reader import read_plan
 from agent.verify.seen import SeenEnd
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.fleet.model import Fleet
 
 
 def cables(found: Fleet) -> set[tuple[str, str, str, str | None]]:

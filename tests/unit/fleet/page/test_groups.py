@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.findings.finding import PortRef, finding
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
@@ -15,15 +14,14 @@ from agent.fleet.page.groups import (
     NODE_TOP,
     PER_PICTURE,
     RUN,
+    Box,
     Matrix,
+    Picture,
     matrix,
     pictures,
 )
 from agent.fleet.page.lookup import Leaves, Marks
 from tests.support import judged
-
-if TYPE_CHECKING:
-    from agent.fleet.page.groups import Box, Picture
 
 
 def of(fleet: Judged, group: int = 0) -> Matrix:

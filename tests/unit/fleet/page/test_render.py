@@ -5,27 +5,22 @@ from __future__ import annotations
 import re
 import sys
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from agent.errors import Unavailable
-from agent.findings.finding import INFO, NODE_CODES, Finding, Move, PortRef, finding
+from agent.findings.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
+from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from agent.fleet.page.worklist import SHOWN
 from agent.text import visible
 from tests.support import judged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.findings.finding import Ends
-    from agent.fleet.model import Judged
 
 VOID = {"meta", "link", "input", "br", "img"}
 FLEETS = {

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.findings.finding import Move, PortRef, Spot, finding
-from agent.fleet.model import Gap
+from agent.fleet.model import FleetPort, Gap, Judged
 from agent.fleet.page import worklist
 from agent.fleet.page.lookup import Marks
+from agent.fleet.page.worklist import Entry, Silent
 from tests.support import judged
-
-if TYPE_CHECKING:
-    from agent.fleet.model import FleetPort, Judged
-    from agent.fleet.page.worklist import Entry, Silent
 
 
 def entries(fleet: Judged) -> list[Entry]:

@@ -7,8 +7,8 @@ number of ports, and each leaf begins some ports after the last.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from math import gcd
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,11 +18,6 @@ from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import model
 from tests.support.fleets import End, Fleet, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypothesis.strategies import DrawFn
 
 SIZES = (9, 32, 24, 5, 17, 32, 28)  # of racks
 
@@ -92,7 +87,7 @@ SHAPES = (
 
 
 @st.composite
-def numbered(draw: DrawFn, shape: Shape) -> Fleet:
+def numbered(draw: st.DrawFn, shape: Shape) -> Fleet:
     """Draw a fleet of the shape with its ports counted in strides, modulo a number of ports."""
     size, seed = draw(st.integers(1, 130)), draw(st.integers(0, 9))
     ends = [shape.end(node, slot, seed) for node in range(size) for slot in range(shape.slots)]

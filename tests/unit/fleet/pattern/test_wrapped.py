@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.fleet.model import FleetNode
 from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, model, score
 from tests.support.fleets import Cable, End, Fleet, Shape
 from tests.support.small_fleets import cabled, far_end, fleet, node, rack
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypothesis.strategies import DrawFn
-
-    from agent.fleet.model import FleetNode
 
 
 def wrapped(modulus: int, step: int, offsets: Sequence[int], group: int = 0) -> Shape:
@@ -57,7 +52,7 @@ def test_a_fabric_without_faults_is_silent(stride: int) -> None:
 
 
 @st.composite
-def fabrics(draw: DrawFn) -> tuple[Shape, int]:
+def fabrics(draw: st.DrawFn) -> tuple[Shape, int]:
     """Draw a fabric that is a permutation of ports, and its number of nodes."""
     modulus = draw(st.integers(4, 64))
     step = draw(st.integers(1, modulus - 1).filter(lambda step: gcd(step, modulus) == 1))
@@ -118,7 +113,7 @@ def random_racks(seed: int) -> Fleet:
 
 
 @st.composite
-def racks_of_rails(draw: DrawFn) -> Fleet:
+def racks_of_rails(draw: st.DrawFn) -> Fleet:
     """Draw racks in which each rail has a modulus and an offset of its own, and perhaps a step."""
     slots = draw(st.sampled_from([2, 3, 4, 8]))
     sizes, rails = [], []
