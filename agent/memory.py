@@ -225,11 +225,14 @@ class Memory:
         self._settles_at = -math.inf if "group" in published.texts else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._doubted_since = None
+        # The agent may have observed for long before it could read the Node.
+        down_since = {_key(fact): fact.down_since for fact in self._facts}
         self._facts = tuple(
             row._replace(
                 state_since=_past(row.state_since, now),
                 far_since=_past(row.far_since, now),
                 role_since=_past(row.role_since, now),
+                down_since=down_since.get(_key(row), row.down_since),
                 state_why=row.state_why or HoldReason.SOURCE_FAILED,
                 far_why=row.far_why or HoldReason.NO_NEIGHBOR,
             )

@@ -57,6 +57,7 @@ class Truth:
         self._blurred: dict[str, float] = {}
         self._unknown: set[str] = set()  # functions without a driver, not in the annotation
         self._certain = True  # the agent knows what each port counted last
+        self._may_be_certain = False  # since everything could be read once
         self._hidden_ones = Hidden()
         self._unread_boot = False  # it will, once it can read which boot this is
         self._whole_since: float | None = None  # since when everything can be read
@@ -114,10 +115,13 @@ class Truth:
         self._ends = dict(zip((hca.pci for hca in known), outcomes, strict=True))
         if self._node.infiniband:
             found["ports"] = self._veiled(seen(JOINED))
-        ports = {hca.pci: (neighbors[hca.name], hca.where == GONE) for hca in self._node.hcas}
+        ports = {
+            hca.pci: (neighbors[hca.name], hca.where == GONE, hca.up) for hca in self._node.hcas
+        }
         if front:
             self._ends[front.pci] = found[f"neighbor {front.name}"] if self._promoted else ABSENT
-            ports[front.pci] = (found[f"neighbor {front.name}"], not self._promoted)
+            may_be_gone = not self._promoted or self._demoted_by < math.inf
+            ports[front.pci] = (found[f"neighbor {front.name}"], may_be_gone, front.up)
         found["leaves"] = self._veiled(seen(JOINED))
         self._last_leaves.note(ports, now, observed_by)
         found["group"] = self._last_leaves.outcome(is_clouded=self._node.clouded or self._promoted)
@@ -242,7 +246,8 @@ class Truth:
         self._unknown = {
             hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in told.rows
         }
-        self._certain, self._unread_boot = False, told.is_certain
+        self._certain = self._may_be_certain = False
+        self._unread_boot = told.is_certain
         self._whole_since = None
         self._demoted_by = math.inf
         if self._node.front and self._node.front.pci in told.rows:
@@ -284,7 +289,7 @@ class Truth:
         if not is_whole or any(hca.murky for hca in hcas):
             self._whole_since = None
         elif self._whole_since is None:
-            self._whole_since = now
+            self._whole_since, self._may_be_certain = now, True
         elif now >= self._whole_since + UNTOLD:
             self._certain = True
 
@@ -294,12 +299,12 @@ class Truth:
             # absence.
             empty = not any(other.shown for other in self._node.all())
             return _gone(sure=not (self._node.busless or self._node.unseen or empty))
+        # It was down, and nothing else has been seen since.
+        is_down = now >= self._hidden_down.get(hca.pci, math.inf) + GRACE
         if self._node.unseen or hca.sick or hca.where == UNBOUND:
-            # It was down, and nothing else has been seen since.
-            is_down = now >= self._hidden_down.get(hca.pci, math.inf) + GRACE
             return ABSENT.murky() if is_down else FAILED
         outcome = self._infiniband(hca, now) if hca.infiniband else self._ethernet(hca, now)
-        if now < self._blurred.get(hca.pci, 0.0):
+        if now < self._blurred.get(hca.pci, 0.0) or (hca.murky and is_down):
             outcome = Outcome(outcome.now | NONE, held=True, later=outcome.later | NONE)
         return outcome.murky() if hca.murky else outcome
 
@@ -385,6 +390,8 @@ class Truth:
     def _speed(self, hcas: list[Hca]) -> Outcome:
         if self._node.unseen and hcas and self._certain:
             return seen(LAST)
+        if self._node.unseen and self._may_be_certain:
+            return Outcome(held=True, later=frozenset({LAST, None}))
         if self._node.unseen or (self._node.busless and not self._node.all()):
             return FAILED
         ports = seen(SUM)

@@ -34,6 +34,7 @@ class _Port:
     outcome: Outcome = field(default_factory=Outcome)
     observed_by: float = math.inf  # when the agent must have observed the outcome
     gone: bool = False
+    up: bool = False
 
     @property
     def seen(self) -> Leaves:
@@ -44,7 +45,8 @@ class _Port:
     @property
     def is_certain(self) -> bool:
         """True if it has one of these leaves for certain."""
-        return bool(self.seen) and None not in self.outcome.now and not self.outcome.held
+        is_sure = None not in self.outcome.now and not self.outcome.held
+        return bool(self.seen) and is_sure and self.up
 
     @property
     def may_have_another(self) -> bool:
@@ -66,10 +68,14 @@ class LastLeaves:
     def __init__(self) -> None:
         self._ports: dict[str, _Port] = {}
 
-    def note(self, outcomes: Mapping[str, tuple[Outcome, bool]], now: float, by: float) -> None:
-        """Take over the neighbor of each port, and whether its function is off the bus."""
-        for pci, (outcome, gone) in outcomes.items():
+    def note(self, found: Mapping[str, tuple[Outcome, bool, bool]], now: float, by: float) -> None:
+        """Take over of each port its neighbor, if its function is off the bus, if its link is up.
+
+        The neighbor of a link that went down a moment ago is no evidence of where the node is.
+        """
+        for pci, (outcome, gone, is_up) in found.items():
             port = self._ports.setdefault(pci, _Port())
+            port.up = is_up
             self._note(port, outcome, now, by)
             port.may_be |= NO_LEAF if gone else frozenset()
             port.gone = gone

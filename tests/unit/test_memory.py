@@ -365,6 +365,17 @@ def test_an_observation_that_compares_nothing_decides_no_move() -> None:
     assert node_texts(known)["leafgroup.current"] == "NEW"
 
 
+def test_a_node_that_is_read_late_renews_no_grace() -> None:
+    """The agent has observed for minutes when it can read the Node: a link was down meanwhile."""
+    published = two()[1].facts
+    links = [link("ibp0", "L0"), link("ibp1", None, NeighborReason.LINK_DOWN)]
+    found = observed([role("ibp0"), role("ibp1", 0.0, state="DOWN")], links)
+    memory = Memory(HOLD)
+    memory.merge(found, on_bus, 100.0)
+    memory.seed(Published(published), 200.0)
+    assert leaf(memory.merge(found, on_bus, 200.0), "ibp1") is None
+
+
 def test_a_lost_port_that_comes_back_unread_is_not_forgotten() -> None:
     """It has its last leaf once it is read."""
     memory, _ = two()
