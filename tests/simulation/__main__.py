@@ -9,16 +9,13 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from multiprocessing import Pool
-from typing import TYPE_CHECKING
 
 from tests.simulation.combinations import Case, cases
 from tests.simulation.combinations import run as combined
 from tests.simulation.scenario import Report, run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main() -> int:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from agent.errors import Unavailable
-from tests.simulation.apiserver import Reply, status
+from tests.simulation.apiserver import Key, Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.names import ACC, ANNOTATION, IB, P
 from tests.simulation.request_rate import DENIED, RESYNC
 from tests.simulation.sensors import break_helpers, lasting
-from tests.simulation.world import AN_HOUR
+from tests.simulation.world import AN_HOUR, World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from random import Random
+Answer = Callable[[World, Mapping[str, Any]], Reply]
 
-    from tests.simulation.apiserver import Key
-    from tests.simulation.world import World
-
-    Answer = Callable[[World, Mapping[str, Any]], Reply]
 
 OBSERVED = '{"schema": 1, "time": "2027-01-15T08:00:00Z"}'  # the start of the simulation
 REFUSED = RESYNC + 300.0  # seconds after which a refused key has been tried again

@@ -12,13 +12,12 @@ Invariant: of the agent, this module has the manager's name only.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Key = tuple[str, str]
 
-    Key = tuple[str, str]  # "labels" or "annotations", and the key
 
 MANAGER = "bwagent"
 

@@ -7,17 +7,14 @@ determines the scenario.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from random import Random
 
 from tests.simulation import api_faults, hardware, no_backend, process, sensors, switches
+from tests.simulation.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
+Fault = Callable[[World, Random], float]
 
-    from tests.simulation.world import World
-
-    Fault = Callable[[World, Random], float]
 
 FAULTS: dict[Fault, int] = {
     hardware.link_flap: 6,

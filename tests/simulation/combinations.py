@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from agent.errors import Unavailable
 from tests.simulation import hardware, process, sensors, switches
+from tests.simulation.catalog import Fault as Change
 from tests.simulation.node import Gpus, Hca, Node
 from tests.simulation.scenario import Report, begin, play
 from tests.simulation.sysfs import CLASS, NET, Fault
 from tests.simulation.world import World
-
-if TYPE_CHECKING:
-    from tests.simulation.catalog import Fault as Change
 
 BRIEF, LONG = 400.0, 900.0  # seconds; the hold is between them
 FIRST, SECOND, RESTART, BOOT = 200.0, 240.0, 280.0, 310.0  # times in seconds

@@ -8,15 +8,15 @@ noticed a change yet.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from tests.simulation.descriptions import RETRIED, Asked, Descriptions, FarEnd
 from tests.simulation.hidden import Hidden
 from tests.simulation.last_leaves import LastLeaves
 from tests.simulation.links import Downs
-from tests.simulation.names import label, natural
+from tests.simulation.names import Told, Values, label, natural
 from tests.simulation.neighbors import GRACE, Hearing
-from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
+from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Hca, Node
 from tests.simulation.outcome import (
     ABSENT,
     AWAY,
@@ -30,12 +30,6 @@ from tests.simulation.outcome import (
     seen,
 )
 from tests.simulation.recent import Recent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.simulation.names import Told, Values
-    from tests.simulation.node import Hca, Node
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
 ASKED_BY_SA = 3700.0  # the same of the subnet administrator: a link that flaps waits up to an hour

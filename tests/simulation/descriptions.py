@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tests.simulation.names import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.simulation.names import Values
-    from tests.simulation.node import Hca
+from tests.simulation.names import Values, encode
+from tests.simulation.node import Hca
 
 HOLD = 600.0  # seconds
 AGAIN = 1.2 * 1200.0  # seconds after which a switch was queried again without any event

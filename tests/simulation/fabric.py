@@ -5,20 +5,17 @@ NVML.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from random import Random
+from typing import Any, NamedTuple
 
 from agent.infiniband import sa
+from agent.infiniband.devices import SubnetPort
 from agent.infiniband.smp import Attribute, get
+from tests.simulation.node import Gpus, Hca, Node, Peer
 from tests.support import sas
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
 from tests.support.smps import node_info, reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from random import Random
-
-    from agent.infiniband.devices import SubnetPort
-    from tests.simulation.node import Gpus, Hca, Node, Peer
 
 BRIDGE = 4
 FACTORY = b"Quantum Mellanox Technologies"

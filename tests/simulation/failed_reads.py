@@ -15,34 +15,30 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from agent.daemon.observer import Observer
+from agent.daemon.observer import Cycle, Observer
+from agent.kube.annotation import Annotation
 from agent.labels.table import Naming
+from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Seen, natural
+from agent.model import PortRole, RdmaDevice, Seen, natural
 from agent.snapshot.replay import replay
+from agent.snapshot.tree import Tree
 from agent.sources.steady import RoleMemory
 from agent.sysfs.bus import BusMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.simulation.names import ACC, P
 from tests.simulation.sysfs import BUS, CLASS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+Place = tuple[bool, str]
 
-    from agent.daemon.observer import Cycle
-    from agent.kube.annotation import Annotation
-    from agent.lldp.frame import Frame
-    from agent.model import PortRole, RdmaDevice
-    from agent.snapshot.tree import Tree
-
-    Place = tuple[bool, str]  # is a link, path without links
 
 HOLD = 600.0
 ERRNOS = (errno.EIO, errno.ETIMEDOUT, errno.ENODEV)

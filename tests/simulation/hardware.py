@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from random import Random
 
 from agent.events.event import Event
-from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Gpus, Peer
+from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Gpus, Hca, Peer
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import CLASS, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from tests.simulation.node import Hca
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 
 def wakes(hca: Hca) -> tuple[Event, ...]:

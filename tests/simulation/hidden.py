@@ -8,15 +8,11 @@ A new agent knows its start from the annotation, which has it after a minute.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from tests.simulation.descriptions import HOLD
-from tests.simulation.outcome import ABSENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.simulation.outcome import Outcome
+from tests.simulation.outcome import ABSENT, Outcome
 
 PROMPT = 6.0  # seconds from the end of a hold to the observation without the device
 

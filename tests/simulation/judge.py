@@ -13,20 +13,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
-from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, lost, twins, value, values
+from tests.simulation.apiserver import ApiServer, Key, Write
+from tests.simulation.names import (
+    ACC,
+    ANNOTATION,
+    TABLE,
+    P,
+    Value,
+    Values,
+    keys,
+    lost,
+    twins,
+    value,
+    values,
+)
 from tests.simulation.names import told as told_by
-from tests.simulation.oracle import TOLD
+from tests.simulation.oracle import TOLD, Oracle
 from tests.simulation.outcome import ANY
 from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tests.simulation.apiserver import ApiServer, Key, Write
-    from tests.simulation.names import Value, Values
-    from tests.simulation.oracle import Oracle
 
 MOST_TOLD = 2000  # lines of the timeline
 STILL = 1300.0  # seconds after the last change, in which all that may end by itself has ended

@@ -13,15 +13,14 @@ Shares no code with the agent.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.outcome import NONE, Outcome, grouped
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Leaves = frozenset[str | None]
 
-    Leaves = frozenset[str | None]
 
 NO_LEAF: Leaves = frozenset({None})
 

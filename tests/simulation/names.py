@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.simulation.neighbors import Identity
+from tests.simulation.neighbors import Identity
 
 P, IB, ACC = (
     "backend.coreweave.cloud",

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import TYPE_CHECKING
+from random import Random
 
-from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL
+from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL, Hca
 from tests.simulation.process import killed
 from tests.simulation.sensors import ERRNOS, lasting, lay
 from tests.simulation.sysfs import CLASS, NET, Fault
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.simulation.node import Hca
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 INPUTS = (
     "device",

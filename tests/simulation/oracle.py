@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
 from tests.simulation.flapping import WINDOW, Flaps
 from tests.simulation.last_leaves import leaf
-from tests.simulation.names import Told, encode, gigabits, natural, totals
+from tests.simulation.names import Told, Value, Values, encode, gigabits, natural, totals
 from tests.simulation.neighbors import Hearing
+from tests.simulation.node import Node
 from tests.simulation.outcome import FAILED, JOINED, LAST, NONE, NOTHING, SUM, Outcome, joins
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.simulation.names import Value, Values
-    from tests.simulation.node import Node
 
 PROMPT, BLIND, ASKED_ABOUT = 6.0, 310.0, 105.0  # seconds
 LONGEST = 1000.0  # seconds that events may stay away

@@ -9,17 +9,12 @@ murky    both: some of it can be read and some cannot, and either result is righ
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
-from tests.simulation.names import encode, natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tests.simulation.names import Value, Values
+from tests.simulation.names import Value, Values, encode, natural
 
 SUM = "the sum of what the ports count"  # stands for it among the values of the speed
 LAST = "the sum of what the ports counted last"  # while none can be read; none after their holds

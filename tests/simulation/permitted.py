@@ -12,13 +12,11 @@ attribute means that a device is about to go, and its labels go when its PCI fun
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tests.simulation.failed_reads import Case
+from tests.simulation.untrue import Change
 from tests.support.machines import MACHINES
-
-if TYPE_CHECKING:
-    from tests.simulation.failed_reads import Case
-    from tests.simulation.untrue import Change
 
 ANY = ".*"
 # No value is published, neither a new nor an old one, of any label that the RDMA devices give.

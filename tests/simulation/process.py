@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from random import Random
 
 from agent.events.event import Event
 from tests.simulation.sensors import lasting
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 
 def disk_full(world: World, rng: Random) -> float:

@@ -8,15 +8,12 @@ the starts of attempts.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.simulation.apiserver import Key, Write
 from tests.simulation.names import ANNOTATION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.simulation.apiserver import Key, Write
 
 MIN_INTERVAL, RESYNC = 10.0, 3600.0
 DENIED = 4.0  # requests without a change that a denial may cost an agent

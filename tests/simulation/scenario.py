@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tests.simulation.catalog import draw
+from tests.simulation.assembly import Variant
+from tests.simulation.catalog import Fault, draw
 from tests.simulation.hardware import new_peer, peer_of
 from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL, Gpus, Hca, Node
 from tests.simulation.switches import speaks
 from tests.simulation.world import World
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
-
-    from tests.simulation.assembly import Variant
-    from tests.simulation.catalog import Fault
 
 SPEAKS = 30.0  # seconds between two frames of a switch
 MOST_TOLD = 400  # lines of a timeline that are shown

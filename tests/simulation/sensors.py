@@ -5,21 +5,17 @@ late.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from random import Random
 
 from agent.errors import Unavailable
 from agent.events.event import Event
 from tests.simulation.hardware import pick
+from tests.simulation.node import Hca
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from tests.simulation.node import Hca
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 DEVICE = (
     "node_type",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from agent.events.event import Event
 from tests.simulation.oracle import BLIND
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 LONGEST = 3 * 3700.0  # seconds: the failure, as long again, and the hour of a link that flapped
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from random import Random
 
 from tests.simulation.fabric import hostile
 from tests.simulation.hardware import bounce, peer_of, pick
-from tests.simulation.node import HERE
-from tests.simulation.world import AN_HOUR, QUIET
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.simulation.node import Hca
-    from tests.simulation.world import World
+from tests.simulation.node import HERE, Hca
+from tests.simulation.world import AN_HOUR, QUIET, World
 
 
 def switch_renamed(world: World, rng: Random) -> float:

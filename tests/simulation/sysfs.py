@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tests.simulation.node import GONE, HERE, SWITCH_MANAGEMENT, UNBOUND, VIRTUAL
+from tests.simulation.node import GONE, HERE, SWITCH_MANAGEMENT, UNBOUND, VIRTUAL, Hca, Node
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Entry = bytes | str | tuple[str, ...]
 
-    from tests.simulation.node import Hca, Node
-
-    Entry = bytes | str | tuple[str, ...]  # a file, a link, a folder's names
 
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
 BOOT_ID = "proc/sys/kernel/random/boot_id"

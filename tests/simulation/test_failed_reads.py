@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from agent.daemon.observer import Cycle
 from agent.sources.steady import CONFIRM
 from tests.simulation.failed_reads import HOLD, Agent, Case, Machine
 from tests.simulation.permitted import ROWS, is_about, permits
 from tests.simulation.untrue import Change, changed, untrue
 from tests.support.machines import MACHINES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from agent.daemon.observer import Cycle
 
 MOST_TOLD = 4  # changes of a file class that are shown
 SHAPES = {

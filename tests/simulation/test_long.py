@@ -7,19 +7,17 @@ import os
 import random
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.simulation import catalog, no_backend, process, sensors
 from tests.simulation.scenario import machine, play
 from tests.simulation.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DAY = 24 * 3600.0  # seconds
 # Bytes of the agent's own that the last quarter may have more than the first half: what is loaded

@@ -6,33 +6,29 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 
 from agent.daemon.observer import Observer
 from agent.daemon.schedule import Settings
-from agent.infiniband.switch_names import TRIES, SwitchNames
+from agent.events.event import Event
+from agent.infiniband.switch_names import TRIES, Answered, Name, SwitchNames
 from agent.memory import Fact, Memory
+from agent.model import IbNeighbor
 from tests.simulation import api_faults, hardware, process, sensors, switches
 from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
+from tests.simulation.catalog import Fault
 from tests.simulation.names import P
 from tests.simulation.node import UNBOUND, Gpus, Node
 from tests.simulation.scenario import run
 from tests.simulation.verdicts import Verdicts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from random import Random
-
-    from agent.events.event import Event
-    from agent.infiniband.switch_names import Answered, Name
-    from agent.model import IbNeighbor
-    from tests.simulation.catalog import Fault
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 SEEDS = 12
 FOREVER = 1e9

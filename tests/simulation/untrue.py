@@ -11,17 +11,14 @@ Held against the clean observation of the same machine:
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.daemon.observer import Cycle
+from agent.model import PortRole
+from tests.simulation.failed_reads import Case, Machine
 from tests.simulation.names import ACC, IB, P
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from agent.daemon.observer import Cycle
-    from agent.model import PortRole
-    from tests.simulation.failed_reads import Case, Machine
 
 _NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(?:device|port-id|port-name)")
 _JOINED = {

@@ -6,16 +6,11 @@ The expected labels are set by the site before the agent starts. Shares no code 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from tests.simulation.apiserver import Key
 from tests.simulation.names import P, encode
-from tests.simulation.node import HERE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.simulation.apiserver import Key
-    from tests.simulation.node import Hca, Node
+from tests.simulation.node import HERE, Hca, Node
 
 STATUS = {"pass": "200", "unverified": "200", "fail": "503", "pending": "404", "no-plan": "404"}
 

@@ -12,30 +12,25 @@ import heapq
 import itertools
 import random
 import traceback
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.daemon.schedule import AwakeClock
 from agent.events.event import Event
 from agent.kube.annotation import parse
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
-from tests.simulation.apiserver import ApiServer
+from tests.simulation.apiserver import ApiServer, Reply, Write
 from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
+from tests.simulation.fabric import Stranger
 from tests.simulation.judge import Judge
 from tests.simulation.names import ANNOTATION
 from tests.simulation.neighbors import Said
-from tests.simulation.node import HERE
+from tests.simulation.node import HERE, Hca, Node, Peer
 from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
 from tests.simulation.sysfs import Sysfs
 from tests.simulation.verdicts import Verdicts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tests.simulation.apiserver import Reply, Write
-    from tests.simulation.fabric import Stranger
-    from tests.simulation.node import Hca, Node, Peer
 
 QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; one hourly request more
 METRICS_EVERY = 8  # seeds: rendering takes a third of the run time

@@ -43,7 +43,9 @@ def document(
     seen = completed(seen, previous) if previous else seen
     rendered = render(seen, NAMING)
     found = explain.explained(subject, seen, rendered, on_node or None)
-    if not on_node:  # the tests give a part of it; the real one is of system/kube/test_node_commands.py
+    if (
+        not on_node
+    ):  # the tests give a part of it; the real one is of system/kube/test_node_commands.py
         SCHEMA.validate(found)
     return found
 
