@@ -37,9 +37,8 @@ def install(session: nox.Session, *groups: str) -> None:
     if not PYTHON.exists():
         session.error("there is no .venv here; run this first: sh tests/setup.sh")
     if wanted := [one for one in packages(*groups) if one not in INSTALLED]:
-        # Most modules of these packages are never imported: to compile them takes ten seconds.
-        pip = (str(PYTHON), "-m", "pip", "install", "--no-compile", "--disable-pip-version-check")
-        session.run_install(*pip, "-q", *wanted)
+        pip = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        session.run_install(*pip, *wanted)
         INSTALLED.update(wanted)
 
 

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Make .venv with bwagent and nox in it, on a machine that has Python 3.11 or newer (PYTHON names another than python3).
 # Debian and Ubuntu keep venv in a package of its own; it is installed where it is missing.
-# Nothing is compiled ahead: most modules of these packages are never imported.
 set -eu
 cd "$(dirname "$0")/.."
 fail() { echo "tests/setup.sh: $1" >&2; exit 1; }
@@ -20,4 +19,4 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 # A .venv that was moved with its folder, or whose Python is gone, is made anew.
 [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
-.venv/bin/python -m pip install -q --no-compile --disable-pip-version-check -e '.[page,pcap,plan,zstd]' 'nox>=2025.2'
+.venv/bin/python -m pip install -q --disable-pip-version-check -e '.[page,pcap,plan,zstd]' 'nox>=2025.2'
