@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from agent.ids import card_of, is_named
@@ -270,15 +271,15 @@ def _placed(bus: Bus) -> dict[str, Function]:
     def may_be(one: str | None, other: str | None) -> bool:
         return one in (None, other)
 
+    unplaced = [one for one in bus.nics if one.bridge_ids and one.place is None]
+    if not unplaced:  # as nearly always: each observation asks
+        return {}
     near = [one for one in bus.nics if one.place and bus.beside(one.address).is_near]
     found = {}
-    for one in bus.nics:
-        if one.bridge_ids and one.place is None:
-            mine = one.ids, *one.bridge_ids
-            for other in near:
-                its = other.ids, *other.bridge_ids
-                if len(mine) == len(its) and all(map(may_be, mine, its)):
-                    found[one.address] = one._replace(ids=other.ids, bridge_ids=other.bridge_ids)
+    for one, other in product(unplaced, near):
+        mine, its = (one.ids, *one.bridge_ids), (other.ids, *other.bridge_ids)
+        if len(mine) == len(its) and all(map(may_be, mine, its)):
+            found[one.address] = one._replace(ids=other.ids, bridge_ids=other.bridge_ids)
     return found
 
 
