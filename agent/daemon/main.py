@@ -106,7 +106,6 @@ def run(configuration: Configuration) -> None:
             status,
             configuration.keys,
             configuration.node,
-            configuration.settings.hold,
             time.time,
             clock,
             dry_run=configuration.dry_run,

@@ -43,7 +43,7 @@ from agent.sources.kinds import (
     text_of,
 )
 from agent.sources.steady import RoleMemory, Verdict, Verdicts
-from agent.sysfs.bus import EMPTY, ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, Bus, Function
+from agent.sysfs.bus import EMPTY, ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, NOWHERE, Bus, Function
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 MIN_GPUS = 2
@@ -243,7 +243,7 @@ def _possible(
 
     - A device of known PCI ids and class is one of that kind; one that is Ethernet may be the front
       end instead.
-    - Any other device may be of each kind, or no candidate at all.
+    - Any other device may be of each kind (of its own if there is none), or no candidate at all.
     - A function of unknown class may be a GPU.
     - A NIC of unknown place may be at that of one near a GPU.
     """
@@ -253,8 +253,9 @@ def _possible(
     if len(infiniband) < len(known):
         yield infiniband, bus
     if unknown:
-        unrouted = [nic for nic in nics if not _is_routed(nic)]
-        for first, *_ in kinds([*unrouted, *known], devices, bus).values():
+        likely = [*(nic for nic in nics if not _is_routed(nic)), *known]
+        own = Nic(unknown[0], None, None, NOWHERE)
+        for first, *_ in kinds(likely or [own], devices, bus).values():
             same = first._replace(port=None, active_gbps=None)
             others = [replace(first.device, name=device.name) for device in unknown]
             yield [*known, *(same._replace(device=one) for one in others)], bus

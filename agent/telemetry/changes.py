@@ -199,13 +199,14 @@ def _neighbors(seen: Observation) -> dict[str, str]:
 
 
 class HeldLabels:
-    """Logs the holds of one Node's labels. `hold` is the value of --hold in seconds."""
+    """Logs the holds of one Node's labels."""
 
-    def __init__(self, log: Log, hold: float) -> None:
-        self._log, self._hold = log, hold
-        self._since: dict[str, float] = {}
-        self._reasons: dict[str, HoldReason] = {}  # of the labels held now or just expired
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._since: dict[str, float] = {}  # of the labels held now or just expired
+        self._reasons: dict[str, HoldReason] = {}  # of these, too
         self._logged: dict[str, HoldReason] = {}
+        self._now = 0.0
 
     def observed(self, rendered: Rendered, expired: Mapping[str, str], now: float) -> None:
         """Log the holds of an observation: their beginning, a changed reason, end and expiry.
@@ -214,17 +215,17 @@ class HeldLabels:
         """
         ended = {key: self._reasons[key] for key in expired if key in self._reasons}
         self._reasons = ended | dict(rendered.held)
-        self._since = {key: self._since.get(key, now) for key in rendered.held}
-        hold = f"{self._hold:g}s"
+        self._since = {key: self._since.get(key, now) for key in self._reasons}
+        self._now = now
         for key, value in expired.items():
-            reason = _text(self._reasons.get(key))
-            self._log.warning("label expired", key=key, value=value, hold=hold, reason=reason)
+            held, reason = self._held_for(key), _text(self._reasons.get(key))
+            self._log.warning("label expired", key=key, value=value, held=held, reason=reason)
         for key in sorted(self._logged.keys() - rendered.held.keys()):
             del self._logged[key]
             if key in rendered.labels:  # one that is gone has a line of its own
                 self._log.info("label no longer held", key=key)
-        for key, since in self._since.items():
-            held = rendered.held[key]
+        for key, held in rendered.held.items():
+            since = self._since[key]
             if now >= since + LINE_DELAY and self._logged.get(key) != held:
                 self._logged[key] = held
                 value = rendered.labels[key]
@@ -232,9 +233,12 @@ class HeldLabels:
 
     def expiry(self, key: str) -> str:
         """Return the reason for the removal of a label whose hold just expired."""
-        reason = self._reasons.get(key)
-        unobserved = f"not observed for {self._hold:g} s"
-        return f"{unobserved}: {reason.text}" if reason else unobserved
+        reason, held = self._reasons.get(key), self._held_for(key)
+        return f"not observed for {held}: {reason.text}" if reason else "not observed"
+
+    def _held_for(self, key: str) -> str | None:
+        """Return how long this agent has held a label: --hold, or less, as for a lost link."""
+        return f"{self._now - self._since[key]:.0f}s" if key in self._since else None
 
 
 def _text(reason: HoldReason | None) -> str | None:

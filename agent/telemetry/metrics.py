@@ -376,7 +376,7 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_labels_held", GAUGE,
            "Labels whose source fails at present.", (), lambda now: single(now.labels_held)),
     Metric("bwagent_labels_expired_total", COUNTER,
-           "Labels removed at the end of --hold.", (), lambda now: single(now.labels_expired)),
+           "Labels removed at the end of a hold.", (), lambda now: single(now.labels_expired)),
     Metric("bwagent_keys_too_long", GAUGE,
            "Label keys over the length limit of Kubernetes.",
            (), lambda now: single(now.keys_too_long)),

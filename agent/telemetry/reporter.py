@@ -51,7 +51,6 @@ class Reporter:
     state: Status
     keys: Keys
     node: str
-    hold: float  # seconds
     wall: Callable[[], float]
     clock: Callable[[], float]
     dry_run: bool = False
@@ -73,7 +72,7 @@ class Reporter:
     _failing: bool = False
 
     def __post_init__(self) -> None:
-        self._held = HeldLabels(self.log, self.hold)
+        self._held = HeldLabels(self.log)
         self._conditions = ConditionLog(self.log)
         self._readiness = Readiness(self.state, requires_policy=self.requires_policy)
         self._start = Start(self.log, self.keys.speed)

@@ -109,7 +109,7 @@ def assemble(world: World, life: int) -> Loop:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
     log = Log(write=helpers.log, clock=clock, wall=wall)
-    reporter = Reporter(log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock)
+    reporter = Reporter(log, world.metrics(), world.served, keys, "n1", wall, clock)
     verdict = VerdictReporter(log, reporter.metrics, world.served, "n1")
     chance = random.Random(life).random  # noqa: S311 - a simulation
     return Loop(

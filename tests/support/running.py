@@ -189,8 +189,7 @@ class World:
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         self.reporter = voice = Reporter(
-            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run,
-            require_policy,
+            log, self.metrics, self.state, keys, "n1", self._wall, clock, dry_run, require_policy,
         )  # fmt: skip
         verdict = VerdictReporter(log, self.metrics, self.state, "n1")
         verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)

@@ -377,6 +377,9 @@ def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     assert backend(assign(devices, labeled=labels, bus=bus)) == []
     assert backend(assign(devices, labeled={"a": "0000:01:00.0", **labels}, bus=bus)) == ["a"]
     assert backend(assign(devices[:1], bus=bus)) == ["a"]
+    devices[1] = STUCK[0]  # its function is not known either
+    assert backend(assign(devices, labeled={"s": "0000:02:00.0"}, bus=bus)) == []
+    assert decide(devices, bus=bus).undecided == "the backend is not known while s cannot be read"
     assert backend(assign([front("a", 1), front("b", 2), front("c", 3, **KIND)], bus=bus)) == [
         "a",
         "b",

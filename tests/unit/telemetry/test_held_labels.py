@@ -16,7 +16,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.held = HeldLabels(Log(write=self._write, clock=lambda: 0.0), 600.0)
+        self.held = HeldLabels(Log(write=self._write, clock=lambda: 0.0))
 
     def _write(self, data: bytes) -> bool:
         self.lines.append(data.decode().rstrip("\n").partition(" ")[2])
@@ -75,13 +75,20 @@ def test_an_expired_label_has_the_reason_of_its_hold() -> None:
     desk = Desk()
     desk.observe(0.0, FAILED)
     desk.observe(590.0, FAILED)
-    expired = f'warning label expired key={DEVICE} value=leaf hold=600s reason="{FAILED}: '
+    expired = f'warning label expired key={DEVICE} value=leaf held=600s reason="{FAILED}: '
     assert desk.expire(600.0) == [f'{expired}{FAILED.text}"']
-    assert desk.held.expiry(DEVICE) == f"not observed for 600 s: {FAILED.text}"
+    assert desk.held.expiry(DEVICE) == f"not observed for 600s: {FAILED.text}"
+
+
+def test_a_grace_period_is_no_hold() -> None:
+    """A link that is down keeps its neighbor for 30 s, whatever --hold is."""
+    desk = Desk()
+    desk.observe(0.0, HoldReason.NO_NEIGHBOR)
+    assert "held=30s" in desk.expire(30.0)[0]
 
 
 def test_a_label_that_expires_at_once_has_no_reason() -> None:
     """With `--hold 0s` it was never held."""
     desk = Desk()
-    assert desk.expire(0.0) == [f"warning label expired key={DEVICE} value=leaf hold=600s"]
-    assert desk.held.expiry(DEVICE) == "not observed for 600 s"
+    assert desk.expire(0.0) == [f"warning label expired key={DEVICE} value=leaf"]
+    assert desk.held.expiry(DEVICE) == "not observed"
