@@ -186,7 +186,7 @@ class Annotation:
         return *boots, *since, self.dropped, verdict, *lost, *rows
 
 
-FAR_END: Schema = {"id": TEXT, "name": TEXT, "port_id": TEXT}
+FAR_END: Schema = dict.fromkeys(FarEnd._fields, TEXT)
 _ROW: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),

@@ -359,11 +359,12 @@ def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
 
 
 def test_an_lldp_neighbor_of_an_interface() -> None:
-    """An LLDP neighbor is its Chassis ID, System Name and Port ID; an overlong text is left out."""
+    """It is its Chassis ID, System Name, and port; an overlong text is left out."""
     facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)
-    links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", None, facts),)),))
+    links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", "rack 7, spine", facts),)),))
     found = annotate(observation(("mlx5_0", PCI), lldp=links))
-    expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
+    expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1", "rack 7, spine")
+    assert parse(render(found), KEY)[0] == found
     assert [row.last_far for row in found.interfaces] == [expected]
 
 
