@@ -48,20 +48,11 @@ OWN_MAC = "b8:3f:d2:aa:00:01"
 SECRETS = (
     "acme", "leaf-nyc", "Rack17", "gpu-host-77", "Secret", "TA3713480228", "203.0.113.7",
 )  # fmt: skip
-SECRET_OCTETS = tuple(
-    bytes.fromhex(digits)
-    for digits in (
-        "b83fd2aa0001",
-        "001c73aabbcc",
-        "e09d73000007",
-        "b0cf0e0300d66c80",
-        "b0cf0e0300d66c81",
-        "cb007107",
-        "b0cf0e0300d66c82",
-        "00000000000055aa",
-        "feed5ec2e7000001",
-    )
-)
+SECRET_OCTETS = [
+    *map(bytes.fromhex, ("b83fd2aa0001", "001c73aabbcc", "e09d73000007", "cb007107")),
+    *map(bytes.fromhex, ("b0cf0e0300d66c80", "b0cf0e0300d66c81", "b0cf0e0300d66c82")),
+    *map(bytes.fromhex, ("00000000000055aa", "feed5ec2e7000001")),
+]
 
 
 def switch(
@@ -357,34 +348,20 @@ def test_descriptions() -> None:
     """Host names go, models, places and factory texts stay."""
     after = other_names(describing())
     assert [described(after, number) for number in range(len(DESCRIPTIONS))] == [
-        "MF0;switch-1:MQM9700/U1",
-        "MF0;switch-1:MQM9700/U2",
-        "Quantum Mellanox Technologies",
-        "Mellanox Technologies",
-        "switch-2",
-        "peer-3 mlx5_3",
-        "peer-3 HCA-1",
-        "peer-4",
-        "MF0;switch-5:IS5200/L01/U1",
-        "MF0;switch-6:X",
-        "MF0;:MQM9700/U1",
-        "",
-        "peer-7",
+        *("MF0;switch-1:MQM9700/U1", "MF0;switch-1:MQM9700/U2", "Quantum Mellanox Technologies"),
+        *("Mellanox Technologies", "switch-2", "peer-3 mlx5_3", "peer-3 HCA-1", "peer-4"),
+        *("MF0;switch-5:IS5200/L01/U1", "MF0;switch-6:X", "MF0;:MQM9700/U1", "", "peer-7"),
     ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Quantum Mellanox Technologies",
-        "SwitchIB Mellanox Technologies",
-        "SwitchX -  Mellanox Technologies",
-        "Infiniscale-IV Mellanox Technologies",
-        "MT47396 Infiniscale-III Mellanox Technologies",
-        "ISR9024D Voltaire",
-        "MT53000 Mellanox Technologies",
-    ],
+FACTORY_TEXTS = (
+    *("Quantum Mellanox Technologies", "SwitchIB Mellanox Technologies", "ISR9024D Voltaire"),
+    *("SwitchX -  Mellanox Technologies", "MT53000 Mellanox Technologies"),
+    *("Infiniscale-IV Mellanox Technologies", "MT47396 Infiniscale-III Mellanox Technologies"),
 )
+
+
+@pytest.mark.parametrize("text", FACTORY_TEXTS)
 def test_factory_texts_stay(text: str) -> None:
     """They are the same on every switch of a model."""
     assert FACTORY.fullmatch(text)
@@ -397,12 +374,8 @@ def test_replies_are_built_anew() -> None:
     replies = [bytes.fromhex(exchange["reply"]) for exchange in one["exchanges"]]
     requests = [bytes.fromhex(exchange["request"]) for exchange in one["exchanges"]]
     for told, asked in zip(replies, requests, strict=True):
-        assert (told[:3], told[3:6], told[6:64], told[128:]) == (
-            asked[:3],
-            b"\x81\x80\0",
-            asked[6:64],
-            asked[128:],
-        )
+        assert (told[:3], told[6:64], told[128:]) == (asked[:3], asked[6:64], asked[128:])
+        assert told[3:6] == b"\x81\x80\0"
         assert not any(told[24:32])
         assert told[32:36] == b"\xff" * 4  # the permissive LID of any one-hop packet
     before = smp.replay(map(smp.Exchange.from_json, conversation(b"")))
