@@ -161,7 +161,11 @@ def _of_speed(seen: Observation, before: Observation | None) -> str | None:
 def _states(seen: Observation) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
     known = known_of(seen)
-    states = {one.interface: "not read any more" for one in known.facts if one.state_ended}
+    states = {
+        one.interface: "not read any more" if one.state_ended else f"not read ({one.state_why})"
+        for one in known.facts
+        if one.state_ended or one.state_why
+    }
     states |= {one.interface: GONE for one in known.lost}
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 

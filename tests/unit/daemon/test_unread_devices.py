@@ -21,7 +21,7 @@ from tests.support.kernel_tree import (
     netdev,
     union,
 )
-from tests.support.nodes import FLAVOR
+from tests.support.nodes import FLAVOR, PREFIX
 from tests.support.running import HOUR, World
 from tests.support.smps import leaf
 
@@ -107,6 +107,20 @@ def test_an_hca_without_rdma_device_is_unread(missing: str) -> None:
     assert any("its driver loaded?" in line for line in world.lines)
     world.entries |= rails(1)
     assert world.look(120.0).labels["flavor"] == "infiniband"
+
+
+def test_the_reason_of_a_label_that_is_written_for_unread_ports() -> None:
+    """Others removed it while the drivers of all HCAs are reloaded, beside an Ethernet port."""
+    world = World(rails(2), STORED, smp=leaf).run(60)
+    for number in range(2):
+        world.remove(f"{CLASS}/ibp{number}", f"{HOME}/{bdf(number)}/infiniband")
+    world.api.labels.pop(f"{PREFIX}/speed.current")
+    world.lines.clear()
+    world.start_again()
+    world.run(30)
+    [line] = [line for line in world.lines if f"label added key={PREFIX}/speed" in line]
+    unread = [f"ibp{number} is not read (device-gone)" for number in range(2)]
+    assert line.endswith(f'to=800G reason="{", ".join(unread)}"')
 
 
 NOT_UNREAD: dict[str, tuple[Entries, dict[str, Any]]] = {
