@@ -17,14 +17,16 @@ import ssl
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.plan import Desired, plan
-from benchmarks.server_meter import Meter
+from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import Cluster
@@ -32,12 +34,6 @@ from tests.support.kube.fleet import KEYS
 from tests.support.kube.population import Member, populate
 from tests.support.kube.programs import missing
 from tests.support.kube.wire import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agent.kube.annotation import Annotation
-    from benchmarks.server_meter import Reading
 
 IDLE = 10.0  # seconds
 WATCHERS = 20

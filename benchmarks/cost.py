@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h: a process's clock is ~pid << 3 | this

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from random import Random
 
-from benchmarks.rack import PORTS, infiniband, set_link
+from benchmarks.rack import PORTS, Agent, Rack, infiniband, set_link
+from benchmarks.relay import Relay
 from tests.support.kernel_tree import CLASS
-from tests.support.kube.cluster import MERGE
+from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.lldp_frames import ethernet as ethernet_frame
 from tests.support.lldp_frames import identity, tlv
 from tests.support.stand_in_nvml import gpu, tray
 from tests.support.switch import cable
 from tests.support.sysfs_on_disk import lay, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from benchmarks.rack import Agent, Rack
-    from benchmarks.relay import Relay
-    from tests.support.kube.cluster import Cluster
 
 PREFIX = "backend.coreweave.cloud"
 RATES = ("400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)", "100 Gb/sec (4X EDR)")

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.daemon.flapping import MAX_WAIT
 from agent.daemon.schedule import Settings
 from benchmarks import cost
-from benchmarks.rack import PORTS
+from benchmarks.rack import PORTS, Agent
 from benchmarks.relay import requests
+from tests.support.kube.cluster import Cluster
 from tests.support.switch import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchmarks.rack import Agent
-    from tests.support.kube.cluster import Cluster
 
 NODE = "flaps"
 SPEED = "backend.coreweave.cloud/speed.current"

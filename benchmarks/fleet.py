@@ -18,19 +18,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO
 
 from tests.support.fleet_nodes import RAILS, UNIT, leaf, node, whole
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
 from tests.support.kube.wire import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROUNDS = 3
 IMAGES = 20
@@ -75,7 +73,7 @@ found = len(read_cluster(connect(sys.argv[1]), "", Selection(Naming()), time.tim
 """
 
 
-def write(file: TextIO, count: int) -> None:
+def write(file: IO[str], count: int) -> None:
     """Write a list of so many Nodes; their status is the same."""
     image = {"names": [f"registry.example.com/image@sha256:{0:064}"], "sizeBytes": 123456789}
     status = json.dumps({**whole(0)["status"], "images": [image] * IMAGES}, indent=4)
@@ -87,7 +85,7 @@ def write(file: TextIO, count: int) -> None:
     file.write('],\n    "kind": "List"\n}\n')
 
 
-def write_plan(file: TextIO, count: int) -> None:
+def write_plan(file: IO[str], count: int) -> None:
     """Write the plan of these Nodes."""
     file.write("node,interface,device,port-id,port-name\n")
     for number in range(count):

@@ -14,16 +14,12 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, model, score
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.fleets import Shape
+from tests.support.fleets import Shape
 
 NODES = 1024
 RATES = (0.001, 0.01, 0.05, 0.2)

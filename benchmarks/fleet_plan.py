@@ -11,22 +11,20 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from agent.fleet.judge import judge
+from agent.fleet.model import Fleet
 from agent.fleet.report import FORMATS
 from agent.plans.reader import read_plan
 from tests.support.planned_fleets import no_pattern
 from tests.support.small_fleets import far_end, fleet, node
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+T = TypeVar("T")
 
-    from agent.fleet.model import Fleet
-
-    T = TypeVar("T")
 
 RAILS, CREW = 8, 64  # cables of a node, nodes of a set of leaves
 LIMIT = 50.0  # us a cable: reading its row, judging, printing

@@ -19,27 +19,19 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from benchmarks import cost
-from benchmarks.rack import ethernet, gpu, infiniband
-from benchmarks.relay import requests
+from benchmarks.rack import Rack, ethernet, gpu, infiniband
+from benchmarks.relay import Relay, requests
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
-from tests.support.switch import Lldpd, wait_for
+from tests.support.switch import Lldpd, Namespace, wait_for
 from tests.support.sysfs_on_disk import lay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    from benchmarks.rack import Rack
-    from benchmarks.relay import Relay
-    from tests.support.kube.cluster import Cluster
-    from tests.support.switch import Namespace
 
 EXPORTER = "prometheus-node-exporter"
 NEVER, RESYNC = "720h", 60.0  # seconds

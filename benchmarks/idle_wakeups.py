@@ -18,17 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.events.monitor import Monitor, Monitors
 from agent.events.netlink import LinkMonitor, UeventMonitor
 from agent.events.port_states import FILES, PortStateSweep
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Wait = Callable[[float], object]
 
-    Wait = Callable[[float], object]
 
 SECONDS = 60.0
 HOUR = 3600.0

@@ -20,25 +20,20 @@ import select
 import ssl
 import statistics
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import product
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.events.netlink import LinkMonitor
 from agent.events.port_states import SWEEP_INTERVAL as SWEEP
 from benchmarks.idle import get
-from benchmarks.rack import PORTS, ethernet, infiniband
+from benchmarks.rack import PORTS, Agent, Rack, ethernet, infiniband
+from benchmarks.relay import Relay, Request
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
-
-    from benchmarks.rack import Agent, Rack
-    from benchmarks.relay import Relay, Request
-    from tests.support.kube.cluster import Cluster
-    from tests.support.switch import Namespace
+from tests.support.switch import Namespace
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds

@@ -15,13 +15,10 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from agent.lldp.frame import decode
 from tests.support.lldp_frames import VENDORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FRAMES = [case.data for case in VENDORS] * 10
 FLOOR = 50.0  # times as fast as scapy

@@ -13,15 +13,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from tests.support.lldp_frames import VENDORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PORTS = 8
 QUIET = 20.0  # seconds

@@ -16,10 +16,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
@@ -31,9 +31,6 @@ from agent.telemetry.metrics import Metrics, OwnProcess, registry
 from agent.telemetry.readiness import Status
 from agent.telemetry.server import MAX_CONNECTIONS, Server
 from tests.support.devices import eth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PORTS = 16
 SCRAPES_AN_HOUR = 240

@@ -24,9 +24,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from collections.abc import Callable, Mapping
 
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
@@ -39,9 +41,6 @@ from agent.memory import Fact
 from benchmarks.relay import account
 from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.kube.programs import missing, program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ROUNDS = 15
 INTERFACES = 8

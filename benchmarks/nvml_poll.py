@@ -19,18 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import agent
 from agent.helper.process import ForkServer, HelperProcesses
 from benchmarks import cost
 from tests.support import stand_in_nvml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 GPUS = 8
 BUDGET_MS = 1500 / 60  # CPU a look, were it the agent's only work

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import cost
 from benchmarks.idle import settled
-from tests.support.kernel_tree import NET, hca
+from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
 from tests.support.kube.resident import Agent
@@ -32,7 +32,7 @@ RAILS = 8
 WITHOUT, LABELS = "no expected half", "expected labels"
 WITH, CHANGING = "with a plan", "a new plan a minute"
 NEIGHBOR = "backend.coreweave.cloud/neighbors.expected"
-TREE = {f"{NET}/lo": None}
+TREE: Entries = {f"{NET}/lo": None}
 for rail in range(RAILS):
     TREE |= hca(f"ibp{rail}", f"0000:{0x18 + rail:02x}:00.0")
 
@@ -114,11 +114,11 @@ def started(stack: ExitStack, folder: Path) -> dict[str, Agent]:
         node, place = slug(name), folder / slug(name)
         place.mkdir()
         cluster.node(node, labels=expected() if name == LABELS else {})
-        flags = ("--source", "rdma", "--resync", "720h", "--port-interval", "2s")
-        flags += ("--verdict-delay", "1s")
+        flags = ["--source", "rdma", "--resync", "720h", "--port-interval", "2s"]
+        flags += ["--verdict-delay", "1s"]
         if name in files:
             files[name].write_text(plan(node))
-            flags += ("--plan", str(files[name]))
+            flags += ["--plan", str(files[name])]
         found[name] = stack.enter_context(Agent(cluster, place, node, TREE, *flags))
     for name, one in found.items():
         one.speaks("3200G")

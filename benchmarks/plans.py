@@ -22,19 +22,17 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.plans.model import Cable
 from agent.plans.own import COLUMNS, rows_text
 from agent.plans.source import MAX_SIZE
 from tests.support import plans
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Write = Callable[[Sequence[Cable]], str | bytes]
 
-    from agent.plans.model import Cable
-
-    Write = Callable[[Sequence[Cable]], str | bytes]
 
 CPU_S, MEMORY_MB = 2.0, 300.0
 ROUNDS = 3
@@ -145,7 +143,6 @@ WRITERS: dict[str, Write] = {
     "NetBox JSON": plans.netbox,
     "links JSON": plans.links,
     "dot": plans.dot,
-    "topo": lambda found: plans.topo(found, both=False),
     "ibnetdiscover": plans.ibnetdiscover,
     "iblinkinfo": plans.iblinkinfo,
 }

@@ -17,15 +17,12 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.host import Host
 from agent.sources import rdma
 from agent.sysfs.reader import LiveRoot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEVICES = 16
 ROUNDS = 31

@@ -23,22 +23,19 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from benchmarks.relay import Relay
 from tests.support import stand_in, stand_in_nvml, switch
 from tests.support.kernel_tree import BUS, HOME, NET, Entries, hca, netdev
 from tests.support.kube import programs
+from tests.support.kube.cluster import Cluster
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.sysfs_on_disk import lay, rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.relay import Relay
-    from tests.support.kube.cluster import Cluster
 
 PORTS = 8
 GPUS = 8

@@ -15,17 +15,15 @@ import json
 import shutil
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
-    from tests.support.switch import Namespace
+from tests.support.kube.cluster import Cluster
+from tests.support.switch import Namespace
 
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",

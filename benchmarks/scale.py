@@ -28,24 +28,18 @@ import signal
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agent.kube.api import TIMEOUT
-from benchmarks.server_meter import Meter
+from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import populate
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from benchmarks.server_meter import Reading
-    from tests.support.kube.wire import Asked
+from tests.support.kube.wire import Asked, Wire
 
 AWAY = 600.0  # seconds
 FAST = 10.0

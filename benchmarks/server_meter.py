@@ -8,10 +8,9 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from tests.support.kube.cluster import Cluster
+from tests.support.kube.cluster import Cluster
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20

@@ -14,17 +14,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.helper.process import HelperProcesses
 from benchmarks.nvml_poll import interpreter, measure
 from tests.support import stand_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PORTS = 8
 MANY = 64  # as many as the stand-in has

@@ -22,10 +22,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import cost
 from benchmarks.faults import PREFIX, Trouble
@@ -33,9 +34,6 @@ from benchmarks.rack import Rack, ethernet, gpu, infiniband, missing
 from benchmarks.relay import Relay, audited, requests
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NODE = "soak"
 STRIKE, SAMPLE = 0.5, 15.0  # seconds

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from agent.findings import names, port_names
 from agent.plans.model import Cable, End, Place, Plan
@@ -21,9 +21,6 @@ from agent.verify import cables
 from agent.verify.judge import verify
 from agent.verify.plan_index import from_plans
 from tests.support.cabling import node, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PORTS = 64
 CABLES = 100_000
