@@ -1,8 +1,9 @@
 """Since when devices are hidden, and whether the agent has given them up; shares no code with it.
 
 A device that is hidden for HOLD counts as absent in the labels of the whole node. The hold starts
-with the observation that finds the device hidden; while the whole class cannot be read, none does.
-A new agent knows its start from the annotation, which has it after a minute.
+with the observation that finds the device hidden, or that could not read the whole class, if it is
+hidden in the first one that can. A new agent knows its start from the annotation, which has it
+after a minute.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Hidden:
 
     def __init__(self) -> None:
         self._spans: dict[str, _Span] = {}
+        self._unseen_since: float | None = None  # the whole class
 
     def note(self, hidden: Iterable[str] | None, now: float, observed_by: float) -> None:
         """Record which devices are hidden; None while the class cannot be read.
@@ -44,11 +46,14 @@ class Hidden:
         The agent does not observe then what it has not observed before.
         """
         if hidden is None:
+            self._unseen_since = now if self._unseen_since is None else self._unseen_since
             for pci, span in self._spans.items():
                 if now < span.observed_by:
                     self._spans[pci] = _Span(span.since, math.inf)
             return
-        self._spans = {pci: self._spans.get(pci, _Span(now, observed_by)) for pci in hidden}
+        since = now if self._unseen_since is None else self._unseen_since
+        self._spans = {pci: self._spans.get(pci, _Span(since, observed_by)) for pci in hidden}
+        self._unseen_since = None
         for pci, span in self._spans.items():
             if math.isinf(span.observed_by):
                 self._spans[pci] = _Span(span.since, observed_by)
