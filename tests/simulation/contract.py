@@ -66,6 +66,7 @@ class Truth:
         self._last_leaves = LastLeaves()
         self._recent = Recent()
         self._ends: dict[str, Outcome] = {}
+        self._called: dict[str, str] = {}  # the name that may have been read last, by PCI address
         # Links that were down when their state may have been read last: since when, by PCI address
         self._hidden_down: dict[str, float] = {}
 
@@ -79,11 +80,15 @@ class Truth:
         present = [
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
         ]
-        gone = _gone(sure=not self._node.unseen)
-        never = {f"neighbor {hca.name}": ABSENT for hca in self._node.dropped}
-        found = {f"neighbor {name}": gone for name in self._node.names} | {
-            f"neighbor {name}": outcome for name, outcome in neighbors.items()
+        # A name of before is that of its port as long as nobody can see the new one.
+        hidden_names = {
+            self._called.get(hca.pci) for hca in self._node.hcas if not self._is_visible(hca)
         }
+        never = {f"neighbor {hca.name}": ABSENT for hca in self._node.dropped}
+        found = {
+            f"neighbor {name}": _gone(sure=not self._node.unseen and name not in hidden_names)
+            for name in self._node.names
+        } | {f"neighbor {name}": outcome for name, outcome in neighbors.items()}
         found |= {
             "flavor": self._veiled(self._flavor(present, now)),
             "speed": self._veiled(self._speed(present)),
@@ -159,6 +164,8 @@ class Truth:
 
     def _note(self, now: float) -> None:
         for hca in self._node.hcas:
+            if self._is_visible(hca):
+                self._called[hca.pci] = hca.name
             self._note_down(hca, now)
             if hca.infiniband:
                 self._descriptions.note(hca, now, self._asked(hca), self._far_end(hca))
@@ -247,7 +254,7 @@ class Truth:
         if self._node.front and self._node.front.pci in told.rows:
             self._promoted_since = -math.inf  # its role is that of the annotation
         self._hidden_ones.begin({pci: times[-1] for pci, times in told.unread.items()})
-        self._last_leaves.begin(told.rows)
+        self._last_leaves.begin(told.rows, on_node.get("group", NONE))
 
     def counts(self) -> dict[str, Outcome]:
         """What each port adds to the speed, by its function."""

@@ -100,7 +100,8 @@ class _Port:
             self.until = math.inf
         elif self.until == math.inf:
             lasted = now - (self.since or 0.0)
-            self.until = now + min(lasted + RETRIED, AGAIN)
+            # Factory text that lasted is taken for no name, which is no failure to repeat.
+            self.until = now + (AGAIN if lasted >= HOLD else min(lasted + RETRIED, AGAIN))
 
     def devices(self, hca: Hca, now: float, asked: Asked) -> tuple[set[str], bool]:
         """Return the devices that are right now, and whether the neighbor may be unknown yet."""

@@ -107,12 +107,17 @@ class LastLeaves:
         """Return the times at which what is remembered becomes certain."""
         return [port.observed_by for port in self._ports.values() if port.may_be != port.seen]
 
-    def begin(self, rows: Mapping[str, Any]) -> None:
-        """Start a new agent, which read these rows of the annotation, by PCI address."""
+    def begin(self, rows: Mapping[str, Any], groups: frozenset[Any]) -> None:
+        """Start a new agent, which read these rows of the annotation, by PCI address.
+
+        They count if they make up the group on the Node; else it may forget them.
+        """
+        ends = {pci: leaf(row.get("neighbor", {})) for pci, row in rows.items()}
+        last = grouped([frozenset({end}) for end in ends.values()], certain=True).now
         for pci, port in self._ports.items():
-            last = leaf(rows[pci].get("neighbor", {})) if pci in rows else None
             unsure = port.may_be if pci not in rows else frozenset()
-            port.may_be = unsure | {last} | port.seen
+            unsure |= frozenset() if last <= groups else NO_LEAF
+            port.may_be = unsure | {ends.get(pci)} | port.seen
 
 
 def leaf(neighbor: Mapping[str, str]) -> str | None:

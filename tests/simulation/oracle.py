@@ -62,13 +62,27 @@ class Timeline:
             )
             self.entries.append(Entry(since, outcome, slack, self.may_write(since)))
 
-    def begin(self, now: float, values: Values, kept: tuple[float, float] | None = None) -> None:
-        """Start a new agent, which found one of these values on the Node."""
+    def begin(
+        self,
+        now: float,
+        values: Values,
+        kept: tuple[float, float] | None = None,
+        born: float = math.inf,
+    ) -> None:
+        """Start a new agent, which found one of these values on the Node.
+
+        It may have observed since it was `born`, and what was right then.
+        """
         self.kept = kept
-        outcome = self.entries[-1].outcome if self.entries else FAILED
+        last = self.entries[-1] if self.entries else Entry(now, FAILED, 0.0, NONE)
+        late = last.since + last.slack - now
+        if last.since <= born or late <= PROMPT:
+            late = PROMPT
+        else:
+            values |= self.may_write(now)
         self.life = now
         self.entries = [Entry(now, FAILED, 0.0, values)]
-        self.add(now, outcome, PROMPT)
+        self.add(now, last.outcome, late)
 
     def may_write(self, now: float) -> Values:
         """Return the values that an agent may publish at this moment."""
@@ -191,6 +205,7 @@ class Oracle:
         self.hearing = Hearing()
         self.ports: dict[str, Timeline] = {}  # what each counts, by PCI function
         self.ends: dict[str, Timeline] = {}  # its far end, by PCI function
+        self._born = -math.inf  # when the agent was
         self._orders: list[tuple[float, list[str]]] = [(-math.inf, [])]  # of the functions
         self.timelines: dict[str, Timeline] = {
             "speed": Sum(ports=self.ports),
@@ -253,7 +268,9 @@ class Oracle:
         self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
-            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now, names))
+            # Events tell of all but the GPUs.
+            born = self._born if unit == "accelerator" else math.inf
+            timeline.begin(now, on_node.get(unit, NONE), _kept(unit, told, now, names), born)
         is_bare = None in on_node.get("speed", NONE)
         for pci, timeline in self.ports.items():
             counts = timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare)
@@ -265,6 +282,7 @@ class Oracle:
     def born(self, now: float) -> None:
         """Drop what the previous agent observed: LLDP frames, and times of links that went down."""
         self.hearing.ears.clear()
+        self._born = now
         self._truth.born()
         self.note(now, PROMPT)
 

@@ -92,7 +92,8 @@ def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
 
 FOUND = (
     *(74319427, 99157, 700296, 800011, 800673, 800806, 800914, 801084, 801119, 801181),
-    *(801290, 802179, 803271, 803462, 803807, 803905, 804248, 806224, 900206, 1001490),
+    *(801290, 802179, 803271, 803462, 803807, 803905, 804248, 806224, 900206),
+    *(1001490, 1002663, 1003877, 1006320, 1007367),
 )
 
 
@@ -114,6 +115,9 @@ def test_a_seed_that_was_found(seed: int) -> None:
     front end as a backend port in the annotation: its leaf goes with that. The only NIC vanishes,
     and is back with nothing of it readable: the front end does not replace it.
     A driver is unloaded while the class cannot be read: its hold began with that.
+    A port is renamed while nobody can see it. Factory text outlives its hold: the name is asked for
+    in the next round. A node may have been moved, and restarts. The clique of the GPUs changes
+    while a new agent cannot read the Node.
     """
     assert run(seed).violations == ()
 
