@@ -17,20 +17,9 @@ from tests.simulation.sysfs import CLASS, NET, Fault
 from tests.simulation.world import World
 
 INPUTS = (
-    "device",
-    "device/driver",
-    "device/net",
-    "device/physfn",
-    "device/vpd",
-    "node_type",
-    "sys_image_guid",
-    "hca_type",
-    "board_id",
-    "ports",
-    "ports/1/link_layer",
-    "ports/1/has_smi",
-    "ports/1/gids/0",
-    "ports/1/gid_attrs/ndevs/0",
+    *("device", "device/driver", "device/net", "device/physfn", "device/vpd", "node_type"),
+    *("sys_image_guid", "hca_type", "board_id", "ports", "ports/1/link_layer", "ports/1/has_smi"),
+    *("ports/1/gids/0", "ports/1/gid_attrs/ndevs/0"),
 )
 # The one that tells.
 DECISIVE = {

@@ -18,26 +18,10 @@ from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
 from tests.simulation.world import World
 
 DEVICE = (
-    "node_type",
-    "node_guid",
-    "sys_image_guid",
-    "hca_type",
-    "board_id",
-    "fw_ver",
-    "device/vpd",
-    "device/driver",
-    "device/physfn",
-    "device/numa_node",
-    "device/net",
-    "device",
-    "ports/1/link_layer",
-    "ports/1/state",
-    "ports/1/phys_state",
-    "ports/1/rate",
-    "ports/1/has_smi",
-    "ports/1/gids/0",
-    "ports/1/counters/link_downed",
-    "ports",
+    *("node_type", "node_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "device/vpd"),
+    *("device/driver", "device/physfn", "device/numa_node", "device/net", "device"),
+    *("ports/1/link_layer", "ports/1/state", "ports/1/phys_state", "ports/1/rate"),
+    *("ports/1/has_smi", "ports/1/gids/0", "ports/1/counters/link_downed", "ports"),
 )
 NETDEV = ("operstate", "speed", "address")
 TREES = (CLASS, BUS, "proc", BOOT_ID)

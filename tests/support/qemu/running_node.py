@@ -109,15 +109,7 @@ class RunningNode:
         for name, port, netdev, _ in cables:
             leaf = self._leaves[name]
             leaf.ip(
-                "link",
-                "add",
-                port,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                netdev,
-                "netns",
+                *("link", "add", port, "type", "veth", "peer", "name", netdev, "netns"),
                 self._node.name,
             )
             ends += [(leaf, port), (self._node, netdev)]

@@ -48,27 +48,15 @@ ETHERNET: Entries = (
     }
 )
 INFINIBAND_INPUTS = (
-    "ports",
-    "ports/1/link_layer",
-    "ports/1/has_smi",
-    "ports/1/gids/0",
-    "sys_image_guid",
-    "node_type",
-    "device/driver",
-    "device/physfn",
-    "board_id",
+    *("ports", "ports/1/link_layer", "ports/1/has_smi", "ports/1/gids/0", "sys_image_guid"),
+    *("node_type", "device/driver", "device/physfn", "board_id"),
 )
 ETHERNET_INPUTS = (
-    f"{CLASS}/mlx5_0/ports",
-    f"{CLASS}/mlx5_0/ports/1/link_layer",
-    f"{CLASS}/mlx5_0/ports/1/gid_attrs/ndevs/0",
-    f"{CLASS}/mlx5_0/node_type",
-    f"{CLASS}/mlx5_0/sys_image_guid",
-    f"{CLASS}/mlx5_0/board_id",
-    f"{CLASS}/mlx5_0/device/driver",
-    f"{CLASS}/mlx5_0/device/physfn",
-    f"{CLASS}/mlx5_0/device/net",
-    f"{CLASS}/mlx5_0/device/net/eth2/dev_port",
+    *(f"{CLASS}/mlx5_0/ports", f"{CLASS}/mlx5_0/ports/1/link_layer"),
+    *(f"{CLASS}/mlx5_0/ports/1/gid_attrs/ndevs/0", f"{CLASS}/mlx5_0/node_type"),
+    *(f"{CLASS}/mlx5_0/sys_image_guid", f"{CLASS}/mlx5_0/board_id"),
+    *(f"{CLASS}/mlx5_0/device/driver", f"{CLASS}/mlx5_0/device/physfn"),
+    *(f"{CLASS}/mlx5_0/device/net", f"{CLASS}/mlx5_0/device/net/eth2/dev_port"),
     f"{NET}/eth1",  # the listing has its upper devices
     f"{NET}/eth1/master",
     f"{NET}/bond0/bonding/slaves",

@@ -226,18 +226,7 @@ def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
 
 REPRESENTORS = ["pf0vf0", "pf1vf127", "pf0sf88", "c1pf0vf3", "c2pf0sf1", "pf0hpf", "pf0", "c1pf0"]
 UPLINKS = [
-    "p0",
-    "p1",
-    "p0s1",
-    "l1p2",
-    "pf",
-    "pf0vf",
-    "vf0",
-    "pf0vf0x",
-    "xpf0vf0",
-    "c1p0",
-    "0",
-    None,
+    *("p0", "p1", "p0s1", "l1p2", "pf", "pf0vf", "vf0", "pf0vf0x", "xpf0vf0", "c1p0", "0", None),
 ]
 
 
