@@ -47,7 +47,13 @@ def revision(root: Path = ROOT) -> Revision | None:
     except (OSError, ValueError, KeyError):
         pass
     # The repository of another project may be above: a home directory under git for instance.
-    return _of_checkout(root) if (root / ".git").exists() else None
+    if not (root / ".git").exists():
+        return None
+    head = parsed(_git(root, "log", "-1", "--no-show-signature", "--format=%H %ct"))
+    if not head:
+        return None
+    is_dirty = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return Revision(f"{head.name}-dirty", head.time) if is_dirty else head
 
 
 def _written(root: Path) -> str:
@@ -64,14 +70,6 @@ def parsed(line: str) -> Revision | None:
     """Parse the contents of REVISION; None if they are malformed."""
     match = _LINE.fullmatch(line)
     return Revision(match[1], int(match[2])) if match else None
-
-
-def _of_checkout(root: Path) -> Revision | None:
-    head = parsed(_git(root, "log", "-1", "--no-show-signature", "--format=%H %ct"))
-    if not head:
-        return None
-    is_dirty = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return Revision(f"{head.name}-dirty", head.time) if is_dirty else head
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -280,7 +280,10 @@ class SaPoller:
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        start = now + self._jitter() * self._random()
+        # The larger the fabric, the more agents ask at once.
+        highest = max(max(one.place.lid, one.place.sm_lid) for one in self._ports.values())
+        jitter = min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
+        start = now + jitter * self._random()
         for address, port in self._ports.items():
             if port.due is None:
                 port.due, port.has_changed = max(start, self._asked[address].earliest()), True
@@ -299,10 +302,6 @@ class SaPoller:
                 asked.time = now
             places = [port.place for port in due.values()]
             self.task.start(lambda: self._ask(places))
-
-    def _jitter(self) -> float:
-        highest = max(max(one.place.lid, one.place.sm_lid) for one in self._ports.values())
-        return min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
 
     def collect(self, now: float) -> bool:
         answer = self.task.take()

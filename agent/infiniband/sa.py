@@ -110,7 +110,7 @@ def get_table(attribute: Attribute, tid: int, lid: int) -> bytes:
 
 
 def require_get_table(request: bytes) -> tuple[int, int]:
-    """Return (TransactionID, LID) of a request that `get_table` can build; else raise Malformed."""
+    """Return (LID, TransactionID) of a request that `get_table` can build; else raise Malformed."""
     header = _header(request, "request")
     tid, lid = transaction(request), int.from_bytes(request[_SA.size : _SA.size + 2], "big")
     try:
@@ -120,7 +120,7 @@ def require_get_table(request: bytes) -> tuple[int, int]:
         raise Malformed(text) from None
     if request != get_table(attribute, tid, lid):
         raise Malformed("SA request: not a plain SubnAdmGetTable by LID")
-    return tid, lid
+    return lid, tid
 
 
 def _header(mad: bytes, kind: str) -> _Sa:
@@ -283,9 +283,4 @@ def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
 
     Raises Unavailable with the recorded reason, PortUnavailable, and Malformed for other content.
     """
-    return smp.replay_of(exchanges, _steps)
-
-
-def _steps(first: bytes) -> Conversation[IbNeighbor]:
-    tid, lid = require_get_table(first)
-    return conversation(lid, tid)
+    return smp.replay_of(exchanges, lambda first: conversation(*require_get_table(first)))

@@ -147,7 +147,7 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
 
 
 def require_get(request: bytes) -> tuple[int, int]:
-    """Return (TransactionID, local port) of a request that `get` can build.
+    """Return (local port, TransactionID) of a request that `get` can build.
 
     Raises Malformed for any other bytes.
     """
@@ -162,7 +162,7 @@ def require_get(request: bytes) -> tuple[int, int]:
         raise Malformed(text) from None
     if request != get(attribute, tid, local_port, smp.modifier):
         raise Malformed("SMP request: not a plain Get over one hop")
-    return tid, local_port
+    return local_port, tid
 
 
 def transaction(mad: bytes) -> int:
@@ -240,7 +240,11 @@ def conversation(local_port: int, tid: int) -> Conversation[IbNeighbor]:
     exception that was thrown in for an unanswered one.
     """
     info = node_info((yield from _query(get(Attribute.NODE_INFO, tid, local_port))))
-    description = yield from _description(get(Attribute.NODE_DESCRIPTION, tid + 1, local_port))
+    request, description = get(Attribute.NODE_DESCRIPTION, tid + 1, local_port), None
+    for _ in range(DESCRIPTION_TRIES):  # None if no try has a valid reply
+        with suppress(Malformed, Unavailable):
+            description = nodedesc.text((yield from _query(request)))
+            break
     return IbNeighbor(
         info.node_type, info.node_guid, info.sys_image_guid, info.local_port, description
     )
@@ -249,14 +253,6 @@ def conversation(local_port: int, tid: int) -> Conversation[IbNeighbor]:
 def _query(request: bytes) -> Conversation[bytes]:
     reply = yield request
     return decode(reply, request)
-
-
-def _description(request: bytes) -> Conversation[str | None]:
-    """Query the NodeDescription; return None if no try has a valid reply."""
-    for _ in range(DESCRIPTION_TRIES):
-        with suppress(Malformed, Unavailable):
-            return nodedesc.text((yield from _query(request)))
-    return None
 
 
 def converse(steps: Conversation[T], ask: Callable[[bytes], bytes]) -> T:
@@ -276,12 +272,7 @@ def converse(steps: Conversation[T], ask: Callable[[bytes], bytes]) -> T:
 
 def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
     """Return the neighbor of a recorded conversation over SMPs; raises as `replay_of`."""
-    return replay_of(exchanges, _steps)
-
-
-def _steps(first: bytes) -> Conversation[IbNeighbor]:
-    tid, local_port = require_get(first)
-    return conversation(local_port, tid)
+    return replay_of(exchanges, lambda first: conversation(*require_get(first)))
 
 
 def replay_of(

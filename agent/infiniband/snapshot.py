@@ -81,7 +81,7 @@ def _of_lid(answer: Answer, port: SubnetPort) -> Answer:
     from agent.infiniband import sa, smp  # a replay without answers of the SA does not load them
 
     try:
-        _, lid = sa.require_get_table(smp.Exchange.from_json(answer["exchanges"][0]).request)
+        lid, _ = sa.require_get_table(smp.Exchange.from_json(answer["exchanges"][0]).request)
     except (Malformed, LookupError, TypeError):
         return answer  # its decoder reports it
     if lid == port.lid:

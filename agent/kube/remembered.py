@@ -243,20 +243,17 @@ def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fa
         layer = row.layer
     elif last and last.id:  # of that fabric
         layer = "InfiniBand" if GUID.fullmatch(last.id) else "Ethernet"
-    number, leg = (row.port, row.leg) if row.port else _port(row.interface)
+    number, leg = row.port, row.leg
+    if not number:  # as far as the name of the interface has them
+        _, *parts = row.interface.split("-", 2)
+        number = int(parts.pop(0)) if parts and parts[0].isdecimal() else None
+        leg = "-".join(parts) or None
     return row._replace(port=number, leg=leg, layer=layer, far=far, last_far=last)
 
 
 def _far_end(label: Label) -> FarEnd:
     """Return the far end that the labels of an interface are of: their own texts."""
     return FarEnd(None, label.get("device"), label.get("port-id"), label.get("port-name"))
-
-
-def _port(interface: str) -> tuple[int | None, str | None]:
-    """Return number and leg of a port, as far as the name of the interface has them."""
-    _, *parts = interface.split("-", 2)
-    number = int(parts.pop(0)) if parts and parts[0].isdecimal() else None
-    return number, "-".join(parts) or None
 
 
 def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]:

@@ -50,11 +50,12 @@ OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
-    senders = [
-        (role, _sender(role, ports))
-        for role in ports
-        if role.backend and role.port.link_layer == "InfiniBand"
-    ]
+    senders = []  # with the device and port that send the packets for each
+    for role in ports:
+        if role.backend and role.port.link_layer == "InfiniBand":
+            siblings = (one for one in ports if is_smi_of(one.device, role.device))
+            one = next((one for one in siblings if not _is_down(one)), role)
+            senders.append((role, (one.device.name, one.port.number)))
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
     asked = sorted({sender for role, sender in senders if not _is_down(role)})
@@ -68,7 +69,10 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         if (answer := answers.get(sender)) and _needs_sa(role, answer)
     ]
     asked_sa, found = _ask_sa(host, unanswered)
-    common = _common_text(answers)
+    # A problem of all ports, such as a missing library, is one of the source.
+    first, *others = [answer.get("text") for answer in answers.values()] or [None]
+    is_common = bool(first and others) and all(text == first for text in others)
+    common = printable(first) if is_common else None
     links = []
     problems: dict[Problem, None] = dict.fromkeys(found)  # each once
     for role, sender in senders:
@@ -83,13 +87,6 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
 
 def _is_down(role: PortRole) -> bool:
     return role.port.state == "DOWN"
-
-
-def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
-    """Return the device and port that send the packets for a port."""
-    others = (one for one in ports if is_smi_of(one.device, role.device) and not _is_down(one))
-    sender = next(others, role)
-    return sender.device.name, sender.port.number
 
 
 def _needs_sa(role: PortRole, answer: Answer) -> bool:
@@ -186,16 +183,6 @@ def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Plac
             prefix = reader.value(f"{path}/gids/0", kernel.gid_prefix) or DEFAULT_PREFIX
             places[number] = Place(lid, sm_lid, sm_sl or 0, index, is_limited, prefix)
     return places, reader.problems
-
-
-def _common_text(answers: dict[Address, Answer]) -> str | None:
-    """Return the text of all answers if it is the same; None for a single port.
-
-    A problem of all ports, such as a missing library, is one of the source.
-    """
-    first, *others = [answer.get("text") for answer in answers.values()] or [None]
-    is_common = bool(first and others) and all(text == first for text in others)
-    return printable(first) if is_common else None
 
 
 def _link(

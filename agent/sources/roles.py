@@ -125,7 +125,11 @@ def _roles(
         verdict = ignored.get(one.key) or backend.get(one.key)
         rule, text = verdict or Verdict("flag", "named by --backend-device")
         is_backend = one.key not in ignored
-        name = _name(one, ignored)
+        # A device of which several ports have this role names them by their numbers.
+        name = one.device.name
+        is_ignored = [(name, sibling.number) in ignored for sibling in one.device.ports]
+        if is_ignored.count(not is_backend) > 1:
+            name = f"{name}-{one.port.number}"
         nearest = bus.beside(one.device.pci, one.device.numa_node)
         roles += [
             PortRole(
@@ -468,15 +472,6 @@ def had_labels(device: RdmaDevice, labeled: Labeled) -> bool:
 def is_of_device(interface: str, device: str) -> bool:
     """Return True for the interface of a device's only port, or of one of its ports or legs."""
     return interface == device or interface.startswith(f"{device}-")
-
-
-def _name(one: DevicePort, ignored: Verdicts) -> str:
-    """Return {device}, or {device}-{port} if several ports of the device have the port's role."""
-    device = one.device.name
-    is_ignored = [(device, sibling.number) in ignored for sibling in one.device.ports]
-    if is_ignored.count(one.key in ignored) == 1:
-        return device
-    return f"{device}-{one.port.number}"
 
 
 def _legs(one: DevicePort, devices: Devices) -> Sequence[Netdev | None]:

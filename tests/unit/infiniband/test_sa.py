@@ -39,7 +39,7 @@ def asked(
     """Return the far end by an SA with these LinkRecords, and these NodeRecords of a LID."""
 
     def answer(request: bytes) -> bytes:
-        _, lid = sa.require_get_table(request)
+        lid, _ = sa.require_get_table(request)
         return reply(request, *(links if request[17] == Attribute.LINK_RECORD else nodes(lid)))
 
     return smp.converse(sa.conversation(LID, TID), answer)
@@ -64,7 +64,7 @@ def test_every_request_is_accepted_by_its_own_check(
     attribute: Attribute, tid: int, lid: int
 ) -> None:
     """Both directions of the codec."""
-    assert sa.require_get_table(sa.get_table(attribute, tid, lid)) == (tid, lid)
+    assert sa.require_get_table(sa.get_table(attribute, tid, lid)) == (lid, tid)
 
 
 @pytest.mark.parametrize("lid", [0, 0xC000, 0xFFFF])
@@ -148,7 +148,7 @@ def test_a_lid_that_moves_is_asked_for_again() -> None:
     lids = iter((5, 6))
 
     def answer(request: bytes) -> bytes:
-        _, lid = sa.require_get_table(request)
+        lid, _ = sa.require_get_table(request)
         if request[17] == Attribute.LINK_RECORD:
             return reply(request, link(next(lids)))
         return reply(request, *([node(6)] if lid == 6 else []))
