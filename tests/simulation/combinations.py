@@ -66,19 +66,11 @@ FAULTS: dict[str, Callable[[World, Hca, float], float]] = {
     "monitors": _monitors,
 }
 CHANGES: tuple[Change, ...] = (
-    hardware.link_flap,
-    hardware.cable_moved,
-    switches.switch_renamed,
-    switches.switch_silent,
-    switches.description_lost,
-    switches.switch_boots,
+    *(hardware.link_flap, hardware.cable_moved, switches.switch_renamed, switches.switch_silent),
+    *(switches.description_lost, switches.switch_boots),
     switches.switch_says_goodbye,
-    hardware.subnet_not_ready,
-    hardware.device_removed,
-    hardware.device_renamed,
-    hardware.driver_reloads,
-    hardware.driver_off,
-    hardware.netdev_lent,
+    *(hardware.subnet_not_ready, hardware.device_removed, hardware.device_renamed),
+    *(hardware.driver_reloads, hardware.driver_off, hardware.netdev_lent),
 )
 INFINIBAND = {"SMP helper", switches.description_lost, switches.switch_boots,
               hardware.subnet_not_ready}  # fmt: skip

@@ -28,11 +28,7 @@ TREES = (CLASS, BUS, "proc", BOOT_ID)
 FREE_TEXT = ("hca_type", "board_id", "fw_ver")
 ERRNOS = (errno.EIO, errno.EINVAL, errno.ENODEV, errno.EACCES, errno.ENXIO)
 GARBAGE = (
-    b"",
-    b"\n",
-    b"\xff\xfe\n",
-    b"garbage 4: X\n",
-    b"N/A (no PMA)\n",
+    *(b"", b"\n", b"\xff\xfe\n", b"garbage 4: X\n", b"N/A (no PMA)\n"),
     b"0" * 5000,
     b"\0\0\0\n",
     b"9" * 30 + b"\n",

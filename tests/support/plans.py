@@ -33,14 +33,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "hosts": ("Host", "HCA", "", "", "Switch", "Port", "", ""),
     "suffix": ("Node A", "Port A", "Rack A", "U A", "Node B", "Port B", "Rack B", "U B"),
     "netbox-import": (
-        "side_a_device",
-        "side_a_name",
-        "",
-        "",
-        "side_b_device",
-        "side_b_name",
-        "",
-        "",
+        *("side_a_device", "side_a_name", "", "", "side_b_device", "side_b_name", "", ""),
     ),
     "netbox-cables": (
         *("Device A", "Termination A", "Rack A", ""),

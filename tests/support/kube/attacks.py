@@ -620,9 +620,6 @@ EVENT: dict[str, Attack] = {
 ATTACKS = SPEC | LABELS | ANNOTATIONS | METADATA | OBJECTS | MANAGED_FIELDS | EVENT
 # Attacks that leave no trace even where they succeed.
 TRACELESS = {
-    "taint in a server dry-run",
-    "node role in a server dry-run",
-    "delete in a server dry-run",
-    "Event in a server dry-run",
-    "kubelet",
+    *("taint in a server dry-run", "node role in a server dry-run", "delete in a server dry-run"),
+    *("Event in a server dry-run", "kubelet"),
 }

@@ -35,14 +35,8 @@ TRANSFORMERS: dict[str, dict[str, str]] = {
     "all three": {"namePrefix": "a", "nameSuffix": "b", "namespace": "gpu"},
 }
 KINDS = (
-    "Namespace",
-    "ServiceAccount",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
+    *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 )
 IN_FORCE_LIMIT = 120  # seconds
 

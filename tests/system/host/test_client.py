@@ -45,11 +45,7 @@ HTML = b"<html><body>502 Bad Gateway</body></html>"
 def _no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the settings of a cluster and of proxies from the environment."""
     for name in (
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "ALL_PROXY",
-        "KUBECONFIG",
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "KUBECONFIG"),
         "KUBERNETES_SERVICE_HOST",
     ):
         monkeypatch.delenv(name, raising=False)
@@ -244,13 +240,7 @@ def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "\x00\x01\x02",
-        "[]",
-        "7",
-        "a: b",
-        "current-context: c",
+        *("", "{", "\x00\x01\x02", "[]", "7", "a: b", "current-context: c"),
         '{"current-context": "c", "contexts": [], "clusters": [], "users": []}',
         '{"current-context": "c", "contexts": {"name": "c"}, "clusters": 7}',
         '{"current-context": "c", "contexts": [{"name": "c", "context": 7}], "clusters": []}',

@@ -353,15 +353,9 @@ def test_frames_are_events_until_they_are_received(far: Namespace, node: Namespa
 
 RTMGRP_LINK = 1
 STEPS = (
-    "link add eth0 type veth peer name wire0",
-    "link set eth0 up",
-    "link set wire0 up",
-    "link set eth0 mtu 9000",
-    "link add br0 type bridge",
-    "link set eth0 master br0",
-    "link set eth0 nomaster",
-    "link set eth0 down",
-    "link set eth0 name a-name-of-15-ch",
+    *("link add eth0 type veth peer name wire0", "link set eth0 up", "link set wire0 up"),
+    *("link set eth0 mtu 9000", "link add br0 type bridge", "link set eth0 master br0"),
+    *("link set eth0 nomaster", "link set eth0 down", "link set eth0 name a-name-of-15-ch"),
     "link property add dev a-name-of-15-ch altname an-alternative-name-which-is-longer",
     "link set a-name-of-15-ch name eth0",
     "link delete br0",

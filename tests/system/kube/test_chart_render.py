@@ -32,11 +32,8 @@ from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
 
 HELMS = {
-    "app.kubernetes.io/name",
-    "app.kubernetes.io/instance",
-    "app.kubernetes.io/version",
-    "app.kubernetes.io/managed-by",
-    "helm.sh/chart",
+    *("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version"),
+    *("app.kubernetes.io/managed-by", "helm.sh/chart"),
 }
 CHECKSUM = "checksum/settings"
 LONG = "a" * 53  # the longest name of a release

@@ -47,10 +47,7 @@ FOREIGN = (
     "node-role.kubernetes.io/control-plane",
 )
 FOREIGN_ANNOTATIONS = (
-    f"{IB}/observed",
-    f"{P}/observed-2",
-    ACC,
-    "site.example/owner",
+    *(f"{IB}/observed", f"{P}/observed-2", ACC, "site.example/owner"),
     "node.alpha.kubernetes.io/ttl",
 )
 

@@ -44,10 +44,7 @@ def test_a_neighbour_is_one_fact() -> None:
         ([{}, DOWN, DOWN], DOWN),
     ],
     ids=[
-        "nothing happens",
-        "it is written again",
-        "one fact",
-        "two, one after the other",
+        *("nothing happens", "it is written again", "one fact", "two, one after the other"),
         "from nothing",
     ],
 )

@@ -131,13 +131,9 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
     sick = replace(GOOD, health=health(0x9255), health_summary="unhealthy")
     assert judge(sick, GOOD).value == f"{CLUSTER}.32766"
     assert accelerator.health_faults(sick) == (
-        "degraded_bandwidth: true",
-        "route_recovery: true",
-        "route_unhealthy: true",
-        "access_timeout_recovery: true",
-        "incorrect_configuration: incorrect-sysguid",
-        "gfm_state: disconnected",
-        "summary: unhealthy",
+        *("degraded_bandwidth: true", "route_recovery: true", "route_unhealthy: true"),
+        *("access_timeout_recovery: true", "incorrect_configuration: incorrect-sysguid"),
+        *("gfm_state: disconnected", "summary: unhealthy"),
     )
 
 

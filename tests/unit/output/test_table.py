@@ -224,10 +224,7 @@ def test_equal_problems_are_one_line() -> None:
     ]
     lines = below("Problems", table(problems=problems))
     assert lines == [
-        "a and 2 more: I/O error (EIO)",
-        "d: odd",
-        "e and 2 more: port 1: odd",
-        "h port 2: odd",
+        *("a and 2 more: I/O error (EIO)", "d: odd", "e and 2 more: port 1: odd", "h port 2: odd"),
         "--exclude-device i, --exclude-device j: idle",
     ]
 

@@ -43,14 +43,8 @@ IN_DOUBT = {
 }
 # Of these an ACTIVE port at the backend's rate is not counted, which the metric says.
 LEFT_OUT = {
-    *(
-        "dgx-a100",
-        "dgx-b200",
-        "h100-ib-storage-same-model",
-        "h200-roce-ninth-nic",
-        "hgx-b300-no-vpd",
-    ),
-    *("lenovo-sr675-rtx6000", "mi250x-cx6"),
+    *("dgx-a100", "dgx-b200", "h100-ib-storage-same-model", "h200-roce-ninth-nic"),
+    *("hgx-b300-no-vpd", "lenovo-sr675-rtx6000", "mi250x-cx6"),
 }
 
 

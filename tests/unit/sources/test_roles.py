@@ -298,6 +298,10 @@ def test_a_device_that_cannot_be_read_is_of_the_kind_that_the_bus_tells() -> Non
     bus = Bus({"0000:02:00.0": Function("0000:02:00.0", 0x0207, "15b3:1021")})
     devices = [*map(ib, ("a", "b", "c"), (3, 4, 5)), stuck, *dark("x", "y", "z", "v", "w")]
     assert backend(assign(devices, bus=bus)) == ["a", "b", "c"]
+    # Of two Ethernet kinds it makes one the larger.
+    bus = Bus({"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")})
+    devices = [eth("a", 3), eth("b", 4), *dark("x", "y"), stuck]
+    assert backend(assign(devices, bus=bus)) == ["a", "b"]
 
 
 def test_a_spare_port_beside_a_device_that_cannot_be_read_is_no_backend() -> None:
@@ -347,8 +351,14 @@ def test_a_nic_of_unknown_place_is_undecided() -> None:
     roles = assign(devices, bus=Bus(functions))
     assert backend(roles) == ["ib1", "ib2", "ib3"]
     assert [role.rule for role in roles] == [*["gpu-affinity"] * 3, "undecided", "gpu-affinity"]
+    assert f"not known while PCI function {address} cannot be read" in roles[3].reason
+    functions[address] = functions[address]._replace(ids=None)
+    assert assign(devices, bus=Bus(functions))[3].rule == "undecided"
     labeled = {one.name: one.pci for one in devices[:4]}
     assert backend(assign(devices, (), labeled, Bus(functions))) == ["ib1", "ib2", "ib3", "ib4"]
+    # A NIC below more switches than the others is at another place, whatever their ids.
+    functions[address] = functions[address]._replace(bridge_ids=(None, None))
+    assert assign(devices, bus=Bus(functions))[3].rule == "gpu-affinity"
 
 
 def test_ethernet_data_ports() -> None:

@@ -36,12 +36,9 @@ def test_equal_superpods_of_two_fabrics() -> None:
         for at, fabric in enumerate(("f1", "f2"))
     ]
     assert entries(tree_conf(fleet_of(*racks), NAMING).text) == [
-        "SwitchName=leaf0 Nodes=gpu-[001-004]",
-        "SwitchName=leaf1 Nodes=gpu-[005-008]",
-        "SwitchName=f1.1 Switches=leaf0",
-        "SwitchName=f2.1 Switches=leaf1",
-        "SwitchName=f1 Switches=f1.1",
-        "SwitchName=f2 Switches=f2.1",
+        *("SwitchName=leaf0 Nodes=gpu-[001-004]", "SwitchName=leaf1 Nodes=gpu-[005-008]"),
+        *("SwitchName=f1.1 Switches=leaf0", "SwitchName=f2.1 Switches=leaf1"),
+        *("SwitchName=f1 Switches=f1.1", "SwitchName=f2 Switches=f2.1"),
     ]
 
 

@@ -26,12 +26,7 @@ SCHEDULERS = ("slurm", "slurm-block", *MANIFESTS)
 ATTACKS = (
     "\nSwitchName=evil Nodes=gpu-001",
     '"\n---\nkind: Secret',
-    "],[evil",
-    "#",
-    "\\",
-    "-->",
-    "]]>",
-    "</node><node id='evil'/>",
+    *("],[evil", "#", "\\", "-->", "]]>", "</node><node id='evil'/>"),
     '"; evil -- "',
     "\x1b[2J\u202e\u2028",
     "\ud800",
