@@ -30,14 +30,19 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 @lru_cache(4096)  # every observation sorts the same few names
 def natural(name: str) -> tuple[str | tuple[int, str, int], ...]:
-    """Return the sort key of natural order: mlx5_9 before mlx5_10, and leaf1 before leaf01.
-
-    Of numbers, which int() refuses from 4,301 digits on, leading zeros count last.
-    """
+    """Return the sort key of natural order: mlx5_9 before mlx5_10, and leaf1 before leaf01."""
     return tuple(
-        (len(digits := part.lstrip("0")), digits, len(part)) if number % 2 else part
-        for number, part in enumerate(_DIGITS.split(name))
+        _number(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
     )
+
+
+def _number(digits: str) -> tuple[int, str, int]:
+    """Return the sort key of a number; int() refuses more than 4,300 digits.
+
+    Leading zeros count last: without them the order of leaf1 and leaf01 would be one of chance.
+    """
+    significant = digits.lstrip("0")
+    return len(significant), significant, len(digits)
 
 
 @dataclass(frozen=True, slots=True)

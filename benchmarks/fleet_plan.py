@@ -24,8 +24,6 @@ from tests.support.planned_fleets import no_pattern
 from tests.support.small_fleets import far_end, fleet, node
 
 T = TypeVar("T")
-
-
 RAILS, CREW = 8, 64  # cables of a node, nodes of a set of leaves
 LIMIT = 50.0  # us a cable: reading its row, judging, printing
 

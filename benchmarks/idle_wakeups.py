@@ -27,7 +27,6 @@ from agent.events.port_states import FILES, PortStateSweep
 
 Wait = Callable[[float], object]
 
-
 SECONDS = 60.0
 HOUR = 3600.0
 PORTS = [(f"mlx5_{number}", 1) for number in range(8)]

@@ -21,14 +21,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from collections.abc import Callable, Mapping
 
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure

@@ -33,7 +33,6 @@ from tests.support import plans
 
 Write = Callable[[Sequence[Cable]], str | bytes]
 
-
 CPU_S, MEMORY_MB = 2.0, 300.0
 ROUNDS = 3
 BUDGETS = {"XLSX": 10.0, "XLSX inline": 10.0}  # CPU seconds

@@ -23,7 +23,7 @@ from agent.kube.answers import GONE, Answer, Kube, Request, failure_of, one_line
 from agent.kube.managed_fields import Node
 
 MAX_RESTARTS = 1
-DENIED, BUSY = 403, 429
+BUSY = 429
 AGAIN = (401, BUSY)
 MAX_ATTEMPTS = 3
 MAX_WAIT = 30.0  # seconds
@@ -79,12 +79,7 @@ def pages(  # noqa: PLR0913 - most are keywords
                 restarts += 1
                 continue
         if answer.status != 200 or answer.error:
-            text = failure_of(answer, "").text.removeprefix("Node : ")
-            if answer.status == DENIED and not answer.error:
-                user = _USER.search(answer.message)
-                account = f"account {one_line(user[1])}" if user else "this account"
-                lacks = "lacks the right to list nodes (all of the cluster)"
-                text = f"{account} {lacks}: {answer.text}"
+            text = _denial(answer) or failure_of(answer, "").text.removeprefix("Node : ")
             before = f" after {read:,}" if read else ""
             raise Unavailable(f"listing Nodes failed{before}: {text}")
         yield Page([*answer.nodes], answer.remaining, not read, answer.server)
@@ -103,3 +98,12 @@ def _page(kube: Kube, request: Request, sleep: Callable[[float], object]) -> Ans
         if answer.status == BUSY:
             sleep(min(answer.retry_after or 1.0, MAX_WAIT))
     return kube(request)
+
+
+def _denial(answer: Answer) -> str | None:
+    """Return the line about a missing right; None if none is missing."""
+    if answer.status != 403 or answer.error:
+        return None
+    user = _USER.search(answer.message)
+    account = f"account {one_line(user[1])}" if user else "this account"
+    return f"{account} lacks the right to list nodes (all of the cluster): {answer.text}"

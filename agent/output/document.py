@@ -122,11 +122,6 @@ def document(
         *rendered.problems,
         *observation.problems,
     )
-    ports = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
-    absent = {"state": ABSENT, "role": "backend"}
-    ports += [
-        dict.fromkeys(PORT_FACTS) | absent | one._asdict() for one in absent_ports(observation)
-    ]
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
@@ -134,7 +129,7 @@ def document(
         "flavor": next(flavors, None),
         "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
-        "ports": sorted(ports, key=lambda row: natural(row["interface"])),
+        "ports": _ports(observation),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [
             {"interface": link.interface, "reason": link.missing} for link in links if link.missing
@@ -238,6 +233,16 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         yield Problem("rdma", role.interface, None, text)
     for source in SOURCES:
         yield from source.hints(observation)
+
+
+def _ports(observation: Observation) -> list[Json]:
+    """Return the rows of all ports; labeled ones without a device have their place by name."""
+    rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
+    absent = [
+        dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
+        for one in absent_ports(observation)
+    ]
+    return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
 
 
 def _neighbor(link: Link, neighbor: Neighbor) -> Json:

@@ -53,9 +53,9 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     senders = []  # with the device and port that send the packets for each
     for role in ports:
         if role.backend and role.port.link_layer == "InfiniBand":
-            siblings = (one for one in ports if is_smi_of(one.device, role.device))
-            one = next((one for one in siblings if not _is_down(one)), role)
-            senders.append((role, (one.device.name, one.port.number)))
+            smis = (one for one in ports if is_smi_of(one.device, role.device))
+            sending = next((one for one in smis if not _is_down(one)), role)
+            senders.append((role, (sending.device.name, sending.port.number)))
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
     asked = sorted({sender for role, sender in senders if not _is_down(role)})

@@ -207,23 +207,26 @@ class HeldLabels:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._since: dict[str, float] = {}  # of the labels held now or just expired
+        self._since: dict[str, float] = {}  # of the labels held now
         self._reasons: dict[str, HoldReason] = {}  # of these, too
+        self._expired: dict[str, str] = {}  # just now: for how long they were held, and why
         self._logged: dict[str, HoldReason] = {}
-        self._now = 0.0
 
     def observed(self, rendered: Rendered, expired: Mapping[str, str], now: float) -> None:
         """Log the holds of an observation: their beginning, a changed reason, end and expiry.
 
         `expired` are the labels whose hold just expired, with their last values.
         """
-        ended = {key: self._reasons[key] for key in expired if key in self._reasons}
-        self._reasons = ended | dict(rendered.held)
-        self._since = {key: self._since.get(key, now) for key in self._reasons}
-        self._now = now
+        self._expired = {}
         for key, value in expired.items():
-            held, reason = self._held_for(key), _text(self._reasons.get(key))
-            self._log.warning("label expired", key=key, value=value, held=held, reason=reason)
+            held, reason = None, self._reasons.get(key)
+            if reason:  # for --hold, or less, as for a link that is down
+                held = f"{now - self._since[key]:.0f}s"
+                self._expired[key] = f"{held}: {reason.text}"
+            text = _text(reason)
+            self._log.warning("label expired", key=key, value=value, held=held, reason=text)
+        self._since = {key: self._since.get(key, now) for key in rendered.held}
+        self._reasons = dict(rendered.held)
         for key in sorted(self._logged.keys() - rendered.held.keys()):
             del self._logged[key]
             if key in rendered.labels:  # one that is gone has a line of its own
@@ -237,12 +240,7 @@ class HeldLabels:
 
     def expiry(self, key: str) -> str:
         """Return the reason for the removal of a label whose hold just expired."""
-        reason, held = self._reasons.get(key), self._held_for(key)
-        return f"not observed for {held}: {reason.text}" if reason else "not observed"
-
-    def _held_for(self, key: str) -> str | None:
-        """Return how long this agent has held a label: --hold, or less, as for a lost link."""
-        return f"{self._now - self._since[key]:.0f}s" if key in self._since else None
+        return f"not observed for {self._expired[key]}" if key in self._expired else "not observed"
 
 
 def _text(reason: HoldReason | None) -> str | None:
