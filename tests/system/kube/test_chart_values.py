@@ -35,6 +35,16 @@ MONITORS = {"metrics.podMonitor.enabled": True}
 PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
 AFFINITY: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
 RACK: Object = {"action": "labeldrop", "regex": "pod"}
+REPOSITORIES = (
+    *("bwagent", "a/b/c", "r.example/bwagent", "R.example/bwagent", "localhost:5000/bwagent"),
+    *("[fd00::1]:5000/bwagent", "r/a.b_c__d---e"),
+)
+NO_REPOSITORIES = (
+    *("r.example/bwagent:", "r.example/bwagent:0.2.0", "bwagent:0.2.0", "localhost:5000"),
+    *("Registry/UPPER", "UPPER", "r.example/Bwagent", "r.example:x/bwagent", "r..example/bwagent"),
+    *("/bwagent", "r.example/", "r.example//bwagent", "r.example/a___b", "r.example/-a", "a b"),
+    *(f"r.example/bwagent@sha256:{'0' * 64}", "https://r.example/bwagent"),
+)
 MOUNT = {"name": "machine", "mountPath": "/machine"}
 
 
@@ -46,6 +56,10 @@ def _helm() -> None:
 # Values that are set together, and what is seen of the first.
 EVERY: list[tuple[Object, Look, object]] = [
     ({"image.repository": REPOSITORY}, of_container("image"), f"{REPOSITORY}:{__version__}"),
+    *(
+        ({"image.repository": name}, of_container("image"), f"{name}:{__version__}")
+        for name in REPOSITORIES
+    ),
     ({"image.tag": "1"}, of_container("image"), "bwagent:1"),
     (
         {"image.digest": f"sha256:{'0' * 64}", "image.tag": "1"},
@@ -351,7 +365,10 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
         {"metrics.podMonitor.relabelings": [{"target_label": "a"}]},
         "/podMonitor/relabelings/0': additional properties 'target_label'",
     ),
-    "an image with its tag": ({"image.repository": "r.example/bwagent:"}, "/image/repository"),
+    **{
+        f"no repository: {name}": ({"image.repository": name}, "/image/repository")
+        for name in NO_REPOSITORIES
+    },
     "no value": ({"tolerations": None}, "'tolerations'"),
     "no name of a ConfigMap": ({"plan.configMap": "A_B"}, "/plan/configMap"),
     "no name of a Secret": ({"metrics.tlsSecret": "a b"}, "/metrics/tlsSecret"),

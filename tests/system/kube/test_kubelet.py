@@ -4,6 +4,7 @@ manifests (worker.py).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -50,6 +51,24 @@ def test_an_overlay_by_itself(worker: Worker) -> None:
     worker.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
     worker.until("the image has no name", lambda: "InvalidImageName" in str(worker.state()))
     assert NO_IMAGE in str(worker.state())
+    worker.remove()
+
+
+@pytest.mark.parametrize("name", ["registry.example.com/bwagent:0.2.0", "Registry/UPPER"])
+def test_a_name_that_is_none(worker: Worker, tmp_path: Path, name: str) -> None:
+    """A tag in `newName` and capitals behind the registry: the other cause of `InvalidImageName`;
+    the command in its row of docs/install.md shows the name.
+    """
+    kustomization = {
+        "resources": [os.path.relpath(MANIFESTS / "overlays/sysfs", tmp_path)],
+        "images": [{"name": NO_IMAGE, "newName": name}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
+    worker.roll_out(str(tmp_path))
+    worker.until("the name is none", lambda: "InvalidImageName" in str(worker.state()))
+    pod = worker.pod()["metadata"]["name"]
+    told = worker.cluster.kubectl("describe", "pod", "--namespace", "bwagent", pod)
+    assert f"couldn't parse image name \"{name}:" in told
     worker.remove()
 
 
