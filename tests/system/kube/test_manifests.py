@@ -42,6 +42,7 @@ GRANTS = re.compile(
     r"|allowPrivilegeEscalation: null|capabilities: null|seccompProfile: null"
     r"|pod-security.kubernetes.io/enforce:|limits:|requests:|projected:)"
 )
+NAME = "app.kubernetes.io/name"
 # Keys that the examples take from the site's half of the schema.
 SITES = {"fabric", "superpod", "rack", "speed.expected"}
 
@@ -171,6 +172,19 @@ def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
     daemonset = found["DaemonSet"]
     assert daemonset["metadata"]["namespace"] == account["namespace"] == names["Namespace"]
     assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+def test_every_object_is_found_by_its_label(overlay: str, tmp_path: Path) -> None:
+    """`kubectl get ... -A -l app.kubernetes.io/name=bwagent` lists all that an overlay applies, its
+    components included; the selector of the DaemonSet, which cannot be changed, is that of 0.1.0.
+    """
+    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
+    components = {"components": [f"{up}/{name}" for name in ("events", "monitoring")]}
+    for found in parsed(transformed(tmp_path, overlay, components)):
+        assert found["metadata"].get("labels", {}).get(NAME) == "bwagent", found["metadata"]
+    spec = the("DaemonSet", overlay)["spec"]
+    assert spec["selector"] == {"matchLabels": spec["template"]["metadata"]["labels"]}
+    assert spec["template"]["metadata"]["labels"] == {NAME: "bwagent"}
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
