@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from http.client import BadStatusLine
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode
@@ -430,7 +431,29 @@ def is_exempt(host: str, port: int | None, no_proxy: str) -> bool:
 
 def _message(error: Exception) -> str:
     """Return an error's message on one line."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:MAX_TEXT]
+    return " ".join(_words(error).split())[:MAX_TEXT]
+
+
+def _words(error: BaseException) -> str:
+    """Return an error's message without the names of classes.
+
+    urllib3 puts the connection or the pool in front of the message, and gives the error that it
+    caught as a second argument; some errors of http.client have their repr for a message.
+    """
+    match error:
+        case http.MaxRetryError(reason=Exception() as reason):
+            return _words(reason)
+        case http.NewConnectionError(conn=subject) | http.PoolError(pool=subject):
+            return str(error).removeprefix(f"{subject}: ")
+        case http.HTTPError(args=(str() as text, Exception() as cause)):
+            text = text.removesuffix(repr(cause)).rstrip(" .:")
+            return f"{text}: {_words(cause)}"
+        case BadStatusLine() if not isinstance(error, ConnectionError):
+            return f"this is no status line of HTTP: {str(error)!r}"
+    name, text = type(error).__name__, str(error)
+    if text.startswith(f"{name}("):
+        return text.removeprefix(f"{name}(").removesuffix(")")
+    return text or name
 
 
 def encode(request: Request, page: int = FIRST_PAGE) -> HttpRequest:

@@ -5,6 +5,7 @@ requests as they are sent.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import socketserver
@@ -201,6 +202,68 @@ def test_a_proxy_that_asks_for_authentication(monkeypatch: pytest.MonkeyPatch) -
     assert (answer.error, answer.maybe_done) == ("proxy", False)
     assert "407" in answer.message
     assert "secret" not in failure_of(answer, "n1").text
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+PEERS: dict[str, tuple[Callable[[socket.socket], None], str]] = {
+    "silent": (lambda connection: time.sleep(0.6), "Read timed out. (read timeout=0.3)"),  # noqa: ARG005
+    "closes": (says(b""), "Connection aborted: Remote end closed connection without response"),
+    "SSH": (
+        says(b"SSH-2.0-OpenSSH_9.2\r\n"),
+        r"Connection aborted: this is no status line of HTTP: 'SSH-2.0-OpenSSH_9.2\r\n'",
+    ),
+    "short": (
+        says(reply(200, b"{}", length=100)),
+        "Connection broken: 2 bytes read, 98 more expected",
+    ),
+    "no chunk": (says(CHUNKED), "Connection broken: 0 bytes read"),
+    "no gzip": (
+        says(reply(200, b"abc", "Content-Encoding: gzip")),
+        "Received response with content-encoding: gzip, but failed to decode it: Error -3",
+    ),
+}
+NO_WORDS = re.compile(r"_\w*(Connection|Pool)|Error\(|\w\(host=|^\(")  # a repr
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_the_words_of_a_failure(peer: str, tls: bool, tmp_path: Path) -> None:
+    """Whatever the transport raises is a sentence without the name of a class of Python."""
+    respond, words = PEERS[peer]
+    files = certificate(tmp_path) if tls else None
+    with serving(respond, files) as server:
+        url = f"http{'s' if tls else ''}://127.0.0.1:{server.port}"
+        access = Access(url, verify=False)
+        with closing(Api(lambda again: access, (0.3, 4.0))) as kube:  # noqa: ARG005
+            answer = kube(APPLY)
+    assert answer.message.startswith(words)
+    assert not NO_WORDS.search(failure_of(answer, "n1").text)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "server", "words"),
+    [
+        ("", "https://127.0.0.1:1", "Failed to establish a new connection: [Errno 111]"),
+        ("", "https://api.invalid:6443", "Failed to resolve 'api.invalid' ("),
+        (
+            "http://127.0.0.1:1",
+            "https://api.invalid:6443",
+            "Unable to connect to proxy: Failed to establish a new connection: [Errno 111]",
+        ),
+        (
+            "http://proxy.invalid:1",
+            "https://api.invalid:6443",
+            "Unable to connect to proxy: Failed to resolve 'proxy.invalid' (",
+        ),
+    ],
+)
+def test_the_words_of_no_connection(proxy: str, server: str, words: str) -> None:
+    """Of a refused connection and a name without address, of the API server or of a proxy."""
+    access = Access(server, proxy=proxy)
+    with closing(Api(lambda again: access, (2.0, 8.0))) as kube:  # noqa: ARG005
+        answer = kube(APPLY)
+    assert answer.message.startswith(words)
+    assert not NO_WORDS.search(failure_of(answer, "n1").text)
 
 
 @pytest.mark.parametrize(
