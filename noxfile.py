@@ -112,7 +112,7 @@ def versions(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """All files of a release of the tag at HEAD, in dist/: docs/release.md."""
+    """All files of a release of the tag at HEAD, or of a commit between two: docs/release.md."""
     install(session, "release")
     python(session, "release", *session.posargs)
 

@@ -1,5 +1,6 @@
-"""Make the files of a release in dist/ from the tag at HEAD.
+"""Make the files of a release in dist/ from the tag at HEAD, or of a commit between two.
 
+The version of such a commit ends in .dev0, and its images have the revision in their tag.
 `--dry-run` takes any commit and any change, and leaves the image out; CI runs it.
 """
 
@@ -16,6 +17,7 @@ from release.errors import Refused, run
 from release.files import ROOT, make
 from release.image import checked_base
 from release.provenance import Source
+from release.version import is_release
 
 
 def main() -> int:
@@ -38,7 +40,7 @@ def main() -> int:
 
 
 def _source(url: str | None, *, dry_run: bool) -> Source:
-    """Return what HEAD is; raises Refused if it is no release and this is no dry run."""
+    """Return what HEAD is; but for a dry run raises Refused if its tag is not its version's."""
     known = revision(ROOT)
     if not known:
         raise Refused(f"{ROOT}: no git checkout")
@@ -46,11 +48,13 @@ def _source(url: str | None, *, dry_run: bool) -> Source:
     if dry_run:
         return Source(repository, known.name, *known)
     tag = f"v{__version__}"
-    if tag not in run("git", "-C", ROOT, "tag", "--points-at", "HEAD").split():
-        raise Refused(f"HEAD is not {tag}, the tag of agent/__init__.py's version")
+    tags = run("git", "-C", ROOT, "tag", "--points-at", "HEAD", "--list", "v[0-9]*").split()
+    if tag not in tags and (tags or is_release(__version__)):
+        here = f"{', '.join(tags)} and not" if tags else "not"
+        raise Refused(f"HEAD is {here} {tag}, the tag of agent/__init__.py's version")
     if run("git", "-C", ROOT, "status", "--porcelain"):
         raise Refused("the checkout has changes or files that git does not know")
-    return Source(repository, f"refs/tags/{tag}", *known)
+    return Source(repository, f"refs/tags/{tag}" if tags else known.name, *known)
 
 
 def _checked(url: str) -> str:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import __version__
+from agent.revision import Revision
 from release import image, licenses, plugin, sbom
 from release.errors import pip_install, run
 from release.layout import Layout
 from release.parts import image_parts, python_parts
 from release.provenance import digests, sha256, statement
+from release.version import tag
 
 if TYPE_CHECKING:
     from release.layout import Descriptor
@@ -24,8 +26,6 @@ ROOT = Path(__file__).parents[1]
 PINNED = "manifests/image/requirements.txt"
 STEM = f"bwagent-{__version__}"
 WHEEL = f"{STEM}-py3-none-any.whl"
-IMAGE = f"bwagent:{__version__}"
-TAG = f"localhost/{IMAGE}"
 CYCLONEDX = "application/vnd.cyclonedx+json"
 IN_TOTO = "application/vnd.in-toto+json"
 
@@ -68,18 +68,24 @@ def _pinned() -> list[Part]:
 def _image(source: Source, dist: Path, base: str) -> list[Path]:
     """Make the archive of the images of all architectures, with the documents about them."""
     archive = dist / f"{STEM}.oci.tar"
+    version = tag(__version__, Revision(source.commit, source.epoch))
+    name = f"bwagent:{version}"
     with tempfile.TemporaryDirectory() as folder:
         layout = Layout(Path(folder))
-        images = {name: _built(source, layout, base, name) for name in image.ARCHITECTURES.values()}
+        images = {
+            architecture: _built(source, layout, base, version, architecture)
+            for architecture in image.ARCHITECTURES.values()
+        }
         files = []
         for architecture, descriptor in images.items():
-            with image.file_system(f"{TAG}-{architecture}") as root:
+            with image.file_system(_local(version, architecture)) as root:
                 parts = image_parts(root)
             kind, digest = f"image-{architecture}", _hex(descriptor)
             files += _papers(dist, kind, digest, parts, source)
             layout.attach(descriptor, dist / f"{STEM}-{kind}.cdx.json", CYCLONEDX)
-        index = layout.index(__version__, images)
-        made = {f"{IMAGE}-{name}": _hex(one) for name, one in images.items()} | {IMAGE: _hex(index)}
+        index = layout.index(version, images)
+        made = {f"{name}-{architecture}": _hex(one) for architecture, one in images.items()}
+        made[name] = _hex(index)
         files.append(dist / f"{STEM}-image.intoto.json")
         files[-1].write_text(statement(source, made, _inputs(base)))
         layout.attach(index, files[-1], IN_TOTO)
@@ -88,13 +94,20 @@ def _image(source: Source, dist: Path, base: str) -> list[Path]:
     return [archive, *files]
 
 
-def _built(source: Source, layout: Layout, base: str, architecture: str) -> Descriptor:
+def _local(version: str, architecture: str) -> str:
+    """Return the name of an image in the store of this machine."""
+    return f"localhost/bwagent:{version}-{architecture}"
+
+
+def _built(
+    source: Source, layout: Layout, base: str, version: str, architecture: str
+) -> Descriptor:
     """Build the image for an architecture and write it into the layout."""
-    tag = f"{TAG}-{architecture}"
+    local = _local(version, architecture)
     name, _, digest = base.partition("@")
-    arguments = {"BASE": base, "BASE_NAME": name, "BASE_DIGEST": digest, "VERSION": __version__}
-    image.build(ROOT, tag, f"linux/{architecture}", source, arguments)
-    image.push(tag, layout.folder, architecture)
+    arguments = {"BASE": base, "BASE_NAME": name, "BASE_DIGEST": digest, "VERSION": version}
+    image.build(ROOT, local, f"linux/{architecture}", source, arguments)
+    image.push(local, layout.folder, architecture)
     return layout.named(architecture)
 
 

@@ -19,6 +19,7 @@ from release.archive import plain
 from release.errors import pip_install
 from release.parts import python_parts
 from release.provenance import sha256
+from release.version import tag
 
 if TYPE_CHECKING:
     from release.parts import Part
@@ -43,7 +44,7 @@ def make(wheel: Path, dist: Path, version: str, source: Source) -> tuple[list[Pa
         _zip(tree, program, source.epoch)
         shutil.copy(HERE.parent / "LICENSE", folder)
         _pack([program, Path(folder, "LICENSE")], archive, source.epoch)
-    values = {"source": source.repository, "version": version, "archive": archive.name}
+    values = {"source": source.repository, "version": tag(version), "archive": archive.name}
     text = Template((HERE / "krew.yaml").read_text())
     manifest.write_text(text.substitute(values, sha256=sha256(archive)))
     return [archive, manifest], parts

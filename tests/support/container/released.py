@@ -1,4 +1,5 @@
-"""A release made by `python -m release` in a checkout with its tag, from bases in a registry.
+"""A release made by `python -m release` in a checkout, with its tag where the version is that of
+one, from bases in a registry.
 
 Its files are kept in the cache, and made anew if one of their inputs has changed.
 """
@@ -18,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from agent import __version__
+from release.version import is_release
 from tests.support import registry
 from tests.support.container import foreign, image
 from tests.support.oras.client import oras
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
-TAG = f"v{__version__}"
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
 
 
 def checkout(folder: Path) -> Path:
-    """Copy what a release reads into a repository, in one commit with the tag of the version."""
+    """Copy what a release reads into a repository, in one commit; a release has its tag."""
     for name in (*INPUT, *PAPERS):
         source, target = image.ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,9 @@ def checkout(folder: Path) -> Path:
         else:
             shutil.copy(source, target)
     day = {"GIT_COMMITTER_DATE": f"{EPOCH} +0000", "GIT_AUTHOR_DATE": f"{EPOCH} +0000"}
-    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one"), ("tag", TAG)):
+    steps = [("init", "-q"), ("add", "."), ("commit", "-qm", "one")]
+    steps += [("tag", f"v{__version__}")] if is_release(__version__) else []
+    for words in steps:
         command = ["git", *IDENTITY, *words]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ | day)
     return folder

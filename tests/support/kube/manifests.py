@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from agent import __version__
+from release.version import tag
 from tests.support.kube.programs import program
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
@@ -23,7 +24,8 @@ FILES = tuple(sorted({*MANIFESTS.rglob("*.yaml")} - {*TEMPLATES}))
 
 # What overlays have instead of an image: no kubelet reads it as a name.
 NO_IMAGE = "SET-THE-IMAGE-IN-YOUR-OVERLAY"
-IMAGE = f"bwagent:{__version__}"  # what the tests' nodes have
+TAG = tag(__version__)
+IMAGE = f"bwagent:{TAG}"  # what the tests' nodes have
 IMAGES = [{"name": NO_IMAGE, "newName": "bwagent"}]  # as a kustomization says it
 
 Object = dict[str, Any]

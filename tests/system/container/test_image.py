@@ -16,6 +16,7 @@ from agent import __version__
 from release.licenses import checked
 from release.parts import image_parts
 from release.sbom import document
+from release.version import tag
 from tests.support import stand_in_nvml
 from tests.support.container.image import ROOT, Image, missing
 from tests.support.real_parts import require
@@ -100,7 +101,7 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
 def test_metadata(image: Image) -> None:
     """The image has its labels, a default user that is not root, and no shell before the agent."""
     known = image.inspect()
-    assert known["Labels"]["org.opencontainers.image.version"] == __version__
+    assert known["Labels"]["org.opencontainers.image.version"] == tag(__version__)
     assert known["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert known["Config"]["User"] == "65532:65532"
     assert known["Config"]["Entrypoint"] == ["/usr/bin/bwagent"]

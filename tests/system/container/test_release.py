@@ -21,6 +21,8 @@ import pytest
 from agent import __version__
 from agent.revision import parsed
 from release.files import CYCLONEDX, IN_TOTO, STEM
+from release.layout import NAME
+from release.version import tag
 from tests.support import registry
 from tests.support.container import image
 from tests.support.container.released import EPOCH, Archive, Released
@@ -113,11 +115,18 @@ def files(archive: Archive, architecture: str) -> dict[str, bytes]:
 
 
 def test_the_revision(archive: Archive) -> None:
-    """The agent in the images knows the commit of the tag and its day."""
-    for name in MACHINES:
-        revision = parsed(files(archive, name)["opt/bwagent/agent/REVISION"].decode())
+    """The agent in the images knows the commit and its day; the tag of the images has the commit
+    where it is no release.
+    """
+    (name,) = [one["annotations"][NAME] for one in archive.listed() if "annotations" in one]
+    for machine in MACHINES:
+        revision = parsed(files(archive, machine)["opt/bwagent/agent/REVISION"].decode())
         assert revision
         assert revision.time == EPOCH
+        assert name == tag(__version__, revision)
+    for _, descriptor in archive.images():
+        configuration = archive.json(archive.json(descriptor)["config"])
+        assert configuration["config"]["Labels"]["org.opencontainers.image.version"] == name
 
 
 def is_elf(content: bytes) -> bool:
@@ -171,8 +180,9 @@ def test_documents_in_a_registry(released: Released, dist: Path, archive: Archiv
     the SBOM of each image and the provenance of all.
     """
     name = f"{released.address}/bwagent"
-    source = f"{dist}/{STEM}.oci.tar:{__version__}"
-    copied = f"{name}:{__version__}"
+    (version,) = [one["annotations"][NAME] for one in archive.listed() if "annotations" in one]
+    source = f"{dist}/{STEM}.oci.tar:{version}"
+    copied = f"{name}:{version}"
     released.oras("cp", "-r", "--from-oci-layout", "--to-plain-http", source, copied)
     subjects = {architecture: one["digest"] for architecture, one in archive.images()}
     (index,) = [one["digest"] for one in archive.listed() if "annotations" in one]
@@ -189,7 +199,7 @@ def test_documents_in_a_registry(released: Released, dist: Path, archive: Archiv
         released.oras("pull", "--plain-http", "-o", out, f"{name}@{found[1]}")
         assert (released.folder / out / file).read_bytes() == (dist / file).read_bytes()
     tags = released.oras("repo", "tags", "--plain-http", name).split()
-    assert set(tags) == {__version__, *(one.replace(":", "-") for one in expected)}
+    assert set(tags) == {version, *(one.replace(":", "-") for one in expected)}
 
 
 @pytest.mark.parametrize("architecture", MACHINES)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import __version__
 from tests.support.helm.chart import CHART, SITE, HelmError, helm, missing, nested, profile
 from tests.support.kube.agents import Agent, P, a_node, denied
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
+from tests.support.kube.manifests import TAG
 from tests.support.real_parts import require
 
 LONG = "a" * 53  # the longest name of a release
@@ -271,7 +271,7 @@ def test_a_renamed_value(fresh: Cluster, tmp_path: Path) -> None:
     for path in (older / "templates").iterdir():
         path.write_text(path.read_text().replace(".Values.labelPrefix", ".Values.prefix"))
     chart = older / "Chart.yaml"
-    chart.write_text(chart.read_text().replace(__version__, "0.0.9"))
+    chart.write_text(chart.read_text().replace(TAG, "0.0.9"))
     config = fresh.kubeconfig()
     file = tmp_path / "values.json"
     file.write_text(json.dumps(nested({"prefix": OTHER, "image.repository": "bwagent"})))

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from agent import __version__
 from tests.support.helm.chart import CHART, PROFILES, SITE, helm, missing, profile, with_values
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.look import container, of, spec
@@ -22,6 +21,7 @@ from tests.support.kube.manifests import (
     IMAGES,
     MANIFESTS,
     OVERLAYS,
+    TAG,
     Object,
     by_kind,
     named,
@@ -177,7 +177,7 @@ def test_the_default_is_the_least() -> None:
 def test_a_package_is_the_folder(tmp_path: Path) -> None:
     """`helm package` keeps all that the templates read."""
     helm("package", str(CHART), "--destination", str(tmp_path))
-    packed = tmp_path / f"bwagent-{__version__}.tgz"
+    packed = tmp_path / f"bwagent-{TAG}.tgz"
     assert template(*profile("full"), chart=packed) == template(*profile("full"))
 
 

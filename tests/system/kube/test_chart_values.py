@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent import __version__
 from agent.cli import cli
 from tests.support.helm.chart import CHART, HelmError, missing, rendered, with_values
 from tests.support.helm.look import (
@@ -27,7 +26,7 @@ from tests.support.helm.look import (
     variable,
 )
 from tests.support.helm.values import leaves
-from tests.support.kube.manifests import Object, by_kind
+from tests.support.kube.manifests import TAG, Object, by_kind
 from tests.support.real_parts import require
 
 REPOSITORY = "r.example/bwagent"
@@ -55,9 +54,9 @@ def _helm() -> None:
 
 # Values that are set together, and what is seen of the first.
 EVERY: list[tuple[Object, Look, object]] = [
-    ({"image.repository": REPOSITORY}, of_container("image"), f"{REPOSITORY}:{__version__}"),
+    ({"image.repository": REPOSITORY}, of_container("image"), f"{REPOSITORY}:{TAG}"),
     *(
-        ({"image.repository": name}, of_container("image"), f"{name}:{__version__}")
+        ({"image.repository": name}, of_container("image"), f"{name}:{TAG}")
         for name in REPOSITORIES
     ),
     ({"image.tag": "1"}, of_container("image"), "bwagent:1"),

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent import __version__
 from agent.cli import cli
 from agent.options import ForAllCommands
 from tests.support.kube.deployments import TRANSFORMERS, transformed
@@ -23,6 +22,7 @@ from tests.support.kube.manifests import (
     MANIFESTS,
     NO_IMAGE,
     OVERLAYS,
+    TAG,
     TEMPLATES,
     by_kind,
     only,
@@ -231,7 +231,7 @@ def test_reference_of_older_kustomize() -> None:
 
 def test_the_image_has_to_be_set(overlay: str) -> None:
     """The image of the overlays is no name of one, and says what to do."""
-    assert pod(overlay)["spec"]["containers"][0]["image"] == f"{NO_IMAGE}:{__version__}"
+    assert pod(overlay)["spec"]["containers"][0]["image"] == f"{NO_IMAGE}:{TAG}"
 
 
 def test_the_image_of_an_own_overlay(tmp_path: Path) -> None:

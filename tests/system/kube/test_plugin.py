@@ -19,6 +19,7 @@ from release import plugin
 from release.licenses import checked
 from release.parts import Part
 from release.provenance import Source, sha256
+from release.version import tag
 from tests.support.fleet_nodes import listed, whole
 from tests.support.kube import programs
 from tests.support.real_parts import require
@@ -148,7 +149,7 @@ def test_the_manifest(made: Made) -> None:
     assert re.fullmatch(r"[\w-]+", manifest["metadata"]["name"])
     assert f"kubectl-{manifest['metadata']['name']}" == plugin.PROGRAM
     spec = manifest["spec"]
-    assert spec["version"] == f"v{__version__}"
+    assert spec["version"] == f"v{tag(__version__)}"
     assert spec["homepage"] == SOURCE.repository
     assert spec["shortDescription"].count("\n") == 0 < len(spec["shortDescription"]) <= 50
     assert spec["description"].strip()

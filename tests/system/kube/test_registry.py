@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent import __version__
 from tests.support import registry
 from tests.support.kube.agents import an_agent, install
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
-from tests.support.kube.manifests import MANIFESTS, NO_IMAGE
+from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, TAG
 from tests.support.kube.worker import CONTROLLERS, GPU, NODE, SPEED, Worker, lay_devices, missing
 from tests.support.real_parts import require
 
@@ -80,7 +79,7 @@ def test_an_empty_node(empty: Worker, address: str, tmp_path: Path) -> None:
 def test_a_node_without_the_secret(empty: Worker, address: str, tmp_path: Path) -> None:
     """Another image of the same registry is not pulled without the password."""
     name = f"{address}/bwagent-other"
-    push(f"{name}:{__version__}", f"{registry.USER}:{registry.PASSWORD}")
+    push(f"{name}:{TAG}", f"{registry.USER}:{registry.PASSWORD}")
     kustomization = {
         "resources": [os.path.relpath(MANIFESTS / "overlays/sysfs", tmp_path)],
         "images": [{"name": NO_IMAGE, "newName": name}],

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import __version__
 from release.errors import Refused
 from release.image import checked_base
 from tests.support.checkouts import committed, git
 
 pytestmark = pytest.mark.slow  # each starts Python and git
+RELEASE, BETWEEN = "7.8.9", "7.9.0.dev0"
 SOURCE = ("--source", "https://example.com/bwagent")
 
 
@@ -39,11 +39,15 @@ def test_a_base_with_its_digest() -> None:
 
 @pytest.fixture
 def checkout(repository: Path, tmp_path: Path) -> Path:
+    return copy(repository, tmp_path / "checkout", RELEASE)
+
+
+def copy(repository: Path, folder: Path, version: str) -> Path:
     """A repository of what decides whether there is a release, in one commit without a tag."""
-    folder = tmp_path / "checkout"
-    for name in ("agent/__init__.py", "agent/revision.py", ".gitignore"):
+    for name in ("agent/revision.py", ".gitignore"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(repository / name, folder / name)
+    (folder / "agent/__init__.py").write_text(f'__version__ = "{version}"\n')
     shutil.copytree(repository / "release", folder / "release")
     return committed(folder)
 
@@ -59,16 +63,28 @@ def complaint(checkout: Path, *arguments: str) -> str:
 
 def test_no_release_without_its_tag(checkout: Path) -> None:
     """The tag is that of the version; another one is none."""
-    tag = f"v{__version__}"
-    expected = f"release: HEAD is not {tag}, the tag of agent/__init__.py's version"
-    assert complaint(checkout, *SOURCE) == expected
-    git(checkout, "tag", f"{tag}.1")
-    assert complaint(checkout, *SOURCE) == expected
+    its_tag = f"v{RELEASE}, the tag of agent/__init__.py's version"
+    assert complaint(checkout, *SOURCE) == f"release: HEAD is not {its_tag}"
+    git(checkout, "tag", "v7.8.8")
+    assert complaint(checkout, *SOURCE) == f"release: HEAD is v7.8.8 and not {its_tag}"
+    git(checkout, "tag", f"v{RELEASE}")
+    assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
+
+
+def test_between_two_releases(repository: Path, tmp_path: Path) -> None:
+    """A version that ends in .dev0 needs no tag, and is that of no release."""
+    checkout = copy(repository, tmp_path / "between", BETWEEN)
+    assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
+    git(checkout, "tag", "vendored")
+    assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
+    git(checkout, "tag", f"v{RELEASE}")
+    its_tag = f"v{BETWEEN}, the tag of agent/__init__.py's version"
+    assert complaint(checkout, *SOURCE) == f"release: HEAD is v{RELEASE} and not {its_tag}"
 
 
 def test_no_release_of_changed_files(checkout: Path) -> None:
     """A file that git does not know could get into the sdist."""
-    git(checkout, "tag", f"v{__version__}")
+    git(checkout, "tag", f"v{RELEASE}")
     assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
     (checkout / "agent/new.py").write_text("")
     assert complaint(checkout, *SOURCE).startswith("release: the checkout has changes or files")
