@@ -1,7 +1,13 @@
 """The comparison of both halves of the node in the daemon: findings, and their reports.
 
-Imported when there is an expected half, since all of agent.verify comes with it. While the halves
-cannot be compared, the reported findings stay, and the verdict is not "pass".
+Imported when there is an expected half, since all of agent.verify comes with it.
+
+Invariants:
+- While the expected half of now cannot be read, or contradicts itself, the last good one is
+  compared; the verdict is not "pass", and says since when.
+- While the halves cannot be compared, the reported findings stay, and the verdict is not "pass".
+- Without a comparison there is no verdict but a remembered one, and that of an agent whose plan
+  files cannot be read is "fail" or none.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.observer import Cycle
-from agent.errors import Unavailable
+from agent.errors import Malformed, Unavailable
 from agent.findings.finding import NODE_CODES, Finding, PortRef, finding_document
 from agent.host import Host
 from agent.kube.annotation import (
@@ -30,7 +36,7 @@ from agent.telemetry.verdict import Current
 from agent.text import utc
 from agent.verify.expected import Expected, FarPort, from_labels, merged
 from agent.verify.judge import Options, Result, verify
-from agent.verify.seen import seen_node
+from agent.verify.seen import SeenNode, seen_node
 from agent.verify.verdict import Changes, ReportedFindings
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half
@@ -64,11 +70,14 @@ class Comparison:
                     bare = Finding(one.code, row.severity, (node,), ports, text, id=one.id)
                     known.append(bare)
         self._findings = ReportedFindings(delay, known)
-        self._halves: Halves | None = None  # those merged in `_expected`
+        self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
+        self._good: Expected | None = None  # the last one that did not contradict itself
         self._result: Result | None = None  # the last one, of `_inputs`
         self._inputs: tuple[object, ...] = ()
-        self._fault: Exception | None = None
+        self._fault: Exception | None = None  # why nothing was compared
+        self._contradiction: str | None = None  # of the expected half of now
+        self._old_since: float | None = None  # since when `_good` is not that of now
         self._compared_at = remembered.time if remembered else None  # seconds since the epoch
         self.next_due = math.inf  # time at which another comparison may change the verdict
 
@@ -93,13 +102,19 @@ class Comparison:
             result = self._compared(halves, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
             self._fault, changes = error, Changes()
-            self._findings.failed(now)
+            self._findings.failed()
         else:
             self._fault = None
             self._compared_at = int(cycle.observation.time)
             changes = self._findings.compared(result, now)
         self.next_due = self._findings.next_due(now)
-        return self._current(changes, now)
+        problem = halves.plan.problem if halves.plan else None
+        old = "; ".join(filter(None, (problem, self._contradiction)))
+        if not old:
+            self._old_since = None
+        elif self._old_since is None:
+            self._old_since = cycle.observation.time
+        return self._current(halves, changes, old)
 
     def remembered(self, boot_id: str | None) -> Remembered | None:
         """Return what is to be remembered of the verdict; None without one."""
@@ -112,14 +127,18 @@ class Comparison:
         return first(Remembered(boot_id, self._compared_at, rows), MAX_FINDINGS)
 
     def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Result:
-        """Merge the parts of the expected half and compare, each only if something has changed."""
-        if not halves.is_complete:
-            raise Unavailable(NOT_READ)
-        if halves != self._halves:
-            self._halves, self._expected = None, Expected()  # if they contradict each other
-            of_node = from_labels(halves.labels, self._naming, f"Node {self._node}")
-            self._expected = merged([halves.plan, of_node] if halves.plan else [of_node])
-            self._halves = halves
+        """Merge the parts of the expected half and compare, each only if something has changed.
+
+        The last good expected half is compared in place of one that contradicts itself.
+        """
+        self._contradiction = None
+        rows = halves.plan.expected if halves.plan else None
+        if halves.plan and rows is None:
+            raise Unavailable(halves.plan.problem or NOT_READ)
+        try:
+            expected = self._merged(halves.labels, rows)
+        except Malformed as error:
+            expected = self._last_good(error)
         observation = cycle.observation
         if isinstance(observation.rdma, Failed):
             raise Unavailable(f"nothing observed: {observation.rdma.reason}")
@@ -129,28 +148,68 @@ class Comparison:
         lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
         addresses = lost | cycle.annotation.addresses
         options = Options(addresses=addresses, on_bus=self._bus.functions)
-        seen = seen_node(observation, self._node)
-        inputs = self._halves, seen, options, self._bus.paths
+        inputs = seen_node(observation, self._node), options, self._bus.paths
+        try:  # rows that are of one interface by the names that the node has now
+            result = self._result_of(expected, *inputs)
+        except Malformed as error:
+            return self._result_of(self._last_good(error), *inputs)
+        self._good = expected
+        return result
+
+    def _merged(self, labels: Mapping[str, str], rows: Expected | None) -> Expected:
+        """Return the whole expected half; raises Malformed if its parts contradict each other."""
+        if (labels, rows) != self._parts:
+            self._parts, self._expected = (), self._good or Expected()
+            of_node = from_labels(labels, self._naming, f"Node {self._node}")
+            self._expected = merged([rows, of_node] if rows else [of_node])
+            self._parts = labels, rows
+        return self._expected
+
+    def _last_good(self, error: Malformed) -> Expected:
+        """Return the expected half before a contradiction; raises that if there was none."""
+        self._contradiction = str(error)
+        if self._good is None:
+            raise error
+        return self._good
+
+    def _result_of(
+        self,
+        expected: Expected,
+        seen: SeenNode,
+        options: Options,
+        paths: Mapping[str, PciePath] | None,
+    ) -> Result:
+        inputs = expected, seen, options, paths
         if self._result is None or inputs != self._inputs:
-            self._result = verify(self._expected, seen, options, self._bus.paths)
-            self._inputs = inputs
+            self._result, self._inputs = verify(*inputs), inputs
         return self._result
 
-    def _current(self, changes: Changes, now: float) -> Current:
-        verdict = self._findings.verdict(now, failed=self._fault is not None)
+    def _current(self, halves: Halves, changes: Changes, old: str) -> Current:
+        """Return the verdict; `old` is why the expected half of now is not in use, or empty."""
+        in_doubt = self._fault is not None or bool(old)
+        verdict = self._findings.verdict(in_doubt=in_doubt)
+        is_read = halves.plan is None or halves.plan.expected is not None
+        if old and not is_read and verdict != Verdict.FAIL:
+            verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
         fault = (str(self._fault) or repr(self._fault)) if self._fault else None
         at, result = self._compared_at, self._result
         facts: dict[str, Any]
-        if verdict == Verdict.PENDING:
-            reason = fault or "compared for the first time"
-            facts = {"reason": f"{reason}; the first verdict takes {self._delay:g} s"}
+        if verdict in {Verdict.PENDING, Verdict.NO_PLAN}:
+            first = f"compared for the first time; the first verdict takes {self._delay:g} s"
+            facts = {"reason": fault or first}
         else:
+            reasons = [fault] if fault else []
+            if result is None:
+                reasons.append("nothing was compared since the start")
+            elif old and self._old_since is not None:
+                before = f"compared with what was expected before {utc(int(self._old_since))}"
+                reasons += [old, before]
             facts = {
                 "time": None if at is None else utc(at),
                 "planned": result.planned if result else None,
                 "as_planned": result.as_planned if result else None,
                 "findings": [finding_document(one) for one in self._findings.findings],
-                **({"reason": fault} if fault else {}),
+                **({"reason": "; ".join(reasons)} if reasons else {}),
             }
         return Current(
             verdict,
@@ -158,9 +217,11 @@ class Comparison:
             self.findings,
             changes.came,
             changes.gone,
-            len(self._expected.rows),
+            len(self._expected.rows) if is_read else None,
             at,
-            fault if fault != NOT_READ else None,  # the files of a plan have a line of their own
+            # the files of a plan have a line of their own
+            self._contradiction or (fault if is_read else None),
+            is_contradictory=bool(self._contradiction),
         )
 
 

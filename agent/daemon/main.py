@@ -173,7 +173,7 @@ def _assemble(
 
         names = dict.fromkeys(filter(None, (node, host.name and host.name.lower())))
         plan = plan_file(configuration.plan, naming, tuple(names), background())
-        verification.plan, verification.ask_owners = plan.expected, plan.also_planned
+        verification.plan, verification.ask_owners = plan.rows, plan.also_planned
 
     kube = connect(configuration.kubeconfig, configuration.context)
     policy = recorder = None

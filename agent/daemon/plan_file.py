@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from agent.daemon.background import BackgroundTask, Independent
+from agent.daemon.verification import PlanRows
 from agent.errors import Unavailable
 from agent.helper.process import call
 from agent.labels.table import Naming
@@ -100,6 +101,10 @@ class PlanFile(Independent):
     def expected(self) -> Expected | None:
         """Return the expected half by the files, as last read; None if they never were."""
         return self._expected
+
+    def rows(self) -> PlanRows:
+        """Return these, and the problem."""
+        return PlanRows(self._expected, self.problem)
 
     @property
     def files(self) -> str:

@@ -31,17 +31,24 @@ if TYPE_CHECKING:  # all of agent.verify comes with these
 EXPECTED = "expected"  # in the name of every label of the expected half
 
 
+class PlanRows(NamedTuple):
+    """This node's rows of the files of --plan."""
+
+    expected: Expected | None  # as last read; None: never since the start
+    problem: str | None = None  # why the files, as they are now, are not in use
+
+
 class Halves(NamedTuple):
     """The parts of the expected half."""
 
     labels: Mapping[str, str]  # of the Node
-    plan: Expected | None = None  # the rows of --plan
-    is_complete: bool = True  # False: the files of --plan were not read yet
+    plan: PlanRows | None = None  # None: without --plan
 
     @property
     def are_empty(self) -> bool:
         """True if nothing is expected."""
-        return self.is_complete and not self.labels and (self.plan is None or self.plan.is_empty)
+        rows = self.plan.expected if self.plan else None
+        return not self.labels and (self.plan is None or (rows is not None and rows.is_empty))
 
 
 @dataclass(slots=True)
@@ -53,8 +60,7 @@ class Verification:
     naming: Naming
     reporter: VerdictReporter
     delay: float  # seconds
-    # the rows of the files of --plan, None before they were read; None without files
-    plan: Callable[[], Expected | None] | None = None
+    plan: Callable[[], PlanRows] | None = None  # of the files of --plan; None without files
     # asks the files for the owners of these far ends, by device and port
     ask_owners: Callable[[Iterable[FarPort]], None] = lambda _: None
     _labels: Mapping[str, str] | None = None  # the expected ones of the Node; None: not read yet
@@ -93,7 +99,7 @@ class Verification:
         if self._labels is None:
             return None
         boot_id, plan = cycle.observation.boot_id, self.plan() if self.plan else None
-        halves = Halves(self._labels, plan, is_complete=self.plan is None or plan is not None)
+        halves = Halves(self._labels, plan)
         if not halves.are_empty:
             if self._comparison is None:
                 from agent.daemon.comparison import Comparison
@@ -112,5 +118,6 @@ class Verification:
         # Nothing is expected any more.
         gone = self._comparison.findings if self._comparison else ()
         self._comparison = self._remembered = None
-        self.reporter.none(Verdict.NO_PLAN, NO_PLAN, gone)
+        problem = plan.problem if plan else None
+        self.reporter.none(Verdict.NO_PLAN, "; ".join(filter(None, (NO_PLAN, problem))), gone)
         return None

@@ -101,7 +101,14 @@ class Snapshot:
     findings: tuple[tuple[str, str], ...] = ()  # reported: (code, first interface)
     plan_rows: int | None = None
     verified_at: float | None = None
-    plan_problem: int | None = None  # 1: a file of --plan is not in use; None: without --plan
+    plan_unread: bool | None = None  # a file of --plan; None: without --plan
+    plan_contradiction: bool | None = None  # in the expected half; None without one
+
+    @property
+    def plan_problem(self) -> bool | None:
+        """True if the plan as it is now is not in use; None without a plan."""
+        known = {self.plan_unread, self.plan_contradiction} - {None}
+        return any(known) if known else None
 
 
 class Metrics:
@@ -417,7 +424,8 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_plan_rows", GAUGE,
            "Cables of the node in its plan.", (), lambda now: single(now.plan_rows)),
     Metric("bwagent_plan_problem", GAUGE,
-           "1 if a file of --plan, as it is now, is not in use.",
+           "1 if the plan, as it is now, is not in use: a file of --plan cannot be read, or rows "
+           "or expected labels contradict each other.",
            (), lambda now: single(now.plan_problem)),
     Metric("bwagent_helper_processes_stuck", GAUGE,
            "Processes of helpers that were killed and still live, blocked in a driver.",

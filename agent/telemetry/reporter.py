@@ -146,7 +146,7 @@ class Reporter:
 
     def plan_read(self, plan: PlanFile) -> None:
         """Report plan files that are in use since now, or the reason why they are not."""
-        self.metrics.update(plan_problem=int(plan.problem is not None))
+        self.metrics.update(plan_unread=plan.problem is not None)
         self._log_conditions("plan", conditions.of_plan(plan.problem))
         expected = plan.expected()
         if expected and not plan.problem and expected.stated != self._planned:

@@ -1,6 +1,6 @@
 """The verdict on the cables: the page /verdict, the metrics, and the log lines.
 
-    404  no-plan, pending         no expected half, or no verdict yet
+    404  no-plan, pending         no expected half that can be read, or no verdict yet
     503  fail                     a finding of severity `error` is reported
     200  pass, unverified         none is
 
@@ -42,7 +42,8 @@ class Current(NamedTuple):
     gone: tuple[Finding, ...] = ()
     rows: int | None = None  # of the expected half
     compared_at: float | None = None  # the last comparison, seconds since the epoch
-    fault: str | None = None  # why the halves were not compared
+    fault: str | None = None  # why the halves of now were not compared
+    is_contradictory: bool | None = None  # the expected half; None without one
 
 
 class VerdictReporter:
@@ -62,6 +63,7 @@ class VerdictReporter:
         self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
         findings = tuple((one.code, one.interface or "") for one in now.findings)
         self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
+        self._metrics.update(plan_contradiction=now.is_contradictory)
         fields = (("node", self._node), ("reason", now.fault))
         fault = Condition("cables not verified", "cables verified again", fields)
         self._faults.update([fault] if now.fault else [])

@@ -8,7 +8,8 @@ Invariants:
 - A finding of severity ERROR is away only if its cable was compared: one that cannot be compared
   any more (its switch is silent, its device cannot be read) stays as it is.
 - Without a verdict from before, the first one comes with the comparison that is `delay` seconds
-  after the first; it reports what that comparison finds.
+  after the first; it reports what that comparison finds. Until then, and so while nothing can be
+  compared, there is none.
 - Remarks (severity INFO) are no part of a verdict.
 
 Pure: times are seconds of a clock that never jumps (agent/daemon/schedule.py).
@@ -45,7 +46,6 @@ class ReportedFindings:
         self._delay = delay
         self._reported = {one.id: one for one in remembered or ()}
         self.has_verdict = remembered is not None  # of this agent, or remembered
-        self._began_at: float | None = None  # of the first attempt to compare
         self._first_at: float | None = None  # of the first comparison
         # since when a finding that is not reported is there, or a reported one is away
         self._since: Mapping[str, float] = {}
@@ -58,7 +58,6 @@ class ReportedFindings:
 
     def compared(self, result: Result, now: float) -> Changes:
         """Take in a comparison; return what it changes."""
-        self._began_at = now if self._began_at is None else self._began_at
         self._first_at = now if self._first_at is None else self._first_at
         counted = (one for one in result.findings if one.severity != INFO)
         found = {one.id: one for one in islice(counted, MAX_FINDINGS)}
@@ -83,26 +82,24 @@ class ReportedFindings:
         self._reported |= {one.id: one for one in came}
         return Changes(tuple(came), tuple(gone))
 
-    def failed(self, now: float) -> None:
+    def failed(self) -> None:
         """Record that nothing could be compared: everything stays as it is."""
-        self._began_at = now if self._began_at is None else self._began_at
         self._since = {}
 
-    def verdict(self, now: float, *, failed: bool = False) -> Verdict:
-        """Return the verdict; `failed` if the last attempt to compare was in vain."""
+    def verdict(self, *, in_doubt: bool = False) -> Verdict:
+        """Return the verdict; `in_doubt` if what is expected now was not compared."""
         if not self.has_verdict:
-            is_late = self._began_at is not None and now >= self._began_at + self._delay
-            return Verdict.UNVERIFIED if is_late else Verdict.PENDING
+            return Verdict.PENDING
         severities = {one.severity for one in self._reported.values()}
         if ERROR in severities:
             return Verdict.FAIL
-        return Verdict.UNVERIFIED if failed or UNKNOWN in severities else Verdict.PASS
+        return Verdict.UNVERIFIED if in_doubt or UNKNOWN in severities else Verdict.PASS
 
     def next_due(self, now: float) -> float:
         """Return the time after `now` at which the verdict may change, or infinity."""
         starts = [*self._since.values()]
         if not self.has_verdict:
-            starts = [at for at in (self._began_at, self._first_at) if at is not None]
+            starts = [] if self._first_at is None else [self._first_at]
         ends = (at + self._delay for at in starts)
         return min((end for end in ends if end > now), default=math.inf)
 

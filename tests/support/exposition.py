@@ -55,7 +55,7 @@ def complete() -> Metrics:
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     metrics = fed(knowing(seen), rdma=0.1)
     metrics.rendered({"a": "b"})
-    metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_problem=1)
+    metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_unread=True)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))
     metrics.update(findings=findings, plan_rows=8, verified_at=1.0, policy_in_force=True)
     metrics.events(written=1)

@@ -17,7 +17,7 @@ from agent.daemon.plan_file import PlanFile
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.recorder import Recorder
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
-from agent.daemon.verification import Verification
+from agent.daemon.verification import PlanRows, Verification
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
@@ -192,9 +192,11 @@ class World:
             log, self.metrics, self.state, keys, "n1", self._wall, clock, dry_run, require_policy,
         )  # fmt: skip
         verdict = VerdictReporter(log, self.metrics, self.state, "n1")
-        verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)
+        verification = Verification(host, "n1", Naming(), verdict, DELAY)
+        if rows:
+            verification.plan = lambda: PlanRows(rows())
         if plan:
-            verification.plan, verification.ask_owners = plan.expected, plan.also_planned
+            verification.plan, verification.ask_owners = plan.rows, plan.also_planned
         task = BackgroundTask[Any](self._request, self._notify)
         recorder = Recorder(
             "n1", self.api, task, log, self.metrics, clock, self._wall, self._chance.random

@@ -23,7 +23,7 @@ from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, gpu, hca
 from tests.support.kube.cluster import MERGE, Answer, Cluster
 from tests.support.kube.refusal import refusing
-from tests.support.kube.resident import Agent, P
+from tests.support.kube.resident import IB, Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
 from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import remove
@@ -47,7 +47,7 @@ OF_FAULTS = {
 FIRST = (
     *("BwagentPortLost", "BwagentPortFlapping", "BwagentSpeedBelowExpected", "BwagentWrongCable"),
     *("BwagentNvlinkDomainGone", "BwagentLabelsHeld", "BwagentLabelsRefused", "BwagentNotApplied"),
-    *("BwagentPolicyNotInForce", "BwagentNodeUnknown"),
+    *("BwagentPolicyNotInForce", "BwagentNodeUnknown", "BwagentPlanNotInUse"),
 )
 WITHOUT_LINKS = (
     *("BwagentPortDown", "BwagentLeafPortsDown", "BwagentCableMissing"),
@@ -118,16 +118,17 @@ class Site(NamedTuple):
 
     def goes_wrong(self) -> None:
         """Refuse the labels of b, and take an HCA of it away; a is planned elsewhere, its link
-        flaps, and its GPUs are registering.
+        flaps, and its GPUs are registering; the plan of c contradicts itself.
         """
         self.refuse()
         remove(self.b.folder, f"{CLASS}/ibp3", f"{BUS}/{SECOND}", f"{HOME}/{SECOND}")
         self.label(self.a, {f"{P}/speed.expected": "9999G", EXPECTED: "leaf9"})
+        self.label(self.c, {EXPECTED.replace(P, IB): "leaf9"})
         self.a.set("ibsim0", "counters/link_downed", "9")
         new = self.driver.with_name("new")
         new.write_text(stand_in_nvml.gpu(0, state=IN_PROGRESS))
         new.replace(self.driver.with_name("plan"))
-        for agent in (self.a, self.b):
+        for agent in (self.a, self.b, self.c):
             agent.look()
 
     def leaf_fails(self) -> None:

@@ -18,17 +18,19 @@ from agent.daemon.plan_file import LOOK_INTERVAL, OWNERS_INTERVAL, PlanFile, Que
 from agent.events.event import Event
 from agent.plans.model import Place
 from agent.telemetry.metrics import registry
+from agent.text import utc
 from agent.verify import one_node
 from agent.verify.expected import Expected, Row
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
-from tests.support.running import DELAY, HUP, Api, World
+from tests.support.running import DELAY, EPOCH, HUP, Api, World
 from tests.support.smps import far_end
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)
 LEAVES = {"ibp0": "leaf1", "ibp1": "leaf2"}
 EXPECTED = {f"{PREFIX}/neighbors.expected.{port}.device": leaf for port, leaf in LEAVES.items()}
+BEFORE = "; compared with what was expected before "
 NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
 
 
@@ -59,6 +61,10 @@ class Rack(World):
         self.pcie_reads += path.endswith("current_link_speed")
         return super().read(path, limit)
 
+    def wall(self, seconds: float = 0.0) -> str:
+        """Return a time of the wall clock, this many seconds from now."""
+        return utc(int(EPOCH + self.time + self.wall_offset + seconds))
+
     def codes(self) -> list[str]:
         return [one["code"] for one in self.verdict[1]["findings"]]
 
@@ -73,6 +79,12 @@ class Rack(World):
 
     def finding_lines(self) -> list[str]:
         return [line for line in self.lines if " finding" in line]
+
+
+def files(path: Path) -> PlanFile:
+    """Return a plan file as the agent of n1 has it, read at once where it is due."""
+    question = Question((str(path),), ("n1",), (PREFIX, "ib.example"))
+    return PlanFile(question, BackgroundTask(lambda work: work()), one_node.read)
 
 
 def settled(**changes: Any) -> Rack:
@@ -215,25 +227,43 @@ def test_steps_of_the_wall_clock() -> None:
     assert rack.word() == ("503", "fail")
 
 
+CONTRADICTION = {f"{IB_PREFIX}/neighbors.expected.ibp0.device": "leaf9"}
+
+
 def test_labels_that_contradict_each_other() -> None:
-    """One line, and never a pass; a finding stays reported."""
+    """One line, and never a pass; those of before are compared, and a cable that changes place is
+    found.
+    """
     rack = settled()
-    other = {f"{IB_PREFIX}/neighbors.expected.ibp0.device": "leaf9"}
-    rack.expect({**EXPECTED, **other})
+    assert "bwagent_plan_problem 0.0" in rack.series()
+    rack.expect({**EXPECTED, **CONTRADICTION})
     rack.run(20)
     assert rack.word() == ("200", "unverified")
-    assert "neighbors.expected.ibp0.device is" in rack.verdict[1]["reason"]
+    reason = rack.verdict[1]["reason"]
+    assert "neighbors.expected.ibp0.device is" in reason
+    assert rack.wall(-20) <= reason.partition(BEFORE)[2] <= rack.wall()
+    assert "bwagent_plan_problem 1.0" in rack.series()
     rack.look(600)
+    assert rack.verdict[1]["reason"] == reason
     assert sum("cables not verified" in line for line in rack.lines) == 1
-    rack.expect(EXPECTED)
-    rack.run(20)
-    assert rack.word() == ("200", "pass")
-    assert sum("cables verified again" in line for line in rack.lines) == 1
     rack.cable(ibp0="leaf2", ibp1="leaf1")
     rack.run(DELAY + 20)
-    rack.expect({**EXPECTED, **other})
-    rack.run(2 * DELAY)
     assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
+    rack.expect(EXPECTED)
+    rack.run(20)
+    assert (rack.word(), "reason" in rack.verdict[1]) == (("503", "fail"), False)
+    assert sum("cables verified again" in line for line in rack.lines) == 1
+    assert "bwagent_plan_problem 0.0" in rack.series()
+
+
+def test_labels_that_contradict_each_other_from_the_start() -> None:
+    """Nothing was ever compared: there is no verdict, however long it lasts."""
+    rack = settled(expected={**EXPECTED, **CONTRADICTION})
+    rack.look(3600)
+    assert rack.word() == ("404", "pending")
+    assert "neighbors.expected.ibp0.device is" in rack.verdict[1]["reason"]
+    assert "bwagent_plan_problem 1.0" in rack.series()
+    assert sum("cables not verified" in line for line in rack.lines) == 1
 
 
 def test_devices_that_cannot_be_read() -> None:
@@ -246,6 +276,24 @@ def test_devices_that_cannot_be_read() -> None:
     rack.errors.clear()
     rack.run(DELAY)
     assert rack.word() == ("200", "pass")
+
+
+def test_devices_that_were_never_read() -> None:
+    """Nothing was ever compared: there is no verdict, however long it lasts. One of an agent
+    before stands, and says that it is that.
+    """
+    rack = Rack()
+    rack.errors[CLASS] = 5
+    rack.look(3600)
+    assert rack.word() == ("404", "pending")
+    assert rack.verdict[1]["reason"].startswith("nothing observed: ")
+    rack = settled()
+    before = rack.verdict[1]["time"]
+    rack.errors[CLASS] = 5
+    rack.start_again()
+    rack.look(3600)
+    assert (rack.word(), rack.verdict[1]["time"]) == (("200", "unverified"), before)
+    assert rack.verdict[1]["reason"].endswith("; nothing was compared since the start")
 
 
 def test_a_bug_in_a_comparison_ends_nothing() -> None:
@@ -265,7 +313,7 @@ def test_a_bug_in_a_comparison_ends_nothing() -> None:
 
     rack = Rack(rows=Broken)
     rack.run(2 * DELAY)
-    assert rack.word() == ("200", "unverified")
+    assert rack.word() == ("404", "pending")
     assert rack.labels["speed.current"] == "800G"
     assert sum("broken" in line for line in rack.lines) == 1
 
@@ -305,10 +353,8 @@ def test_a_file_that_gives_a_port_of_the_labels_to_another_node(tmp_path: Path) 
     """
     path = tmp_path / "plan.csv"
     path.write_text("node,interface,device,port-id\nn9,mlx5_0,leaf1,33\n")
-    question = Question((str(path),), ("n1",), (PREFIX, "ib.example"))
-    plan = PlanFile(question, BackgroundTask(lambda work: work()), one_node.read)
     planned_port = {f"{PREFIX}/neighbors.expected.ibp0.port-id": "33"}
-    rack = settled(expected=EXPECTED | planned_port, plan=plan)
+    rack = settled(expected=EXPECTED | planned_port, plan=files(path))
     rack.run(2 * OWNERS_INTERVAL + DELAY)
     assert "duplicate" in rack.codes()
     assert "bwagent_plan_problem 0.0" in rack.series()
@@ -325,13 +371,13 @@ def test_the_rows_of_plan_files() -> None:
     rack = settled(rows=lambda: planned(ibp0="leaf1"))
     assert (rack.word(), rack.verdict[1]["planned"]) == (("200", "pass"), 2)
     rack = settled(rows=lambda: planned(ibp0="leaf9"))
-    assert rack.word() == ("200", "unverified")
+    assert rack.word() == ("404", "pending")
     assert "plan.csv, row 2" in rack.verdict[1]["reason"]
     assert settled(expected={}, rows=Expected).word() == ("404", "no-plan")
 
 
 def test_files_that_are_not_read_yet() -> None:
-    """The remembered verdict stands until they are; without one it is never a pass, nor no-plan."""
+    """The remembered verdict stands until they are; without one there is none."""
     rows: list[Expected | None] = [planned(**LEAVES)]
     rack = settled(expected={}, rows=lambda: rows[0])
     assert rack.word() == ("200", "pass")
@@ -347,10 +393,126 @@ def test_files_that_are_not_read_yet() -> None:
     assert rack.word() == ("503", "fail")
     assert not any("cables not verified" in line for line in rack.lines)
     rack = Rack(expected={}, rows=lambda: None)
-    rack.run(DELAY - 5)
+    for _ in range(2):
+        rack.run(DELAY - 5)
+        assert rack.word() == ("404", "pending")
+        assert rack.verdict[1]["reason"] == "the files of --plan were not read yet"
+
+
+PLAN = "node,interface,device,port-id\n" + "".join(
+    f"n1,{port},{leaf},1\n" for port, leaf in LEAVES.items()
+)
+TYPO = "node;interfaces\nn1,ibp0\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A plan file that is as the node is cabled."""
+    path = tmp_path / "plan.csv"
+    path.write_text(PLAN)
+    return path
+
+
+def spoil(path: Path, text: str | None) -> None:
+    """Remove the plan, or write another text in its place."""
+    path.write_text(text) if text else path.unlink()
+
+
+WRONG = pytest.mark.parametrize("text", [None, TYPO])
+
+
+@WRONG
+@pytest.mark.parametrize("labels", [{}, EXPECTED])
+def test_a_plan_that_was_never_read(path: Path, text: str | None, labels: dict[str, str]) -> None:
+    """404 with file and error, however long it lasts, whatever labels there are beside it; a
+    verdict once it is readable.
+    """
+    spoil(path, text)
+    rack = Rack(expected=labels, plan=files(path))
+    for _ in range(2):
+        rack.run(DELAY)
+        status, document = rack.verdict
+        assert (status, document["verdict"]) == ("404", "no-plan")
+        assert document["reason"].startswith(f"{path}: ")
+        assert set(document) == {"verdict", "node", "reason"}
+        assert rack.series() == ["bwagent_plan_problem 1.0"]
+        rack.look(3600)
+    path.write_text(PLAN)
+    rack.run(LOOK_INTERVAL + 20)
     assert rack.word() == ("404", "pending")
-    rack.run(10)
-    assert rack.word() == ("200", "unverified")
+    rack.run(DELAY)
+    assert rack.word() == ("200", "pass")
+
+
+@WRONG
+def test_the_last_good_rows_of_a_plan(path: Path, text: str | None) -> None:
+    """They are compared, and the verdict says what is wrong, and since when; never a pass."""
+    rack = settled(expected={}, plan=files(path))
+    assert (rack.word(), "reason" in rack.verdict[1]) == (("200", "pass"), False)
+    spoil(path, text)
+    rack.run(LOOK_INTERVAL + 20)
+    status, document = rack.verdict
+    assert (status, document["verdict"], document["planned"]) == ("200", "unverified", 2)
+    error, _, since = document["reason"].partition(BEFORE)
+    assert error.startswith(f"{path}: ")
+    assert rack.wall(-LOOK_INTERVAL - 20) <= since <= rack.wall()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
+    assert rack.verdict[1]["reason"] == document["reason"]
+    rack.cable(**LEAVES)
+    path.write_text(PLAN)
+    rack.run(LOOK_INTERVAL + DELAY + 20)
+    assert (rack.word(), "reason" in rack.verdict[1]) == (("200", "pass"), False)
+
+
+@WRONG
+def test_a_restart_beside_a_plan_that_cannot_be_read(path: Path, text: str | None) -> None:
+    """A remembered verdict is not that of the plan of now: without an error it is 404 with file
+    and error. The Node keeps it, and it counts again once the plan is readable.
+    """
+    rack = settled(expected={}, plan=files(path))
+    spoil(path, text)
+    writes, told = len(rack.api.writes), rack.told
+    rack.start_again(plan=files(path))
+    rack.run(3 * DELAY)
+    assert rack.word() == ("404", "no-plan")
+    assert rack.verdict[1]["reason"].startswith(f"{path}: ")
+    assert (len(rack.api.writes), rack.told) == (writes, told)
+    path.write_text(PLAN)
+    rack.run(LOOK_INTERVAL + 20)
+    assert rack.word() == ("200", "pass")
+
+
+@WRONG
+def test_a_remembered_error_beside_a_plan_that_cannot_be_read(path: Path, text: str | None) -> None:
+    """A cable that was wrong stays wrong, with file and error, and that it is of before."""
+    rack = settled(expected={}, plan=files(path))
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    before = rack.verdict[1]["time"]
+    spoil(path, text)
+    rack.start_again(plan=files(path))
+    rack.run(3 * DELAY)
+    document = rack.verdict[1]
+    assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
+    assert (document["time"], document["planned"]) == (before, None)
+    assert document["reason"].startswith(f"{path}: ")
+    assert document["reason"].endswith("; nothing was compared since the start")
+    path.write_text(PLAN)
+    rack.run(LOOK_INTERVAL + 20)
+    assert (rack.word(), rack.verdict[1]["planned"]) == (("503", "fail"), 2)
+
+
+def test_a_node_that_the_last_good_plan_lacks(path: Path) -> None:
+    """It has no plan, as before, and the reason has file and error, too."""
+    path.write_text(PLAN.replace("n1", "n9"))
+    rack = settled(expected={}, plan=files(path))
+    assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), NO_PLAN)
+    path.unlink()
+    rack.run(LOOK_INTERVAL + 20)
+    reason = f"{NO_PLAN}; {path}: No such file or directory"
+    assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), reason)
 
 
 def test_a_plan_with_rows_without_end() -> None:

@@ -52,13 +52,13 @@ def codes(findings: Iterable[Finding]) -> list[str]:
 
 def test_the_first_verdict_waits() -> None:
     state = ReportedFindings(DELAY)
-    assert (state.verdict(0.0), state.next_due(0.0)) == (Verdict.PENDING, math.inf)
+    assert (state.verdict(), state.next_due(0.0)) == (Verdict.PENDING, math.inf)
     state.compared(GOOD, 0.0)
-    assert (state.verdict(0.0), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
+    assert (state.verdict(), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
     state.compared(GOOD, 59.9)
-    assert (state.verdict(59.9), state.has_verdict) == (Verdict.PENDING, False)
+    assert (state.verdict(), state.has_verdict) == (Verdict.PENDING, False)
     assert state.compared(GOOD, 60.0) == Changes()
-    assert (state.verdict(60.0), state.next_due(60.0)) == (Verdict.PASS, math.inf)
+    assert (state.verdict(), state.next_due(60.0)) == (Verdict.PASS, math.inf)
 
 
 def test_the_first_verdict_has_what_is_found_then() -> None:
@@ -67,7 +67,7 @@ def test_the_first_verdict_has_what_is_found_then() -> None:
     state.compared(SILENT, 0.0)
     state.compared(SWAPPED, 50.0)
     assert codes(state.compared(SWAPPED, 60.0).came) == ["swapped"]
-    assert state.verdict(60.0) == Verdict.FAIL
+    assert state.verdict() == Verdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_a_finding_that_comes_and_a_repair(result: Result, code: str, verdict: s
     """Both count after the delay, and are told once."""
     state = settled()
     assert state.compared(result, 100.0) == Changes()
-    assert (state.verdict(100.0), state.next_due(100.0)) == (Verdict.PASS, 160.0)
+    assert (state.verdict(), state.next_due(100.0)) == (Verdict.PASS, 160.0)
     assert state.compared(result, 159.0) == Changes()
     assert codes(state.compared(result, 160.0).came) == [code]
-    assert (state.verdict(160.0), state.next_due(160.0)) == (verdict, math.inf)
+    assert (state.verdict(), state.next_due(160.0)) == (verdict, math.inf)
     assert state.compared(result, 300.0) == Changes()
     assert state.compared(GOOD, 400.0) == Changes()
-    assert (state.verdict(459.0), state.next_due(400.0)) == (verdict, 460.0)
+    assert (state.verdict(), state.next_due(400.0)) == (verdict, 460.0)
     assert codes(state.compared(GOOD, 460.0).gone) == [code]
-    assert (state.verdict(460.0), state.findings) == (Verdict.PASS, ())
+    assert (state.verdict(), state.findings) == (Verdict.PASS, ())
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.1, 50.0)), max_size=40))
@@ -105,7 +105,7 @@ def test_a_flap_moves_nothing(flaps: list[tuple[Result, float]]) -> None:
         now += wait / 2
         good.compared(GOOD, now)
         bad.compared(SWAPPED, now)
-    assert (good.verdict(now), bad.verdict(now)) == (Verdict.PASS, Verdict.FAIL)
+    assert (good.verdict(), bad.verdict()) == (Verdict.PASS, Verdict.FAIL)
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.0, 90.0)), min_size=1))
@@ -119,7 +119,7 @@ def test_no_pass_while_an_error_is_reported(history: list[tuple[Result, float]])
             del reported[one.id]
         assert {one.id for one in state.findings} == reported.keys()
         errors = [one for one in reported.values() if one.severity == "error"]
-        assert bool(errors) == (state.verdict(now) == Verdict.FAIL)
+        assert bool(errors) == (state.verdict() == Verdict.FAIL)
         assert state.next_due(now) > now
 
 
@@ -133,16 +133,16 @@ def test_a_cable_that_is_wrong_in_another_way() -> None:
 def test_a_restart_moves_nothing() -> None:
     """The remembered findings count at once; a comparison replaces them after the delay."""
     state = remembering("swapped")
-    assert (state.verdict(0.0), codes(state.findings)) == (Verdict.FAIL, ["swapped"])
+    assert (state.verdict(), codes(state.findings)) == (Verdict.FAIL, ["swapped"])
     assert state.compared(SWAPPED, 0.0) == Changes()
     assert state.findings == SWAPPED.findings
     repaired = remembering("swapped")
     repaired.compared(GOOD, 0.0)
-    assert repaired.verdict(59.0) == Verdict.FAIL
+    assert repaired.verdict() == Verdict.FAIL
     assert codes(repaired.compared(GOOD, 60.0).gone) == ["swapped"]
     passing = ReportedFindings(DELAY, [])
     passing.compared(SWAPPED, 0.0)
-    assert passing.verdict(0.0) == Verdict.PASS
+    assert passing.verdict() == Verdict.PASS
 
 
 def test_neighbors_that_come_later_than_the_delay() -> None:
@@ -150,10 +150,10 @@ def test_neighbors_that_come_later_than_the_delay() -> None:
     state = remembering("miscabled", result=MOVED)
     for now in (0.0, 100.0, 1000.0):
         assert not state.compared(SILENT, now).gone
-        assert state.verdict(now) == Verdict.FAIL
+        assert state.verdict() == Verdict.FAIL
     state.compared(GOOD, 2000.0)
     assert "miscabled" in codes(state.compared(GOOD, 2060.0).gone)
-    assert state.verdict(2060.0) == Verdict.PASS
+    assert state.verdict() == Verdict.PASS
 
 
 def unread(device: str) -> SeenNode:
@@ -175,7 +175,7 @@ def test_a_device_that_cannot_be_compared(seen: SeenNode) -> None:
     result = verify(plan(ENDS), seen)
     for now in (100.0, 200.0):
         assert not state.compared(result, now).gone
-    assert state.verdict(200.0) == Verdict.FAIL
+    assert state.verdict() == Verdict.FAIL
 
 
 def test_a_netdev_in_a_pod() -> None:
@@ -183,7 +183,7 @@ def test_a_netdev_in_a_pod() -> None:
     ends = {f"eth{number}": end for number, end in enumerate(ENDS)}
     wrong = verify(plan(ends), node([("leaf09", "swp5"), *ENDS[1:]]))
     state = settled(wrong)
-    assert state.verdict(DELAY) == Verdict.FAIL
+    assert state.verdict() == Verdict.FAIL
     for now in (100.0, 200.0, 300.0):
         assert not state.compared(verify(plan(ends), lent("mlx5_0")), now).gone
     state.compared(verify(plan(ends), node(ENDS)), 400.0)
@@ -199,10 +199,10 @@ def test_a_speed_that_cannot_be_verified() -> None:
     assert codes(state.findings)[0] == "speed"
     for now in (100.0, 200.0):
         state.compared(verify(expected, unread("mlx5_1")), now)
-    assert state.verdict(200.0) == Verdict.FAIL
+    assert state.verdict() == Verdict.FAIL
     state.compared(verify(expected, seen), 300.0)
     state.compared(verify(expected, seen), 360.0)
-    assert state.verdict(360.0) == Verdict.PASS
+    assert state.verdict() == Verdict.PASS
 
 
 def test_an_interface_that_leaves_the_plan() -> None:
@@ -216,29 +216,27 @@ def test_an_interface_that_leaves_the_plan() -> None:
 
 
 def test_comparisons_that_fail() -> None:
-    """Nothing changes; without a verdict it is pending, then unverified, and never a pass."""
+    """Nothing changes; without a verdict there is none, however long that lasts."""
     state = ReportedFindings(DELAY)
-    state.failed(0.0)
-    assert (state.verdict(0.0, failed=True), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
-    state.failed(60.0)
-    assert state.verdict(60.0, failed=True) == Verdict.UNVERIFIED
-    assert (state.has_verdict, state.next_due(60.0)) == (False, math.inf)
-    state.compared(GOOD, 100.0)
-    assert state.verdict(100.0) == Verdict.UNVERIFIED
-    state.compared(GOOD, 160.0)
-    assert state.verdict(160.0) == Verdict.PASS
-    state.failed(170.0)
-    assert state.verdict(170.0, failed=True) == Verdict.UNVERIFIED
+    for now in (0.0, DELAY, 86400.0):
+        state.failed()
+        assert (state.verdict(in_doubt=True), state.next_due(now)) == (Verdict.PENDING, math.inf)
+    state.compared(GOOD, 86500.0)
+    assert state.verdict() == Verdict.PENDING
+    state.compared(GOOD, 86560.0)
+    assert state.verdict() == Verdict.PASS
+    state.failed()
+    assert state.verdict(in_doubt=True) == Verdict.UNVERIFIED
     bad = settled(SWAPPED)
-    bad.failed(1000.0)
-    assert bad.verdict(1000.0, failed=True) == Verdict.FAIL
+    bad.failed()
+    assert bad.verdict(in_doubt=True) == Verdict.FAIL
 
 
 def test_a_failure_begins_the_delay_anew() -> None:
     """What is away before and after it was not away without a break."""
     state = settled(SWAPPED)
     state.compared(GOOD, 100.0)
-    state.failed(130.0)
+    state.failed()
     assert not state.compared(GOOD, 170.0).gone
     assert state.compared(GOOD, 230.0).gone
 
@@ -254,7 +252,7 @@ def test_remarks_are_no_part_of_a_verdict() -> None:
     """A guest has one about its PCIe path for ever."""
     remark = Finding("unverifiable", "info", (NODE,), (PortRef(NODE, "mlx5_0"),), "x", id="0f")
     state = settled(GOOD._replace(findings=(remark,)))
-    assert (state.verdict(DELAY), state.findings) == (Verdict.PASS, ())
+    assert (state.verdict(), state.findings) == (Verdict.PASS, ())
 
 
 def test_a_plan_with_rows_without_end() -> None:
