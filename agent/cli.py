@@ -146,6 +146,7 @@ def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
     """Watch this node; keep its Node's labels current until SIGTERM."""
+    from agent.daemon.assembly import Flags
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -156,13 +157,16 @@ def run(
         raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
         Configuration(
-            node=inputs.node_name(flags),
-            naming=inputs.naming(flags),
-            settings=Settings(hold, min_interval, resync),
-            sources=source,
+            Flags(
+                inputs.node_name(flags),
+                inputs.naming(flags),
+                settings=Settings(hold, min_interval, resync),
+                sources=source,
+                source_options=flags,
+                **{name: flags[name] for name in Flags.__slots__ if name in flags},
+            ),
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
-            source_options=flags,
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )

@@ -6,6 +6,7 @@ snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -60,4 +61,5 @@ class Host:
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
     # those that read the place in the subnet of ports that ask the subnet administrator
     subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
+    random: Callable[[], float] = random.random  # from 0 to 1
     bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions read before

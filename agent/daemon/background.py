@@ -123,13 +123,17 @@ class Independent:
 
 
 def pollers(
-    host: Host, options: Mapping[str, Any], background: Callable[[], BackgroundTask[Any]]
+    host: Host, options: Mapping[str, Any], background: Callable[[str], BackgroundTask[Any]]
 ) -> tuple[Host, tuple[Poller, ...]]:
     """Return the host with I/O that reads the pollers' caches, and the pollers.
 
     `host` queries and may block; `options` are the command line options by name; `background` makes
-    the task in which one poller queries.
+    the task in which a poller of the source of this name queries.
     """
-    made = [make(host, options, background()) for source in SOURCES for make in source.pollers]
+    made = [
+        make(host, options, background(source.name))
+        for source in SOURCES
+        for make in source.pollers
+    ]
     fields = {name: query for _, polled in made for name, query in polled.items()}
     return replace(host, **fields), tuple(poller for poller, _ in made)

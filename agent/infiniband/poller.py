@@ -355,5 +355,5 @@ def make_sa(
     host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
 ) -> tuple[SaPoller, dict[str, Any]]:
     """Return the poller of the SA, and the fields of a Host that read its cache."""
-    poller = SaPoller(host.ask_sa, task, host.switch_names)
+    poller = SaPoller(host.ask_sa, task, host.switch_names, host.random)
     return poller, {"ask_sa": poller}

@@ -1,4 +1,4 @@
-"""The agent, assembled as in agent/daemon/main.py, with simulated I/O.
+"""The agent over simulated I/O.
 
 Invariant: background work (threads and the helpers that they wait for) completes after a simulated
 delay, in order of time. A `Variant` makes the agent wrong in one respect.
@@ -13,35 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
 
+from agent.daemon.assembly import KUBE, Flags, Io
+from agent.daemon.assembly import assemble as assemble_agent
 from agent.daemon.background import BackgroundTask
-from agent.daemon.loop import Loop
-from agent.daemon.observer import Observer
-from agent.daemon.schedule import AwakeClock, Schedule, Settings
-from agent.daemon.verification import Verification
+from agent.daemon.schedule import AwakeClock, Settings
 from agent.host import Host
-from agent.infiniband.poller import SaPoller, SmpPoller
-from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Answer, read
-from agent.kube.managed_fields import Keys
-from agent.kube.reconcile import Reconciler
-from agent.labels.table import Naming
 from agent.lldp.frame import Frame
-from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import NeighborTable
-from agent.lldp.reception import LldpNeighbors
-from agent.nvml.poller import NvmlPoller
-from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, registry
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.verdict import VerdictReporter
 from tests.simulation import fabric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from agent.daemon.loop import Loop
     from agent.events.event import Event
     from agent.model import Observation
     from tests.simulation.apiserver import Reply
@@ -50,7 +39,7 @@ if TYPE_CHECKING:
     Work = Callable[[], None]
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
-SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1, "sa": 0.1}  # seconds that a background task takes
+SPEED = {"api": 0.2, "nvml": 0.1, "ib": 0.1}  # seconds that a background task takes
 
 
 @dataclass(slots=True)
@@ -58,9 +47,6 @@ class Variant:
     """Settings and faults of an agent; the defaults are those of `bwagent run`."""
 
     settings: Settings = field(default_factory=Settings)
-    grace: float = 30.0
-    confirm: int = 2
-    hold: float = 600.0
     gpu_interval: float = 60.0
     verdict_delay: float = 60.0
     request: Callable[[World, Mapping[str, Any]], Mapping[str, Any]] = lambda _world, request: (
@@ -69,62 +55,47 @@ class Variant:
     wakes: Callable[[set[Event]], set[Event]] = lambda wakes: wakes
     read: Callable[[str, bytes], bytes] = lambda _path, data: data
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
-    names: Callable[[float], SwitchNames] = lambda hold: SwitchNames(hold, TRIES)
-    observer: type[Observer] = Observer
+    spoil: Callable[[Loop], None] = lambda _loop: None  # changes the assembled agent
 
 
 def assemble(world: World, life: int) -> Loop:
     """Assemble a new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
-    table, keys, helpers = (
-        NeighborTable(variant.grace, variant.confirm),
-        Keys(Naming()),
-        _Helpers(world),
-    )
-    ears = FrameInbox(_Listener(world), table, clock)
-    gpus = NvmlPoller(
-        helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
-    )
-    names = variant.names(variant.hold)
-    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify), names)
-    chance = random.Random(f"{life} sa").random  # noqa: S311 - a simulation
-    administrator = BackgroundTask[Any](_threads(world, "sa"), world.notify)
-    sa = SaPoller(partial(fabric.administrator, world.node), administrator, names, chance)
+    helpers = _Helpers(world)
     host = Host(
         _Root(world),
         clock,
         "n1",
-        lldp_neighbors=LldpNeighbors(ears, table),
-        ask_smp=smps,
-        ask_sa=sa,
-        subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
-        switch_names=names,
-        roles=RoleMemory(clock),
-        gpus=gpus,
+        ask_smp=helpers.smp,
+        ask_sa=partial(fabric.administrator, world.node),
+        gpus=helpers.nvml,
+        random=random.Random(life).random,  # noqa: S311 - a simulation
         readers=DeviceReaders(clock=clock, worker=InlineWorker),
+        subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
 
     def wall() -> float:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
-    log = Log(write=helpers.log, clock=clock, wall=wall)
-    reporter = Reporter(log, world.metrics(), world.served, keys, "n1", wall, clock)
-    verdict = VerdictReporter(log, reporter.metrics, world.served, "n1")
-    chance = random.Random(life).random  # noqa: S311 - a simulation
-    return Loop(
-        clock=clock,
-        monitors=world,
-        port_states=_Ports(),
-        inbox=ears,
-        pollers=(gpus, smps, sa),
-        observer=variant.observer(host, table, Naming(), (), variant.hold, wall, clock.left_out),
-        reconciler=Reconciler(helpers.kube, "n1", keys),
-        schedule=Schedule(variant.settings, clock(), chance),
-        reporter=reporter,
-        verification=Verification(host, "n1", Naming(), verdict, variant.verdict_delay),
-        background=lambda: BackgroundTask(_attempts(world), world.notify),
+    def task(name: str) -> BackgroundTask[Any]:
+        spawn = _attempts(world) if name == KUBE else _threads(world, name)
+        return BackgroundTask(spawn, world.notify)
+
+    flags = Flags(
+        "n1",
+        settings=variant.settings,
+        source_options={"gpu_interval": variant.gpu_interval},
+        verdict_delay=variant.verdict_delay,
     )
+    log = Log(write=helpers.log, clock=clock, wall=wall)
+    reporter = Reporter(log, world.metrics(), world.served, flags.keys, "n1", wall, clock)
+    io = Io(
+        host, helpers.kube, _Listener(world), lambda _frames: world, _Ports(), clock, wall, task
+    )
+    loop = assemble_agent(flags, io, reporter, checks_policy=False)
+    variant.spoil(loop)
+    return loop
 
 
 def _threads(world: World, kind: str) -> Callable[[Work], None]:

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
-from agent.daemon.observer import Observer
+from agent.daemon.loop import Loop
 from agent.daemon.schedule import Settings
 from agent.events.event import Event
-from agent.infiniband.switch_names import TRIES, Answered, Name, SwitchNames
+from agent.infiniband.switch_names import Answered, Name, SwitchNames
 from agent.memory import Fact, Memory
 from agent.model import IbNeighbor
 from tests.simulation import api_faults, hardware, process, sensors, switches
@@ -43,12 +44,19 @@ class _Graceless(Memory):
         return aged if aged.down_since is None else aged._replace(far=None)
 
 
-class _Hasty(Observer):
-    """An observer with this memory."""
+def _with(part: Callable[[Loop], object], **changes: Any) -> Callable[[Loop], None]:
+    """Return what changes the private attributes, or the class, of a part of an agent."""
 
-    def __post_init__(self) -> None:
-        Observer.__post_init__(self)
-        self._memory = _Graceless(self.hold)
+    def spoil(loop: Loop) -> None:
+        for name, value in changes.items():
+            setattr(part(loop), name, value)
+
+    return spoil
+
+
+_neighbors = attrgetter("observer.neighbors")
+_memory = attrgetter("observer._memory")
+_names = attrgetter("observer.host.switch_names")
 
 
 class Mutant(NamedTuple):
@@ -193,18 +201,27 @@ class _Faithful(SwitchNames):
 
 MUTANTS = {
     "a hold of zero": Mutant(
-        Variant(hold=0.0), (hardware.driver_reloads, sensors.device_fails), "lost, written"
+        Variant(Settings(hold=0.0)),
+        (hardware.driver_reloads, sensors.device_fails),
+        "lost, written",
     ),
     "a hold without an end": Mutant(
-        Variant(hold=FOREVER), (hardware.driver_reloads,) * 3, "wrong, standing", 3
+        Variant(Settings(hold=FOREVER)), (hardware.driver_reloads,) * 3, "wrong, standing", 3
     ),
     "a neighbour never expires": Mutant(
-        Variant(grace=FOREVER), (switches.switch_silent,) * 2, "wrong, standing", 5
+        Variant(spoil=_with(_neighbors, _grace=FOREVER)),
+        (switches.switch_silent,) * 2,
+        "wrong, standing",
+        5,
     ),
     "a neighbour has no grace": Mutant(
-        Variant(observer=_Hasty), (hardware.link_flap,) * 4, "lost, written"
+        Variant(spoil=_with(_memory, __class__=_Graceless)),
+        (hardware.link_flap,) * 4,
+        "lost, written",
     ),
-    "one frame is enough": Mutant(Variant(confirm=1), (_odd_name,) * 2, "wrong, written", 10),
+    "one frame is enough": Mutant(
+        Variant(spoil=_with(_neighbors, _confirm=1)), (_odd_name,) * 2, "wrong, written", 10
+    ),
     "no min-interval": Mutant(
         Variant(Settings(min_interval=0.0)), (hardware.link_flaps,), "two requests within"
     ),
@@ -253,25 +270,27 @@ MUTANTS = {
         Variant(gpus=_healthy), (hardware.fabric_state,) * 3, "accelerator wrong", 8
     ),
     "a switch's name is not remembered": Mutant(
-        Variant(names=_Forgetful), (switches.description_lost,) * 2, "neighbor.* wrong, written"
+        Variant(spoil=_with(_names, __class__=_Forgetful)),
+        (switches.description_lost,) * 2,
+        "neighbor.* wrong, written",
     ),
     "a switch's name is lost by a restart": Mutant(
-        Variant(names=_Unseeded),
+        Variant(spoil=_with(_names, __class__=_Unseeded)),
         (_lost_over_a_restart,) * 2,
         "neighbor.* wrong, written",
     ),
     "factory text counts at once": Mutant(
-        Variant(names=lambda _hold: SwitchNames(0.0, TRIES)),
+        Variant(spoil=_with(_names, _hold=0.0)),
         (switches.switch_boots,),
         "neighbor.* wrong, written",
     ),
     "a lost name is not asked for again soon": Mutant(
-        Variant(names=lambda hold: _Patient(hold, TRIES)),
+        Variant(spoil=_with(_names, __class__=_Patient)),
         (_lost_over_a_move,) * 2,
         "neighbor.* wrong, standing",
     ),
     "another switch keeps the name": Mutant(
-        Variant(names=lambda hold: _Faithful(hold, TRIES)),
+        Variant(spoil=_with(_names, __class__=_Faithful)),
         (switches.description_lost, hardware.cable_moved, hardware.cable_moved),
         "neighbor.* wrong, standing",
     ),

@@ -10,35 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from agent.daemon.assembly import KUBE, Flags, Io, assemble
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
-from agent.daemon.observer import Observer
 from agent.daemon.plan_file import PlanFile
-from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.recorder import Recorder
-from agent.daemon.schedule import AwakeClock, Schedule, Settings
-from agent.daemon.verification import PlanRows, Verification
+from agent.daemon.schedule import AwakeClock, Settings
+from agent.daemon.verification import PlanRows
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
-from agent.infiniband.poller import SmpPoller
-from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Answer
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, Keys, state_of
-from agent.kube.reconcile import Reconciler
-from agent.labels.table import Naming
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field, state_of
 from agent.lldp.frame import Frame
-from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import NeighborTable
-from agent.lldp.reception import LldpNeighbors
-from agent.nvml.poller import POLL_INTERVAL, NvmlPoller
+from agent.nvml.poller import POLL_INTERVAL
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources.steady import RoleMemory
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.verdict import VerdictReporter
 from agent.verify.expected import Expected
 from tests.support import nodes
 from tests.support.kernel_tree import NET, Entries
@@ -149,7 +138,7 @@ class World:
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
         self.looks: list[float] = []
-        self._chance = random.Random(2)  # noqa: S311 - a simulation; of all agents
+        self._chance = random.Random(1)  # noqa: S311 - a simulation; of all agents
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
         self._tree: Tree | None = None  # of `entries` and `errors`, which change between two turns
@@ -175,44 +164,31 @@ class World:
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
-        table, keys, settings = NeighborTable(30.0, 2), Keys(Naming()), Settings(**times)
-        ears, names = FrameInbox(self.listener, table, clock), SwitchNames(settings.hold, TRIES)
-        gpus, smps = (
-            NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),
-            SmpPoller(self._ask_smp, BackgroundTask(self._now, self._notify), names),
-        )
-        neighbors = LldpNeighbors(ears, table)
+        flags = Flags(
+            "n1", settings=Settings(**times), sources=sources, verdict_delay=DELAY,
+            source_options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
+        )  # fmt: skip
         host = Host(
-            self, clock, "n1", backend=backend, excluded=excluded, lldp_neighbors=neighbors,
-            ask_smp=smps, switch_names=names, gpus=gpus, roles=RoleMemory(clock),
+            self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self._ask_smp,
+            gpus=self._ask_nvml, random=self._chance.random,
         )  # fmt: skip
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
-        self.reporter = voice = Reporter(
-            log, self.metrics, self.state, keys, "n1", self._wall, clock, dry_run, require_policy,
+        self.reporter = Reporter(
+            log, self.metrics, self.state, flags.keys, "n1", self._wall, clock, dry_run,
+            require_policy,
         )  # fmt: skip
-        verdict = VerdictReporter(log, self.metrics, self.state, "n1")
-        verification = Verification(host, "n1", Naming(), verdict, DELAY)
+        io = Io(
+            host, self.api, self.listener, lambda _frames: self, _Ports(self), clock, self._wall,
+            self._task, reap=self._reap,
+        )  # fmt: skip
+        loop = assemble(flags, io, self.reporter, plan, checks_policy=policy)
         if rows:
-            verification.plan = lambda: PlanRows(rows())
-        if plan:
-            verification.plan, verification.ask_owners = plan.rows, plan.also_planned
-        task = BackgroundTask[Any](self._request, self._notify)
-        recorder = Recorder(
-            "n1", self.api, task, log, self.metrics, clock, self._wall, self._chance.random
-        ) if events else None  # fmt: skip
-        task = BackgroundTask[Any](self._request, self._notify)
-        check = PolicyCheck("n1", self.api, task, voice, self._chance.random) if policy else None
-        return Loop(
-                clock, self, _Ports(self), ears, (gpus, smps),
-                Observer(host, table, Naming(), sources, settings.hold, self._wall),
-                Reconciler(self.api, "n1", keys, dry_run),
-                Schedule(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
-                voice,
-                verification,
-                lambda: BackgroundTask(self._request, self._notify), self._reap, plan, recorder,
-                check,
-            )  # fmt: skip
+            loop.verification.plan = lambda: PlanRows(rows())
+        return loop
+
+    def _task(self, name: str) -> BackgroundTask[Any]:
+        return BackgroundTask(self._request if name == KUBE else self._now, self._notify)
 
     # What a test does.
 

@@ -316,7 +316,7 @@ def test_a_helper_that_dies(world: World, fabric: Fabric) -> None:
 
     world.api.trouble = die
     fabric.move(3)
-    world.look(60)
+    world.look(30)
     assert world.metrics.snapshot.events["failed"] == 1
     assert "none" in world.metrics.snapshot.requests
 

@@ -1,0 +1,140 @@
+"""Construct an agent: its loop over the I/O of a node and of the API server.
+
+Nothing is constructed here that talks to anything outside: all that enters is in `Io`, which
+`bwagent run` fills with the real parts and a simulation with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agent.daemon.background import BackgroundTask, pollers
+from agent.daemon.loop import Loop, Monitors, PortStates
+from agent.daemon.observer import Observer
+from agent.daemon.policy_check import PolicyCheck
+from agent.daemon.schedule import AwakeClock, Schedule, Settings
+from agent.daemon.verification import Verification
+from agent.host import Host
+from agent.infiniband.switch_names import TRIES, SwitchNames
+from agent.kube.answers import Kube
+from agent.kube.managed_fields import Keys
+from agent.kube.reconcile import Reconciler
+from agent.labels.table import Naming
+from agent.lldp.driver_flags import DriverFlags
+from agent.lldp.inbox import FrameInbox, Frames
+from agent.lldp.neighbors import NeighborTable
+from agent.lldp.packet_socket import run_at_once
+from agent.lldp.reception import LldpNeighbors
+from agent.memory import GRACE
+from agent.sources.steady import RoleMemory
+from agent.telemetry.reporter import Reporter
+from agent.telemetry.verdict import VerdictReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.daemon.plan_file import PlanFile
+
+CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
+KUBE = "kube"  # what a task of requests is for
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of `run` that the agent's parts depend on."""
+
+    node: str
+    naming: Naming = field(default_factory=Naming)
+    former_label_prefixes: tuple[str, ...] = ()  # of either family
+    settings: Settings = field(default_factory=Settings)
+    sources: tuple[str, ...] = ()
+    # the flags by name, for the pollers and queries of sources
+    source_options: Mapping[str, Any] = field(default_factory=dict)
+    verdict_delay: float = 60.0  # seconds
+    events: bool = False
+    dry_run: bool = False
+
+    @property
+    def keys(self) -> Keys:
+        """The label and annotation keys that the agent may write, and those that it may remove."""
+        return Keys(self.naming, self.former_label_prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Io:
+    """All that enters an agent from outside."""
+
+    host: Host  # its queries may block: pollers ask them in the background
+    kube: Kube
+    listener: Frames  # of LLDP
+    # of a function that returns the descriptors of the LLDP sockets
+    monitors: Callable[[Callable[[], list[int]]], Monitors]
+    port_states: PortStates
+    clock: AwakeClock
+    wall: Callable[[], float]  # seconds since the epoch
+    # a task by what it is for: a source's name, or KUBE
+    background: Callable[[str], BackgroundTask[Any]]
+    # of the drivers (ethtool), by netdev
+    private_flags: DriverFlags = field(
+        default_factory=lambda: DriverFlags(lambda _netdev: {}, run_at_once)
+    )
+    reap: Callable[[], object] = lambda: None  # reaps orphans (agent/helper/process.py)
+
+
+def assemble(
+    flags: Flags,
+    io: Io,
+    reporter: Reporter,
+    plan: PlanFile | None = None,
+    *,
+    checks_policy: bool = True,
+) -> Loop:
+    """Return the loop of an agent; `plan` is that of --plan."""
+    node, naming, settings, clock = flags.node, flags.naming, flags.settings, io.clock
+    table = NeighborTable(GRACE, CONFIRMING_FRAMES)
+    inbox = FrameInbox(io.listener, table, clock, io.private_flags)
+    host = replace(
+        io.host,
+        clock=clock,
+        lldp_neighbors=LldpNeighbors(inbox, table),
+        private_flags=io.private_flags,
+        switch_names=SwitchNames(settings.hold, TRIES),
+        roles=RoleMemory(clock),
+    )
+    host, polled = pollers(host, flags.source_options, io.background)
+
+    verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
+    verification = Verification(host, node, naming, verdict, flags.verdict_delay)
+    if plan:
+        verification.plan, verification.ask_owners = plan.rows, plan.also_planned
+
+    policy = recorder = None
+    if checks_policy and not flags.dry_run:  # it sends no PATCH
+        policy = PolicyCheck(node, io.kube, io.background(KUBE), reporter, host.random)
+    if flags.events and not flags.dry_run:
+        from agent.daemon.recorder import Recorder
+
+        log, metrics, task = reporter.log, reporter.metrics, io.background(KUBE)
+        recorder = Recorder(node, io.kube, task, log, metrics, clock, io.wall, host.random)
+    return Loop(
+        clock=clock,
+        monitors=io.monitors(inbox.filenos),
+        port_states=io.port_states,
+        inbox=inbox,
+        pollers=polled,
+        observer=Observer(
+            host, table, naming, flags.sources, settings.hold, io.wall, clock.left_out
+        ),
+        reconciler=Reconciler(io.kube, node, flags.keys, flags.dry_run),
+        schedule=Schedule(settings, clock(), host.random),
+        reporter=reporter,
+        verification=verification,
+        background=partial(io.background, KUBE),
+        reap=io.reap,
+        plan=plan,
+        recorder=recorder,
+        policy=policy,
+    )
