@@ -343,4 +343,4 @@ class Loop:
             self.schedule.delay(self._flapping.resumes_at())
         heard = bool(result.codes)
         self.schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
-        self.reporter.applied()
+        self.reporter.applied(heard=heard)

@@ -16,9 +16,9 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        Retry-After
     SIGHUP             an observation, a GET, and an apply if the Node differs; it ends the wait
                        after a failure, Retry-After included
-    no request         a GET from the API server's cache about every five minutes, jittered: a Node
-                       that was created again, expected labels that were set, and a second agent
-                       show in it
+    no request         a GET from the API server's cache about every five minutes, jittered, the
+                       first a minute after the start: a Node that was created again, expected
+                       labels that were set, and a second agent show in it
     key refused        a retry without the key, or its family; the key is tried again after a
                        minute, since the policy that allows it may be on its way, and refused once
                        more, after an hour
@@ -51,6 +51,7 @@ DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
+FIRST_LOOK_INTERVAL = 75.0  # from the first GET: by then labels that are held have their line
 MAX_LATENESS = 30.0  # by which a wait may exceed its timeout on a busy machine
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
@@ -156,7 +157,7 @@ class Schedule:
         # any time until the annotation is older than `resync`
         left = max(self._settings.resync - max(age, 0.0), self._overdue_interval())
         self._resync_at = now + self._random() * left
-        self._look_at = now + self._look_interval()
+        self._look_at = now + self._look_interval(FIRST_LOOK_INTERVAL)
         self._triggered, self._observe_at = True, now
 
     def set_desired(self, state: Hashable) -> None:
@@ -212,8 +213,8 @@ class Schedule:
             share = self._random() if after_outage else 0.9 + 0.2 * self._random()
             self._resync_at = now + self._settings.resync * share
 
-    def _look_interval(self) -> float:
-        return self._settings.look * (0.8 + 0.4 * self._random())
+    def _look_interval(self, seconds: float = math.inf) -> float:
+        return min(seconds, self._settings.look) * (0.8 + 0.4 * self._random())
 
     def apply_failed(
         self, now: float, retry_after: float | None = None, *, looked: bool = False

@@ -12,6 +12,7 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -252,23 +253,28 @@ class Start:
 
         labels verified speed=3200G ports="8 of 8" neighbors=16
 
-    It is written once no label is held any more, so it is not about what nobody has seen yet; after
-    LINE_DELAY with the number of those that still are. A start that changes labels, or whose keys
-    are refused, has lines about these instead. `speed` is a label key.
+    It is written when the API server answers, about a minute after the start, so it is not about a
+    Node that was deleted meanwhile; and once no label is held any more, so it is not about what
+    nobody has seen yet; after LINE_DELAY with the number of those that still are. A start that
+    changes labels, or whose keys are refused, has lines about these instead. `speed` is a label
+    key.
     """
 
     def __init__(self, log: Log, speed: str) -> None:
         self._log, self._speed = log, speed
         self._is_over = False  # the line was written, or will never be
-        self._since: float | None = None  # the Node has the labels of the first observation
+        self._since = math.inf  # the first observation
+
+    def observed(self, now: float) -> None:
+        """Record an observation."""
+        self._since = min(self._since, now)
 
     def end(self) -> None:
         """Write no line: a label changed, or a key was refused."""
         self._is_over = True
 
     def verified(self, cycle: Cycle, now: float) -> None:
-        """Write the line if it is due; the Node has the labels of this observation."""
-        self._since = now if self._since is None else self._since
+        """Write the line if it is due; the Node was just found with this observation's labels."""
         held, seen = len(cycle.rendered.held), cycle.observation
         if self._is_over or (held and now < self._since + LINE_DELAY):
             return

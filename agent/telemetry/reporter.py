@@ -134,7 +134,7 @@ class Reporter:
         problems = conditions.of_problems([*seen.problems, *rendered.problems, *rendered.notes])
         self._log_conditions("observation", problems + conditions.of_monitors(unavailable))
         self._cycle = cycle
-        self._verify()
+        self._start.observed(self.clock())
 
     def roles_changed(self, changes: Sequence[RoleChange]) -> None:
         """Report the roles that were contradicted, each with both verdicts."""
@@ -208,8 +208,11 @@ class Reporter:
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
-    def applied(self) -> None:
-        """Report that the Node has its labels, except refused keys; a dry run has planned them."""
+    def applied(self, *, heard: bool) -> None:
+        """Report that the Node has its labels, except refused keys; a dry run has planned them.
+
+        `heard` is false if it had so by what was known, and the API server was not asked.
+        """
         self._recovered()
         refusals = self._refusals.present
         if not (refusals or self.dry_run):
@@ -217,7 +220,8 @@ class Reporter:
         self._readiness.applied(refusals)
         if refusals:
             self._start.end()
-        self._verify()
+        if heard and self._cycle and self._readiness.is_current:
+            self._start.verified(self._cycle, self.clock())
 
     def failed(self, failure: Failure, wait: float) -> None:
         """Report a failed request; the next one follows after `wait` seconds."""
@@ -231,11 +235,6 @@ class Reporter:
         """Return the seconds since the annotation was written; 0 if that is unknown."""
         time = annotation.reported.time if annotation else None
         return 0.0 if time is None else self.wall() - time
-
-    def _verify(self) -> None:
-        """Report that the labels of the Node were observed again."""
-        if self._cycle and self._readiness.is_current:
-            self._start.verified(self._cycle, self.clock())
 
     def _recovered(self) -> None:
         if self._failing:

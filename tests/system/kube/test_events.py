@@ -105,7 +105,7 @@ def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
             (line,) = site.described(node)
             assert ", is connected to leaf2 port" in line
         with start() as agent:
-            agent.says("labels verified")
+            agent.says("labels verified", 120)
             assert len(site.described(node)) == 1
         move(leaf2, leaf1, "01")
         with start() as agent:

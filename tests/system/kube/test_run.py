@@ -52,7 +52,7 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
         agent.stop(signal.SIGKILL)
         before = agent.version()
     with Agent(cluster, tmp_path, "run-restart", two) as agent:
-        agent.says("labels verified")
+        agent.says("labels verified", 120)
         assert agent.version() == before
         agent.set("ibp0", "state", "1: DOWN")
         agent.speaks("400G")

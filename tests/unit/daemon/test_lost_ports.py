@@ -72,10 +72,10 @@ def test_it_survives_a_restart_and_a_reboot(world: World) -> None:
     (row,) = lost_rows(world)
     assert row["pci"] == bdf(3)
     world.start_again()
-    world.run(60.0)
+    world.run(100.0)
     world.write("proc/sys/kernel/random/boot_id", b"another\n")
     world.start_again()
-    world.run(60.0)
+    world.run(100.0)
     assert lost_rows(world) == [row]
     assert json.loads(world.told)["boot_id"] == "another"
     assert counted(world) == 1

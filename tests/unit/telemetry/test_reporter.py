@@ -312,6 +312,26 @@ def test_a_start_with_held_labels_is_verified_later() -> None:
     assert line.startswith('info labels verified speed=800G ports="2 of 2" neighbors=0 held=')
 
 
+@pytest.mark.parametrize("at", [2.0, 20.0], ids=["before the first apply", "while labels are held"])
+def test_nothing_is_verified_on_a_node_that_was_deleted(at: float) -> None:
+    """The line is about the Node as it is, not as it was when the agent started."""
+    world = started(smp=leaf)
+    world.smp = world.no_smp
+    world.start_again()
+    gone = Answer(404, "NotFound", 'nodes "n1" not found')
+
+    def delete() -> None:
+        world.api.trouble = lambda _request: gone
+
+    world.at(at, do=delete)
+    world.at(at + 5, Event("port", "ibp1/1"), do=lambda: setattr(world, "smp", leaf))
+    world.run(600)
+    assert lines(world, "verified") == []
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    assert len(lines(world, "verified")) == 1
+
+
 def test_a_start_that_changes_a_label_late() -> None:
     """A link goes down while labels are held: nothing is verified before the Node says so."""
     world = started(smp=leaf)
