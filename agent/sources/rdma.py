@@ -224,8 +224,14 @@ def _read_device(host: Host, constants: Constants, routed: Routed, name: str) ->
 
 
 def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
-    """Return a device whose reads block: its PCI address is all that is known of it."""
-    text = "a read blocked in the kernel: no fact of this device is known"
+    """Return a device whose reads block: its PCI address is all that is known of it.
+
+    An agent with a CPU limit that is too low is late in the same way, on a device that answers.
+    """
+    text = (
+        "not read in time: a read is blocked in the kernel, or a CPU limit throttles the agent "
+        "(resources.limits.cpu); no fact of this device is known"
+    )
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
     pci = _known_pci(constants, _linked_pci(Reader(root, SOURCE), name))
     return RdmaDevice(name, failure="blocks", pci=pci), [problem]

@@ -226,7 +226,9 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     blocked, other = reading.outcome.value
     assert blocked == RdmaDevice("ibp0", failure="blocks", pci=A)
     assert other.ports[0].state == "ACTIVE"
-    assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
+    (problem,) = reading.problems
+    assert (problem.subject, problem.error) == (f"/{CLASS}/ibp0", "ETIMEDOUT")
+    assert "blocked in the kernel, or a CPU limit throttles the agent" in problem.text
 
 
 CONSTANTS = ("sys_image_guid", "hca_type", "board_id")
