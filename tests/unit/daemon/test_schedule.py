@@ -19,6 +19,7 @@ from agent.daemon.schedule import (
     LOOK_INTERVAL,
     MAX_LATENESS,
     MAX_REFUSAL_INTERVAL,
+    MAX_RETRY_INTERVAL,
     MIN_OBSERVE_INTERVAL,
     MIN_REFUSAL_INTERVAL,
     MIN_RESULTS_INTERVAL,
@@ -30,6 +31,7 @@ from agent.daemon.schedule import (
     Settings,
     Step,
 )
+from tests.support.schemas import DOCS
 
 DAY = 24 * 3600.0
 SETTINGS = Settings()
@@ -406,6 +408,22 @@ def test_a_repair_ends_the_back_off() -> None:
     pacer.apply_failed(111.0, 600.0)
     pacer.repair(300.0)
     assert pacer.step(300.0).apply
+
+
+def test_the_waits_in_the_documentation() -> None:
+    """After each failure in a row, from the shortest to the longest that chance makes it."""
+    pacers = [settled(0.0, chance) for chance in (0.0, 1.0)]
+    rows: list[str] = []
+    for now in range(1000, 12000, 1000):
+        for pacer in pacers:
+            pacer.apply_started(now)
+        waits = [pacer.apply_failed(now) for pacer in pacers]
+        rows.append(" to ".join(dict.fromkeys(f"{wait:.0f}" for wait in waits)))
+    assert waits[1] == MAX_RETRY_INTERVAL
+    while rows[-1] == rows[-2]:
+        rows.pop()
+    text = f"repeated after {', '.join(rows[:-1])}, then {rows[-1]} s:"
+    assert text in " ".join((DOCS / "operations.md").read_text().split())
 
 
 def test_a_repair_during_a_request_that_fails() -> None:
