@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of
+from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of, state_of
 from agent.kube.plan import Change, Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
@@ -93,6 +93,40 @@ class Unknown:
             now |= outcome.applied
         sent, self._sent = self._sent, {}
         return [one for one in sent.values() if now.get(one[0].key) == one[0].after]
+
+
+class OtherWriters:
+    """Tells changes that repair what another writer did to the Node since the last answer."""
+
+    def __init__(self) -> None:
+        self._uid: str | None = None  # of the Node as it was then; None: none was read
+        self._labels: Mapping[str, str] = {}
+
+    def read(self, result: Result) -> None:
+        """Take over the Node as it is after a request that did not fail."""
+        if result.node is not None and not result.failure:
+            state = state_of(result.node)
+            self._uid, self._labels = state.uid, labels_of(state.fields)
+
+    def reason(self, change: Change, result: Result, own: Mapping[str, str | None]) -> str | None:
+        """Return what another writer did to the label; None if none did.
+
+        `own` has the values of requests of the agent's own whose answers were lost.
+        """
+        plan, was, now = result.plan, self._labels.get(change.key), change.before
+        if plan is None or plan.uid != self._uid or now == was:
+            return None
+        if change.key in own and own[change.key] == now:
+            return None
+        taken = {one.key: one.manager for one in (result.outcome.taken if result.outcome else ())}
+        writer = taken.get(change.key, "another writer")
+        if was is None:
+            return f"{writer} had added it"
+        return f"{writer} had removed it" if now is None else f"{writer} had changed it from {was}"
+
+    def is_repair(self, change: Change) -> bool:
+        """Return True if a change only sets what the Node had before."""
+        return change.after == self._labels.get(change.key)
 
 
 def reason_of(

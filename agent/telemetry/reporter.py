@@ -23,6 +23,7 @@ from agent.telemetry import conditions
 from agent.telemetry.changes import (
     DryRun,
     HeldLabels,
+    OtherWriters,
     Start,
     Unknown,
     reason_of,
@@ -69,6 +70,7 @@ class Reporter:
     _planned: tuple[object, ...] = ()  # what the plan says of this node
     _dry_run: DryRun = field(default_factory=DryRun)
     _unknown: Unknown = field(default_factory=Unknown)
+    _others: OtherWriters = field(default_factory=OtherWriters)
     _failing: bool = False
 
     def __post_init__(self) -> None:
@@ -183,10 +185,12 @@ class Reporter:
         if result.codes and not result.failure:
             self._readiness.read(self.clock())
         if result.plan is None:
+            self._others.read(result)
             return
         self.metrics.update(keys_foreign=len(result.plan.foreign))
         if cycle:
             self._log_changes(result, result.plan, cycle)
+        self._others.read(result)
         if cycle and not result.failure:
             self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
@@ -250,16 +254,25 @@ class Reporter:
         if result.failure and result.failure.maybe_done:
             self._unknown.lost(result, self.wall())
         known = {(change.key, change.after) for change, _ in found}
+        own = {change.key: change.after for change, _ in found}
         made = result.outcome.changes if result.outcome else ()
         for change in self._dry_run.changes(plan) if self.dry_run else made:
             if (change.key, change.after) not in known:
-                self._log_change(change, cycle)
+                others = None if self.dry_run else self._others.reason(change, result, own)
+                self._log_change(change, cycle, others)
 
-    def _log_change(self, change: Change, cycle: Cycle, **times: str) -> None:
-        """Log a change; one whose answer was lost has the times of its request and finding."""
+    def _log_change(
+        self, change: Change, cycle: Cycle, others: str | None = None, **times: str
+    ) -> None:
+        """Log a change; one whose answer was lost has the times of its request and finding.
+
+        `others` is what another writer had done to the label.
+        """
         self._start.end()
-        if change.key in cycle.expired:
-            reason: str | None = self._held.expiry(change.key)
+        if others and self._others.is_repair(change):
+            reason: str | None = others
+        elif change.key in cycle.expired:
+            reason = self._held.expiry(change.key)
         else:
             before = self._applied_observation
             reason = reason_of(change.key, cycle.observation, self.keys, before)
@@ -269,6 +282,8 @@ class Reporter:
             self._removals[change.key] = reason
         if change.before is None and reason is None and removed:
             reason = f"removed before: {removed}"
+        if others and reason != others:
+            reason = f"{others}; {reason}" if reason else others
         message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
         fields = {"key": change.key, "from": change.before, "to": change.after}
         self.log.info(message, **fields, reason=reason, **times)

@@ -12,7 +12,7 @@ from agent.events.event import Event
 from agent.kube.answers import MAX_RETRY_AFTER, Answer
 from tests.support.kernel_tree import HOME, hca, netdev
 from tests.support.lldp_frames import switch
-from tests.support.nodes import FLAVOR, PREFIX, SPEED
+from tests.support.nodes import FLAVOR, PREFIX, SPEED, node
 from tests.support.running import EPOCH, HUP, Api, World
 from tests.support.smps import answer, exchanges
 
@@ -55,6 +55,48 @@ def test_a_label_is_added_changed_and_removed() -> None:
     world.run(30)
     [removed] = lines(world, "label removed", SPEED)
     assert removed.startswith(f"info label removed key={SPEED} from=400G")
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("1G", 'changed key={} from=1G to=800G reason="another writer had changed it from 800G"'),
+        (None, 'added key={} to=800G reason="another writer had removed it"'),
+    ],
+)
+def test_what_another_writer_did_is_repaired(value: str | None, line: str) -> None:
+    """The line does not say of a false label that it was the agent's before."""
+    world = started()
+    world.api.labels.pop(SPEED)
+    if value:
+        world.api.labels[SPEED] = value
+    world.at(0, HUP)
+    world.run(30)
+    assert lines(world, "info label", SPEED) == [f"info label {line.format(SPEED)}"]
+
+
+def test_what_another_writer_did_while_a_link_went_down() -> None:
+    """Both are in the reason."""
+    world = started()
+    world.api.labels[SPEED] = "1G"
+    set_port(world, "state", "1: DOWN")
+    why = "another writer had changed it from 800G; ibp1 is DOWN"
+    changed = f'info label changed key={SPEED} from=1G to=400G reason="{why}"'
+    assert changed in lines(world, SPEED)
+
+
+def test_a_node_that_was_created_again_was_changed_by_nobody() -> None:
+    """Its labels are missing, and nobody removed them."""
+    world, created = started(), node()
+    created["metadata"]["uid"] = "another"
+
+    def get(request: Mapping[str, Any]) -> Answer | None:
+        return Answer(200, node=created) if request["operation"] == "get" else None
+
+    world.api.trouble = get
+    world.at(0, HUP)
+    world.run(5)
+    assert lines(world, "label added", SPEED) == [f"info label added key={SPEED} to=800G"]
 
 
 def reason(world: World, key: str) -> str:
