@@ -239,6 +239,11 @@ def _below(part: str, key: str, *, agents: bool) -> Change:
     )
 
 
+def _without_the_map(part: str) -> Change:
+    """Take member `.` of the labels or annotations out of another manager's entry."""
+    return lambda entries, _: _held(entries, f"f:{part}", agents=False).pop(".")
+
+
 def _forged(manager: str) -> dict[str, Any]:
     return {
         "manager": manager,
@@ -273,6 +278,10 @@ ENTRIES: dict[str, Change] = {
     "junk below another manager's annotation": _below(
         "f:annotations", "site.example/owner", agents=False
     ),
+    **{
+        f"take the {part} as a whole out of an entry": _without_the_map(part)
+        for part in ("labels", "annotations")
+    },
     "add an entry of another subresource": lambda entries, _: entries.append(
         _forged("bwagent") | {"subresource": "status"}
     ),

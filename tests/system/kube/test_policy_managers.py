@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.kube.agents import ACC, IB, Agent, P, denied
+from tests.support.kube.agents import ACC, IB, MIGHTY, Agent, P, denied
 from tests.support.kube.attacks import JUNK
 from tests.support.kube.cluster import APPLY, Answer
 
@@ -35,6 +35,12 @@ def apply_as(agent: Agent, manager: str, labels: dict[str, str]) -> Answer:
 def entries(agent: Agent) -> list[dict[str, Any]]:
     node = agent.cluster.request("GET", agent.path).body
     return list(node["metadata"].get("managedFields", []))
+
+
+def another(managed: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the one entry that is not the agent's."""
+    (entry,) = (entry for entry in managed if entry["manager"] != "bwagent")
+    return entry
 
 
 def holders(agent: Agent, key: str) -> set[str]:
@@ -183,6 +189,40 @@ def test_removal_of_own_labels_of_others(agent: Agent) -> None:
     assert denied(agent.merge({"metadata": {"labels": gone | {"a.example/a": None}}}))
     assert agent.merge({"metadata": {"labels": gone}}).status == 200
     assert f"{IB}/speed.current" not in agent.labels()
+
+
+def test_labels_and_annotations_as_a_whole(mighty: Agent) -> None:
+    """Who created the Node holds the maps, too: member `.`, or the empty set once the agent has
+    taken each key in it over. They stay so when the agent removes the last key.
+    """
+    name = f"{mighty.node}-bare"
+    cluster = mighty.cluster
+    cluster.node(name, labels={FLAVOR: "mine"}, annotations={f"{P}/observed": "mine"})
+    agent = Agent(cluster, name, cluster.token_for_pod_on(name, "bwagent", MIGHTY))
+    assert agent.apply({"labels": OURS, "annotations": {f"{P}/observed": "{}"}}).status == 200
+    managed = entries(agent)
+    maps = another(managed)["fieldsV1"]["f:metadata"]
+    assert maps == {"f:labels": {}, "f:annotations": {}}
+    for part in list(maps):
+        kept = maps.pop(part)
+        assert denied(agent.merge({"metadata": {"managedFields": managed}}))
+        maps[part] = kept
+    assert agent.apply({}).status == 200
+    assert "labels" not in agent.cluster.request("GET", agent.path).body["metadata"]
+    assert another(entries(agent))["fieldsV1"]["f:metadata"] == maps
+
+
+def test_no_map_as_a_whole_for_another_manager(mighty: Agent) -> None:
+    """With the last key of a manager goes its entry; no map as a whole remains for it."""
+    assert apply_as(mighty, "theirs", {FLAVOR: "mine"}).status == 200
+    managed = entries(mighty)
+    theirs = next(entry for entry in managed if entry["manager"] == "theirs")
+    gone = {"labels": {FLAVOR: None}, "managedFields": managed}
+    nothing: dict[str, Any] = {}
+    for fields in ({"f:labels": nothing}, nothing):
+        theirs["fieldsV1"]["f:metadata"] = fields
+        assert denied(mighty.merge({"metadata": gone}))
+    assert mighty.merge({"metadata": {"labels": {FLAVOR: None}}}).status == 200
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
