@@ -88,6 +88,7 @@ class FarEnd(NamedTuple):
     name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
     port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
     port_name: str | None = None
+    is_station: bool = False  # it says that it is neither Bridge nor Router: no leaf
 
     @property
     def device(self) -> str:
@@ -351,7 +352,11 @@ class Memory:
         rows, it stays for `hold` while a port has none; without limit if the annotation had no
         room for all. Another far end than before of any port ends that.
         """
-        lacking = [fact for fact in self._facts if not fact.last_far and not fact.has_ended]
+        lacking = [
+            fact
+            for fact in self._facts
+            if not fact.last_far and not fact.has_ended and not (fact.far and fact.far.is_station)
+        ]
         if (not lacking and self._is_read) or self._is_over(self._gap_since, now):
             self._gap = None
         if now < self._settles_at and any(fact.far_why in HEARD_OF for fact in lacking):
@@ -433,6 +438,10 @@ class Memory:
             far = far_end(link.neighbors[0])
             if not far.device:
                 return fact._replace(far=far, last_far=old.last_far, via=old.via)
+            if far.is_station:
+                was_leaf = old.last_far is not None and not old.last_far.is_same(far)
+                last = old.last_far if was_leaf else None
+                return fact._replace(far=far, last_far=last, via=old.via if last else None)
             return fact._replace(far=far, last_far=far, via=link.neighbors[0].via)
         if old.layer not in (None, port.link_layer):
             old = Fact(role.interface, role.device.pci)
@@ -555,7 +564,11 @@ class Memory:
             for key, row in rows.items()
             if (last := self._doubted.get(key, row.last_far)) and last.device
         }
-        seen = {_key(fact): fact.far for fact in facts if fact.far and fact.far_why is None}
+        seen = {
+            _key(fact): fact.far
+            for fact in facts
+            if fact.far and not fact.far.is_station and fact.far_why is None
+        }
         compared = [seen[key].is_same(before[key]) for key in seen.keys() & before.keys()]
         # An observation that compares nothing leaves a doubt as it is.
         is_elsewhere = not any(compared) if compared else bool(self._doubted)
@@ -582,7 +595,7 @@ class Memory:
         found = {}
         for fact in facts:
             last, far = before.get(_key(fact)), fact.far
-            if not (last and far and far.device) or fact.far_why:
+            if not (last and far and far.device) or far.is_station or fact.far_why:
                 continue
             ports = last.port_id, far.port_id
             if not far.is_same(last) or (None not in ports and last.port_id != far.port_id):
@@ -603,11 +616,10 @@ def far_end(neighbor: Neighbor) -> FarEnd:
     if not isinstance(facts, LldpNeighbor):
         name = neighbor.last_description or facts.node_description
         return FarEnd(facts.node_guid, name, str(facts.port), neighbor.port_name)
-    if GUID.fullmatch(facts.chassis_id):
-        # A Chassis ID that looks like the node GUID of an InfiniBand switch is no identifier.
-        name = facts.system_name or facts.chassis_id
-        return FarEnd(None, name, facts.port_id, neighbor.port_name)
-    return FarEnd(facts.chassis_id, facts.system_name, facts.port_id, neighbor.port_name)
+    chassis_id, name = facts.chassis_id, facts.system_name
+    far = FarEnd(chassis_id, name, facts.port_id, neighbor.port_name, facts.is_switch is False)
+    # A Chassis ID that looks like the node GUID of an InfiniBand switch is no identifier.
+    return far._replace(id=None, name=name or chassis_id) if GUID.fullmatch(chassis_id) else far
 
 
 def group_of(devices: Iterable[str]) -> str:

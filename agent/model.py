@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BRIDGE, ROUTER = 1 << 2, 1 << 4  # System Capabilities, IEEE Std 802.1AB-2016, Table 8-4
+
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -164,6 +166,11 @@ class LldpNeighbor(NamedTuple):
     port_description: str | None = None  # 8.5.5
     system_name: str | None = None  # 8.5.6
     capabilities: int | None = None  # System Capabilities TLV, 8.5.8: enabled capabilities
+
+    @property
+    def is_switch(self) -> bool | None:
+        """True: Bridge or Router is enabled; False: only others are; None: it does not say."""
+        return bool(self.capabilities & (BRIDGE | ROUTER)) if self.capabilities else None
 
 
 @dataclass(frozen=True, slots=True)

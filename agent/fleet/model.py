@@ -35,6 +35,8 @@ class FleetPort(NamedTuple):
     )
     is_lost: bool = False  # left the bus
     netdev: str | None = None  # enp26s0np0, by which plans of RoCE fabrics name a port
+    # the neighbor now, in place of `far_end`, if that says that it is no switch
+    station: SeenEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

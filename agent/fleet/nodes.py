@@ -179,7 +179,8 @@ def _ports(
     ports = []
     for name in sorted({*known, *ends}, key=natural):
         row, labels = known.get(name), ends.get(name, {})
-        now = _far_end(labels, row.last_far if row else None, flavor)
+        station = row.far if row and _is_of(labels.get("device"), row.far, flavor) else None
+        now = _far_end(labels, station or (row.last_far if row else None), flavor)
         if row is None:  # the annotation does not have it
             ports.append(FleetPort(name, far_end=now, last_end=now))
             continue
@@ -188,6 +189,7 @@ def _ports(
             title = _name(neighbor, flavor)
             if label := _label_of(title) or _value(neighbor.id or ""):
                 last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
+        now, station_end = (None, now) if station else (now, None)
         if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
             last = now
         port = FleetPort(
@@ -200,6 +202,7 @@ def _ports(
             last,
             name in gone,
             row.netdev,
+            station_end,
         )
         ports.append(port)
     return tuple(ports)
@@ -214,13 +217,20 @@ def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> Seen
     device, port_id, port_name = map(labels.get, ("device", "port_id", "port_name"))
     if device is None:
         return None
-    name = _name(neighbor, flavor)
-    if neighbor is None or device not in (_label_of(name), _value(neighbor.id or "")):
+    if neighbor is None or not _is_of(device, neighbor, flavor):
         return SeenEnd(device, port_id, port_name)
     raw = neighbor.port_id
     if port_id and raw and port_id == (_label_of(raw) or encode.hashed(raw)):
         port_id = raw
-    return SeenEnd(device, port_id, port_name, neighbor.id, name)
+    return SeenEnd(device, port_id, port_name, neighbor.id, _name(neighbor, flavor))
+
+
+def _is_of(label: str | None, neighbor: FarEnd | None, flavor: str | None) -> bool:
+    """Return True if a device label is that of the neighbor's name or of its identifier."""
+    return neighbor is not None and label in (
+        _label_of(_name(neighbor, flavor)),
+        _value(neighbor.id or ""),
+    )
 
 
 def _label_of(text: str | None) -> str:

@@ -29,7 +29,7 @@ def seen_node(node: FleetNode) -> SeenNode:
         if port.is_lost:
             continue
         device, number, leg = _parts(port.interface)
-        end, state = port.far_end, DOWN if port.gbps == 0 else None
+        end, state = port.far_end or port.station, DOWN if port.gbps == 0 else None
         far_ends: tuple[SeenEnd, ...] = ()
         if end:
             seen = _seen_device(end.label, end.name, end.id)

@@ -22,9 +22,10 @@
   another one, so that an agent with a failing source is not taken for a dead one.
 - `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of one is
   missing. `far` is the last far end: its index in `switches`, the ID of its port, and the name of
-  that; the labels say whether it is the present one. `via` is `sa` if it is from the subnet
-  administrator, and left out if it was read by SMP or LLDP. A port number is left out if it is 1, a
-  netdev if it is the interface, a node GUID if it is that of the port; null is unknown.
+  that; the labels say whether it is the present one. `station` is the present far end if that says
+  that it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from
+  the subnet administrator, and left out if it was read by SMP or LLDP. A port number is left out if
+  it is 1, a netdev if it is the interface, a node GUID if it is that of the port; null is unknown.
 - `unread` has since when state and rate, the far end and the role of a port are unread, those that
   are so for a minute; `texts_since`, since when facts are unknown that the labels of the whole node
   have; `domain_since`, the NVLink domain; `group_since`, what the leaf group has more than the
@@ -186,7 +187,7 @@ class Annotation:
         return *boots, *since, self.dropped, verdict, *lost, *rows
 
 
-FAR_END: Schema = dict.fromkeys(FarEnd._fields, TEXT)
+FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
 _ROW: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),
@@ -227,12 +228,14 @@ _FIELDS = {
     "far": "last_far",
     "since": "lost_since",
     "lost": "lost_since",
+    "station": "far",
 }
 # Those that can be written of a row
 _FACTS: Schema = {
     **{_FIELDS.get(name, name): kind for name, kind in _PORT.items()},
     "layer": matching(re.compile("|".join(_LAYERS.values()))),
 }
+_STATION = record(FarEnd, FAR_END)
 _UNREAD = ("state_since", "far_since", "role_since")
 _FINDING = record(
     RememberedFinding,
@@ -266,9 +269,15 @@ def writable(row: Fact) -> Fact | None:
     facts, _ = read(row._asdict(), _FACTS)
     if not {"interface", "function"} <= facts.keys():
         return None
-    far, _ = read(row.last_far._asdict() if row.last_far else {}, FAR_END)
-    found = Fact(**facts, last_far=FarEnd(**far) if far else None, lost_since=row.lost_since)
+    station = row.far if row.far and row.far.is_station else None
+    far, last = _writable_end(station), _writable_end(row.last_far)
+    found = Fact(**facts, far=far, last_far=last, lost_since=row.lost_since)
     return found if row.lost_since is None else found._replace(gbps=None)
+
+
+def _writable_end(far: FarEnd | None) -> FarEnd | None:
+    facts, _ = read(far._asdict() if far else {}, FAR_END)
+    return FarEnd(**facts, is_station=far.is_station) if far and facts else None
 
 
 def interface_document(row: Fact) -> Json:
@@ -322,6 +331,9 @@ def _port_document(row: Fact, switches: dict[tuple[str | None, str | None], int]
         while ends[-1] is None:
             ends.pop()
         document["far"] = ends
+    if row.far and row.far.is_station:
+        facts = row.far._asdict()
+        document["station"] = {name: cut(facts[name]) for name in FAR_END if facts[name]}
     if any(since is not None for since in _unread(row)):
         document["unread"] = _unread(row)
     if row.lost_since is not None:
@@ -480,7 +492,13 @@ def _parse_ports(document: Json) -> Rows:
         raise Malformed(f"ports is not a list of up to {MAX_INTERFACES + MAX_LOST} rows")
     table = switches if isinstance(switches, list) else []
     far, unread = Kind(lambda value: _parse_far(value, table)), Kind(_parse_unread)
-    schema: Schema = {**_PORT, "far": far, "unread": unread, "lost": TIME}
+    schema: Schema = {
+        **_PORT,
+        "far": far,
+        "station": Kind(_parse_station),
+        "unread": unread,
+        "lost": TIME,
+    }
     found: list[Fact] = []
     lost: list[Fact] = []
     faults = []
@@ -501,7 +519,14 @@ def _parse_far(value: Any, switches: list[Any]) -> FarEnd:
     node = switches[index] if is_index else None
     if not isinstance(node, list) or len(node) != 2 or len(texts) > 2:
         raise ValueError(value)
-    return FarEnd(*(None if text is None else TEXT.parse(text) for text in (*node, *texts)))
+    found = dict(zip(FAR_END, (*node, *texts), strict=False))
+    return FarEnd(**{name: TEXT.parse(text) for name, text in found.items() if text is not None})
+
+
+def _parse_station(value: object) -> FarEnd:
+    """Parse the far end of a port that is no leaf."""
+    found: FarEnd = _STATION.parse(value)
+    return found._replace(is_station=True)
 
 
 def _parse_unread(value: Any) -> list[int | None]:

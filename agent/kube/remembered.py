@@ -237,8 +237,11 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
 def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fact:
     """Return a row of the annotation with what the labels of its interface tell."""
     far = _far_end(label) if label else None
-    if far and row.last_far and encode.value(row.last_far.device) == far.name:
-        far = row.last_far._replace(port_name=far.port_name)
+    known = row.far or row.last_far
+    if far and known and encode.value(known.device) == far.name:
+        far = known._replace(port_name=far.port_name)
+    elif far and row.far and is_cut(row.far.name):
+        far = far._replace(is_station=(row.far.name or "").endswith(f"~{far.name}"))
     if row.layer:
         layer = row.layer
     elif last and last.id:  # of that fabric

@@ -159,19 +159,23 @@ def _invalid(kind: str, text: str) -> str:
 
 
 def leaves(known: Known) -> Values:
-    """Yield the distinct neighbor devices in natural order, joined with `_`."""
-    return _joined(known, group_of(fact.far.device for fact in known.facts if fact.far))
+    """Yield the distinct neighbor devices that may be switches, in natural order, joined."""
+    return _joined(known, group_of(far.device for _, far in _of_leaves(known)))
 
 
 def ports(known: Known) -> Values:
-    """Yield the port IDs of the neighbors in interface order, joined with `_`."""
-    found = [fact.far for fact in known.facts if fact.far]
-    return _joined(known, "_".join(far.port_id or "" for far in found))
+    """Yield the port IDs of the same neighbors in interface order, joined with `_`."""
+    return _joined(known, "_".join(far.port_id or "" for _, far in _of_leaves(known)))
+
+
+def _of_leaves(known: Known) -> list[tuple[Fact, FarEnd]]:
+    """Return the ports with their far ends, without those that are neither Bridge nor Router."""
+    return [(fact, fact.far) for fact in known.facts if fact.far and not fact.far.is_station]
 
 
 def _joined(known: Known, text: str) -> Values:
     """Yield a text of all far ends: the unread ones are those of before, within their hold."""
-    held = [fact.far_why for fact in known.facts if fact.far and fact.far_why]
+    held = [fact.far_why for fact, _ in _of_leaves(known) if fact.far_why]
     held.sort(key=lambda why: why is HoldReason.LENT)
     lacking = _unread(known) or _lacking(known)
     if held or text or lacking:
@@ -267,15 +271,15 @@ LABELS = (
     ),
     Label(
         "P/leaves.current",
-        "the distinct neighbor devices in natural order, joined with `_`",
+        "the distinct neighbor devices that may be switches, in natural order, joined with `_`",
         "no neighbor known",
         leaves,
     ),
     Label(
         "P/leafgroup.current",
-        "the distinct devices that the backend ports are connected to, or were last, joined like "
+        "the distinct switches that the backend ports are connected to, or were last, joined like "
         "`leaves.current`: a port that is down keeps its leaf",
-        "no backend port ever had a neighbor",
+        "no backend port ever had a leaf",
         leaf_group,
     ),
     Label("IB/speed.current", "the same", "flavor is not infiniband", speed),
@@ -299,7 +303,7 @@ LABELS = (
     ),
     Label(
         "IB/ports.current",
-        "the neighbor port-ids in interface order, joined with `_`",
+        "the port-ids of the same neighbors in interface order, joined with `_`",
         "flavor is not infiniband, or no neighbor known",
         ports,
     ),

@@ -19,6 +19,7 @@ DCBX = bytes.fromhex(
 )  # ETS configuration
 JUNIPER = b"\x00\x90\x69\x01" + b"TA3713480228"  # chassis serial number
 END = b"\0\0"
+BRIDGE, STATION = 0x04, 0x80  # enabled capabilities, Table 8-4
 
 
 class Case(NamedTuple):
@@ -61,6 +62,14 @@ def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **wh
     return ethernet(
         identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
     )
+
+
+def station(name: str = "PowerEdge-R750", ttl: int = 120, enabled: int = STATION) -> bytes:
+    """A frame of a BMC, which says Station Only."""
+    chassis = bytes.fromhex("b07b25aa0001")
+    lldpdu = identity(b"\x04" + chassis, b"\x03" + chassis, ttl)
+    lldpdu += tlv(5, name.encode()) + capabilities(enabled) + END
+    return ethernet(lldpdu, source=chassis.hex())
 
 
 def management(address: bytes, family: int, index: int = 1) -> bytes:

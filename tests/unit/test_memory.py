@@ -26,6 +26,7 @@ from agent.model import (
     Failed,
     IbNeighbor,
     Link,
+    LldpNeighbor,
     Neighbor,
     Observation,
     PortRole,
@@ -35,7 +36,7 @@ from agent.model import (
 )
 from agent.reasons import HoldReason, NeighborReason
 from agent.sources.pci import Place
-from tests.support.lldp_frames import switch
+from tests.support.lldp_frames import BRIDGE, STATION, switch
 from tests.support.observations import observation
 
 HOLD = 600.0
@@ -133,6 +134,50 @@ def test_merge_is_idempotent() -> None:
     first = memory.merge(found, on_bus, 10.0)
     assert memory.merge(found, on_bus, 10.0) == first
     assert known != first
+
+
+def lldp(name: str, capabilities: int | None) -> Neighbor:
+    facts = LldpNeighbor("", "", f"chassis of {name}", 7, "p1", 5, 120, None, name, capabilities)
+    return Neighbor(name, "p1", "p1", facts)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "group"),
+    [
+        (STATION, None),
+        (0x08, None),
+        (BRIDGE, "x"),
+        (0x10, "x"),
+        (BRIDGE | STATION, "x"),
+        (0, "x"),
+        (None, "x"),
+    ],
+)
+def test_who_says_neither_bridge_nor_router_is_no_leaf(
+    capabilities: int | None, group: str | None
+) -> None:
+    """One that says nothing may be a switch."""
+    memory = Memory(HOLD)
+    found = observed([role("ibp0", layer=ROCE)], [Link("ibp0", None, (lldp("x", capabilities),))])
+    texts = node_texts(known := memory.merge(found, on_bus, 0.0))
+    assert (texts.get("leaves.current"), texts.get("leafgroup.current")) == (group, group)
+    assert labels(known, Naming())["backend.coreweave.cloud/neighbors.current.ibp0.device"] == "x"
+
+
+def test_a_station_beside_a_moved_cable() -> None:
+    """It is no other leaf: no cable was moved, and the last leaf stays."""
+    memory = Memory(HOLD)
+    ports = [role("ibp0", layer=ROCE), role("ibp1", layer=ROCE)]
+
+    def merged(now: float, *neighbors: Neighbor) -> Known:
+        links = [Link(f"ibp{number}", None, (end,)) for number, end in enumerate(neighbors)]
+        return memory.merge(observed(ports, links), on_bus, now)
+
+    merged(0.0, lldp("a", BRIDGE), lldp("b", BRIDGE))
+    known = merged(200.0, lldp("a", BRIDGE), lldp("bmc", STATION))
+    assert (node_texts(known)["leafgroup.current"], dict(known.was)) == ("a_b", {})
+    known = merged(300.0, lldp("c", BRIDGE), lldp("bmc", STATION))
+    assert [*known.was] == ["ibp0"]
 
 
 @pytest.mark.parametrize("moment", [1.0, HOLD - 1])

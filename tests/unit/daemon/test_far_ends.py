@@ -10,7 +10,7 @@ import pytest
 
 from agent.events.event import Event
 from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev, nic
-from tests.support.lldp_frames import switch
+from tests.support.lldp_frames import BRIDGE, station, switch
 from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, World
 from tests.support.smps import Fabric
@@ -87,6 +87,48 @@ def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
     assert (leaves(world)[0], world.labels["speed.current"]) == ("leaf-0", "400G")
     world.run(10.0)
     assert leaves(world) == (None, "leaf-1", "leaf-1", "leaf-0_leaf-1")
+
+
+# Stations: a neighbor that says that it is neither Bridge nor Router is no leaf.
+
+
+def test_a_station_is_a_neighbor_and_no_leaf() -> None:
+    """A BMC is the only speaker, before and after a restart; the other port has a leaf."""
+    world = World(nic(0, A), nic(1, B))
+    hear(world, 300, (1,))
+    for after in range(0, 300, 30):
+        world.at(after, do=partial(world.hear, "eth0", station()))
+    world.run(130)
+    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-1")
+    before = len(world.api.writes)
+    world.start_again()
+    world.run(110)
+    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-1")
+    assert len(world.api.writes) == before
+
+
+def test_a_station_that_is_left_of_a_leaf(world: World) -> None:
+    """The leaf is silent, and a BMC behind its port is not: the last leaf stays in the group."""
+    hear(world, 300, (1,))
+    for after in range(0, 300, 30):
+        world.at(after, do=partial(world.hear, "eth0", station()))
+    world.run(180)
+    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-0_leaf-1")
+    world.start_again()
+    world.run(110)
+    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-0_leaf-1")
+
+
+def test_a_leaf_of_the_annotation_that_is_a_station() -> None:
+    """An agent that took a BMC for a leaf has published it: it goes with the first frame."""
+    world = World(nic(0, A))
+    world.at(0, do=partial(world.hear, "eth0", station(enabled=BRIDGE)))
+    world.run(30)
+    assert leaves(world)[3] == "PowerEdge-R750"
+    world.start_again()
+    world.hear("eth0", station())
+    world.run(40)
+    assert leaves(world) == ("PowerEdge-R750", None, None, None)
 
 
 # The leaf group: over restarts and reboots, and the requests that it takes.

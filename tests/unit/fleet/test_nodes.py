@@ -194,6 +194,19 @@ def test_what_is_malformed_is_one_line_of_the_node(name: str) -> None:
     assert problem.isprintable()
 
 
+def test_a_station_is_no_leaf() -> None:
+    """A BMC is the only speaker on the port: it is what a plan is compared with, and no far end."""
+    bmc = FarEnd("b0:7b:25:aa:00:01", "PowerEdge-R750", "b0:7b:25:aa:00:01", None, is_station=True)
+    text = annotation(7, interfaces=(Fact("eth0", "0000:18:00.0", far=bmc),))
+    labels = {"device": "PowerEdge-R750", "port-id": "b0-7b-25-aa-00-01"}
+    more = {f"{P}/neighbors.current.eth0.{name}": value for name, value in labels.items()}
+    found = port(
+        read({"metadata": {"name": "n", "labels": more, "annotations": {OBSERVED: text}}}), "eth0"
+    )
+    assert (found.far_end, found.last_end) == (None, None)
+    assert found.station == SeenEnd("PowerEdge-R750", bmc.port_id, None, bmc.id, bmc.name)
+
+
 def test_a_lost_interface() -> None:
     """It has its last far end; one that is there again under its name is not lost."""
     rows = parse(annotation(7), OBSERVED)[0].interfaces  # type: ignore[union-attr]

@@ -300,6 +300,28 @@ def test_a_malformed_time_since_which_a_port_is_unread(since: object) -> None:
     assert parse(json.dumps(document), KEY) == (found, ignored("unread of ibp0"))
 
 
+def test_a_station_both_ways() -> None:
+    """The last leaf of its port is there beside it; a long name is cut."""
+    far = FarEnd("b0:7b:25:aa:00:01", "PowerEdge-R750", "p1", "iDRAC", is_station=True)
+    leaf = FarEnd("00:1c:73:aa:bb:cc", "leaf-1", "swp1")
+    row = Fact("eth0", PCI, port=1, netdev="eth0", far=far, last_far=leaf)
+    annotation = Annotation(NOW, BOOT, (row, row._replace(interface="eth1", far=leaf)))
+    written, other = parse(render(annotation), KEY)[0].interfaces  # type: ignore[union-attr]
+    assert (written, other.far, other.last_far) == (row, None, leaf)
+    long = far._replace(name="x" * 99)
+    text = json.loads(render(Annotation(NOW, BOOT, (row._replace(far=long),))))
+    assert is_cut(text["ports"][0]["station"]["name"])
+
+
+@pytest.mark.parametrize("station", [[], "leaf", {"name": 1}, {"id": "\ud800"}])
+def test_a_malformed_station(station: object) -> None:
+    row = {"interface": "ibp0", "pci": PCI, "station": station}
+    found, problem = parse(told(ports=[row]), KEY)
+    assert found
+    assert found.interfaces[0].far is None
+    assert problem == ignored("station of ibp0")
+
+
 def test_64_unread_ports_fit() -> None:
     """Each on a leaf of its own, with a name of 32 characters; that is more than any node has."""
     far = FarEnd("b0cf0e0300d4ee40", "MF0;" + "l" * 32 + ":MQM9700/U1", "31")
@@ -415,7 +437,7 @@ def test_an_interface_with_two_rows() -> None:
 @pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
 def test_room(name: str) -> None:
     """At most 16 KiB of ASCII are written; the last interfaces are left out whole, and counted."""
-    odd = WHOLE._replace(last_far=FarEnd(*[name * 16] * 3))
+    odd = WHOLE._replace(last_far=FarEnd(name * 16, name * 16, name * 16))
     odds = (odd._replace(interface=f"a{number}") for number in range(4))
     large = Annotation(NOW, BOOT, (*odds, *whole(211)))
     found = fitted(large)
