@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from agent.daemon.former import formers
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
 from agent.kube.managed_fields import Keys, state_of
@@ -96,6 +97,8 @@ class Observer:
         self.confirmed = lost_in(annotation)
         if self.host.switch_names:
             self.host.switch_names.seed(switches(found.rows))
+        for netdev, former in formers(found.rows, self.host.clock()).items():
+            self.neighbors.seed(netdev, former)
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

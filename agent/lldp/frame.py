@@ -9,11 +9,12 @@ Of LLDPDU TLV are ignored.
 
 Stricter than the standard: 9.2.7.7.2 d) and e) discard a wrong TLV and keep the rest. Here the
 whole frame is refused if the TLV is one that names the neighbor, or whose end is not in the frame,
-since a neighbor without its System Name would be published under another name. A Port Description
-of more than 255 octets is the exception: it alone is discarded. System Descriptions, Management
-Addresses and organizationally specific TLVs are not decoded, so a wrong one is not noticed (lldpd
-1.0 refuses the frame). Of several Port Descriptions, System Capabilities and TLVs that are not
-decoded the first counts (in lldpd the last).
+since a neighbor without its System Name would be published under another name. Of the others that
+are decoded, a Port Description of more than 255 octets and System Capabilities of another length
+than four are discarded. System Descriptions, Management Addresses and organizationally specific
+TLVs are not decoded, so a wrong one is not noticed (lldpd 1.0 refuses the frame). Of several Port
+Descriptions, System Capabilities and TLVs that are not decoded the first counts (in lldpd the
+last).
 
 Accepted: a Time To Live TLV longer than two octets (9.2.7.7.1 c), a frame without an End TLV
 (9.2.7.7.1 h; as Wireshark, unlike lldpd), empty strings, and MAC addresses of other than six octets
@@ -124,9 +125,7 @@ def decode(frame: bytes) -> LldpNeighbor:
         if len(tlv[2]) > _MAX_STRING:
             raise _wrong_length(tlv, 0, _MAX_STRING)
         name = _text(tlv[2]) or None
-    if tlv := tlvs.get(_CAPABILITIES):
-        if len(tlv[2]) != 4:
-            raise _wrong_length(tlv, 4, 4)
+    if (tlv := tlvs.get(_CAPABILITIES)) and len(tlv[2]) == 4:
         capabilities = int.from_bytes(tlv[2][2:], "big")
     return LldpNeighbor(
         addresses[18:],

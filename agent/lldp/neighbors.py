@@ -13,6 +13,11 @@ until 250 s; a shutdown frame at 110 s, until 140 s.
 Identity. The first frame of a sender takes effect at once. An identity that contradicts it takes
 effect in the `confirm`-th frame in a row that has it.
 
+Start. A netdev may start with the neighbor that it had before (`seed`). A frame with that identity
+takes effect at once. Other senders are no neighbors until they are confirmed, and then replace it,
+but not for FORMER_TIMEOUT where they are behind it by the first two criteria of the order. Example:
+an agent restarts, and receives a BMC's frame before that of the leaf; the label keeps the leaf.
+
 Another port of one chassis, from one source address, is another station, or the same one under a
 new Port ID. It is no neighbor until it is confirmed. After REPLACING_FRAMES of its frames in a row,
 without one of the former port between, it replaces that. Example, with `confirm` 2: a SONiC switch
@@ -20,10 +25,11 @@ that restarts sends its MAC address as Port ID in one frame and its alias in the
 label keeps the alias. Two ports of a switch behind a hub send by turns, and are two neighbors.
 
 Order. The first neighbor is the selected one. Criteria, in this order: a destination address with
-a smaller scope (nearest bridge first); the capability bridge or router; a confirmed identity; a
-frame since the link last came up; selected before; the latest frame. A sender that is not confirmed
-is never newly selected before one that is, so that neither a single frame nor the first frame after
-a flap changes the selection.
+a smaller scope (nearest bridge first); it says that it is a bridge or router, before one that does
+not say what it is, before one that is neither; a confirmed identity; a frame since the link last
+came up; selected before; the latest frame. A sender that is not confirmed is never newly selected
+before one that is, so that neither a single frame nor the first frame after a flap changes the
+selection.
 
 Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order is dropped for a new one.
 """
@@ -31,8 +37,9 @@ Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order is dro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
@@ -41,11 +48,25 @@ from agent.reasons import NeighborReason
 
 MAX_NEIGHBORS = 32  # senders kept for a netdev
 REPLACING_FRAMES = 2  # in a row, of another port of the same chassis and source address
-BRIDGE, ROUTER = 1 << 2, 1 << 4  # IEEE Std 802.1AB-2016, Table 8-4
+FORMER_TIMEOUT = 65.0  # seconds: two transmit intervals and a margin (9.2.5.7, msgTxInterval)
+KINDS = (True, None, False)  # LldpNeighbor.is_switch, the best first
 SCOPES = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1, nearest first
 
 
 Msap = tuple[bytes, bytes]  # Chassis ID and Port ID, as lldp.msap returns them
+
+
+class Former(NamedTuple):
+    """The neighbor that a netdev had before the agent started."""
+
+    is_same: Callable[[LldpNeighbor], bool]  # of a shutdown frame: its sender alone
+    is_station: bool  # it said that it is neither Bridge nor Router
+    until: float  # it is expected; no lesser neighbor replaces it before
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The first two criteria of the order; what it said of itself but that is not known."""
+        return 0, KINDS.index(False if self.is_station else None)
 
 
 @dataclass(slots=True)
@@ -89,17 +110,16 @@ class _Netdev:
     carrier_changes: int | None = None
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
+    former: Former | None = None  # until it, or another neighbor in its place, is known
 
     def rank(self, msap: Msap) -> tuple[float, ...]:
         """Return the sort key of a sender; the module's docstring has the criteria."""
         sender = self.senders[msap]
         facts = sender.effective
         is_selected = self.order[:1] == (msap,)
-        known_scope = facts.destination_mac in SCOPES
         return (
             not sender.confirmed and not is_selected,
-            SCOPES.index(facts.destination_mac) if known_scope else len(SCOPES),
-            not (facts.capabilities or 0) & (BRIDGE | ROUTER),
+            *quality(facts),
             not sender.confirmed,
             -sender.link_ups,
             not is_selected,
@@ -132,8 +152,19 @@ class _Netdev:
                 self.order = tuple(msap if one == other else one for one in self.order)
 
     def is_candidate(self, msap: Msap) -> bool:
-        """Return True for a port that is no neighbor yet: unconfirmed, beside an older station."""
-        return not self.senders[msap].confirmed and self.stations(msap)[0] != msap
+        """Return True for a port that is no neighbor yet.
+
+        It is not confirmed, beside the neighbor of before the start or an older station.
+        """
+        is_first = not self.former and self.stations(msap)[0] == msap
+        return not self.senders[msap].confirmed and not is_first
+
+    def recognize(self, msap: Msap) -> None:
+        """Confirm a sender that was the neighbor before the start; it is the oldest."""
+        sender = self.senders[msap]
+        if self.former and self.former.is_same(sender.latest):
+            self.former, sender.confirmed, sender.effective = None, True, sender.latest
+            self.senders = {msap: sender, **self.senders}
 
 
 class NeighborTable:
@@ -143,6 +174,13 @@ class NeighborTable:
         self._grace = grace
         self._confirm = confirm
         self._netdevs: dict[str, _Netdev] = {}
+
+    def seed(self, name: str, former: Former) -> None:
+        """Start a netdev with the neighbor that it had before; it may have senders already."""
+        netdev = self._netdev(name)
+        netdev.former = former
+        for msap in tuple(netdev.senders):
+            netdev.recognize(msap)
 
     def receive(self, frame: Frame, own: Collection[str] = ()) -> None:
         """Take in a frame; raise Malformed if it is no LLDP frame.
@@ -164,7 +202,9 @@ class NeighborTable:
         if not facts.ttl:  # a shutdown frame; its repetitions do not postpone the expiry
             if sender and not sender.shut_down:
                 sender.shut_down, sender.received_at = True, frame.time
-            elif not netdev.senders and netdev.shutdown_at is None:
+            elif netdev.shutdown_at is None and (
+                netdev.former.is_same(facts) if netdev.former else not netdev.senders
+            ):
                 netdev.shutdown_at = frame.time
             return
         if sender is None:
@@ -174,6 +214,7 @@ class NeighborTable:
             netdev.senders[msap] = sender
             netdev.shutdown_at = None
         sender.update(frame, facts, self._confirm)
+        netdev.recognize(msap)
         netdev.settle(msap)
         if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
             sender.link_ups = netdev.link_ups
@@ -220,11 +261,11 @@ class NeighborTable:
         netdev = self._netdev(name)
         if self._is_past(netdev.link_down_at, now):
             netdev.senders.clear()
-            netdev.missing = NeighborReason.LINK_DOWN
+            netdev.former, netdev.missing = None, NeighborReason.LINK_DOWN
         elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
             netdev.missing = NeighborReason.SILENT
         elif self._is_past(netdev.shutdown_at, now):
-            netdev.missing = NeighborReason.SHUTDOWN
+            netdev.former, netdev.missing = None, NeighborReason.SHUTDOWN
         for msap, sender in list(netdev.senders.items()):
             # The grace counts from the expiry. Without one a shutdown frame takes effect at once,
             # and a TTL after its last second.
@@ -235,6 +276,12 @@ class NeighborTable:
                 netdev.missing = ended
         neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
         netdev.order = tuple(sorted(neighbors, key=netdev.rank))
+        if netdev.former and netdev.order:
+            best = quality(netdev.senders[netdev.order[0]].effective)
+            if best > netdev.former.rank and now < netdev.former.until:
+                netdev.order = ()
+            else:
+                netdev.former = None
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
@@ -257,6 +304,8 @@ class NeighborTable:
                 times.append(netdev.link_down_at)
             if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
                 times.append(netdev.shutdown_at)
+            if netdev.former and any(one.confirmed for one in netdev.senders.values()):
+                times.append(netdev.former.until - self._grace)
         return min(times, default=math.inf) + self._grace
 
     def forget(self, names: Iterable[str]) -> None:
@@ -270,6 +319,13 @@ class NeighborTable:
     def _is_past(self, event: float | None, now: float) -> bool:
         """Return True if the grace after an event is over."""
         return event is not None and now - event >= self._grace
+
+
+def quality(neighbor: LldpNeighbor) -> tuple[int, int]:
+    """Return the rank of the scope of its destination address, and of what it says that it is."""
+    address = neighbor.destination_mac
+    scope = SCOPES.index(address) if address in SCOPES else len(SCOPES)
+    return scope, KINDS.index(neighbor.is_switch)
 
 
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:

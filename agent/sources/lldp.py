@@ -21,7 +21,16 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp.neighbors import Sender
 from agent.lldp.reception import Reception, consumes_lldp, not_listened
-from agent.model import Absent, Link, Neighbor, PortRole, Problem, Reading, Seen
+from agent.model import (
+    Absent,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    PortRole,
+    Problem,
+    Reading,
+    Seen,
+)
 from agent.reasons import NeighborReason
 from agent.sources.drops import DevicePort, ethernet_twin
 from agent.sysfs import parse as kernel
@@ -141,16 +150,15 @@ def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
     link_ups = max((one.link_ups for one in present), default=0)
     found = []
     for one in senders:
-        facts = one.effective
-        is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
         is_older = one.link_ups < link_ups or now > one.expires_at
-        neighbor = Neighbor(
-            device=facts.system_name or facts.chassis_id,
-            port_id=facts.port_id,
-            port_name=facts.port_id if is_named else facts.port_description,
-            facts=facts,
-            age=round(max(now - one.received_at, 0.0), 1),
-            superseded=bool(present) and is_older,
-        )
-        found.append(neighbor)
+        age = round(max(now - one.received_at, 0.0), 1)
+        neighbor = named(one.effective)
+        found.append(neighbor._replace(age=age, superseded=bool(present) and is_older))
     return tuple(found)
+
+
+def named(facts: LldpNeighbor) -> Neighbor:
+    """Return the neighbor under the names that labels are encoded from."""
+    is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
+    port_name = facts.port_id if is_named else facts.port_description
+    return Neighbor(facts.system_name or facts.chassis_id, facts.port_id, port_name, facts)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.events.event import Event
 from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev, nic
-from tests.support.lldp_frames import BRIDGE, station, switch
+from tests.support.lldp_frames import BRIDGE, MAC, station, switch
 from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, World
 from tests.support.smps import Fabric
@@ -87,6 +87,69 @@ def test_a_port_that_is_lent_and_down_has_no_neighbor(world: World) -> None:
     assert (leaves(world)[0], world.labels["speed.current"]) == ("leaf-0", "400G")
     world.run(10.0)
     assert leaves(world) == (None, "leaf-1", "leaf-1", "leaf-0_leaf-1")
+
+
+# A restart: the neighbor of before is the one in the annotation.
+
+
+ODD = {
+    "a BMC": station(),
+    "a BMC that says bridge": station(enabled=BRIDGE),
+    "SONiC's MAC address": switch("leaf-0", b"\x03" + MAC),  # as Port ID, once
+    "another name": switch("leaf-9"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_one_frame_after_a_restart_replaces_nothing(world: World, odd: bytes) -> None:
+    """It comes before those of the leaf: no label, no event, no request."""
+    requests = len(world.api.requests)
+    for after in (1, 31):
+        world.start_again(events=True)
+        world.at(after, do=partial(world.hear, "eth0", odd))
+        hear(world, 90, (1,))
+        world.at(60, do=partial(world.hear, "eth0", switch("leaf-0")))
+        world.run(90)
+        assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+    assert not world.api.events
+    assert not [at for at, operation in world.api.requests[requests:] if operation == "apply"]
+
+
+def test_the_second_frame_of_another_leaf_after_a_restart_is_published(world: World) -> None:
+    world.start_again()
+    hear(world, 90, (1,))
+    for after in (5, 35):
+        world.at(after, do=partial(world.hear, "eth0", switch("leaf-9")))
+    world.run(34)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+    world.run(2)
+    assert leaves(world) == ("leaf-9", "leaf-1", "leaf-1_leaf-9", "leaf-1_leaf-9")
+
+
+def test_the_first_frame_on_a_port_that_never_had_one_is_published_at_once(world: World) -> None:
+    world.entries |= nic(2, "0000:1a:00.0")
+    world.run(60).start_again()
+    world.run(10)
+    world.hear("eth2", switch("leaf-2"))
+    world.run(1)
+    assert world.labels["neighbors.current.mlx5_2.device"] == "leaf-2"
+
+
+@pytest.mark.parametrize("name", ["leaf-0", "x" * 64, "x" * 99, "leaf/0", "/", ""])
+def test_any_neighbor_of_before_is_known_by_its_first_frame(name: str) -> None:
+    """The annotation cuts a long name, and the label has a hash or the Chassis ID."""
+    frame = switch(name)
+    world = World(nic(0, A))
+    world.hear("eth0", frame)
+    world.run(60)
+    device = world.labels["neighbors.current.mlx5_0.device"]
+    world.start_again()
+    world.run(5)
+    world.hear("eth0", frame)
+    world.run(1)
+    assert not any("silent" in line for line in world.lines[-3:])
+    assert world.labels["neighbors.current.mlx5_0.device"] == device
+    assert world.runtime.observer.neighbors.neighbors("eth0")
 
 
 # Stations: a neighbor that says that it is neither Bridge nor Router is no leaf.

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.lldp.frame import Frame
-from agent.lldp.neighbors import MAX_NEIGHBORS, NeighborTable, Sender
+from agent.lldp.neighbors import FORMER_TIMEOUT, MAX_NEIGHBORS, Former, NeighborTable, Sender
+from agent.model import LldpNeighbor
 from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
 
 PORT = "eth0"
@@ -33,14 +34,17 @@ def leaf_frame(  # noqa: PLR0913 - each is a TLV
     ttl: int = 120,
     source: str = LEAF,
     destination: str = NEAREST,
-    enabled: int = BRIDGE,
+    enabled: int | None = BRIDGE,
     chassis: bytes | None = None,
     description: str | None = None,
 ) -> bytes:
     text = tlv(4, description.encode()) if description else b""
     text += tlv(5, name.encode()) if name else b""
     return ethernet(
-        identity(chassis or chassis_of(source), port, ttl) + text + capabilities(enabled) + END,
+        identity(chassis or chassis_of(source), port, ttl)
+        + text
+        + (b"" if enabled is None else capabilities(enabled))
+        + END,
         source=source,
         destination=destination,
     )
@@ -285,6 +289,48 @@ DAMPED: dict[str, Story] = {
 }
 
 
+# As the daemon keeps it after a restart at 0 s: the neighbor was leaf-1 port swp1.
+UNKNOWN = leaf_frame("leaf-1", enabled=None)
+RESTARTED: dict[str, Story] = {
+    "the neighbor of before counts at once": [(5, FIRST), (5, ["leaf-1"]), (125, ["leaf-1"])],
+    "another needs two frames, however late": [
+        *((300, SECOND), (300, "silent"), (330, SECOND), (330, ["leaf-2"]))
+    ],
+    "so does another name, or another port": [
+        *((5, NEW), (5, "silent"), (35, NEW), (35, ["new"])),
+    ],
+    "the MAC address that a restarting SONiC switch sends once changes nothing": [
+        *((1, BARE_MAC), (1, "silent"), (31, FIRST), (31, ("swp1",)), (61, FIRST), (61, ("swp1",)))
+    ],
+    "a BMC that is confirmed before the leaf's first frame is no selection": [
+        *((1, BMC), (6, BMC), (11, BMC), (12, "silent"), (20, UNKNOWN), (20, ["leaf-1", "bmc"])),
+        *((50, UNKNOWN), (51, BMC), (52, ["leaf-1", "bmc"])),
+    ],
+    "a BMC takes the place of a leaf that is silent": [
+        *((1, BMC), (31, BMC), (61, BMC), (64, "silent"), (65, ["bmc"])),
+    ],
+    "a shutdown frame of the BMC does not end the leaf": [
+        *((1, shutdown_frame(source=OTHER)), (32, "silent"), (40, FIRST), (40, ["leaf-1"]))
+    ],
+    "a shutdown frame of the leaf does, and the next neighbor counts at once": [
+        *((1, SHUTDOWN), (2, "silent"), (31, "shutdown"), (40, SECOND), (40, ["leaf-2"]))
+    ],
+    "a link that is down ends it as well": [
+        *((0, False), (31, "link-down"), (40, True), (41, SECOND), (41, ["leaf-2"]))
+    ],
+    "the link came up again: it is awaited all the same": [
+        *(
+            (0, False),
+            (10, True),
+            (11, SECOND),
+            (11, "silent"),
+            (12, FIRST),
+            (12, ["leaf-1", "leaf-2"]),
+        ),
+    ],
+}
+
+
 @pytest.mark.parametrize("story", AT_ONCE)
 def test_a_port_of_a_single_observation(story: str) -> None:
     check(Port(), AT_ONCE[story])
@@ -293,6 +339,54 @@ def test_a_port_of_a_single_observation(story: str) -> None:
 @pytest.mark.parametrize("story", DAMPED)
 def test_a_port_of_the_daemon(story: str) -> None:
     check(damped(), DAMPED[story])
+
+
+def former(name: str = "leaf-1", *, is_station: bool = False) -> Former:
+    """The neighbor of before, at its port swp1."""
+
+    def is_same(facts: LldpNeighbor) -> bool:
+        is_sender = facts.port_id == "swp1" and facts.chassis_id == MAC.hex(":")
+        return is_sender and facts.system_name in {name, None}
+
+    return Former(is_same, is_station, FORMER_TIMEOUT)
+
+
+@pytest.mark.parametrize("story", RESTARTED)
+def test_a_port_after_a_restart(story: str) -> None:
+    port = damped()
+    port.table.seed(PORT, former())
+    check(port, RESTARTED[story])
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(BRIDGE, ["leaf-2"]), (None, ["leaf-2"]), (STATION, ["leaf-2"])]
+)
+def test_a_station_of_before_gives_way_to_any_that_is_confirmed(
+    kind: int | None, names: list[str]
+) -> None:
+    port = damped()
+    port.table.seed(PORT, former("bmc", is_station=True))
+    frame = leaf_frame("leaf-2", source=OTHER, enabled=kind)
+    check(port, [(1, frame), (1, "silent"), (31, frame), (31, names)])
+
+
+def test_frames_before_the_node_was_read() -> None:
+    """The table knows the neighbor of before by them."""
+    port = damped()
+    check(port, [(1, BMC), (2, FIRST), (3, ["leaf-1", "bmc"])])
+    port.table.seed(PORT, former())
+    check(port, [(4, ["leaf-1", "bmc"]), (31, BMC), (32, FIRST), (33, ["leaf-1", "bmc"])])
+
+
+def test_a_lesser_neighbor_is_due_when_it_counts() -> None:
+    """The observation that selects it needs no frame."""
+    port = damped()
+    port.table.seed(PORT, former())
+    check(port, [(1, BMC), (2, "silent")])
+    assert port.next_expiry(2) > FORMER_TIMEOUT
+    check(port, [(31, BMC), (32, "silent")])
+    assert port.next_expiry(32) == FORMER_TIMEOUT
+    check(port, [(FORMER_TIMEOUT, ["bmc"])])
 
 
 def test_a_refresh_is_a_frame_that_changes_nothing_else() -> None:
@@ -370,6 +464,9 @@ ORDERED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "bridge": ({"enabled": BRIDGE}, {"enabled": STATION}),
     "router": ({"enabled": 0x10}, {"enabled": 0x28}),
+    "bridge before one that does not say": ({"enabled": BRIDGE}, {"enabled": None}),
+    "one that does not say before a station": ({"enabled": None}, {"enabled": STATION}),
+    "one that enables nothing before a station": ({"enabled": 0}, {"enabled": STATION}),
 }
 
 

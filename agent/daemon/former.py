@@ -1,0 +1,49 @@
+"""The LLDP neighbors that the Node has, as the neighbor table of a new agent starts with them.
+
+The annotation cuts long texts, and a label has its neighbor's text encoded. So a frame is that of
+the neighbor before if its texts make the same labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from agent.kube.annotation import is_cut
+from agent.labels import encode
+from agent.lldp.neighbors import FORMER_TIMEOUT, Former
+from agent.memory import Fact, FarEnd, far_end
+from agent.model import LldpNeighbor
+from agent.sources.lldp import named
+
+
+def formers(rows: Iterable[Fact], now: float) -> dict[str, Former]:
+    """Return the neighbor of each netdev of an Ethernet port, as published."""
+    return {
+        row.netdev: Former(partial(is_same, row.far), row.far.is_station, now + FORMER_TIMEOUT)
+        for row in rows
+        if row.netdev and row.far and row.layer == "Ethernet"
+    }
+
+
+def is_same(far: FarEnd, facts: LldpNeighbor) -> bool:
+    """Return True if a frame makes the labels of a far end.
+
+    A shutdown frame, which has Chassis ID and Port ID alone, does if they are those of the far end.
+    """
+    found = far_end(named(facts))
+    if not facts.ttl:
+        is_chassis = not far.id or _label(far.id) == _label(facts.chassis_id)
+        return is_chassis and _label(far.port_id) == _label(found.port_id)
+    return _labels(found) == _labels(far)
+
+
+def _labels(far: FarEnd) -> list[str]:
+    return [_label(text) for text in (far.device, far.port_id, far.port_name)]
+
+
+def _label(text: str | None) -> str:
+    """Return the label of a text, which may be cut or a label; its hash if it has none."""
+    if text and is_cut(text):
+        return text.rpartition("~")[2]
+    return encode.value(text) or encode.hashed(text) if text else ""
