@@ -14,7 +14,7 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +74,12 @@ class Worker:
     devices: Path
     mighty: Agent
 
-    def roll_out(self, overlay: str, **more: str) -> str:
-        """Roll out an overlay, with further settings, to Nodes without labels; return the
-        labels' prefix.
+    def roll_out(self, overlay: str, *components: str, **more: str) -> str:
+        """Roll out an overlay, with components of the manifests and further settings, to Nodes
+        without labels; return the labels' prefix.
         """
         self.remove()
-        self._overlay(overlay, more)
+        self._overlay(overlay, more, components)
         prefix = f"{settings(overlay)['BWAGENT_LABEL_PREFIX']}/"
         for node in (NODE, self.mighty.node):
             clear(self.cluster, node)
@@ -176,7 +176,14 @@ class Worker:
         found = self.cluster.request("GET", f"{PODS}?fieldSelector=spec.nodeName={NODE}").body
         return list(found["items"])
 
-    def _overlay(self, overlay: str, more: Mapping[str, str], *, in_policy: bool = False) -> None:
+    def _overlay(
+        self,
+        overlay: str,
+        more: Mapping[str, str],
+        components: Iterable[str] = (),
+        *,
+        in_policy: bool = False,
+    ) -> None:
         host, port = self.cluster.url.removeprefix("https://").split(":")
         given = {"BWAGENT_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
         given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
@@ -185,6 +192,7 @@ class Worker:
         base = os.path.relpath(MANIFESTS / "overlays" / overlay, self.overlay)
         kustomization = {
             "resources": [base],
+            "components": [os.path.relpath(MANIFESTS / one, self.overlay) for one in components],
             "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
             "images": IMAGES,
             "patches": [{"path": "machine.yaml"}],

@@ -7,16 +7,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+import urllib.error
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
+from tests.support.kube.cluster import MERGE
 from tests.support.kube.confinement import root_is_read_only, status
 from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, OVERLAYS
 from tests.support.kube.programs import free_ports
-from tests.support.kube.worker import NEIGHBOR, SPEED, Worker
+from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, PORT, SPEED, Worker
 from tests.support.real_parts import require
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
@@ -120,6 +125,97 @@ def test_the_driver_of_gpu_operator_is_found(
         )
     finally:
         shutil.rmtree(run / "nvidia")
+
+
+PLAN, PLAN_FILE = "examples/cabling-readiness/plan", "/etc/bwagent/plan/plan.csv"
+ROWS = f"node,interface,device,port-id\n{NODE},rxe0,{LEAF},{PORT}\n"
+NO_CONFIG_MAP = 'configmap "bwagent-plan" not found'
+CONFIG_MAPS = "/api/v1/namespaces/bwagent/configmaps"
+
+
+@pytest.fixture
+def plan(worker: Worker) -> Iterator[Callable[[str], None]]:
+    """Put the plan into its ConfigMap under a key; there is no ConfigMap before and after."""
+
+    def put(key: str) -> None:
+        worker.cluster.request("DELETE", f"{CONFIG_MAPS}/bwagent-plan")
+        worker.cluster.create(
+            CONFIG_MAPS, {"metadata": {"name": "bwagent-plan"}, "data": {key: ROWS}}
+        )
+
+    yield put
+    worker.cluster.request("DELETE", f"{CONFIG_MAPS}/bwagent-plan")
+
+
+def says(worker: Worker, status: int, verdict: str) -> dict[str, Any]:
+    """Wait for this verdict of the agent; return its document."""
+    found: dict[str, Any] = {}
+
+    def is_so() -> bool:
+        look(worker)
+        try:
+            code, body = worker.page("/verdict")
+        except (urllib.error.URLError, KeyError):  # no Pod, or no server in it yet
+            return False
+        found.clear()
+        found.update(json.loads(body))
+        return (code, found["verdict"]) == (status, verdict)
+
+    worker.until(f"the verdict is {status} {verdict}", is_so)
+    return found
+
+
+def look(worker: Worker) -> None:
+    """Let the kubelet look at the Pod and its volumes now and not within a minute or two."""
+    name = worker.pod()["metadata"].get("name")
+    body = {"metadata": {"annotations": {"test/look": str(time.monotonic())}}}
+    worker.cluster.request("PATCH", f"{PODS}/{name}", body, kind=MERGE)
+
+
+def test_a_typo_in_the_configmap_of_the_plan(worker: Worker, plan: Callable[[str], None]) -> None:
+    """Without the ConfigMap, or with another key in it, the agent labels its node, and the verdict
+    is 404 with file and error. A key that is lost later leaves the last good rows, until the next
+    agent.
+    """
+    prefix = worker.roll_out("lldp", PLAN, BWAGENT_RUN_VERDICT_DELAY="1s")
+    missing = f"{PLAN_FILE}: No such file or directory"
+    assert says(worker, 404, "no-plan")["reason"] == missing
+    worker.until("it labels its node", lambda: worker.labels(prefix) == SPEED | NEIGHBOR)
+    plan("plan.cvs")
+    folder = Path(f"/proc/{worker.container().first()}/root{PLAN_FILE}").parent
+
+    def has(name: str) -> bool:
+        look(worker)
+        return (folder / name).exists()
+
+    worker.until("the wrong key is a file", lambda: has("plan.cvs"))
+    assert says(worker, 404, "no-plan")["reason"] == missing
+    plan("plan.csv")
+    assert "reason" not in says(worker, 200, "pass")
+    plan("plan.cvs")
+    reason = says(worker, 200, "unverified")["reason"]
+    assert reason.startswith(f"{missing}; compared with what was expected before 20")
+    name = worker.pod()["metadata"]["name"]
+    worker.cluster.request("DELETE", f"{PODS}/{name}")
+    worker.until("another Pod", lambda: worker.pod()["metadata"].get("name", name) != name)
+    assert says(worker, 404, "no-plan")["reason"] == missing
+    plan("plan.csv")
+    says(worker, 200, "pass")
+
+
+def test_a_configmap_that_is_not_optional(worker: Worker, plan: Callable[[str], None]) -> None:
+    """Without it the kubelet starts no agent, and says which one is missing; with it, it does."""
+    worker.roll_out("lldp", PLAN, BWAGENT_RUN_VERDICT_DELAY="1s")
+    says(worker, 404, "no-plan")
+    name = worker.pod()["metadata"]["name"]
+    volume = {"name": "plan", "configMap": {"name": "bwagent-plan", "optional": False}}
+    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [volume]}}}})
+    worker.cluster.kubectl("-n", "bwagent", "patch", "daemonset", "bwagent", "-p", patch)
+    worker.until("another Pod", lambda: worker.pod()["metadata"].get("name", name) != name)
+    worker.until("the kubelet says why", lambda: NO_CONFIG_MAP in events(worker))
+    assert not worker.state().get("started")
+    plan("plan.csv")
+    says(worker, 200, "pass")
 
 
 def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:
