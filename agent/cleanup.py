@@ -44,6 +44,7 @@ from agent.kube.managed_fields import (
 from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
 from agent.kube.plan import Plan, forgetting, removal
+from agent.kube.this_host import error_of
 from agent.labels.table import Naming
 from agent.limits import thread_fault
 from agent.text import listed
@@ -276,11 +277,14 @@ def unforgotten(plan: Plan) -> list[str]:
 
 
 def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
-    """Yield one Node, or all Nodes (None); raises Unavailable if one cannot be read."""
+    """Yield one Node, or all Nodes (None).
+
+    Raises Unavailable if one cannot be read, Misdirected if it has to be this host and is not.
+    """
     if name is not None:
         node = get_node(kube, name)
         if isinstance(node, Failure):
-            raise Unavailable(node.text)
+            raise error_of(node, name)
         yield node
         return
     seen = set[str]()  # a listing that begins again has the first Nodes twice

@@ -16,6 +16,7 @@ from agent.errors import Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
 from agent.fleet.group import fleet
 from agent.options import (
+    FORCE_NODE,
     CheckedCommand,
     StrictCommand,
     anonymize_option,
@@ -24,6 +25,7 @@ from agent.options import (
     cluster_options,
     device_options,
     flag,
+    force_option,
     former_options,
     is_on_command_line,
     naming_options,
@@ -88,6 +90,7 @@ def cli() -> None:
 @replay_option
 @choice("-o --output", ["table", "labels", "json", "yaml"], "Print this format.")
 @cluster_options
+@force_option
 @naming_options
 @former_options
 @device_options
@@ -104,9 +107,10 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     from agent.output.document import Choices, document
     from agent.output.formats import show
 
-    target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags)
     naming, wait = inputs.naming(flags), inputs.lldp_wait(flags)
-    observation = inputs.observed(inputs.host(flags, wait), flags, target)
+    host = inputs.host(flags, wait)
+    target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags, host)
+    observation = inputs.observed(host, flags, target)
     rendered = render(observation, naming)
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
@@ -135,6 +139,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
 @switch("--dry-run", "Change nothing; log what would be applied.")
 @switch("--events/--no-events", "Write Events about the Node.")
 @switch("--require-policy", "Not ready without the admission policy.")
+@switch(*FORCE_NODE, hidden=True)
 @run_options
 @plan_option
 @cluster_options
@@ -187,6 +192,7 @@ def run(
 @switch("--lost", "Only forget interfaces that left the bus.")
 @switch("--yes", "Do not ask for confirmation.")
 @cluster_options
+@force_option
 @naming_options
 def cleanup(
     everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
@@ -197,6 +203,9 @@ def cleanup(
     """
     from agent.cleanup import clean_up, clean_up_foreign, forget_lost
     from agent.kube.api import connect
+    from agent.kube.this_host import of_this_host
+    from agent.sources.observe import read_boot_id
+    from agent.sysfs.reader import LiveRoot
 
     if foreign and lost:
         raise click.UsageError("--foreign excludes --lost")
@@ -206,6 +215,9 @@ def cleanup(
         raise click.UsageError("--foreign with --all needs --manager")
     if everywhere and is_on_command_line("node_name"):
         raise click.UsageError("--all excludes --node-name")
+    if is_on_command_line("force_node") and (everywhere or not lost):
+        fault = "--all excludes --force-node" if everywhere else "--force-node needs --lost"
+        raise click.UsageError(fault)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     node, naming = None if everywhere else inputs.node_name(flags), inputs.naming(flags)
@@ -213,7 +225,9 @@ def cleanup(
         if foreign:
             clean_up_foreign(kube, node, naming, manager, yes=yes)
         elif lost:
-            forget_lost(kube, node, naming, yes=yes)
+            is_any = everywhere or flags["force_node"]
+            own = kube if is_any else of_this_host(kube, read_boot_id(LiveRoot())[0])
+            forget_lost(own, node, naming, yes=yes)
         else:
             clean_up(kube, node, naming, yes=yes)
 
@@ -229,6 +243,7 @@ def cleanup(
 @replay_option
 @choice("-o --output", ["table", "json"], "Print this format.")
 @cluster_options
+@force_option
 @naming_options
 @device_options
 @wait_options
@@ -246,13 +261,13 @@ def explain(key: str, output: str, **flags: Any) -> None:
     inputs.refuse_idle(flags)
     naming = inputs.naming(flags)
     subject = _subject(key, naming)
-    target, on_node = None, None
-    try:
-        target = None if flags["replay"] else inputs.target(flags)
-    except Unavailable as error:
-        on_node = {"fault": str(error)}
     needs_frames = subject.row.key.partition("/")[2].startswith(("neighbors", "leaves", "ports"))
     host = inputs.host(flags, inputs.lldp_wait(flags) if needs_frames else None)
+    target, on_node = None, None
+    try:
+        target = None if flags["replay"] else inputs.target(flags, host)
+    except Unavailable as error:
+        on_node = {"fault": str(error)}
     observation = inputs.observed(host, flags, target)
     if target:
         on_node = target.facts(subject.key)
@@ -296,13 +311,14 @@ cli.add_command(doctor)
 @replay_option
 @verify_options
 @cluster_options
+@force_option
 @naming_options
 @device_options
 @wait_options
 def verify(**flags: Any) -> None:
     """Compare the cables of this node with those of the site's plan.
 
-    The plan is --plan, or the expected labels of the Node. Exit code 3: differences.
+    The plan is --plan or the Node's expected labels. Exit code 3: differences.
     """
     from agent.verify.command import run as compare
 

@@ -4,7 +4,8 @@
     ├── Malformed     input of a peer, the kernel or a snapshot does not follow its format
     ├── Unavailable   an interface is missing, not permitted, or too slow
     │   └── Pending   a background query has not had its first answer yet
-    └── Rejected      the API server refused a request
+    ├── Rejected      the API server refused a request
+    └── Misdirected   the Node is another host than the one that is observed
 
 Every message is one line that names its subject (a path, an interface, a TLV, a Node).
 """
@@ -28,3 +29,7 @@ class Pending(Unavailable):
 
 class Rejected(BwagentError):
     """The API server refused a request."""
+
+
+class Misdirected(BwagentError):
+    """The Node is another host than the one that is observed; the message says what to do."""

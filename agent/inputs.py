@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     Flags = dict[str, Any]
 
-OF_LIVE_HOST = ("sysfs_root", "openvswitch", "wait")  # flags that a snapshot has no use for
+# Flags that a snapshot has no use for
+OF_LIVE_HOST = ("sysfs_root", "openvswitch", "wait", "force_node")
 
 
 def refuse_idle(flags: Flags) -> None:
@@ -59,13 +60,20 @@ def naming(flags: Flags) -> Naming:
     return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
-def target(flags: Flags) -> Target:
-    """Read the Node; raises Unavailable before anything else is done."""
+def target(flags: Flags, host: Host) -> Target:
+    """Read the Node; raises Unavailable, or Misdirected, before anything else is done.
+
+    It has to be this host. A snapshot may be of an earlier boot, and is compared only.
+    """
     from agent.kube.api import connect
     from agent.kube.commands import target
+    from agent.kube.this_host import of_this_host
+    from agent.sources.observe import read_boot_id
 
-    kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, node_name(flags), naming(flags), flags.get("former_label_prefixes", ()))
+    kube, name = connect(flags["kubeconfig"], flags["context"]), node_name(flags)
+    is_any = flags["force_node"] or flags["replay"]
+    own = kube if is_any else of_this_host(kube, read_boot_id(host.root)[0])
+    return target(own, name, naming(flags), flags.get("former_label_prefixes", ()))
 
 
 def lldp_wait(flags: Flags) -> LldpWait | None:

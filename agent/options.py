@@ -314,9 +314,15 @@ def is_on_command_line(parameter: str) -> bool:
 
 
 def refuse_cluster(flag: str) -> None:
-    """Raise click.UsageError for --context or --kubeconfig beside a flag that needs no cluster."""
-    if idle := next(filter(is_on_command_line, OF_CLUSTER), None):
-        raise click.UsageError(f"{flag} contacts no API server: leave out --{idle}")
+    """Raise click.UsageError for a flag of OF_CLUSTER beside one that needs no cluster."""
+    if idle := idle_of_cluster():
+        raise click.UsageError(f"{flag} contacts no API server: leave out {idle}")
+
+
+def idle_of_cluster() -> str | None:
+    """Return the first flag of OF_CLUSTER on the command line; None if there is none."""
+    name = next(filter(is_on_command_line, OF_CLUSTER), None)
+    return name and f"--{name.replace('_', '-')}"
 
 
 def short_help(command: click.Command) -> click.Command:
@@ -367,7 +373,7 @@ def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
     return flag(name, "TIME", help_text, default=f"{default}s", type=Duration(least))
 
 
-OF_CLUSTER = ("kubeconfig", "context")
+OF_CLUSTER = ("kubeconfig", "context", "force_node")
 OF_SOURCE = {"lldp": ("wait", "openvswitch"), "nvml": ("nvml_library",)}
 FILE = click.Path(exists=True, dir_okay=False)
 FOLDER = click.Path(exists=True, file_okay=False)
@@ -401,6 +407,10 @@ wait_options = options(
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")
 # A capture instead of this node: probe, explain, verify.
 replay_option = flag("--replay", "SNAPSHOT", "Read this capture (folder or tar) instead.")
+# A Node that need not be this host: probe, cleanup, explain, verify; hidden: run, whose --help is
+# full (docs/operations.md).
+FORCE_NODE = "--force-node", "The Node may have another boot ID."
+force_option = switch(*FORCE_NODE)
 # The API server: probe, run, cleanup, explain, verify, doctor, fleet.
 cluster_options = options(
     flag("--kubeconfig", "FILE", "[default: Pod's account, else as kubectl]"),

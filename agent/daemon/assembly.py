@@ -22,6 +22,7 @@ from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Kube
 from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
+from agent.kube.this_host import of_this_host
 from agent.labels.table import Naming
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.inbox import FrameInbox, Frames
@@ -29,6 +30,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import run_at_once
 from agent.lldp.reception import LldpNeighbors
 from agent.memory import GRACE
+from agent.sources.observe import read_boot_id
 from agent.sources.steady import RoleMemory
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
@@ -54,6 +56,7 @@ class Flags:
     # the flags by name, for the pollers and queries of sources
     source_options: Mapping[str, Any] = field(default_factory=dict)
     verdict_delay: float = 60.0  # seconds
+    force_node: bool = False  # the Node need not be this host
     events: bool = False
     dry_run: bool = False
 
@@ -111,14 +114,16 @@ def assemble(
     if plan:
         verification.plan, verification.ask_owners = plan.rows, plan.also_planned
 
+    boot_id = None if flags.force_node else read_boot_id(host.root)[0]
+    kube = of_this_host(io.kube, boot_id)
     policy = recorder = None
     if checks_policy and not flags.dry_run:  # it sends no PATCH
-        policy = PolicyCheck(node, io.kube, io.background(KUBE), reporter, host.random)
+        policy = PolicyCheck(node, kube, io.background(KUBE), reporter, host.random)
     if flags.events and not flags.dry_run:
         from agent.daemon.recorder import Recorder
 
         log, metrics, task = reporter.log, reporter.metrics, io.background(KUBE)
-        recorder = Recorder(node, io.kube, task, log, metrics, clock, io.wall, host.random)
+        recorder = Recorder(node, kube, task, log, metrics, clock, io.wall, host.random)
     return Loop(
         clock=clock,
         monitors=io.monitors(inbox.filenos),
@@ -128,7 +133,7 @@ def assemble(
         observer=Observer(
             host, table, naming, flags.sources, settings.hold, io.wall, clock.left_out
         ),
-        reconciler=Reconciler(io.kube, node, flags.keys, flags.dry_run),
+        reconciler=Reconciler(kube, node, flags.keys, flags.dry_run),
         schedule=Schedule(settings, clock(), host.random),
         reporter=reporter,
         verification=verification,

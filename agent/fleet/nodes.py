@@ -19,8 +19,7 @@ from typing import Any
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.infiniband.node_description import switch_name
 from agent.kube.annotation import Annotation, is_cut, parse, without_future
-from agent.kube.answers import part
-from agent.kube.facts import is_word
+from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import OBSERVED
 from agent.labels import encode
 from agent.labels.table import Naming
@@ -82,7 +81,7 @@ class NodeReader:
         if speed is not None and (gbps is None or gbps > MAX_SPEED):
             problems.append(f"speed.current is {_quoted(speed)}")
             gbps = None
-        boot_id, uid = part(part(document, "status"), "nodeInfo").get("bootID"), metadata.get("uid")
+        uid = metadata.get("uid")
         return FleetNode(
             name=metadata["name"],
             uid=uid if isinstance(uid, str) else None,
@@ -94,7 +93,7 @@ class NodeReader:
             accelerator=labels.get(self._naming.accelerator),
             time=annotation.reported.time if annotation else None,
             boot_id=annotation.reported.boot_id if annotation else None,
-            node_boot_id=boot_id if isinstance(boot_id, str) and is_word(boot_id) else None,
+            node_boot_id=boot_id_of(document),
             agent=intern(annotation.agent) or None if annotation else None,
             problems=tuple(problems),
         )

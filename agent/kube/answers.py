@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Required, TypedDict
 
+from agent.kube.facts import is_word
 from agent.text import visible
 
 Json = dict[str, Any]
@@ -47,6 +48,7 @@ Request = TypedDict(
         # Event; of check-policy and patch-event: a merge patch.
         "body": Any,
         "cached": bool,  # of get: from the API server's cache, which may be behind
+        "whole": bool,  # of get: with the status, for `Answer.boot_id`
         "force": bool,  # of apply: take fields over from other managers
         "continue": str,  # of list, survey: metadata.continue of the page before, or empty
         "selectors": Sequence[tuple[str, str]],  # of survey: query parameters
@@ -64,6 +66,7 @@ GONE = 410  # a `continue` that is too old
 SUCCESSES = (200, 201)
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
+ANOTHER_HOST = "another-host"  # the kind of failure of agent/kube/this_host.py
 PAGES = frozenset({"list", "survey"})
 WRITES = frozenset({"apply", "patch", "create-event", "patch-event"})
 _CLEAR_STATUSES = (407, 429)  # clear without a Status in the body, like all from 500 on
@@ -93,6 +96,7 @@ class Answer:
     causes: tuple[Cause, ...] = ()
     retry_after: float | None = None  # seconds
     node: Mapping[str, Any] | None = None  # as it is after a request that succeeded
+    boot_id: str | None = None  # of a whole Node's host, by its kubelet; None: unknown
     nodes: Sequence[Mapping[str, Any]] = ()  # of a page
     following: str = ""  # metadata.continue for the next page; empty: it is the last
     remaining: int | None = None  # Nodes behind this page; None: unknown
@@ -175,10 +179,16 @@ def read(operation: str, status: int, headers: Headers, data: bytes) -> Answer:
         return _garbage(status, _describe(status, headers, data))
     if operation in PAGES:
         return _page(status, document, with_managers=operation == "list")
-    node = _node(document)
-    if operation in ("create-event", "patch-event"):
-        return Answer(status) if node else _garbage(status, "the response is not an Event")
-    return Answer(status, node=node) if node else _garbage(status, "the response is not a Node")
+    node, is_event = _node(document), operation in ("create-event", "patch-event")
+    if node is None:
+        return _garbage(status, f"the response is not {'an Event' if is_event else 'a Node'}")
+    return Answer(status) if is_event else Answer(status, node=node, boot_id=boot_id_of(document))
+
+
+def boot_id_of(document: Mapping[str, Any]) -> str | None:
+    """Return `status.nodeInfo.bootID` of a whole Node; None if it is absent or malformed."""
+    boot_id = part(part(document, "status"), "nodeInfo").get("bootID")
+    return boot_id if isinstance(boot_id, str) and is_word(boot_id) else None
 
 
 def limit_of(operation: str) -> int:
@@ -318,6 +328,7 @@ _KINDS_BY_STATUS = {
     429: "busy",
 }
 _SENTENCES = {
+    ANOTHER_HOST: "another host than this one: {message}",
     "busy": "{server} is overloaded: {message}",
     "configuration": "no access to an API server configured: {message}",
     "conflict": "changed by others at the same time: {message}",

@@ -12,7 +12,7 @@ Invariants:
   byte, and only where sending it twice is sending it once. No redirect is followed.
 - A write that was sent and has no readable answer, or a 5xx, is `maybe_done`.
 - A request asks for metadata only (`as=PartialObjectMetadata`, which the API server gives for reads
-  and writes alike), so a Node's images and conditions are not transferred.
+  and writes alike), so a Node's images and conditions are not transferred, but for a `whole` GET.
 - Secrets are in no message, on no command line and in no file.
 
 A request runs in a thread of its own, because the resolver (getaddrinfo) has neither a deadline nor
@@ -471,6 +471,8 @@ def encode(request: Request, page: int = FIRST_PAGE) -> HttpRequest:
     else:
         path = f"{NODES}/{quote(request['node'], safe='')}"
     if operation == "get":
+        if request.get("whole"):
+            headers["Accept"] = "application/json"
         path += "?resourceVersion=0" if request.get("cached") else ""
         return HttpRequest("GET", path, headers)
     method, kind, query = "PATCH", MERGE_PATCH, f"fieldManager={MANAGER}"

@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.check import Check, Step, absent, missing, there
-from agent.errors import Unavailable
 from agent.kube import MANAGER, diff
 from agent.kube.annotation import (
     Annotation,
@@ -25,7 +24,7 @@ from agent.kube.annotation import (
     lost_in,
     without_future,
 )
-from agent.kube.answers import Failure, Kube
+from agent.kube.answers import ANOTHER_HOST, Failure, Kube
 from agent.kube.managed_fields import (
     LABEL,
     Field,
@@ -39,6 +38,7 @@ from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 from agent.kube.policy import INSTALL, check_policy
 from agent.kube.remembered import annotate, published, switches
+from agent.kube.this_host import error_of, of_this_host
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.memory import Memory
@@ -50,10 +50,12 @@ from agent.text import utc
 if TYPE_CHECKING:
     from agent.host import Host
 
+NODES = "kubectl get nodes (then --node-name NAME)"
 COMMANDS = {  # by the kind of a failure
+    ANOTHER_HOST: NODES,
     "configuration": "export KUBECONFIG=FILE (or --no-cluster, where there is none)",
     "forbidden": "kubectl auth can-i get node/{node}",
-    "not-found": "kubectl get nodes (then --node-name NAME)",
+    "not-found": NODES,
     "unauthorized": "kubectl auth whoami",
 }
 OTHER = "kubectl get --raw /readyz"
@@ -133,10 +135,13 @@ def _time(seconds: int | None) -> str | None:
 
 
 def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) -> Target:
-    """Get the Node; raises Unavailable with the reason if that fails."""
+    """Get the Node; raises Unavailable with the reason if that fails.
+
+    Raises Misdirected for that of another host (agent/kube/this_host.py).
+    """
     node = get_node(kube, name)
     if isinstance(node, Failure):
-        raise Unavailable(node.text)
+        raise error_of(node, name)
     return Target(kube, node, Keys(naming, former))
 
 
@@ -159,9 +164,9 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     return diff.done(outcome), outcome.fault
 
 
-def check(kube: Kube, name: str) -> Check:
-    """Get the Node, for `doctor`."""
-    found = get_node(kube, name)
+def check(kube: Kube, name: str, boot_id: str | None) -> Check:
+    """Get the Node, for `doctor` on the host with this boot ID."""
+    found = get_node(of_this_host(kube, boot_id), name)
     if isinstance(found, Failure):
         command = COMMANDS.get(found.kind, OTHER).format(node=name)
         return missing(Step.CLUSTER, found.text, command)

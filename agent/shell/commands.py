@@ -76,7 +76,8 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     observation = inputs.observed(host, flags, None)
     found = list(of_sources(surroundings(host, observation, openvswitch=flags["openvswitch"])))
     if name:
-        found += of_cluster(name, flags["kubeconfig"], flags["context"])
+        access = flags["kubeconfig"], flags["context"]
+        found += of_cluster(name, observation.boot_id, *access)
     print_lines(lines(found))
     click.get_current_context().exit(exit_code(found))
 

@@ -45,10 +45,12 @@ def of_sources(around: Surroundings) -> Iterator[Line]:
         yield from ((source.name, one) for one in found)
 
 
-def of_cluster(name: str, kubeconfig: str | None, context: str | None) -> Iterator[Line]:
+def of_cluster(
+    name: str, boot_id: str | None, kubeconfig: str | None, context: str | None
+) -> Iterator[Line]:
     """Yield the checks of the API server; the policy restricts the agent's own account only."""
     kube = connect(kubeconfig, context)
-    node = check(kube, name)
+    node = check(kube, name, boot_id)
     yield CLUSTER, node
     is_agent = os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context)
     if node.is_there:

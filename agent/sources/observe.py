@@ -17,7 +17,7 @@ from agent.sources import NAMES, pci
 from agent.sources.pci import Labeled
 from agent.sources.roles import decide, may_be_infiniband
 from agent.sources.table import SOURCES, Outcome, Source
-from agent.sysfs.reader import Reader
+from agent.sysfs.reader import Reader, Root
 
 Ports = tuple[PortRole, ...]
 
@@ -38,12 +38,7 @@ def observe(
     """
     took = {} if took is None else took
     labeled = labeled or {}
-    reader, boot_id = Reader(host.root, "host"), None
-    problems = reader.problems
-    try:
-        boot_id = reader.text("proc/sys/kernel/random/boot_id")
-    except Unavailable as error:
-        problems.append(Problem("host", "boot_id", "ETIMEDOUT", str(error)))
+    boot_id, problems = read_boot_id(host.root)
     devices: tuple[RdmaDevice, ...] = ()
     rdma = _read(RDMA, host, (), took, problems)
     if isinstance(rdma, Seen):
@@ -78,6 +73,16 @@ def observe(
         may_be_infiniband=may_be_infiniband(devices, host.backend, host.bus.bus),
         **outcomes,
     )
+
+
+def read_boot_id(root: Root) -> tuple[str | None, list[Problem]]:
+    """Read the ID that the kernel has made at boot; None with the problem if that fails."""
+    reader, boot_id = Reader(root, "host"), None
+    try:
+        boot_id = reader.text("proc/sys/kernel/random/boot_id")
+    except Unavailable as error:
+        reader.problems.append(Problem("host", "boot_id", "ETIMEDOUT", str(error)))
+    return boot_id, reader.problems
 
 
 def _read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from agent.kube.answers import ANOTHER_HOST, Failure
 from agent.kube.negotiation import Refusal
 from agent.kube.ownership import managers_text
 from agent.kube.plan import ForeignField
@@ -114,6 +115,15 @@ def of_plan(fault: str | None) -> list[Condition]:
 def _of_flag(flag: str, subject: str, state: str, reason: str | None) -> list[Condition]:
     fields = (("flag", flag), ("reason", reason))
     return [Condition(f"{subject} not {state}", f"{subject} {state}", fields)] if reason else []
+
+
+def of_node(node: str, failure: Failure | None) -> list[Condition]:
+    """Return the condition of a Node that is another host."""
+    if not (failure and failure.kind == ANOTHER_HOST):
+        return []
+    reason = f"{failure.text.removeprefix(f'Node {node}: ')}; nothing is written"
+    fields = (("node", node), ("reason", reason))
+    return [Condition("node is another host", "node is this host", fields)]
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:

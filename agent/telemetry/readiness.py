@@ -18,13 +18,15 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterable
 
+from agent.kube.answers import ANOTHER_HOST
 from agent.kube.negotiation import Refusal
 from agent.kube.reconcile import Result
 
 ALIVE_TIMEOUT = 60.0  # seconds without a heartbeat
 NOTHING_APPLIED = "no observation applied yet"
 MAX_AGE = 900.0  # seconds since the Node was read or written
-NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state
+# Failures after which no Node of this host has the state
+NODE_GONE = frozenset({"not-found", "recreated", ANOTHER_HOST})
 NOT_READ = f"the Node was not read for {MAX_AGE / 60:.0f} minutes"
 NOT_CHECKED = "the admission policy was not checked yet (--require-policy)"
 NOT_IN_FORCE = "the admission policy is not in force (--require-policy)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import __version__
 from agent.kube.annotation import Annotation
-from agent.kube.answers import Failure
+from agent.kube.answers import ANOTHER_HOST, Failure
 from agent.kube.managed_fields import Keys
 from agent.kube.plan import Change, Plan
 from agent.kube.policy import PolicyState
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
 
 MAX_REMOVALS = 1024  # with a remembered reason
 # The parts that have conditions, in the order of their lines.
-PARTS = ("server", "plan", "policy", "flapping", "observation", "request")
+PARTS = ("server", "plan", "policy", "flapping", "observation", "node", "request")
 
 
 @dataclass(slots=True)
@@ -182,7 +182,10 @@ class Reporter:
         for code in result.codes:
             self.metrics.request(code)
         self._readiness.sent(result, cycle.state if cycle else None)
-        if result.codes and not result.failure:
+        present = conditions.of_node(self.node, result.failure)
+        if present or result.node is not None:
+            self._log_conditions("node", present)
+        if result.codes and (present or not result.failure):
             self._readiness.read(self.clock())
         if result.plan is None:
             self._others.read(result)
@@ -229,10 +232,13 @@ class Reporter:
 
     def failed(self, failure: Failure, wait: float) -> None:
         """Report a failed request; the next one follows after `wait` seconds."""
-        self._failing = True
         reason = failure.text.removeprefix(f"Node {self.node}: ")
-        fields = {"node": self.node, "status": failure.status, "reason": reason}
-        self.log.warning("node request failed", **fields, next_attempt=utc(int(self.wall() + wait)))
+        if failure.kind == ANOTHER_HOST:  # a condition (`reconciled`)
+            self._recovered()
+        else:
+            self._failing, following = True, utc(int(self.wall() + wait))
+            fields = {"node": self.node, "status": failure.status, "reason": reason}
+            self.log.warning("node request failed", **fields, next_attempt=following)
         self._readiness.failed(reason)
 
     def annotation_age(self, annotation: Annotation | None) -> float:

@@ -12,7 +12,7 @@ from agent.errors import BwagentError, Malformed, Unavailable
 from agent.exits import print_line, print_text
 from agent.findings import baseline
 from agent.host import Host
-from agent.options import OF_CLUSTER, is_on_command_line, require_plan
+from agent.options import OF_CLUSTER, idle_of_cluster, is_on_command_line, require_plan
 from agent.plans.model import Plan
 from agent.sources import rdma
 from agent.sources.table import NEIGHBOR_SOURCES
@@ -130,7 +130,7 @@ def _compared(flags: Flags) -> tuple[Result, tuple[str, ...]]:
     host = inputs.host(flags, inputs.lldp_wait(flags))
     names = _names(flags, host)
     node = {**flags, "node_name": flags["node_name"] or names[0]}
-    target = inputs.target(node) if is_from_node else None
+    target = inputs.target(node, host) if is_from_node else None
     naming, off = inputs.naming(flags), frozenset(flags["no_tolerance"])
     parts, notes = [], []
     for plan in plans:
@@ -168,8 +168,8 @@ def _is_from_node(flags: Flags) -> bool:
     if flags["from_node"]:
         return True
     if flags["plan"]:
-        if idle := next(filter(is_on_command_line, OF_CLUSTER), None):
-            raise click.UsageError(f"--{idle} needs --from-node, beside --plan")
+        if idle := idle_of_cluster():
+            raise click.UsageError(f"{idle} needs --from-node, beside --plan")
         return False
     given = flags["kubeconfig"] or flags["context"] or os.environ.get("KUBERNETES_SERVICE_HOST")
     config = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")  # noqa: PTH111

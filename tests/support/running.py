@@ -37,7 +37,11 @@ EPOCH = 1_800_000_000.0  # the wall clock at the start
 HOUR = 3600.0
 HUP = Event("signal", "SIGHUP")
 DELAY = 60.0  # seconds, of the verdict
-BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": None}
+BOOT_ID = "5f0492e8"
+BOOT: Entries = {
+    "proc/sys/kernel/random/boot_id": f"{BOOT_ID}\n".encode(),
+    f"{NET}/lo": None,
+}
 
 
 @dataclass
@@ -53,6 +57,9 @@ class Api:
     events: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
     now: Callable[[], float] = lambda: 0.0
     drops: frozenset[str] = frozenset()  # keys that a mutating webhook takes out of each request
+    uid: str = "u-1"
+    boot_id: str | None = None  # as the kubelet reports it
+    whole: int = 0  # requests for a whole Node
 
     def __call__(self, request: Mapping[str, Any]) -> Answer:
         operation = "look" if request.get("cached") else request["operation"]
@@ -70,7 +77,11 @@ class Api:
             self.writes.append(self.labels)
         if request["operation"].endswith("-event"):
             return self._event(request)
-        return Answer(200, node=nodes.node(self.labels, self.others, self.annotation))
+        node = nodes.node(self.labels, self.others, self.annotation)
+        node["metadata"]["uid"] = self.uid
+        is_whole = request.get("whole", False)
+        self.whole += is_whole
+        return Answer(200, node=node, boot_id=self.boot_id if is_whole else None)
 
     def _event(self, request: Mapping[str, Any]) -> Answer:
         """Create or change an Event; 409 if it exists already, 404 if not."""

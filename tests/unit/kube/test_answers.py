@@ -24,7 +24,7 @@ from agent.kube.answers import (
     read,
 )
 from tests.support.api_server import denial
-from tests.support.nodes import FLAVOR, node
+from tests.support.nodes import BOOT, FLAVOR, node
 
 statuses = st.sampled_from(
     [101, 200, 201, 204, 302, 400, 401, 403, 404, 407, 409, 410, 422, 429, 500, 503, 999]
@@ -82,6 +82,25 @@ def test_a_node() -> None:
     assert last == {**kubelet, "fieldsV1": {"f:metadata": {}}}
     assert read("create-event", 201, {}, data(whole)) == Answer(201)
     assert read("patch-event", 200, {}, b"{}").error == "garbage"
+
+
+@pytest.mark.parametrize(
+    ("status", "boot_id"),
+    [
+        ({"nodeInfo": {"bootID": BOOT}}, BOOT),
+        ({"nodeInfo": {"bootID": ""}}, None),
+        ({"nodeInfo": {"bootID": "two words"}}, None),
+        ({"nodeInfo": {"bootID": 7}}, None),
+        ({"nodeInfo": {}}, None),
+        ({"nodeInfo": []}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_boot_of_a_whole_node(status: object, boot_id: str | None) -> None:
+    """One that is empty, absent or malformed is unknown; metadata alone has none."""
+    assert read("get", 200, {}, data(node() | {"status": status})).boot_id == boot_id
+    assert read("get", 200, {}, data(node())).boot_id is None
 
 
 @pytest.mark.parametrize(("token", "found"), [("", ""), (None, ""), ("more", "more")])

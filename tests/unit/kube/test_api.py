@@ -534,9 +534,13 @@ def test_a_page_of_a_survey() -> None:
 
 
 def test_an_apply() -> None:
-    """Force is a query parameter, as the manager is."""
+    """Force is a query parameter, as the manager is. A GET is of the metadata, or of the whole."""
     found = encode({"operation": "apply", "node": "n1", "body": {}, "force": True})
     assert found.target == "/api/v1/nodes/n1?fieldManager=bwagent&force=true"
-    assert encode({"operation": "get", "node": "n1"}).target == "/api/v1/nodes/n1"
+    read = encode({"operation": "get", "node": "n1"})
+    assert read.target == "/api/v1/nodes/n1"
+    assert read.headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")
+    whole = encode({"operation": "get", "node": "n1", "whole": True})
+    assert (whole.target, whole.headers["Accept"]) == (read.target, "application/json")
     patch = encode({"operation": "patch", "node": "n1", "body": []})
     assert (patch.method, patch.headers["Content-Type"]) == ("PATCH", "application/json-patch+json")

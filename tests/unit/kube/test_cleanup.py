@@ -30,17 +30,19 @@ from agent.cleanup import (
     remove_owned,
     unforgotten,
 )
-from agent.errors import Rejected, Unavailable
+from agent.errors import Misdirected, Rejected, Unavailable
 from agent.kube.annotation import render
 from agent.kube.answers import Answer, Kube, Request
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import Plan, removal
+from agent.kube.this_host import of_this_host
 from agent.labels.table import Naming
 from agent.memory import Fact
-from tests.support.api_server import labels_in, replies
+from tests.support.api_server import labels_in, operations, replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import (
     ANNOTATED,
+    BOOT,
     FLAVOR,
     IB_SPEED,
     KEYS,
@@ -395,6 +397,14 @@ class Cleaner:
 def plans(count: int) -> list[Plan]:
     found = [node({FLAVOR: "roce"}, name=f"n{number}") for number in range(count)]
     return removals(found, KEYS)
+
+
+def test_losses_of_another_host_are_not_forgotten() -> None:
+    """Nothing is sent but the GET."""
+    requests, kube = replies(Answer(200, node=node(), boot_id="other"))
+    with pytest.raises(Misdirected, match="its boot ID is other, that of this host"):
+        forget_lost(of_this_host(kube, BOOT), "n1", Naming(), yes=True)
+    assert operations(requests) == ["get"]
 
 
 def test_a_request_has_none_of_the_owned_fields() -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from agent.check import Step
-from agent.errors import Unavailable
+from agent.errors import Misdirected, Unavailable
 from agent.host import Host
 from agent.inputs import observed
 from agent.kube.answers import Answer, Request
 from agent.kube.commands import Target, check, check_admission, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.policy import FOREIGN
+from agent.kube.this_host import of_this_host
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.memory import FarEnd
@@ -75,6 +76,23 @@ def test_probe_renews_no_hold() -> None:
     assert kept == {"ibp0": [1, 2, 1], "ibp1": None}
 
 
+def test_a_target_that_is_another_host() -> None:
+    """One sentence says how to run the command there; an explanation does not go on without it."""
+    kube = of_this_host(replies(Answer(200, node=node(), boot_id="other"))[1], BOOT)
+    with pytest.raises(Misdirected) as caught:
+        target(kube, "n1", Naming())
+    assert not isinstance(caught.value, Unavailable)
+    assert str(caught.value) == (
+        "Node n1: another host than this one: its boot ID is other, that of this host "
+        f"{BOOT}; run this in the agent's Pod on that Node: kubectl exec -n bwagent "
+        "$(kubectl get pod -n bwagent -o name --field-selector spec.nodeName=n1) -- bwagent ...; "
+        "--force-node if it is this host all the same"
+    )
+    requests, replied = replies(Answer(200, node=node(), boot_id=BOOT))
+    assert target(of_this_host(replied, BOOT), "n1", Naming()).node == node()
+    assert requests == [{"operation": "get", "node": "n1", "whole": True}]
+
+
 @pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])
 def test_age_of_the_annotation(age: int, *, due: bool) -> None:
     """An annotation that is older than an hour, or from the future, is written again."""
@@ -109,6 +127,7 @@ def test_publish() -> None:
         (Answer(error="configuration", message="none"), "export KUBECONFIG=FILE"),
         (Answer(403, message="no"), "kubectl auth can-i get node/n1"),
         (Answer(404, message="no such Node"), "kubectl get nodes"),
+        (Answer(200, node=node(), boot_id="other"), "kubectl get nodes"),
         (Answer(error="unreachable", message="refused"), "kubectl get --raw /readyz"),
     ],
 )
@@ -116,11 +135,11 @@ def test_a_node_that_cannot_be_read(reply: Answer, command: str) -> None:
     """The line names the Node, and the command looks at the cause; of one that can be read nothing
     is missing.
     """
-    found = check(replies(reply)[1], "n1")
+    found = check(replies(reply)[1], "n1", BOOT)
     assert found.missing is Step.CLUSTER
     assert "Node n1: " in found.text
     assert found.command.startswith(command)
-    found = check(replies(Answer(200, node=node()))[1], "n1")
+    found = check(replies(Answer(200, node=node(), boot_id=BOOT))[1], "n1", BOOT)
     assert (found.is_there, found.missing, found.text) == (True, None, "Node n1 can be read")
 
 

@@ -1,0 +1,190 @@
+"""Nodes of other hosts, by their boot IDs, on a real API server."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, rails
+from tests.support.kube.cluster import APPLY, MERGE, Cluster
+from tests.support.kube.command import bwagent
+from tests.support.kube.resident import Agent, P
+from tests.support.snapshots import FIXTURES
+from tests.support.sysfs_on_disk import lay, remove
+
+HERE = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+ELSEWHERE = "5f0492e8-40be-49e6-8717-defbd7b4b902"
+EXPECTED = {f"{P}/speed.expected": "800G", f"{P}/neighbors.expected.ibp0.device": "leaf-1"}
+COMMANDS = {
+    "probe": ("probe", "--no-wait"),
+    "probe --diff": ("probe", "--no-wait", "--dry-run", "--diff"),
+    "explain": ("explain", "speed.current", "--no-wait"),
+    "verify": ("verify", "--no-wait"),
+    "verify --from-node": ("verify", "--no-wait", "--from-node"),
+    "cleanup --lost": ("cleanup", "--lost", "--yes"),
+}
+CODES = {"verify": 1, "verify --from-node": 1}  # no neighbor is seen
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def boot(cluster: Cluster, node: str, boot_id: str) -> None:
+    """Report a boot ID, as the kubelet does."""
+    body = {"status": {"nodeInfo": {"bootID": boot_id}}}
+    answer = cluster.request("PATCH", f"/api/v1/nodes/{node}/status", body, kind=MERGE)
+    assert answer.status == 200, answer.message
+
+
+def stored(cluster: Cluster, node: str) -> dict[str, Any]:
+    """Return the Node as it is stored, down to its version."""
+    return cluster.request("GET", f"/api/v1/nodes/{node}").body
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path) -> Run:
+    """Run a command of COMMANDS for a Node, on a host with two HCAs."""
+    root = str(lay(rails(2), tmp_path))
+
+    def once(command: str, node: str, *more: str) -> subprocess.CompletedProcess[str]:
+        words = (*COMMANDS[command], "--node-name", node, *more)
+        words += () if command.startswith("cleanup") else ("--sysfs-root", root)
+        return bwagent(*words, kubeconfig=cluster.kubeconfig())
+
+    return once
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_another_host_is_refused(cluster: Cluster, run: Run, command: str) -> None:
+    """In one line that says how to run it there; nothing is written, and nothing is printed as a
+    fact. With --force-node, and where either boot ID is unknown, the command does its work.
+    """
+    name = f"other-{[*COMMANDS].index(command)}"
+    cluster.node(name, labels=EXPECTED)
+    boot(cluster, name, ELSEWHERE)
+    before = stored(cluster, name)
+    done = run(command, name)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    line = f"Node {name}: another host than this one: its boot ID is {ELSEWHERE}, that of this host"
+    assert f"{line} {HERE}; run this in the agent's Pod on that Node: " in done.stderr
+    assert "-- bwagent ...; --force-node if " in done.stderr
+    assert stored(cluster, name) == before
+    forced = run(command, name, "--force-node")
+    assert (forced.returncode, forced.stderr) == (CODES.get(command, 0), "")
+    assert forced.stdout
+    for boot_id in ("", HERE):
+        boot(cluster, name, boot_id)
+        done = run(command, name)
+        assert (done.returncode, done.stderr) == (forced.returncode, "")
+
+
+def test_the_other_of_two_nodes_keeps_its_labels(cluster: Cluster, run: Run) -> None:
+    """A probe of this host changes the Node of this host only."""
+    for name, boot_id in (("own-host", HERE), ("other-host", ELSEWHERE)):
+        cluster.node(name)
+        boot(cluster, name, boot_id)
+    labels = {"flavor": "infiniband", "speed.current": "3200G", "leafgroup.current": "leaf-1"}
+    fields = {f"{P}/{key}": value for key, value in labels.items()}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": fields}}
+    path = "/api/v1/nodes/other-host"
+    assert cluster.request("PATCH", f"{path}?fieldManager=bwagent", body, kind=APPLY).status == 200
+    before = stored(cluster, "other-host")
+    assert run("probe", "other-host").returncode == 1
+    assert run("probe", "own-host").returncode == 0
+    assert stored(cluster, "own-host")["metadata"]["labels"][f"{P}/speed.current"] == "800G"
+    assert stored(cluster, "other-host") == before
+
+
+def test_a_loss_of_another_host_stays(cluster: Cluster, tmp_path: Path, run: Run) -> None:
+    """`cleanup --lost` forgets an HCA of its own host only."""
+    cluster.node("lost-other")
+    run("probe", "lost-other")
+    remove(tmp_path, f"{CLASS}/ibp1", f"{BUS}/{bdf(1)}", f"{HOME}/{bdf(1)}")
+    run("probe", "lost-other")
+    boot(cluster, "lost-other", ELSEWHERE)
+    before = stored(cluster, "lost-other")
+    assert '"lost"' in before["metadata"]["annotations"][f"{P}/observed"]
+    assert run("cleanup --lost", "lost-other").returncode == 1
+    assert stored(cluster, "lost-other") == before
+    assert "- lost ibp1" in run("cleanup --lost", "lost-other", "--force-node").stdout
+    after = stored(cluster, "lost-other")["metadata"]["annotations"][f"{P}/observed"]
+    assert '"lost"' not in after
+
+
+def test_verify_says_unknown_to_node_problem_detector(cluster: Cluster, run: Run) -> None:
+    cluster.node("npd-other", labels=EXPECTED)
+    boot(cluster, "npd-other", ELSEWHERE)
+    done = run("verify", "npd-other", "--npd")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith("Node npd-other: another host than this one: ")
+
+
+def test_a_snapshot_may_be_of_an_earlier_boot(cluster: Cluster) -> None:
+    """It is compared with the labels of its Node wherever that is, and changes nothing."""
+    labels = (FIXTURES / "cw-h100-ibp/expected.labels").read_text().splitlines()
+    pairs = (line.split("=", 1) for line in labels if "neighbors.current" in line)
+    cluster.node("snapshot", labels={key.replace(".current", ".expected"): v for key, v in pairs})
+    boot(cluster, "snapshot", ELSEWHERE)
+    before = stored(cluster, "snapshot")
+    words = ("verify", "--from-node", "--node-name", "snapshot")
+    replay = ("--replay", str(FIXTURES / "cw-h100-ibp"))
+    done = bwagent(*words, *replay, kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, done.stderr) == (0, "")
+    done = bwagent(*words, *replay, "--force-node", kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, "--replay excludes --force-node" in done.stderr) == (2, True)
+    assert stored(cluster, "snapshot") == before
+
+
+def test_doctor_names_another_host(cluster: Cluster) -> None:
+    """As what is missing, and it does not try a change there."""
+    cluster.node("doctor-other")
+    boot(cluster, "doctor-other", ELSEWHERE)
+    before = stored(cluster, "doctor-other")
+    done = bwagent("doctor", "--node-name", "doctor-other", kubeconfig=cluster.kubeconfig())
+    (line,) = (line for line in done.stdout.splitlines() if "doctor-other" in line)
+    assert line.startswith("missing")
+    assert "another host than this one" in line
+    assert "policy" not in done.stdout
+    assert (done.returncode, stored(cluster, "doctor-other")) == (1, before)
+
+
+def readyz(agent: Agent) -> tuple[int, str]:
+    """Return /readyz of an agent."""
+    try:
+        with urllib.request.urlopen(f"http://{agent.served}/readyz", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()
+
+
+def test_an_agent_after_a_reboot(cluster: Cluster, tmp_path: Path) -> None:
+    """While the Node has the boot ID of before, the agent is not ready and writes nothing; then it
+    labels the Node, and later reads are of metadata only.
+    """
+    cluster.node("rebooted")
+    boot(cluster, "rebooted", ELSEWHERE)
+    before = stored(cluster, "rebooted")
+    with Agent(cluster, tmp_path, "rebooted", rails(2), "--events") as agent:
+        agent.says("node is another host")
+        reason = f"another host than this one: its boot ID is {ELSEWHERE}, that of this host {HERE}"
+        assert readyz(agent) == (503, f"not applied: {reason}\n")
+        time.sleep(5)
+        assert agent.metrics().value("bwagent_ready") == 0
+        assert stored(cluster, "rebooted") == before
+        assert len(agent.lines("node is another host")) == 1
+        boot(cluster, "rebooted", HERE)
+        agent.speaks("800G")
+        agent.until(lambda: readyz(agent) == (200, "ok\n"))
+        assert len(agent.lines("node is this host")) == 1
+        assert not agent.lines("node request failed")
+    boot(cluster, "rebooted", ELSEWHERE)
+    with Agent(cluster, tmp_path, "rebooted", {}, "--force-node") as agent:
+        agent.set("ibp1", "state", "1: DOWN")
+        agent.speaks("400G")
+        assert not agent.lines("another host")
