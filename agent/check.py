@@ -56,7 +56,8 @@ def missing(step: Step, text: str, command: str) -> Check:
 class Surroundings:
     """The node that is checked: one observation of all sources, and what explains its failures.
 
-    A fault is the name of an errno; None is no fault.
+    A fault is the name of an errno; None is no fault. A capture (`is_live` is false) has what one
+    observation reads: of other folders and files, and of faults, nothing is known.
     """
 
     observation: Observation
@@ -65,3 +66,4 @@ class Surroundings:
     device_fault: Callable[[str], str | None]  # of a device file
     lldp_fault: Callable[[str], str | None]  # of the packet socket of a netdev
     private_flags: Callable[[str], Mapping[str, bool]]  # of a netdev's driver
+    is_live: bool = True

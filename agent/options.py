@@ -405,7 +405,7 @@ wait_options = options(
 )
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")
-# A capture instead of this node: probe, explain, verify.
+# A capture instead of this node: probe, explain, verify, doctor.
 replay_option = flag("--replay", "SNAPSHOT", "Read this capture (folder or tar) instead.")
 # A Node that need not be this host: probe, cleanup, explain, verify; hidden: run, whose --help is
 # full (docs/operations.md).

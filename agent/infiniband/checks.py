@@ -78,7 +78,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
         yield absent(outcome.reason)
         return
     links = outcome.value if isinstance(outcome, Seen) else ()
-    found = list(_umads(around))
+    found = list(_umads(around)) if around.is_live else []
     texts = (problem.text for problem in around.observation.problems if problem.source == SOURCE)
     if text := next((text for text in texts if LIBRARY in text), None):
         found.append(missing(Step.LIBRARY, text, INSTALL))

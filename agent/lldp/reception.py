@@ -161,14 +161,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
     if not netdevs:
         yield absent("no Ethernet backend port with a network device")
         return
-    by_fault: defaultdict[str | None, list[str]] = defaultdict(list)
-    for netdev in netdevs:
-        by_fault[around.lldp_fault(netdev)].append(netdev)
-    if opened := by_fault.pop(None, None):
-        yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
-    for fault, without in by_fault.items():
-        step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
-        yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
+    yield from _sockets(around, netdevs) if around.is_live else _received(around)
     for netdev in netdevs:
         flags = around.private_flags(netdev)
         for flag, consumes in FIRMWARE.items():
@@ -179,3 +172,23 @@ def checks(around: Surroundings) -> Iterator[Check]:
                 yield missing(Step.FIRMWARE, text, command)
     for hint in hints(around.observation):
         yield absent(hint.text)
+
+
+def _sockets(around: Surroundings, netdevs: list[str]) -> Iterator[Check]:
+    """Open the packet sockets."""
+    by_fault: defaultdict[str | None, list[str]] = defaultdict(list)
+    for netdev in netdevs:
+        by_fault[around.lldp_fault(netdev)].append(netdev)
+    if opened := by_fault.pop(None, None):
+        yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
+    for fault, without in by_fault.items():
+        step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
+        yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
+
+
+def _received(around: Surroundings) -> Iterator[Check]:
+    """Count the ports on which a capture has a neighbor."""
+    outcome = around.observation.lldp
+    links = outcome.value if isinstance(outcome, Seen) else ()
+    answered = sum(bool(link.neighbors) for link in links)
+    yield there(f"Ethernet backend ports with a neighbor: {answered} of {len(links)}")

@@ -139,10 +139,13 @@ def checks(around: Surroundings) -> Iterator[Check]:
     outcome = around.observation.nvml
     if isinstance(outcome, Seen):
         yield there(f"GPUs that NVML reports: {len(outcome.value)}")
+        yield from _hinted(around.observation)
     elif isinstance(outcome, Absent):
         yield absent(outcome.reason)
     elif not around.names(BUS):
         yield missing(Step.DRIVER, outcome.reason, "mount -t sysfs sysfs /sys")
+    elif not around.is_live:
+        yield absent(f"not known: {outcome.reason}")
     elif not around.names(MODULE):
         yield missing(Step.DRIVER, "kernel module nvidia, for a GPU on the bus", "modprobe nvidia")
     else:
@@ -159,6 +162,11 @@ def checks(around: Surroundings) -> Iterator[Check]:
             yield missing(Step.LIBRARY, outcome.reason, command)
         elif not fault:
             yield missing(Step.DRIVER, outcome.reason, "nvidia-smi")
+
+
+def _hinted(observation: Observation) -> Iterator[Check]:
+    for hint in hints(observation):
+        yield absent(f"{hint.subject}: {hint.text}")
 
 
 # Its metrics, and those of the GPUs' fabric registration (nvmlGpuFabricInfo, nvml.h)

@@ -19,10 +19,12 @@ from agent.options import (
     cluster_options,
     device_options,
     flag,
+    is_on_command_line,
     no_wait_option,
     node_name_option,
     not_empty,
     refuse_cluster,
+    replay_option,
     source_options,
     switch,
 )
@@ -51,11 +53,10 @@ def completion(shell: str) -> None:
 
 @click.command(
     cls=CheckedCommand,
-    epilog="\b\nExamples:\n"
-    "  bwagent doctor --no-cluster\n"
-    "  bwagent doctor --context prod --source ib",
+    epilog="\b\nExamples:\n  bwagent doctor --no-cluster\n  bwagent doctor --replay gpu-17.tar",
 )
 @switch("--no-cluster", "Contact no API server.")
+@replay_option
 @cluster_options
 @node_name_option
 @device_options
@@ -69,12 +70,18 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
 
     inputs.refuse_idle(flags)
-    if no_cluster:
-        refuse_cluster("--no-cluster")
-    name = None if no_cluster else inputs.node_name(flags)
+    is_live = not flags["replay"]
+    if no_cluster or not is_live:
+        refuse_cluster("--no-cluster" if is_live else "--replay")
+    if idle := next(
+        filter(is_on_command_line, () if is_live else ("node_name", "no_cluster")), None
+    ):
+        raise click.UsageError(f"--replay excludes --{idle.replace('_', '-')}")
+    name = None if no_cluster or not is_live else inputs.node_name(flags)
     host = inputs.host(flags)
     observation = inputs.observed(host, flags, None)
-    found = list(of_sources(surroundings(host, observation, openvswitch=flags["openvswitch"])))
+    around = surroundings(host, observation, openvswitch=flags["openvswitch"], is_live=is_live)
+    found = list(of_sources(around))
     if name:
         access = flags["kubeconfig"], flags["context"]
         found += of_cluster(name, observation.boot_id, *access)

@@ -1,27 +1,37 @@
 """The command `doctor`: what of each source is there, what is missing, and what brings it.
 
-Device files and packet sockets are tried; nothing is changed.
+Device files and packet sockets are tried; nothing is changed. Of a capture there are the checks
+that need no more than one observation reads.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from agent.check import Check, Step, Surroundings, absent, missing
+from agent.check import NOT_PERMITTED, Check, Step, Surroundings, absent, missing
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.kube.api import connect
 from agent.kube.commands import check, check_admission
 from agent.lldp.packet_socket import open_lldp_socket
-from agent.model import Failed, Observation
-from agent.sources.table import SOURCES
+from agent.model import Failed, Observation, Seen
+from agent.sources.table import NEIGHBOR_SOURCES, SOURCES
 from agent.sysfs.reader import Reader
+from agent.text import listed
 
-Line = tuple[str, Check]  # name of a source, or of CLUSTER
+Line = tuple[str, Check]  # name of a source, CLUSTER or CAPTURE
 
 CLUSTER = "kubernetes"
+NEIGHBORS = {name for name, _ in NEIGHBOR_SOURCES}
+MAX_NAMED = 8  # ports, or failed reads, in a line
+CAPTURE = "capture"
+NOT_IN_A_CAPTURE = (
+    "not in a capture: device files, packet sockets, libraries, modules, the API server; on the "
+    "node: bwagent doctor"
+)
 NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
 
 
@@ -42,7 +52,27 @@ def of_sources(around: Surroundings) -> Iterator[Line]:
             found = list(source.checks(around))
         except Unavailable as error:
             found = [missing(Step.DRIVER, str(error), "dmesg")]
+        if not around.is_live:
+            found += _of_capture(source.name, observation)
         yield from ((source.name, one) for one in found)
+    if not around.is_live:
+        yield CAPTURE, absent(NOT_IN_A_CAPTURE)
+
+
+def _of_capture(source: str, observation: Observation) -> Iterator[Check]:
+    """Yield the failed reads of a source, and the ports without neighbor, both by the reason."""
+    outcome = getattr(observation, source)
+    links = outcome.value if source in NEIGHBORS and isinstance(outcome, Seen) else ()
+    subjects: defaultdict[str, list[str]] = defaultdict(list)
+    for problem in observation.problems:
+        is_one_read = problem.source == source != problem.subject
+        if is_one_read and problem.error not in NOT_PERMITTED:
+            subjects[problem.text].append(problem.subject)
+    for link in links:
+        if link.missing:
+            subjects[link.missing].append(link.interface)
+    for text, names in subjects.items():
+        yield absent(f"{listed(names, MAX_NAMED)}: {text}")
 
 
 def of_cluster(
@@ -57,7 +87,9 @@ def of_cluster(
         yield CLUSTER, check_admission(kube, name) if is_agent else absent(NOT_THE_AGENT)
 
 
-def surroundings(host: Host, observation: Observation, *, openvswitch: bool) -> Surroundings:
+def surroundings(
+    host: Host, observation: Observation, *, openvswitch: bool, is_live: bool = True
+) -> Surroundings:
     """Return the surroundings of a host that was observed."""
     reader = Reader(host.root, "doctor")
 
@@ -81,6 +113,7 @@ def surroundings(host: Host, observation: Observation, *, openvswitch: bool) -> 
         device_fault=device_fault,
         lldp_fault=lldp_fault,
         private_flags=host.private_flags,
+        is_live=is_live,
     )
 
 

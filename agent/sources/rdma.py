@@ -458,12 +458,13 @@ def checks(around: Surroundings) -> Iterator[Check]:
 def _without(around: Surroundings, outcome: Absent | Failed) -> Check:
     """Return the check of a node whose RDMA devices are not there, or not known."""
     has_devices = bool(around.names(CLASS))
-    hinted = around.observation.problems
+    texts = [problem.text for problem in around.observation.problems]
     for driver in () if has_devices else RDMA_MODULES:
         functions = around.names(f"sys/bus/pci/drivers/{driver}")
+        is_hinted = any(f"NICs of {driver} without RDMA" in text for text in texts)
         # A node without GPU may well use Broadcom's NICs without RDMA.
-        is_meant = driver != "bnxt_en" or any("bnxt_re" in one.text for one in hinted)
-        if is_meant and any(":" in name for name in functions):
+        is_meant = is_hinted or driver != "bnxt_en"
+        if is_meant and (is_hinted or any(":" in name for name in functions)):
             return missing(Step.DRIVER, outcome.reason, f"modprobe {_module_of(driver)}")
     if isinstance(outcome, Absent):
         return absent(outcome.reason)

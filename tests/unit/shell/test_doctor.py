@@ -16,7 +16,7 @@ from agent.sources import NAMES
 from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
 from tests.support.observations import observation
-from tests.support.snapshots import FIXTURES, bwagent
+from tests.support.snapshots import FIXTURES, SMALL, bwagent, compressed, lay, members, tar
 from tests.support.surroundings import around
 
 LACKING = [
@@ -137,3 +137,73 @@ def test_a_cluster_that_is_not_there() -> None:
     last = finished.stdout.decode().splitlines()[-1]
     assert last.startswith("missing  kubernetes  Node n1: ")
     assert config in last
+
+
+def replayed(snapshot: str, *flags: str) -> tuple[int, list[str]]:
+    """Return the exit code and the lines about a capture."""
+    finished = bwagent("doctor", "--replay", snapshot, *flags)
+    assert finished.stderr == b""
+    return finished.returncode, finished.stdout.decode().splitlines()
+
+
+MODPROBE = "modprobe mlx5_ib (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"
+CAPTURES = {  # what doctor says of it, and nothing else is missing
+    "dgx-h100": ("ok       ib          InfiniBand backend ports with a neighbor: 8 of 8", ""),
+    "half-failed": ("-        ib          mlx5_0, mlx5_3, mlx5_5, mlx5_6: link-down", ""),
+    "sick-hca": ("-        rdma        /sys/class/infiniband/mlx5_10: not read in time", ""),
+    "h200-roce": ("ok       lldp        Ethernet backend ports with a neighbor: 8 of 8", ""),
+    "gb200-registering": ("-        nvml        accelerator: in-progress: 1 of 4 GPUs", ""),
+    "irdma-e810": ("missing  lldp        LLDP frames of enp202s0f0np0", "ethtool --set-priv-flags"),
+    "gb300-ib-no-smi": ("missing  ib          ibp0, ibp1, ibp2, ibp3: no subnet", "rdma dev add"),
+    "mlx5-ib-not-loaded": ("missing  rdma        no RDMA device: ", MODPROBE),
+    "bnxt-re-not-loaded": ("missing  rdma        no RDMA device: ", "modprobe bnxt_re"),
+    "driver-reloading": ("missing  rdma        /sys/class/infiniband is not", "modprobe mlx5_ib"),
+}
+
+
+@pytest.mark.parametrize("machine", CAPTURES)
+def test_a_capture(machine: str) -> None:
+    """What its files tell; the devices, libraries and modules of this host are not looked at."""
+    begin, command = CAPTURES[machine]
+    code, printed = replayed(str(FIXTURES / machine))
+    (line,) = (line for line in printed if line.startswith(begin))
+    assert [line for line in printed if "missing" in line] == ([line] if command else [])
+    assert (f"; run: {command}" in line, code) == (bool(command), int(bool(command)))
+    (last,) = (line for line in printed if line.split()[1] == "capture")
+    assert "not in a capture: device files" in last
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.zst"])
+def test_the_forms_of_a_capture(form: str, tmp_path: Path) -> None:
+    """Those of `probe --replay`."""
+    packed = tar(tmp_path / "plain", members(SMALL))
+    path = tmp_path / f"small.{form}"
+    data = Path(packed).read_bytes()
+    path.write_bytes(data if form == "tar" else compressed(data, form.rpartition(".")[2]))
+    assert replayed(str(path)) == replayed(lay(tmp_path / "folder", SMALL))
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (("--no-cluster",), "--replay excludes --no-cluster"),
+        (("--node-name", "n1"), "--replay excludes --node-name"),
+        (("--context", "prod"), "--replay contacts no API server: leave out --context"),
+        (("--sysfs-root", "/sys"), "--replay excludes --sysfs-root"),
+        (("--openvswitch",), "--replay excludes --openvswitch"),
+    ],
+)
+def test_a_flag_that_a_capture_has_no_use_for(flags: tuple[str, ...], word: str) -> None:
+    finished = bwagent("doctor", "--replay", str(FIXTURES / "dgx-h100"), *flags)
+    assert (finished.returncode, finished.stdout) == (2, b"")
+    assert word in finished.stderr.decode()
+
+
+def test_no_capture(tmp_path: Path) -> None:
+    """One line that names it."""
+    (tmp_path / "odd").write_text("odd")
+    for path in (tmp_path / "odd", tmp_path / "none"):
+        finished = bwagent("doctor", "--replay", str(path))
+        assert (finished.returncode, finished.stdout) == (1, b"")
+        assert finished.stderr.decode().count("\n") == 1
+        assert str(path) in finished.stderr.decode()
