@@ -1,12 +1,16 @@
 """Run one verb in a process of its own: `python -m agent.helper.main VERB [SECONDS [PARENT]]`.
 
-A verb is a callable from one JSON object (stdin) to another (stdout). SECONDS is the alarm that
-ends the process, PARENT the process ID whose end ends it too. `serve_forks` is the other entry
-point: a process that stays and runs a verb in a fork for each line of stdin
-(agent/helper/process.py).
+A verb is a callable from one JSON object (stdin) to another (stdout). It has SECONDS to answer;
+PARENT is the process ID whose end ends it too. `serve_forks` is the other entry point: a process
+that stays and runs a verb for each line of stdin (agent/helper/process.py).
+
+    parent ── this process, the subreaper ── fork: the verb ── what a library or plugin starts
 
 Invariants:
-- Code that may crash, hang or leave something mapped runs here, and ends with the process.
+- Code that may crash, hang or leave something mapped runs in the fork, and ends with it. This
+  process does nothing but wait: for the end of the fork, of SECONDS or of the parent.
+- Nothing that the fork has started outlives it. Orphans become children of this process, whatever
+  their session, and all of its children are killed before it reports the end of the fork.
 - A verb imports what it needs itself, so that no verb pays for another's imports. `typing` is for
   annotations only: it would be 0.5 MB of the fork server's 8.
 - An error of one subject (a port, a GPU) is part of the answer. An exception that escapes is a bug;
@@ -18,9 +22,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -30,10 +36,14 @@ if TYPE_CHECKING:
 
     Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # include/uapi/linux/prctl.h
+# include/uapi/linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 TIMEOUT_MS = 500
 TRIES = 2
 SA_TIMEOUT_MS = 2000
+PARENT_INTERVAL = 0.5  # seconds between two looks whether the parent lives
+KILL_INTERVAL = 0.1  # seconds after which what does not end is killed again
+MAX_KILLS = 20  # if there is no parent any more
 
 
 def smp(payload: dict[str, Any]) -> dict[str, Any]:
@@ -126,34 +136,24 @@ PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by v
 
 
 def main(arguments: list[str]) -> int:
-    """Run one verb and return the exit code."""
-    _reset_signals()
+    """Run one verb and return the exit code; end by the signal that has ended the verb."""
     verb, *limits = arguments
-    if limits:
-        # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
-        signal.alarm(int(limits[0]))
-    if len(limits) > 1:
-        _die_with(int(limits[1]))
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of a child stay descendants
-    answer = _redirect_stdout()
-    result = json.dumps(VERBS[verb](json.loads(sys.stdin.buffer.read()))).encode()
-    _end_children()
-    with os.fdopen(answer, "wb") as out:
-        out.write(result)
-    return 0
-
-
-def _end_children() -> None:
-    """Kill what the verb has started and left, a credential plugin's own daemon for instance."""
+    seconds = float(limits[0]) if limits else math.inf
+    parent = int(limits[1]) if len(limits) > 1 else os.getppid()
+    answers = _begin()
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there are none; loading psutil would cost more than most verbs
-        return
-    import psutil
+        status = _run(verb, None, answers, seconds, parent)
+    except BlockingIOError as error:
+        from agent.limits import process_fault
 
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
+        sys.exit(f"no fork: {process_fault(error)}")
+    number = signal.SIGALRM if status is None else -status
+    if number > 0:
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # a core of this process tells nothing
+        with suppress(OSError):  # SIGKILL
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    return -number
 
 
 def serve_forks(arguments: list[str]) -> int:
@@ -163,41 +163,97 @@ def serve_forks(arguments: list[str]) -> int:
     exit status, a negative signal number, "late", or "limit" at the limit of processes. Only the
     fork touches the verb's subject.
     """
-    _reset_signals()
     verb, seconds = arguments[0], float(arguments[1])
-    answers, parent = _redirect_stdout(), os.getpid()
+    answers, parent = _begin(), os.getppid()
     for module in PRELOADED[verb]:
         __import__(module)
     gc.disable()  # a collection would copy pages, and a fork lives for a moment
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     for line in sys.stdin.buffer:
-        payload = json.loads(line)
         try:
-            fork = os.fork()
+            status = _run(verb, line, answers, seconds, parent)
+            end = b"late" if status is None else b"%d" % status
         except BlockingIOError:
             end = b"limit"
-        else:
-            if fork == 0:
-                _run_in_fork(parent, answers, VERBS[verb], payload)
-            is_late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
-            if is_late:
-                os.kill(fork, signal.SIGKILL)
-            _, status = os.waitpid(fork, 0)
-            signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
-            end = b"late" if is_late else b"%d" % os.waitstatus_to_exitcode(status)
         os.write(answers, b"\n%s\n" % end)
     return 0
 
 
-def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any]) -> NoReturn:
-    """Run a verb and exit; never return into the fork server's loop."""
+def _begin() -> int:
+    """Prepare this process to wait for forks; return the descriptor for their answers."""
+    _reset_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # sigtimedwait takes it
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
+    return _redirect_stdout()
+
+
+def _run(verb: str, line: bytes | None, answers: int, seconds: float, parent: int) -> int | None:
+    """Run a verb in a fork, and end all that it has started; return its exit status.
+
+    `line` is the payload; None: all of stdin. None is returned for a fork that has not ended in
+    time, or before the parent. A stopped fork is one that has not ended.
+    """
+    this = os.getpid()
+    fork = os.fork()
+    if fork == 0:
+        _run_in_fork(this, answers, verb, line)
+    end_at = time.monotonic() + seconds
+    has_ended = False
+    while not has_ended and (left := end_at - time.monotonic()) > 0 and os.getppid() == parent:
+        signal.sigtimedwait((signal.SIGCHLD,), min(left, PARENT_INTERVAL))
+        # SIGCHLD is of one that was stopped, too, and of an orphan that has ended.
+        ended = os.waitid(os.P_PID, fork, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        has_ended = ended is not None
+    status = _end_children(fork, parent)
+    return os.waitstatus_to_exitcode(status) if has_ended else None
+
+
+def _end_children(fork: int, parent: int) -> int:
+    """Kill the fork and what it has started until none is left; return its wait status.
+
+    psutil is loaded only for what outlives the fork. What is in an uninterruptible sleep is waited
+    for, so that no second fork starts beside it; not after the end of the parent.
+    """
+    status, kills = 0, 0
+    while True:
+        try:
+            pid, ended = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if pid == fork:
+            status = ended
+        if pid:
+            continue
+        if kills > MAX_KILLS and os.getppid() != parent:
+            return status
+        if kills == 0:
+            with suppress(ProcessLookupError):
+                os.kill(fork, signal.SIGKILL)
+        else:
+            _kill_descendants()
+        kills += 1
+        signal.sigtimedwait((signal.SIGCHLD,), KILL_INTERVAL)
+
+
+def _kill_descendants() -> None:
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def _run_in_fork(parent: int, answers: int, verb: str, line: bytes | None) -> NoReturn:
+    """Run a verb and exit; never return into the loop of this process's parent."""
     code = 1
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _die_with(parent)
-        os.write(answers, json.dumps(verb(payload)).encode())
+        payload = json.loads(sys.stdin.buffer.read() if line is None else line)
+        answer = memoryview(json.dumps(VERBS[verb](payload)).encode())
+        while answer:
+            answer = answer[os.write(answers, answer) :]
         code = 0
-    except BaseException:  # noqa: BLE001 - nothing may reach the fork server's loop
+    except BaseException:  # noqa: BLE001 - nothing may reach the loop
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)

@@ -3,14 +3,14 @@
 Invariants:
 - A helper never blocks the agent: it has a timeout, after which it is killed, and the size of its
   output is limited, that of stderr to its end.
-- Nothing of a helper outlives its call. It leads a session of its own, and its process group is
-  killed when the call ends. One that is late is killed with all that it has started, a credential
-  plugin's own children in other sessions included; one that answers has ended those itself
-  (agent/helper/main.py). Its temporary files lie in a folder that is removed: the Kubernetes client
-  writes inline keys of a kubeconfig to files.
-- A helper that cannot be killed, because it is in an uninterruptible sleep in a driver, is
-  abandoned. While it lives no second one of its verb and subject starts, and at most MAX_STUCK of a
-  verb are abandoned. `unended` counts what was killed and lives.
+- Nothing of a helper outlives its call. A helper answers in a fork, and before it ends it has ended
+  all that the fork has started (agent/helper/main.py), a credential plugin's daemons in other
+  sessions included. It does the same when its parent ends. One that is late is ended from here, in
+  the same order. Its temporary files lie in a folder that is removed: the Kubernetes client writes
+  inline keys of a kubeconfig to files.
+- What was killed and lives, because it is in an uninterruptible sleep in a driver, is abandoned.
+  While it lives no second helper of its verb and subject starts, and at most MAX_STUCK of a verb
+  are abandoned. `unended` counts what was killed and lives.
 
 A helper is an interpreter started isolated and without `site` (-I -S), which saves it the .pth
 files and a third of its start. It gets the paths of `agent` and of the installed packages instead.
@@ -29,9 +29,8 @@ Measured over a stand-in library with 8 GPUs (benchmarks/; Python 3.11, 2 cores)
     a fork that imports the rest  13.5 ms of CPU, 0.8 s an hour   13 MB resident
     a helper process              43.1 ms of CPU, 2.6 s an hour   nothing resident
 
-A call has a timeout, an answer a maximum size, and no second fork starts while one is stuck. The
-fork server kills a fork that is late and waits for it, so that no orphan is left; it gets no other
-call before it has reported that end.
+A call has a timeout, an answer a maximum size. The fork server ends a fork that is late, with all
+that it has started, and then reports its end. One that does not report it is ended from here.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import agent
 from agent.errors import Unavailable
@@ -68,11 +67,11 @@ Kill = Callable[[int, int], None]  # os.kill
 
 MAX_STUCK = 8  # abandoned processes of a verb, about 10 MB each
 KILL_TIMEOUT = 1.0  # seconds that a killed process may take to end
+KILL_INTERVAL = 0.02  # seconds between two looks whether it has ended
 MAX_ANSWER = 1 << 20  # bytes on stdout
 MAX_STDERR = 4096  # bytes of stderr that are kept
 MAX_QUOTE = 200  # characters of stderr in an error message
 PIPE_SIZE = 1 << 16  # bytes
-READY_TIMEOUT = 0.01  # seconds to wait for output that is expected to be there
 LINES = 2  # of a fork's answer: its output and its exit status (agent/helper/main.py, serve_forks)
 _ANSWER = re.compile(rb"(.*)\n(late|limit|-?\d{1,3})\n")
 
@@ -166,32 +165,63 @@ def kill_group(process: Process, kill: Kill = os.kill) -> None:
         kill(-process.pid, signal.SIGKILL)
 
 
-def kill_tree(process: Process, kill: Kill = os.kill) -> None:
-    """Kill a process that `start` has started and all that it has started, in any session.
+class Remains(NamedTuple):
+    """What is left of a helper that was killed."""
 
-    psutil is loaded here (0.5 MB, 5 ms): most agents never have a helper that is late.
+    process: Process
+    left: tuple[psutil.Process, ...]
+
+    def living(self) -> list[psutil.Process]:
+        """Return what has not ended yet."""
+        with suppress(subprocess.TimeoutExpired):
+            wait(self.process, 0)
+        return [process for process in self.left if _lives(process)]
+
+
+def end(process: Process, kill: Kill = os.kill) -> Remains:
+    """Kill all that a process has started, in any session, and then the process itself.
+
+    In this order, since it adopts the orphans. psutil is loaded here (0.5 MB, 5 ms): most agents
+    never have a helper that is late.
     """
     import psutil
 
-    started = descendants(process)
+    end_at = time.monotonic() + KILL_TIMEOUT
+    while (left := descendants(process)) and time.monotonic() < end_at:
+        for descendant in left:
+            with suppress(ProcessLookupError, PermissionError):
+                kill(descendant.pid, signal.SIGKILL)
+        time.sleep(KILL_INTERVAL)
     kill_group(process, kill)
-    for one in started:
-        with suppress(ProcessLookupError, PermissionError):
-            kill(one.pid, signal.SIGKILL)
     with suppress(psutil.Error):
-        expect_end([psutil.Process(process.pid)])
-    expect_end(started)
+        left.append(psutil.Process(process.pid))
+    with suppress(subprocess.TimeoutExpired):
+        wait(process, KILL_TIMEOUT)
+    left = [one for one in left if _lives(one)]
+    expect_end(left)
+    return Remains(process, tuple(left))
 
 
 def descendants(process: Process) -> list[psutil.Process]:
-    """Return all that a process has started, and their children."""
+    """Return all that a process has started, and their children, as far as they live."""
     import psutil
 
     try:
-        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+        started = psutil.Process(process.pid).children(recursive=True)
     except psutil.Error:  # it has ended
         return []
-    return found
+    return [one for one in started if _lives(one)]
+
+
+def fate(killed: psutil.Process) -> str:
+    """Return what became of a process that was killed and lives."""
+    import psutil
+
+    is_stuck = False
+    with suppress(psutil.Error):
+        is_stuck = killed.status() == psutil.STATUS_DISK_SLEEP
+    state = "is stuck in the kernel" if is_stuck else "was killed and has not ended"
+    return f"process {killed.pid} {state}"
 
 
 def expect_end(killed: Iterable[psutil.Process]) -> None:
@@ -233,7 +263,7 @@ class HelperProcesses:
         kill: Kill = os.kill,
     ) -> None:
         self._command_line, self._popen, self._kill = command_line, popen, kill
-        self._stuck: dict[tuple[str, str], Process] = {}  # by verb and subject
+        self._abandoned: dict[tuple[str, str], Remains] = {}  # by verb and subject
 
     def call(
         self, verb: str, payload: Mapping[str, Any], timeout_s: float, subject: str = ""
@@ -252,14 +282,12 @@ class HelperProcesses:
                 stdout, stderr = read_output(process, time.monotonic() + timeout_s)
                 status = wait(process, KILL_TIMEOUT)
             except (TimeoutError, subprocess.TimeoutExpired, Unavailable) as error:
-                kill_tree(process, self._kill)
+                remains = end(process, self._kill)
                 late = f"no answer within {timeout_s:g} s"
                 problem = str(error) if isinstance(error, Unavailable) else late
-                try:
-                    wait(process, KILL_TIMEOUT)
-                except subprocess.TimeoutExpired:
-                    self._stuck[verb, subject] = process
-                    problem += f", and process {process.pid} cannot be killed"
+                if remains.left:
+                    self._abandoned[verb, subject] = remains
+                    problem += f", and {fate(remains.left[0])}"
                 raise Unavailable(f"{name}: {problem}") from None
             else:
                 kill_group(process, self._kill)
@@ -269,15 +297,14 @@ class HelperProcesses:
 
     def _require_few_stuck(self, name: str, verb: str, subject: str) -> None:
         """Raise Unavailable while a helper of this verb and subject is stuck, or MAX_STUCK are."""
-        for kind, abandoned in tuple(self._stuck.items()):
-            with suppress(subprocess.TimeoutExpired):
-                wait(abandoned, 0)
-                self._stuck.pop(kind, None)
-        if process := self._stuck.get((verb, subject)):
-            raise Unavailable(f"{name}: process {process.pid} is still stuck in the kernel")
-        stuck = sum(kind[0] == verb for kind in tuple(self._stuck))
-        if stuck >= MAX_STUCK:
-            raise Unavailable(f"helper {verb}: {stuck} processes are stuck in the kernel")
+        living = {kind: left.living() for kind, left in tuple(self._abandoned.items())}
+        for kind in [kind for kind, left in living.items() if not left]:
+            self._abandoned.pop(kind, None)
+        if left := living.get((verb, subject)):
+            raise Unavailable(f"{name}: {fate(left[0])}")
+        count = sum(kind[0] == verb and bool(left) for kind, left in living.items())
+        if count >= MAX_STUCK:
+            raise Unavailable(f"helper {verb}: {count} were killed and have not ended")
 
     def _start(
         self, name: str, command_line: list[str], payload: Mapping[str, Any], folder: str | None
@@ -306,7 +333,7 @@ class ForkServer:
         self._verb, self._name, self._timeout = verb, f"helper {verb}", timeout_s
         self._command_line, self._popen = command_line, popen
         self._process: Process | None = None
-        self._stuck = False  # the last fork is
+        self._abandoned: Remains | None = None  # of the last one
 
     def call(self, payload: Mapping[str, Any]) -> Answer:
         """Return a fork's answer to `payload`.
@@ -322,9 +349,8 @@ class ForkServer:
                 os.write(fileno(process.stdin), json.dumps(payload).encode() + b"\n")
             stdout, stderr = read_output(process, deadline, LINES)
         except TimeoutError:
-            self._stuck = True
-            expect_end(descendants(process))
-            text = f"{late}, and a fork of process {process.pid} cannot be killed"
+            left = self.stop()
+            text = f"{late}, and {fate(left[0])}" if left else late
             raise Unavailable(text) from None
         except Unavailable as error:
             self.stop()
@@ -341,26 +367,25 @@ class ForkServer:
             raise Unavailable(f"{self._name}: cannot be started: {PROCESS_LIMIT}")
         return parse_answer(self._name, int(end), match[1], stderr)
 
-    def stop(self) -> None:
-        """Kill the fork server and its fork; the next call starts another."""
+    def stop(self) -> tuple[psutil.Process, ...]:
+        """Kill the fork server and its fork, and return those that live.
+
+        The next call starts another when they have ended.
+        """
         if process := self._process:
-            kill_tree(process)
-            self._exit_status(process)
+            self._abandoned = end(process)
             close_pipes(process)
         self._process = None
+        return self._abandoned.left if self._abandoned else ()
 
     def _running(self) -> Process | None:
-        """Return the fork server if it lives; raises Unavailable while its last fork is stuck."""
-        process = self._process
-        if process and self._stuck:
-            try:
-                read_output(process, time.monotonic() + READY_TIMEOUT, LINES)
-            except TimeoutError:
-                text = f"a fork of process {process.pid} is still stuck in the kernel"
-                raise Unavailable(f"{self._name}: {text}") from None
-            self._stuck = False
-        if process and process.poll() is not None:  # killed between two calls
+        """Return the fork server if it lives; raises Unavailable while a killed fork does."""
+        if self._process and self._process.poll() is not None:  # killed between two calls
             self.stop()
+        if self._abandoned:
+            if left := self._abandoned.living():
+                raise Unavailable(f"{self._name}: {fate(left[0])}")
+            self._abandoned = None
         return self._process
 
     def _start(self) -> Process:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+
+import psutil
 
 from agent.helper.process import close_pipes
 
@@ -26,6 +29,20 @@ class Started(list[subprocess.Popen[bytes]]):
             process.kill()
             close_pipes(process)
             process.wait(60)
+
+
+def with_environment(entry: str) -> list[psutil.Process]:
+    """Return the running processes that have this NAME=VALUE in their environment.
+
+    A process inherits it, whatever its parent and session are by now.
+    """
+    name, _, value = entry.partition("=")
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(name) == value and runs(process.pid):
+                found.append(process)
+    return found
 
 
 def runs(pid: int) -> bool:

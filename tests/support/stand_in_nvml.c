@@ -11,14 +11,18 @@
  *   dirty                   padding is not zero
  *   fail CALL GPU CODE      the call returns this, for one GPU or for all (-1)
  *   crash CALL GPU, hang CALL GPU
+ *   stop CALL GPU           the process stops itself, once
+ *   daemon CALL GPU N       N processes in sessions of their own, whose parent has ended; then the call goes on
  *
  * CALL is init, driver, count, handle, pci, uuid, fabric or shutdown.
  * -DWITHOUT_V, -DWITHOUT_FABRIC, -DWITHOUT_INIT leave functions out, as older drivers do.
  */
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, INSUFFICIENT_SIZE = 7 };
@@ -106,13 +110,28 @@ __attribute__((constructor)) static void read_plan(void)
 		fclose(plan);
 }
 
+static void leave_daemon(void)
+{
+	pid_t child = fork();
+
+	if (child) {
+		waitpid(child, NULL, 0);
+		return;
+	}
+	setsid();
+	if (fork())
+		_exit(0);
+	while (1)
+		pause();
+}
+
 /* What a call returns before it does anything, if it returns at all. */
 static unsigned begin(const char *call, const struct gpu *gpu)
 {
 	int number = gpu ? (int)(gpu - gpus) : -1;
 
 	for (unsigned i = 0; i < fault_count; i++) {
-		const struct fault *fault = &faults[i];
+		struct fault *fault = &faults[i];
 
 		if (strcmp(fault->call, call) || (fault->gpu >= 0 && fault->gpu != number))
 			continue;
@@ -120,6 +139,13 @@ static unsigned begin(const char *call, const struct gpu *gpu)
 			abort();
 		while (!strcmp(fault->how, "hang"))
 			pause();
+		if (!strcmp(fault->how, "stop"))
+			raise(SIGSTOP);
+		if (!strcmp(fault->how, "daemon"))
+			while (fault->code-- > 0)
+				leave_daemon();
+		if (strcmp(fault->how, "fail"))
+			continue;
 		return fault->code;
 	}
 	return initialized || !strcmp(call, "init") ? SUCCESS : UNINITIALIZED;

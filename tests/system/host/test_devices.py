@@ -89,7 +89,7 @@ def test_a_process_in_an_uninterruptible_sleep_is_remembered(
     assert answer["failed"] == [["mlx5_1", 1]]
     [text] = [entry["text"] for entry in answer["ports"] if entry["error"]]
     assert text.startswith("helper smp mlx5_1: process ")
-    assert text.endswith("is still stuck in the kernel")
+    assert text.endswith("was killed and has not ended")
     assert len(started) == count + 1
 
     monkeypatch.delenv("STAND_IN")

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agent.errors import Unavailable
@@ -21,13 +23,14 @@ from agent.helper import process as child
 from agent.helper.process import ForkServer
 from agent.nvml.poller import by_fork_server
 from benchmarks import cost
-from tests.support import stand_in_nvml
-from tests.support.processes import Started, runs
+from tests.support import dead_filesystem, stand_in_nvml
+from tests.support.processes import Started, runs, with_environment
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
 
 Plan = Callable[..., None]
+Left = Callable[[], list[Any]]  # processes
 
 
 @pytest.fixture(scope="module")
@@ -142,38 +145,91 @@ def test_a_hang_costs_the_deadline(
     assert len(standby.helpers) == 1
 
 
-SLOW = """
-import sys, time
-for number, line in enumerate(sys.stdin):
-    if number == 0:
-        print("half an ans", end="", flush=True)
-        time.sleep(4)
-    print("{}\\n0" if number else "wer\\n-9", flush=True)
-"""
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Left]:
+    """Return what this test has started and what runs; it is killed at the end."""
+    monkeypatch.setenv("BWAGENT_TEST", str(tmp_path))
+    look = partial(with_environment, f"BWAGENT_TEST={tmp_path}")
+    yield look
+    for process in look():
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def test_a_fork_that_is_stopped_costs_the_deadline(
+    library: str, plan: Plan, watched: Callable[..., Watched]
+) -> None:
+    """It is late as any other; the same fork server answers the next call."""
+    standby = watched(1)
+    plan("stop uuid 2")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 1 s$"):
+            standby.call({"library": library})
+    plan()
+    assert len(standby.call({"library": library})["gpus"]) == 4
+    assert len(standby.helpers) == 1
+    assert forks(standby.helpers[0]) == []
+
+
+ENDS = {
+    "count 4": None,
+    "fail init -1 9": None,
+    "crash pci 0": "killed by SIGABRT",
+    "hang fabric 1": "no answer within 2 s",
+    "stop fabric 1": "no answer within 2 s",
+}
+
+
+@pytest.mark.parametrize("line", ENDS)
+def test_what_a_library_starts_ends_with_the_call(
+    library: str, plan: Plan, watched: Callable[..., Watched], left: Left, line: str
+) -> None:
+    """Sixty-six daemons, in sessions of their own, whatever the end of the fork."""
+    standby, end = watched(2), ENDS[line]
+    plan("daemon init -1 66", line)
+    with pytest.raises(Unavailable, match=end) if end else nullcontext():
+        standby.call({"library": library})
+    # A busy machine may end the fork server, too.
+    assert {process.pid for process in left()} <= {standby.helpers[0].pid}
+    plan()
+    assert len(standby.call({"library": library})["gpus"]) == 4
+
+
+def test_a_fork_server_that_is_stopped_is_replaced(
+    library: str, plan: Plan, watched: Callable[..., Watched], left: Left
+) -> None:
+    """It reports no end; it and all that it has started are ended, and another one starts."""
+    standby = watched(10)
+    plan("daemon init -1 3", "hang fabric 1")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(standby.call, {"library": library})
+        wait_for(lambda: len(left()) == 5)
+        os.kill(standby.helpers[0].pid, signal.SIGSTOP)
+        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 10 s$"):
+            asking.result(60)
+    assert left() == []
+    plan()
+    assert len(standby.call({"library": library})["gpus"]) == 4
 
 
 def test_a_fork_that_cannot_be_killed_stays_the_only_one(
-    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No call is made while it is stuck; what it writes when it ends is the answer to no later
-    call.
-    """
-    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
-    standby = watched(0.3, text=SLOW)
-    with pytest.raises(
-        Unavailable, match=r"no answer within 0\.3 s, and a fork of process \d+ cannot be killed$"
-    ):
-        standby.call({})
-    with pytest.raises(Unavailable, match=r"a fork of process \d+ is still stuck in the kernel$"):
-        standby.call({})
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with suppress(Unavailable):
-            assert standby.call({}) == {}
-            break
-        time.sleep(0.1)
-    assert standby.call({}) == {}
-    assert len(standby.helpers) == 1
+    """It is in an uninterruptible sleep: no call is made until it has ended."""
+    require(dead_filesystem.missing())
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.3)
+    with dead_filesystem.mounted(tmp_path / "dead") as folder:
+        standby = watched(1)
+        asked = {"library": str(folder / "libnvidia-ml.so.1")}
+        stuck = r"process \d+ is stuck in the kernel$"
+        with pytest.raises(Unavailable, match=rf"helper nvml: no answer within 1 s, and {stuck}"):
+            standby.call(asked)
+        with pytest.raises(Unavailable, match=rf"helper nvml: {stuck}"):
+            standby.call(asked)
+        assert child.unended() == 1
+    wait_for(lambda: child.unended() == 0)
+    assert standby.call({"library": "/nowhere"})["error"]["call"] == "dlopen"
+    assert len(standby.helpers) == 2
 
 
 def test_a_fork_dies_with_its_helper(
@@ -248,24 +304,45 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 
 
 ASK = """
-import sys
-from agent.helper.process import ForkServer
-from tests.support.processes import Started
-helpers = Started()
-standby = ForkServer("nvml", 5, popen=helpers)
-standby.call({"library": "/nowhere"})
-print(helpers[0].pid, flush=True)
+import os, sys
+from agent.helper.process import ForkServer, HelperProcesses
+how, library = sys.argv[1:]
+ask = ForkServer("nvml", 60).call if how == "fork server" else (
+    lambda payload: HelperProcesses().call("nvml", payload, 60))
+if how == "fork server":
+    ask({"library": "/nowhere"})
+print(flush=True)
+if library:
+    ask({"library": library})
 sys.stdin.read()
 """
 
 
-def test_it_does_not_outlive_who_asks() -> None:
-    """After kill -9 of the agent, no process is left."""
-    with subprocess.Popen(
-        [sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as parent:
+@contextmanager
+def asking(how: str, library: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that asks, by a fork server or a helper process."""
+    command = [sys.executable, "-c", ASK, how, library]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout
-        helper = int(parent.stdout.readline())
-        assert Path(f"/proc/{helper}").exists()
+        assert parent.stdout.readline()
+        yield parent
         parent.kill()
-    wait_for(lambda: not runs(helper))
+
+
+def test_a_fork_server_does_not_outlive_who_asks(left: Left) -> None:
+    """After kill -9 of the agent between two calls, no process is left."""
+    with asking("fork server", ""):
+        wait_for(lambda: len(left()) == 2)
+    wait_for(lambda: not left())
+
+
+@pytest.mark.parametrize("how", ["fork server", "helper"])
+@pytest.mark.parametrize("line", ["hang fabric 1", "stop fabric 1"])
+def test_nothing_outlives_who_asks(
+    library: str, plan: Plan, how: str, line: str, left: Left
+) -> None:
+    """After kill -9 of the agent in the middle of a call: neither helper, fork nor daemons."""
+    plan("daemon init -1 3", line)
+    with asking(how, library):
+        wait_for(lambda: len(left()) == 6)
+    wait_for(lambda: not left())
