@@ -27,7 +27,7 @@ from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report
 from agent.kube import diff
 from agent.kube.annotation import MAX_AGE
-from agent.kube.answers import Failure, Kube, failure_of
+from agent.kube.answers import UID_PATH, Failure, Kube, failure_of
 from agent.kube.api import MAX_CONNECTIONS
 from agent.kube.listing import pages
 from agent.kube.managed_fields import (
@@ -432,7 +432,7 @@ def removal_patch(state: State, keys: Iterable[str]) -> list[dict[str, Any]]:
     # A key is escaped for a JSON pointer (RFC 6901).
     paths = [key.replace("~", "~0").replace("/", "~1") for key in sorted(keys)]
     return [
-        {"op": "test", "path": "/metadata/uid", "value": state.uid},
+        {"op": "test", "path": UID_PATH, "value": state.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": state.version},
         *({"op": "remove", "path": f"/metadata/{LABEL}/{path}"} for path in paths),
     ]

@@ -5,6 +5,8 @@
 Invariants:
 - The responder need not be an API server. A proxy's page, a truncated document or one of another
   kind is an Answer with the error `garbage` and a description of it.
+- A Node of another name than the requested one, or without name or uid, is `garbage`, too. One of
+  another uid than the request was for is `recreated`.
 - Every answer other than the requested one is a `Failure` with a kind for the caller and a sentence
   for the operator. One to a write that may have been made says so.
 - Of a Node only the metadata that tells the field managers of its labels is kept; the whole
@@ -67,6 +69,7 @@ SUCCESSES = (200, 201)
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
 ANOTHER_HOST = "another-host"  # the kind of failure of agent/kube/this_host.py
+UID_PATH = "/metadata/uid"  # of a JSON patch
 PAGES = frozenset({"list", "survey"})
 WRITES = frozenset({"apply", "patch", "create-event", "patch-event"})
 _CLEAR_STATUSES = (407, 429)  # clear without a Status in the body, like all from 500 on
@@ -191,6 +194,26 @@ def boot_id_of(document: Mapping[str, Any]) -> str | None:
     return boot_id if isinstance(boot_id, str) and is_word(boot_id) else None
 
 
+def about(request: Request, answer: Answer) -> Answer:
+    """Return the answer if it is about the Node that was requested, else the failure that it is.
+
+    The body of `apply` and a test of `patch` name the uid; a `get` takes any.
+    """
+    if answer.node is None:
+        return answer
+    metadata, node = answer.node["metadata"], one_line(request.get("node", ""))
+    if metadata["name"] != request.get("node"):
+        name = one_line(metadata["name"])
+        return _garbage(answer.status or 0, f"the response is Node {name} in place of {node}")
+    body = request.get("body")
+    uids = [part(body, "metadata").get("uid")] if isinstance(body, dict) else []
+    uids += [test.get("value") for test in objects(body) if test.get("path") == UID_PATH]
+    if any(uid not in (None, metadata["uid"]) for uid in uids):
+        text = f"the response is of another uid than the request to Node {node}"
+        return Answer(answer.status, error="recreated", message=text)
+    return answer
+
+
 def limit_of(operation: str) -> int:
     """Return the number of bytes that the body of a response has at most."""
     return MAX_PAGE_BODY if operation in PAGES else MAX_BODY
@@ -251,7 +274,8 @@ def _node(document: Json, *, with_managers: bool = True) -> Json | None:
     Of managedFields it has what agent/kube/managed_fields.py reads.
     """
     metadata = part(document, "metadata")
-    if not all(isinstance(metadata.get(name), str) for name in ("name", "uid")):
+    identity = [metadata.get(name) for name in ("name", "uid")]
+    if not all(isinstance(text, str) and text for text in identity):
         return None
     if not with_managers:
         return {"metadata": _only(metadata, "name", "uid", "labels", "annotations")}

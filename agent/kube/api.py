@@ -47,7 +47,7 @@ from urllib3.util import create_urllib3_context, make_headers, parse_url
 from agent.errors import Unavailable
 from agent.kube import MANAGER
 from agent.kube.access import SERVICE_ACCOUNT, Access, Credentials, Misconfigured, credentials
-from agent.kube.answers import MAX_TEXT, PAGES, WRITES, Answer, Request, limit_of, read
+from agent.kube.answers import MAX_TEXT, PAGES, WRITES, Answer, Request, about, limit_of, read
 from agent.limits import start_thread
 
 MAX_CONNECTIONS = 8  # that are kept
@@ -79,7 +79,8 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (http.HTTPError, "cut"),
     (OSError, "unreachable"),
 )
-MAYBE_DONE = frozenset({"timeout", "cut", "garbage", "tls"})  # errors of a request that was sent
+# Errors of a request that was sent.
+MAYBE_DONE = frozenset({"timeout", "cut", "garbage", "recreated", "tls"})
 # What a CA bundle has beside certificates is comments.
 CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -220,7 +221,7 @@ class Api:
             if operation in PAGES:
                 self._page = fitting(limit, len(data))
             if operation not in PAGES or len(data) <= limit_of(operation) or limit == 1:
-                return read(operation, status, headers, data)
+                return about(request, read(operation, status, headers, data))
 
     def _respond(
         self, pool: urllib3.PoolManager, server: str, message: HttpRequest, request: Request

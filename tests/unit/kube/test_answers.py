@@ -19,6 +19,8 @@ from agent.kube.answers import (
     PAGES,
     Answer,
     Cause,
+    Request,
+    about,
     failure_of,
     one_line,
     read,
@@ -101,6 +103,45 @@ def test_the_boot_of_a_whole_node(status: object, boot_id: str | None) -> None:
     """One that is empty, absent or malformed is unknown; metadata alone has none."""
     assert read("get", 200, {}, data(node() | {"status": status})).boot_id == boot_id
     assert read("get", 200, {}, data(node())).boot_id is None
+
+
+UID = node()["metadata"]["uid"]
+GET: Request = {"operation": "get", "node": "n1"}
+APPLIED: Request = {"operation": "apply", "node": "n1", "body": {"metadata": {"uid": UID}}}
+PATCHED: Request = {
+    "operation": "patch",
+    "node": "n1",
+    "body": [{"op": "test", "path": "/metadata/uid", "value": UID}],
+}
+POLICY: Request = {"operation": "check-policy", "node": "n1", "body": {"metadata": {}}}
+
+
+@pytest.mark.parametrize("request_", [GET, APPLIED, PATCHED, POLICY])
+@pytest.mark.parametrize(
+    ("changed", "error", "error_of_write"),
+    [
+        ({}, None, None),
+        ({"name": "n2"}, "garbage", "garbage"),
+        ({"name": "n2", "uid": "x"}, "garbage", "garbage"),
+        ({"name": ""}, "garbage", "garbage"),
+        ({"uid": ""}, "garbage", "garbage"),
+        ({"name": "", "uid": ""}, "garbage", "garbage"),
+        ({"uid": "x"}, None, "recreated"),
+    ],
+)
+def test_an_answer_is_about_the_node_that_was_asked_for(
+    request_: Request, changed: dict[str, str], error: str | None, error_of_write: str | None
+) -> None:
+    """Another name is no answer; another uid is a new Node, for which the write was not meant."""
+    whole = node({FLAVOR: "roce"})
+    whole["metadata"] |= changed
+    answer = about(request_, read(request_["operation"], 200, {}, data(whole)))
+    expected = error_of_write if request_ in (APPLIED, PATCHED) else error
+    assert (answer.error, answer.node is None) == (expected, expected is not None)
+    if expected:
+        text = failure_of(answer, "n1").text
+        assert text.startswith("Node n1: ")
+        assert "\n" not in text
 
 
 @pytest.mark.parametrize(("token", "found"), [("", ""), (None, ""), ("more", "more")])
