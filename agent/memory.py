@@ -74,7 +74,7 @@ HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
 ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 
 # What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
-_LABELED = re.compile(r"[A-Za-z0-9]|.{64}", re.DOTALL)
+_LABELED = re.compile(r"[^\W_]|.{64}", re.DOTALL)
 
 Key = tuple[str | None, int | str | None, str | None]  # of a row: function, port, leg
 Identity = tuple[str, str | None, str | None]  # interface, function, port GUID

@@ -56,7 +56,7 @@ class NeighborReason(Reason):
     NO_UMAD = "no-umad", "no libibumad, or no umad device (module ib_umad)", True
     REFUSED = "refused", "the port has no subnet management interface", True
     SEND_FAILED = "send-failed", "the subnet management packet could not be sent", True
-    MALFORMED = "malformed", "malformed answer", True
+    MALFORMED = "malformed", "malformed answer, or LLDP frames that are refused", True
     NO_DESCRIPTION = (
         "no-description",
         "no answer to the request for the name (NodeDescription)",

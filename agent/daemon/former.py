@@ -17,21 +17,21 @@ from agent.model import LldpNeighbor
 from agent.sources.lldp import named
 
 
-def formers(rows: Iterable[Fact], now: float) -> dict[str, Former]:
-    """Return the neighbor of each netdev of an Ethernet port, as published."""
+def formers(rows: Iterable[Fact], own: str | None, now: float) -> dict[str, Former]:
+    """Return the published neighbor of each netdev of an Ethernet port; `own` names the host."""
     return {
-        row.netdev: Former(partial(is_same, row.far), row.far.is_station, now + FORMER_TIMEOUT)
+        row.netdev: Former(partial(is_same, row.far, own), row.far.is_station, now + FORMER_TIMEOUT)
         for row in rows
         if row.netdev and row.far and row.layer == "Ethernet"
     }
 
 
-def is_same(far: FarEnd, facts: LldpNeighbor) -> bool:
+def is_same(far: FarEnd, own: str | None, facts: LldpNeighbor) -> bool:
     """Return True if a frame makes the labels of a far end.
 
     A shutdown frame, which has Chassis ID and Port ID alone, does if they are those of the far end.
     """
-    found = far_end(named(facts))
+    found = far_end(named(facts, own))
     if not facts.ttl:
         is_chassis = not far.id or _label(far.id) == _label(facts.chassis_id)
         return is_chassis and _label(far.port_id) == _label(found.port_id)

@@ -97,7 +97,7 @@ class Observer:
         self.confirmed = lost_in(annotation)
         if self.host.switch_names:
             self.host.switch_names.seed(switches(found.rows))
-        for netdev, former in formers(found.rows, self.host.clock()).items():
+        for netdev, former in formers(found.rows, self.host.name, self.host.clock()).items():
             self.neighbors.seed(netdev, former)
 
     def observe(self, *, refresh: bool = True) -> Cycle:

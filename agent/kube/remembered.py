@@ -275,6 +275,8 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
 
 def _is_part(far: FarEnd, published: str) -> bool:
     """Return True if a label contains the name of a far end, between two `_` or at an end."""
+    if encode.is_foreign(far.device):  # the label would be a hash
+        return False
     name = encode.replaced(far.device)
     parts = {f"_{name}_", f"_{name.strip(encode.TRIMMED)}_"}
     return any(part in f"_{published}_" for part in parts)

@@ -21,15 +21,21 @@ _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a 
 
 
 def value(raw: str) -> str:
-    """Return the label value for `raw`; "" if no character of it is valid in a value.
+    """Return the label value for `raw`; "" if it has no letter and no digit.
 
     Text of more than 63 bytes of UTF-8 becomes `x` and its FNV-1a hash in hex without leading
-    zeros. Topograph counts and writes it the same way, so both give one switch the same value.
+    zeros. Topograph counts and writes it the same way, so both give one switch the same value. So
+    does text with a letter or digit that is not ASCII: without it two names would be one value.
     Otherwise `Ethernet1/1` becomes `Ethernet1-1`, and both ends are trimmed to a letter or digit.
     """
-    if len(_octets(raw)) > MAX_LENGTH:
+    if len(_octets(raw)) > MAX_LENGTH or is_foreign(raw):
         return hashed(raw)
     return replaced(raw).strip(TRIMMED)
+
+
+def is_foreign(raw: str) -> bool:
+    """Return True if `raw` has a letter or digit that is not ASCII."""
+    return not raw.isascii() and any(one.isalnum() and not one.isascii() for one in raw)
 
 
 def replaced(raw: str) -> str:

@@ -41,7 +41,8 @@ _UNTAGGED = ETHERTYPE.to_bytes(2, "big")
 TPIDS = (0x8100, 0x88A8, 0x9100)  # IEEE Std 802.1Q C-tag and S-tag, and the S-tag before 802.1ad
 # Table 7-1: nearest bridge, nearest non-TPMR bridge, nearest customer bridge.
 GROUPS = tuple(map(bytes.fromhex, ("0180c200000e", "0180c2000003", "0180c2000000")))
-MAX_FRAME = 1518  # octets, with a VLAN tag four more
+MAX_LLDPDU = 9216  # octets, the MTU of a switch's ports; 380 VLANs take some thousand
+MAX_FRAME = 22 + MAX_LLDPDU  # octets, with two VLAN tags
 
 # TLV types, Table 8-1; 9 to 126 are reserved, and skipped.
 _END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME = range(6)
@@ -77,15 +78,12 @@ _Tlv = tuple[int, int, bytes]  # type, offset in the frame, value
 
 
 def drop_reason(frame: bytes, own: bytes = b"") -> str | None:
-    """Return the reason to drop a frame undecoded: "oversize", "destination" or "own", or None.
+    """Return the reason to drop a frame undecoded: "destination" or "own", or None.
 
     Bridges filter the three group addresses (7.1; IEEE Std 802.1Q, 8.6.3) and forward others, so
     that any station of the broadcast domain could pass for the switch. `own` is the MAC address of
     the netdev: a NIC's firmware may announce the NIC.
     """
-    tagged = int.from_bytes(frame[12:14], "big") in TPIDS
-    if len(frame) > MAX_FRAME + 4 * tagged:
-        return "oversize"
     if frame[:6] not in GROUPS:
         return "destination"
     return "own" if frame[6:12] == own else None
@@ -162,6 +160,8 @@ def _split(frame: bytes, at: int) -> dict[int, _Tlv]:
     """
     tlvs: dict[int, _Tlv] = {}
     end = len(frame)
+    if end - at > MAX_LLDPDU:
+        raise Malformed(f"LLDPDU of more than {MAX_LLDPDU} octets")
     mandatory = _CHASSIS_ID  # the next one; past _TTL: none
     while at + 2 <= end:
         header = frame[at] << 8 | frame[at + 1]

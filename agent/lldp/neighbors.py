@@ -48,6 +48,7 @@ from agent.reasons import NeighborReason
 
 MAX_NEIGHBORS = 32  # senders kept for a netdev
 REPLACING_FRAMES = 2  # in a row, of another port of the same chassis and source address
+REFUSED_TIMEOUT = 120.0  # seconds after a refused frame: the usual TTL (9.2.5.6)
 FORMER_TIMEOUT = 65.0  # seconds: two transmit intervals and a margin (9.2.5.7, msgTxInterval)
 KINDS = (True, None, False)  # LldpNeighbor.is_switch, the best first
 SCOPES = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1, nearest first
@@ -111,6 +112,8 @@ class _Netdev:
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
     former: Former | None = None  # until it, or another neighbor in its place, is known
+    refused: str = ""  # why the last frame that counts for nothing does so
+    refused_at: float = -math.inf
 
     def rank(self, msap: Msap) -> tuple[float, ...]:
         """Return the sort key of a sender; the module's docstring has the criteria."""
@@ -288,6 +291,16 @@ class NeighborTable:
         netdev = self._netdevs.get(name, _Netdev())
         return tuple(netdev.senders[msap] for msap in netdev.order if msap in netdev.senders)
 
+    def refuse(self, frame: Frame, fault: str) -> None:
+        """Record a frame that is no valid LLDP frame."""
+        netdev = self._netdev(frame.netdev)
+        netdev.refused, netdev.refused_at = fault, frame.time
+
+    def refused(self, name: str, now: float) -> str:
+        """Return the fault of the last refused frame of a netdev; "" after REFUSED_TIMEOUT."""
+        netdev = self._netdevs.get(name, _Netdev())
+        return netdev.refused if now < netdev.refused_at + REFUSED_TIMEOUT else ""
+
     def missing(self, name: str) -> NeighborReason:
         """Return the reason for a netdev without neighbors, as of the last `expire`."""
         return self._netdevs.get(name, _Netdev()).missing
@@ -300,6 +313,8 @@ class NeighborTable:
         times: list[float] = []
         for netdev in filter(None, map(self._netdevs.get, names)):
             times += [sender.expires_at for sender in netdev.senders.values()]
+            if not netdev.order and netdev.refused:
+                times.append(netdev.refused_at + REFUSED_TIMEOUT - self._grace)
             if netdev.link_down_at is not None and netdev.senders:
                 times.append(netdev.link_down_at)
             if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:

@@ -129,7 +129,7 @@ class Listener:
         run: Run = run_at_once,
         open_socket: Callable[[str], socket.socket] | None = None,
     ) -> None:
-        self.dropped = {"oversize": 0, "destination": 0, "own": 0}
+        self.dropped = {"destination": 0, "own": 0}
         self._clock, self._run = clock, run
         self._open_socket = open_socket or partial(open_lldp_socket, openvswitch=openvswitch)
         self._wanted: frozenset[str] = frozenset()
@@ -317,7 +317,7 @@ def _receive(sock: socket.socket) -> bytes | None:
     while True:
         try:
             data, ancillary, _, address = sock.recvmsg(
-                MAX_FRAME + 5, socket.CMSG_SPACE(_AUXDATA.size)
+                MAX_FRAME + 1, socket.CMSG_SPACE(_AUXDATA.size)
             )
         except OSError as error:
             if error.errno in _DOWN | _AGAIN:

@@ -37,6 +37,8 @@ FAULTS = {  # of a packet socket
 # Driver flags by which firmware consumes LLDP frames, with the value that does
 FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
 MLX5 = "mlx5_core"
+# Reasons that frames which are refused explain
+UNHEARD = frozenset({NeighborReason.SILENT, NeighborReason.EXPIRED})
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
 
 
@@ -99,9 +101,8 @@ class LldpNeighbors:
             try:
                 table.receive(frame, own)
             except Malformed as error:
-                problems.append(
-                    Problem(SOURCE, frame.netdev, None, f"malformed LLDP frame: {error}")
-                )
+                table.refuse(frame, str(error))
+                problems.append(_refused(frame.netdev, str(error)))
         now = clock()
         neighbors, missing = {}, {}
         for name in (netdev.name for netdev in netdevs):
@@ -109,8 +110,16 @@ class LldpNeighbors:
             neighbors[name], missing[name] = table.neighbors(name), table.missing(name)
             if missing[name] is not NeighborReason.LINK_DOWN:
                 missing[name] = reasons.get(name, missing[name])
+            fault = "" if neighbors[name] else table.refused(name, now)
+            if fault and missing[name] in UNHEARD:
+                missing[name] = NeighborReason.MALFORMED
+                problems.append(_refused(name, fault))
         once = tuple(dict.fromkeys(problems))
         return Reception(neighbors, missing, once, tuple(frames), errors)
+
+
+def _refused(netdev: str, fault: str) -> Problem:
+    return Problem(SOURCE, netdev, None, f"malformed LLDP frame: {fault}")
 
 
 def not_listened(netdevs: Iterable[Netdev]) -> Reception:

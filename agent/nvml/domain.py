@@ -77,6 +77,8 @@ def _of_gpus(gpus: Gpus) -> Verdict:
     for reason in (AcceleratorReason.IN_PROGRESS, AcceleratorReason.NOT_STARTED):
         if waiting := [gpu for gpu in gpus if gpu.state == reason]:
             text = f"{reason.text}: is the fabric manager running?"
+            if reason is AcceleratorReason.IN_PROGRESS:
+                text += " With FABRIC_MODE=1 it is normal until a partition is activated"
             return counted(reason, waiting, text)
     if found:
         return Verdict(found[0])

@@ -83,6 +83,8 @@ PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
     "numa_node": attrgetter("device.numa_node"),
     "link_downed": attrgetter("port.link_downed"),
 }
+# SDR: 2.5 Gb/s a lane, with or without the word; the width is left out where it is unknown
+_SDR = re.compile(r".* SDR\)|(2\.5 Gb/sec( \(1X\))?|(5|10|20|30) Gb/sec \((2|4|8|12)X\))")
 _HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
 
@@ -200,8 +202,8 @@ def speed_gbps(observation: Observation) -> float | None:
 def is_suspect(role: PortRole) -> bool:
     """Return True for an ACTIVE InfiniBand port of a modern HCA at SDR.
 
-    The kernel prints a speed that it does not know as SDR (drivers/infiniband/core/sysfs.c,
-    rate_show).
+    The kernel prints a speed that it does not know as SDR, older ones without the word
+    (drivers/infiniband/core/sysfs.c, rate_show).
     """
     port, device = role.port, role.device
     if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
@@ -209,7 +211,7 @@ def is_suspect(role: PortRole) -> bool:
     number = _HCA_NUMBER.match(device.hca_type or "")
     has_mlx5_number = number is not None and int(number[1]) >= FIRST_MLX5
     is_modern = has_mlx5_number or device.driver == "mlx5_core"
-    return is_modern and (port.rate_text or "").endswith(" SDR)")
+    return is_modern and _SDR.fullmatch(port.rate_text or "") is not None
 
 
 def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:

@@ -10,6 +10,7 @@ one port: of an InfiniBand port one function has SMI, of an Ethernet port both a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ MLX5_VIRTUAL = frozenset(
 CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
 NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
 CONNECTX_7 = frozenset({"15b3:1021", "MT4129"})  # PCI ids; hca_type, in a copied tree
+_OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the driver hfi1 gives
 MIN_PATTERN = 3  # functions; a data card has at most two
 
 Devices = Sequence[RdmaDevice]
@@ -92,6 +94,8 @@ def _drops(one: DevicePort, devices: Devices) -> Iterator[Drop]:
         yield Drop("iwarp", "iWARP (node type RNIC)")
     if device.driver == "hfi1":
         yield Drop("omni-path", "Omni-Path (driver hfi1)")
+    elif device.driver is None and device.pci is None and _OMNI_PATH.match(device.name):
+        yield Drop("omni-path", f"Omni-Path (by its name {device.name})")
     if device.driver in CLOUD_DRIVERS and one.carries_default_route:
         text = f"front end: a virtual NIC of the cloud (driver {device.driver})"
         yield Drop("front-end", f"{text} with the default route")

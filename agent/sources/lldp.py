@@ -15,6 +15,7 @@ they are a problem that is reported.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from agent.errors import Unavailable
@@ -81,7 +82,8 @@ def _two_cables(
     def far_end(role: PortRole) -> tuple[str | None, str | None] | None:
         netdev = role.leg or role.port.netdev
         senders = reception.neighbors.get(netdev.name if netdev else "", ())
-        found = [one for one in _neighbors(senders, host.clock()) if not one.superseded]
+        neighbors = _neighbors(senders, host.clock(), host.name)
+        found = [one for one in neighbors if not one.superseded]
         return (found[0].device, found[0].port_id) if found else None
 
     for second, first in pairs:
@@ -109,7 +111,7 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
             is_lent = False
         reason = NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
     elif senders := reception.neighbors.get(name):
-        return Link(role.interface, name, _neighbors(senders, host.clock()))
+        return Link(role.interface, name, _neighbors(senders, host.clock(), host.name))
     else:
         reason = reception.missing[name]
         if reason is NeighborReason.SILENT and consumes_lldp(host.private_flags(name)):
@@ -141,7 +143,7 @@ def is_taken_by_bridge(host: Host, netdev: str) -> bool:
     return False
 
 
-def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
+def _neighbors(senders: Collection[Sender], now: float, own: str | None) -> tuple[Neighbor, ...]:
     """Return the neighbors; a present one supersedes those of before the link came up.
 
     It supersedes as well one that has expired, and is kept for its grace only.
@@ -152,13 +154,34 @@ def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
     for one in senders:
         is_older = one.link_ups < link_ups or now > one.expires_at
         age = round(max(now - one.received_at, 0.0), 1)
-        neighbor = named(one.effective)
+        neighbor = named(one.effective, own)
         found.append(neighbor._replace(age=age, superseded=bool(present) and is_older))
     return tuple(found)
 
 
-def named(facts: LldpNeighbor) -> Neighbor:
-    """Return the neighbor under the names that labels are encoded from."""
-    is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
-    port_name = facts.port_id if is_named else facts.port_description
+def named(facts: LldpNeighbor, own: str | None) -> Neighbor:
+    """Return the neighbor under the names that labels are encoded from; `own` is this host's name.
+
+    A Port Description that names this host is what an operator wrote about the cable, and not the
+    name of the switch's port.
+    """
+    if facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}:
+        port_name: str | None = facts.port_id
+    else:
+        port_name = facts.port_description
+        if port_name and own and _names_host(port_name, own):
+            port_name = None
     return Neighbor(facts.system_name or facts.chassis_id, facts.port_id, port_name, facts)
+
+
+def _names_host(text: str, host: str) -> bool:
+    """Return True if a text has the name of a host, up to its first dot, as a word.
+
+    Examples: `gpu-17`, `gpu-17-eth2`, `to gpu-17.example.com eth2` name the host gpu-17; `gpu-170`,
+    `gpu-17-2` and `rack-gpu-17` do not.
+    """
+    short = re.escape(host.partition(".")[0])
+    return (
+        re.search(rf"(?<![A-Za-z0-9-]){short}(?![A-Za-z0-9]|-[0-9])", text, re.IGNORECASE)
+        is not None
+    )

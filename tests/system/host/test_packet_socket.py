@@ -16,7 +16,7 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.lldp import pcap
-from agent.lldp.frame import Frame, decode
+from agent.lldp.frame import MAX_LLDPDU, Frame, decode
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
 from agent.lldp.snapshot import load
@@ -391,7 +391,7 @@ def test_each_group_address_is_received_and_no_other(
     frame = ethernet(NAMED, destination=destination)
     peer.send("wire0", frame, ethernet(NAMED))
     assert frames(listener, 2 - dropped) == [frame, ethernet(NAMED)][dropped:]
-    assert listener.dropped == {"oversize": 0, "destination": dropped, "own": 0}
+    assert listener.dropped == {"destination": dropped, "own": 0}
 
 
 @pytest.mark.parametrize("tags", ["81000000", "8100e064", "88a80064"])
@@ -432,7 +432,7 @@ def test_nothing_but_lldp_passes_the_filter(
         peer.send("wire0", bytes.fromhex("0180c200000e" + "02" * 6 + ethertype) + NAMED)
     peer.send("wire0", ethernet(NAMED))
     assert frames(all_ethertypes, 1) == [ethernet(NAMED)]
-    assert all_ethertypes.dropped == {"oversize": 0, "destination": 0, "own": 0}
+    assert all_ethertypes.dropped == {"destination": 0, "own": 0}
 
 
 def test_own_frames_are_not_received(
@@ -446,21 +446,20 @@ def test_own_frames_are_not_received(
     assert frames(listener) == frames(all_ethertypes) == []
 
 
-def test_jumbo_frames_are_dropped(
+def test_a_frame_is_as_long_as_the_link_carries(
     node: Namespace, peer: Namespace, all_ethertypes: Listener
 ) -> None:
-    """The largest frame of the standard is received, with a tag too; one octet more is dropped and
-    counted.
-    """
+    """The largest LLDPDU is a neighbor, with a tag too; one octet more is refused by name."""
     for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
-        namespace.ip("link", "set", netdev, "mtu", "9000")
+        namespace.ip("link", "set", netdev, "mtu", "9300")
     node.call(all_ethertypes.watch, ["eth0"])
-    full = [ethernet(NAMED).ljust(1518, b"\0"), ethernet(NAMED, tags="81000001").ljust(1522, b"\0")]
-    for frame in full:
-        peer.send("wire0", frame, frame + b"\0")
-    peer.send("wire0", ethernet(NAMED).ljust(9000, b"\0"))
-    assert [len(frame) for frame in frames(all_ethertypes, 2)] == [1518, 1522]
-    assert all_ethertypes.dropped == {"oversize": 3, "destination": 0, "own": 0}
+    lldpdu = NAMED.ljust(MAX_LLDPDU, b"\0")
+    peer.send("wire0", *(ethernet(lldpdu, tags=tags) for tags in ("", "81000001")))
+    peer.send("wire0", ethernet(lldpdu) + bytes(60))
+    received = frames(all_ethertypes, 3)
+    assert [decode(frame).system_name for frame in received[:2]] == ["leaf-1"] * 2
+    with pytest.raises(Malformed, match="of more than 9216 octets"):
+        decode(received[2])
 
 
 def test_a_replay_has_the_frames_that_were_received(
@@ -476,7 +475,7 @@ def test_a_replay_has_the_frames_that_were_received(
     peer.send("wire0", *sent)
     captured = pcap.write([Frame("eth0", when, data) for when, data in enumerate(sent)])
     replayed = load(SnapshotFiles(MemoryStore({"lldp/eth0.pcap": captured})), {})
-    assert [frame.data for frame in replayed.received["eth0"]] == frames(listener, 4)
+    assert [frame.data for frame in replayed.received["eth0"]] == frames(listener, 6)
 
 
 def test_a_flood_on_one_port_leaves_the_others_their_turn(

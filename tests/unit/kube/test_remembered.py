@@ -43,7 +43,9 @@ def annotation(*neighbors: tuple[str, FarEnd | None]) -> Annotation:
         (None, {LEAF: "L90.1.3"}, False),
         ("Quantum Mellanox Technologies", {LEAF: GUID}, True),
         ("a b", {LEAF: "a-b"}, True),
-        ("東京", {LEAF: GUID}, True),
+        ("東京", {LEAF: "x2f3c04f1ff1b2daf"}, True),
+        ("---", {LEAF: GUID}, True),
+        ("東京", {LEAF: GUID}, False),
         ("東京", {LEAF: "L90.1.3"}, False),
     ],
 )

@@ -67,9 +67,13 @@ VALUES = [
     ("__.-x-.__", "x"),
     ("3200G", "3200G"),
     ("a\0b\nc", "a-b-c"),
-    ("caf\u00e9", "caf"),
-    ("\u00e9t\u00e9 2", "t--2"),
-    ("\u0663\uff21", ""),  # digits and letters, but not ASCII's
+    # letters and digits, but not ASCII's: without them these would be caf, t--2, 01, 01 and nothing
+    ("caf\u00e9", "x48e8823acfa40d89"),
+    ("\u00e9t\u00e9 2", "xb4dc19f6aaa021e5"),
+    ("\u6771\u4eac-01", "x81d20dfe766e15c9"),
+    ("\u5317\u4eac-01", "x4079fe22dac19757"),
+    ("\u0663\uff21", "x81db5fc137087d95"),
+    ("leaf\u2013\u2603", "leaf"),  # signs
     ("\udcff\u202e", ""),
     ("", ""),
     ("-", ""),
@@ -105,7 +109,7 @@ def test_long_text_becomes_the_hash_that_go_prints(raw: str, text: str) -> None:
 
 @pytest.mark.parametrize(("raw", "text"), VALUES)
 def test_values(raw: str, text: str) -> None:
-    """Invalid characters become dashes, and both ends are trimmed."""
+    """Invalid characters become dashes, and both ends are trimmed; the hashes are Go's."""
     assert encode.value(raw) == text
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.lldp.frame import MAX_FRAME, decode, drop_reason, is_lldp
+from agent.lldp.frame import MAX_LLDPDU, decode, drop_reason, is_lldp
 from agent.model import LldpNeighbor
 from tests.support.lldp_frames import (
     CASES,
@@ -272,16 +272,30 @@ def test_ipv4_mapped_addresses() -> None:
         (ethernet(NAMED, destination="ffffffffffff"), "destination"),
         (ethernet(NAMED, destination="02000000cafe"), "destination"),
         (ethernet(NAMED, source="02000000cafe"), "own"),
-        (ethernet(NAMED).ljust(MAX_FRAME, b"\0"), None),
-        (ethernet(NAMED).ljust(MAX_FRAME + 1, b"\0"), "oversize"),
-        (ethernet(NAMED, tags="81000001").ljust(MAX_FRAME + 4, b"\0"), None),
-        (ethernet(NAMED, tags="81000001").ljust(MAX_FRAME + 5, b"\0"), "oversize"),
         (b"", "destination"),
     ],
 )
 def test_a_frame_that_bridges_forward_is_dropped(frame: bytes, reason: str | None) -> None:
-    """So are jumbo frames, and those of the netdev itself."""
+    """So are those of the netdev itself."""
     assert drop_reason(frame, bytes.fromhex("02000000cafe")) == reason
+
+
+VLANS = b"".join(
+    tlv(127, bytes.fromhex("0080c203") + vlan.to_bytes(2, "big") + b"\7VLAN123")
+    for vlan in range(1, 381)
+)
+
+
+@pytest.mark.parametrize("tags", ["", "81000001", "88a8000181000002"])
+def test_a_frame_is_as_long_as_the_link_carries(tags: str) -> None:
+    """The leaf's name comes behind 380 VLANs; one octet more than 9,216 is refused."""
+    lldpdu = PLAIN + VLANS + tlv(5, b"leaf-1") + END
+    assert len(lldpdu) > 5000
+    assert decode(ethernet(lldpdu, tags=tags)).system_name == "leaf-1"
+    full = ethernet(lldpdu.ljust(MAX_LLDPDU, b"\0"), tags=tags)
+    assert decode(full).system_name == "leaf-1"
+    with pytest.raises(Malformed, match="LLDPDU of more than 9216 octets"):
+        decode(full + b"\0")
 
 
 @given(

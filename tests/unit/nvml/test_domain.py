@@ -43,6 +43,7 @@ REGISTERING = Verdict(None, AcceleratorReason.IN_PROGRESS)
 REGISTERED = Verdict(f"{CLUSTER}.32766")
 FAILED = Verdict(None, AcceleratorReason.FAILED)
 NOT_STARTED = "fabric registration has not started"
+IN_PROGRESS = "fabric registration is in progress"
 
 
 def judge(*gpus: Gpu) -> Verdict:
@@ -176,6 +177,13 @@ def test_no_gpus_and_no_answer() -> None:
         (
             (GOOD, WAITING),
             f"1 of 2 GPUs (0008:01:00.0 first): {NOT_STARTED}: is the fabric manager running?",
+        ),
+        (
+            (GOOD, JOINING),
+            (
+                f"1 of 2 GPUs (0008:01:00.0 first): {IN_PROGRESS}: is the fabric manager running?"
+                " With FABRIC_MODE=1 it is normal until a partition is activated"
+            ),
         ),
         (
             (GOOD, BOARD, replace(GOOD, clique_id=1)),

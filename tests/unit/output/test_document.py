@@ -30,6 +30,14 @@ from tests.support.remembering import knowing
 
 NONE = Absent("no such port")
 SDR = "10 Gb/sec (4X SDR)"
+WITHOUT_WORD = [
+    "10 Gb/sec (4X)",
+    "2.5 Gb/sec",
+    "2.5 Gb/sec (1X)",
+    "5 Gb/sec (2X)",
+    "30 Gb/sec (12X)",
+]
+FASTER = ["10 Gb/sec (1X QDR)", "20 Gb/sec (4X DDR)", "400 Gb/sec (4X NDR)", "40 Gb/sec", "", "x"]
 LLDP_FACTS = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
@@ -91,6 +99,8 @@ def test_infiniband_hcas_of_several_kinds_are_a_problem() -> None:
         (plain(ib("ibp0", 1, driver="mlx4_core", hca_type="MT4099"), rate_text=SDR), False),
         (plain(ib("ibp0", 1, driver="qib", hca_type=None), rate_text=SDR), False),
         (plain(ib("ibp0", 1), rate_text=SDR, state="INIT"), False),
+        *((plain(ib("ibp0", 1), rate_text=text), True) for text in WITHOUT_WORD),
+        *((plain(ib("ibp0", 1), rate_text=text), False) for text in FASTER),
         (plain(ib("ibp0", 1), rate_text="400 Gb/sec (4X NDR)"), False),
         (plain(ib("ibp0", 1), rate_text=None), False),
         (plain(eth("mlx5_0", 1), rate_text=SDR), False),

@@ -12,14 +12,14 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.lldp.frame import Frame
+from agent.lldp.frame import Frame, decode
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Absent, Link, Netdev, PortRole, Problem, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from agent.sources.roles import decide
-from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
+from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch, tlv
 
 NOW = 1000.0
 NIC = "02:00:00:00:00:01"
@@ -510,9 +510,64 @@ def test_malformed_frames_are_one_problem_each() -> None:
     node.send("eth1", cut)
     links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
     assert links["mlx5_0"].neighbors[0].device == "leaf-1"
-    assert links["mlx5_1"].missing == "silent"
+    assert links["mlx5_1"].missing == "malformed"
     assert [problem.subject for problem in problems] == ["eth0", "eth0", "eth1"]
     assert all(problem.text.startswith("malformed LLDP frame: ") for problem in problems)
+
+
+def test_frames_that_are_refused_are_no_silence() -> None:
+    """For two minutes, and until a frame counts; it is no matter of firmware."""
+    node = Node(table=NeighborTable(grace=30, confirm=2))
+    node.flags["eth0"] = {"disable-fw-lldp": False}
+    node.send("eth0", switch().ljust(9300, b"\0"))
+    for _ in range(2):
+        links, problems = node.look(ETH0)
+        assert (links["mlx5_0"].missing, links["mlx5_0"].hold) == ("malformed", True)
+        assert [one.text for one in problems] == [
+            "malformed LLDP frame: LLDPDU of more than 9216 octets"
+        ]
+        node.now += 119.9
+    links, problems = node.look(ETH0)
+    assert (links["mlx5_0"].missing, problems) == ("blocked-by-firmware", [])
+    node.send("eth0", switch()[:20])
+    node.send("eth0", switch())
+    links, problems = node.look(ETH0)
+    assert links["mlx5_0"].missing is None
+    node.now += 1
+    assert node.look(ETH0)[1] == []
+
+
+def test_a_neighbor_whose_frames_are_refused_now_has_not_expired() -> None:
+    """What is published is held, since somebody is there."""
+    node = Node(table=NeighborTable(grace=30, confirm=2))
+    node.send("eth0", switch())
+    node.look(ETH0)
+    node.now += 150.5
+    node.send("eth0", switch()[:20])
+    link = node.link(ETH0)
+    assert (link.missing, link.hold) == ("malformed", True)
+
+
+OWN_NAMES = {
+    "gpu-17": None, "GPU-17": None, "gpu-17.example.com": None, "gpu-17:enp26s0np0": None,
+    "gpu-17-enp26s0np0": None, "to gpu-17 eth2": None, "gpu-17_eth2": None,
+    "gpu-170": "gpu-170", "gpu-17-2": "gpu-17-2", "rack-gpu-17": "rack-gpu-17",
+    "Ethernet1/1": "Ethernet1/1", "to gpu-18": "to gpu-18",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("description", "name"), OWN_NAMES.items())
+@pytest.mark.parametrize("own", ["gpu-17", "gpu-17.example.com"])
+def test_a_description_that_names_this_host_is_no_name_of_the_switch_port(
+    description: str, name: str | None, own: str
+) -> None:
+    """SONiC's Port ID is a local one, and its description what an operator typed."""
+    described = tlv(4, description.encode()) + END
+    facts = decode(ethernet(identity(b"\x04" + MAC, b"\x07etp1a") + described))
+    assert lldp.named(facts, own)[1:3] == ("etp1a", name)
+    assert lldp.named(facts, None).port_name == description
+    named = decode(ethernet(identity(b"\x04" + MAC, b"\x05gpu-17") + described))
+    assert lldp.named(named, own).port_name == "gpu-17"
 
 
 def test_frames_from_the_future_are_no_negative_age() -> None:

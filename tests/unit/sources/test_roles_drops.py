@@ -47,6 +47,8 @@ DROPPED = [
     (IWARP, [ib("iw0", 1, node_type="RNIC")]),
     (IWARP, [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
     (OMNI_PATH, [ib("hfi1_0", 1, driver="hfi1")]),
+    # of a copied tree without `device` links
+    ("Omni-Path (by its name hfi1_0)", [ib("hfi1_0", 1, driver=None, pci=None, pci_ids=None)]),
     (
         "link layer Unknown: neither InfiniBand nor Ethernet",
         [plain(eth(f"efa{n}", n, board_id="efa"), link_layer="Unknown") for n in (1, 2)],
