@@ -84,11 +84,13 @@ class Bench:
         written = (used.written - self.idle.share("written") * used.time) * 1024 / self.rounds
         return Row(server * per, etcd * per, used.time * per, written, used.commits / self.rounds)
 
-    def get(self, wire: Wire, *, cached: bool = False) -> Callable[[int], object]:
-        """Send the agent's GET of its Node; a look is `cached`."""
-        kube = wire.connect(self.member.token)
+    def get(
+        self, wire: Wire, *, cached: bool = False, whole: bool = False
+    ) -> Callable[[int], object]:
+        """Send the agent's GET of its Node: the first one is `whole`, a look `cached`."""
+        kube, name = wire.connect(self.member.token), self.member.name
         return lambda _number: ask(
-            kube, {"operation": "get", "node": self.member.name, "cached": cached}
+            kube, {"operation": "get", "node": name, "cached": cached, "whole": whole}
         )
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
@@ -215,6 +217,7 @@ def main() -> None:
         )
         print(f"{'':44}{'server ms':>10}{'etcd ms':>9}{'wall ms':>9}{'log KiB':>9}{'writes':>8}")
         rows: dict[str, Callable[[int], object]] = {
+            "agent GET of the whole Node (the first one)": bench.get(bench.fresh, whole=True),
             "agent GET, a connection each (as it is)": bench.get(bench.fresh),
             "agent GET, connection kept": bench.get(bench.kept),
             "agent look, a connection each (as it is)": bench.get(bench.fresh, cached=True),

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
@@ -17,11 +19,15 @@ import pytest
 
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
+from tests.support.kernel_tree import rails
+from tests.support.kube.boots import ELSEWHERE, HERE, boot
 from tests.support.kube.cluster import MERGE
+from tests.support.kube.command import bwagent
 from tests.support.kube.confinement import root_is_read_only, status
 from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, OVERLAYS
-from tests.support.kube.programs import free_ports
-from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, PORT, SPEED, Worker
+from tests.support.kube.programs import free_ports, program
+from tests.support.kube.resident import Agent
+from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, PORT, SPEED, Worker, clear
 from tests.support.real_parts import require
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
@@ -233,3 +239,49 @@ def events(worker: Worker) -> str:
     about = f"fieldSelector=involvedObject.name={worker.pod()['metadata']['name']}"
     found = worker.cluster.request("GET", f"/api/v1/namespaces/bwagent/events?{about}").body
     return "\n".join(event["message"] for event in found["items"])
+
+
+def test_a_machine_that_reboots_is_another_host_until_its_kubelet_reports(
+    worker: Worker, tmp_path: Path
+) -> None:
+    """The kubelet reports this host's boot ID. While the Node has that of before, `probe` is
+    refused, and a running agent writes nothing; the kubelet ends that. What the sentence says to
+    run does run.
+    """
+    worker.remove()
+    clear(worker.cluster, NODE)
+    assert boot_id(worker) == HERE
+    worker.machine.power_off()
+    boot(worker.cluster, NODE, ELSEWHERE)
+    before = worker.node()
+    probe = ("probe", "--no-wait", "--node-name", NODE, "--sysfs-root", str(worker.devices / "sys"))
+    done = bwagent(*probe, kubeconfig=worker.cluster.kubeconfig())
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    with Agent(worker.cluster, tmp_path, NODE, rails(2)) as agent:
+        agent.says("node is another host")
+        agent.until(
+            lambda: (agent.metrics().value("bwagent_api_requests_total", code="200") or 0) > 2
+        )
+        assert agent.metrics().value("bwagent_ready") == 0
+        assert worker.node() == before
+        worker.machine.power_on()
+        agent.speaks("800G")
+        assert boot_id(worker) == HERE
+        agent.says("node is this host")
+        agent.until(lambda: agent.metrics().value("bwagent_ready") == 1)
+    worker.roll_out("sysfs")
+    worker.until("its agent is ready", worker.is_ready)
+    (command,) = re.findall(r"kubectl exec .* -- bwagent", done.stderr)
+    environment = {"PATH": os.environ["PATH"], "KUBECONFIG": str(worker.cluster.kubeconfig())}
+    environment["PATH"] = f"{Path(program('kubectl')).parent}:{environment['PATH']}"
+    said = subprocess.run(
+        ["sh", "-c", f"{command} probe"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (said.returncode, said.stderr) == (0, "")
+    assert f"Node {NODE}: " in said.stdout
+
+
+def boot_id(worker: Worker) -> str:
+    """Return the boot ID in the Node's status."""
+    return str(worker.node()["status"]["nodeInfo"]["bootID"])

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, rails
-from tests.support.kube.cluster import APPLY, MERGE, Cluster
+from tests.support.kube.boots import ELSEWHERE, HERE, boot
+from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P
 from tests.support.snapshots import FIXTURES
 from tests.support.sysfs_on_disk import lay, remove
 
-HERE = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-ELSEWHERE = "5f0492e8-40be-49e6-8717-defbd7b4b902"
 EXPECTED = {f"{P}/speed.expected": "800G", f"{P}/neighbors.expected.ibp0.device": "leaf-1"}
 COMMANDS = {
     "probe": ("probe", "--no-wait"),
@@ -32,13 +31,6 @@ COMMANDS = {
 }
 CODES = {"verify": 1, "verify --from-node": 1}  # no neighbor is seen
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def boot(cluster: Cluster, node: str, boot_id: str) -> None:
-    """Report a boot ID, as the kubelet does."""
-    body = {"status": {"nodeInfo": {"bootID": boot_id}}}
-    answer = cluster.request("PATCH", f"/api/v1/nodes/{node}/status", body, kind=MERGE)
-    assert answer.status == 200, answer.message
 
 
 def stored(cluster: Cluster, node: str) -> dict[str, Any]:
