@@ -93,6 +93,7 @@ EVERY: list[tuple[Object, Look, object]] = [
     ({"nvmlLibrary": "/lib/n.so"}, setting("NVML_LIBRARY"), "/lib/n.so"),
     ({"sysfsRoot": "/host/sys"}, setting("SYSFS_ROOT"), "/host/sys"),
     ({"run.dryRun": True}, setting("RUN_DRY_RUN"), "true"),
+    ({"run.forceNode": True}, setting("RUN_FORCE_NODE"), "true"),
     ({"run.hold": "5m"}, setting("RUN_HOLD"), "5m"),
     ({"run.minInterval": "1s"}, setting("RUN_MIN_INTERVAL"), "1s"),
     ({"run.resync": "2h"}, setting("RUN_RESYNC"), "2h"),
