@@ -20,6 +20,7 @@ from tests.support.kube.programs import free_ports, running, until_answers
 
 MONITORING = Path(__file__).parents[2] / "manifests/monitoring"
 RULES = MONITORING / "rules.yaml"
+TRIAGE = MONITORING / "triage.yaml"
 LIMIT = 120.0  # seconds that anything may take
 # Hours and days of the rules, and what they are for a test.
 SHORT = {"offset 1d": "offset 8s", "per_second[1h]": "per_second[3s]", "7200": "3"}
@@ -31,8 +32,8 @@ def missing() -> str | None:
     return f"not installed: {', '.join(absent)} (Debian package prometheus)" if absent else None
 
 
-def alerts() -> list[dict[str, Any]]:
-    groups = yaml.safe_load(RULES.read_text())["groups"]
+def alerts(file: Path = RULES) -> list[dict[str, Any]]:
+    groups = yaml.safe_load(file.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 

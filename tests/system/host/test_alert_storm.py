@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import alertmanager, prometheus
 from tests.support.alertmanager import Alertmanager
-from tests.support.prometheus import MONITORING, alerts
+from tests.support.prometheus import MONITORING, TRIAGE, alerts
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
 
@@ -130,9 +130,21 @@ def test_one_node_keeps_its_alerts(manager: Alertmanager) -> None:
     assert not manager.alerts("inhibited=true&active=false")
 
 
+def test_a_node_in_triage(manager: Alertmanager) -> None:
+    """None of its own alerts is left; those of other nodes, and of a leaf, are."""
+    triage = {"alertname": "BwagentNodeInTriage", "severity": "none", "node": "a"}
+    of_node = ("BwagentPortDown", "BwagentAgentDown", "BwagentNodeInTriage")
+    others = [{"alertname": name, "node": "b", "severity": "warning"} for name in of_node[:2]]
+    others.append({"alertname": "BwagentLeafPortsDown", "leaf": "leaf1", "severity": "critical"})
+    muted = [{"alertname": name, "node": "a", "severity": "warning"} for name in of_node[:2]]
+    manager.send(triage, *others, *muted)
+    wait(lambda: manager.alerts("inhibited=true&active=false") == dict.fromkeys(of_node[:2], 1))
+    assert manager.alerts("inhibited=false").total() == len(others) + 1
+
+
 def test_the_configuration_names_alerts() -> None:
     """Each name in the configuration is that of an alert, and each pattern that of several."""
-    names = [rule["alert"] for rule in alerts()]
+    names = [rule["alert"] for rule in (*alerts(), *alerts(TRIAGE))]
     text = (MONITORING / "README.md").read_text()
     given = re.findall(r'alertname=~?"([^"]+)"', text)
     for pattern in (one for row in given for one in row.split("|")):
