@@ -28,6 +28,7 @@ BLOCKS = {
     "On a host without Kubernetes": "tests/system/host/test_documented_commands.py",
     "Upgrade": "tests/system/kube/test_install_commands.py",
     "Remove": "tests/system/kube/test_install_commands.py",
+    "A component": "tests/system/kube/test_install_commands.py",
     "Captures in CI": "tests/system/host/test_documented_commands.py",
     "From a Pod": "tests/system/kube/test_daemonset.py",
 }

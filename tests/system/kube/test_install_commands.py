@@ -147,6 +147,27 @@ def test_by_kustomize(operator: Operator) -> None:
     assert not operator.labeled("by-kustomize")
 
 
+def test_a_component_that_was_removed(operator: Operator) -> None:
+    """Its Role and the former settings stay after the overlay is applied without it; the commands
+    remove them, and no more.
+    """
+    folder, overlay, apply = commands("With kustomize")
+    operator.run(folder, overlay)
+    site = operator.folder / "manifests/overlays/site/kustomization.yaml"
+    without = site.read_text()
+    site.write_text(f"{without}components: [../../events]\n")
+    operator.run(apply)
+    site.write_text(without)
+    operator.run(apply)
+    left = "kubectl get role,rolebinding -n default -o name; kubectl get configmap -n bwagent -o name"
+    own = [line for line in operator.run(left).splitlines() if "bwagent" in line]
+    assert len(own) == 4, own
+    operator.run(*commands("A component"))
+    (kept,) = (line for line in operator.run(left).splitlines() if "bwagent" in line)
+    assert kept.startswith("configmap/bwagent-")
+    assert kept in operator.run("kubectl get ds -n bwagent -o yaml").replace("name: ", "configmap/")
+
+
 def test_the_commands_of_the_text(operator: Operator) -> None:
     """Those about the cluster and its Nodes succeed as they stand in the text."""
     operator.run(*commands("With kustomize"))
