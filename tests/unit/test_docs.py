@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.output.table import render
@@ -158,3 +160,19 @@ def test_links_between_documents_lead_somewhere(repository: Path) -> None:
             titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE) if heading else []
             found = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
             assert not heading or heading in found, (path, link)
+
+
+def test_the_keys_for_nvsentinel(repository: Path) -> None:
+    """They are labels of the agent, of the site's half, or of Kubernetes."""
+    section = (repository / "docs/exports.md").read_text().partition("\n## NVSentinel\n")[2]
+    values = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    keys = values["platformConnector"]["transformers"]["MetadataAugmentor"]["allowedLabels"]
+    table = {
+        row.key.replace("ACC", "network.topology.nvidia.com/accelerator")
+        .replace("IB/", "ib.coreweave.cloud/")
+        .replace("P/", "backend.coreweave.cloud/")
+        for row in LABELS
+    }
+    assert keys
+    site = {"topology.kubernetes.io/zone", "backend.coreweave.cloud/speed.expected"}
+    assert {*keys} - site <= table

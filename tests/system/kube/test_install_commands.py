@@ -159,7 +159,9 @@ def test_a_component_that_was_removed(operator: Operator) -> None:
     operator.run(apply)
     site.write_text(without)
     operator.run(apply)
-    left = "kubectl get role,rolebinding -n default -o name; kubectl get configmap -n bwagent -o name"
+    left = (
+        "kubectl get role,rolebinding -n default -o name; kubectl get configmap -n bwagent -o name"
+    )
     own = [line for line in operator.run(left).splitlines() if "bwagent" in line]
     assert len(own) == 4, own
     operator.run(*commands("A component"))
