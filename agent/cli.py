@@ -5,6 +5,7 @@ Each command imports its modules itself, so that `--help` and short commands sta
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,8 @@ def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
     """Watch this node; keep its Node's labels current until SIGTERM."""
+    # Until the loop takes it: what it asks for, a start does anyway.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from agent.daemon.assembly import Flags
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve

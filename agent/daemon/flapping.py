@@ -1,16 +1,17 @@
 """Flapping ports: which they are, and how long changes of their labels wait.
 
     five changes of a port in ten minutes  it is flapping, until it was quiet for ten minutes
-    a change of flapping ports alone       waits 20 s; the next one 40 s, doubled up to ten minutes;
+    a change of flapping ports alone       waits 20 s; the next one 40 s, doubled up to two minutes;
                                            then the latest state is applied, if it differs
+    one by which a port counts less        waits for nothing, and begins a wait for the next
     any other change                       waits for nothing, and takes the latest state along
 
 A port changes if it counts another rate, or has another neighbor than the last one: a neighbor that
 is gone, and back, is a consequence. So the restart of a leaf, with its four changes of labels, is
 two changes.
 
-A port that flaps for hours costs an apply every ten minutes, and its labels are as old as that;
-those of other ports are not.
+A port that flaps for hours costs two applies in two minutes. Its labels never say more than it has
+for longer than `min_interval`, and less for two minutes at most; those of other ports are not late.
 
 Pure: times are seconds of a clock that never jumps.
 """
@@ -30,7 +31,7 @@ from agent.pace import doubled
 
 MANY = 5  # changes of a port within WINDOW: flapping
 WINDOW = 600.0  # seconds
-MIN_WAIT, MAX_WAIT = 20.0, 600.0  # seconds
+MIN_WAIT, MAX_WAIT = 20.0, 120.0  # seconds
 
 
 class PortFacts(NamedTuple):
@@ -139,7 +140,8 @@ class Flapping:
         """Return the time from which on the desired state may be applied; -inf: at once."""
         names = self._differing()
         ports = [self._ports.get(name) for name in names]
-        if not ports or self._desired.rest != self._applied.rest:
+        is_other = self._desired.rest != self._applied.rest
+        if not ports or is_other or any(map(self._counts_less, names)):
             return -math.inf
         return min(-math.inf if not one or one.until is None else one.until for one in ports)
 
@@ -151,6 +153,10 @@ class Flapping:
         for name in self._differing():
             if port := self._ports.get(name):
                 port.wait(now)
+
+    def _counts_less(self, name: str) -> bool:
+        now, on_node = (facts.ports.get(name, NO_PORT) for facts in (self._desired, self._applied))
+        return (now.gbps or 0.0) < (on_node.gbps or 0.0)
 
     def _differing(self) -> set[str]:
         """Return the interfaces whose state on the Node is not the desired one."""

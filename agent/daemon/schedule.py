@@ -14,8 +14,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        repairs drift, and is the only request of an agent whose node is stable
     apply failed       a retry with capped exponential back-off and jitter, never earlier than
                        Retry-After
-    SIGHUP             an observation, a GET, and an apply if the Node differs; it ends the wait
-                       after a failure, Retry-After included
+    SIGHUP             an observation, then a GET, and an apply if the Node differs; it ends the
+                       wait after a failure, Retry-After included, and that of a flapping port
     no request         a GET from the API server's cache about every five minutes, jittered, the
                        first a minute after the start: a Node that was created again, expected
                        labels that were set, and a second agent show in it
@@ -94,6 +94,7 @@ class Schedule:
         self._started_at = -math.inf  # of the last request
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
+        self._is_repairing = False  # the observation that a repair asked for is due
         self._reread_at, self._reread_started = math.inf, -math.inf
         self._look_at = math.inf
         self._back_off = BackOff(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL, random)
@@ -143,6 +144,9 @@ class Schedule:
                 self._recheck_at = now + RECHECK_DELAY
             self._triggered = False
             self._observe_at = next_at
+            if self._is_repairing:
+                self._is_repairing = False
+                self._reread_at = max(now, self._reread_started + self._settings.min_interval)
 
     def extend(self, now: float, expires_at: float) -> None:
         """Postpone the expiry of what was observed; one that is due already stays due."""
@@ -231,8 +235,9 @@ class Schedule:
             self._applied = None
         wait = self._back_off.failed(retry_after)
         # A repair during the request ends this wait, too; `_apply_at` keeps to `min_interval`.
-        repaired = self._reread_started < self._started_at <= self._reread_at < math.inf
-        self._apply_at = max(self._apply_at, now if repaired else now + wait)
+        reread = self._reread_started < self._started_at <= self._reread_at < math.inf
+        ends_at = now if reread or self._is_repairing else now + wait
+        self._apply_at = max(self._apply_at, ends_at)
         return self._apply_at - now
 
     def resync(self, now: float) -> None:
@@ -249,7 +254,7 @@ class Schedule:
         self.trigger(now)
         if self._back_off.failures:
             self._apply_at = max(now, self._started_at + self._settings.min_interval)
-        self._reread_at = max(now, self._reread_started + self._settings.min_interval)
+        self._is_repairing = True
         self._refused = {}
 
     def backed_off(self, now: float) -> frozenset[str]:
@@ -278,7 +283,8 @@ class Schedule:
     def _next_apply(self) -> float:
         """Return the time of the next request; infinity if none is needed or one is under way."""
         has_nothing_to_apply = self._is_node_read and self._desired is None
-        if self._is_applying or has_nothing_to_apply:
+        waits_to_repair = self._is_repairing and self._reread_at == math.inf
+        if self._is_applying or has_nothing_to_apply or waits_to_repair:
             return math.inf
         if self._applied is None:
             return self._apply_at

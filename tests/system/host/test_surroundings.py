@@ -196,6 +196,32 @@ def test_a_daemon_of_few_processes_runs_on(sys_root: Path, count: int) -> None:
     assert "Traceback" not in said
 
 
+EARLY = """
+import builtins, os, signal, sys
+load = builtins.__import__
+def hooked(name, *more):
+    if name == "agent.daemon.main":
+        os.kill(os.getpid(), signal.SIGHUP)
+    return load(name, *more)
+builtins.__import__ = hooked
+sys.argv[0] = "bwagent"
+from agent.cli import main
+main()
+"""
+
+
+def test_an_early_sighup_does_not_end_the_agent(sys_root: Path, tmp_path: Path) -> None:
+    """Its default action does, and a DaemonSet's Pod with a shared PID namespace is not PID 1."""
+    path = kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+    words = ["run", "--node-name", "n1", "--sysfs-root", str(sys_root), "--kubeconfig", str(path)]
+    with start([sys.executable, "-c", EARLY, *words]) as process:
+        wait_for(lambda: process.poll() is not None or settled(process.pid))
+        process.terminate()
+        _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "Traceback" not in said
+
+
 FORK = """
 from agent.errors import Unavailable
 from agent.helper.process import ForkServer

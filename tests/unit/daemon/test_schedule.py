@@ -397,16 +397,21 @@ def test_a_repair_ends_the_back_off() -> None:
     that failed, and reads the Node.
     """
     pacer = settled(0.0, 0.5)
+    pacer.observed(1.0)
     pacer.set_desired("b")
     pacer.apply_started(100.0)
     assert 600.0 <= pacer.apply_failed(101.0, 600.0) <= 750.0
     pacer.repair(102.0)
+    assert pacer.step(110.0)[1:4] == (True, True, False)
+    pacer.observed(102.0)
     assert not pacer.step(109.0).apply
     step = pacer.step(110.0)
     assert (step.apply, step.reread) == (True, True)
     pacer.apply_started(110.0)
     pacer.apply_failed(111.0, 600.0)
+    pacer.observed(103.0)
     pacer.repair(300.0)
+    pacer.observed(300.0)
     assert pacer.step(300.0).apply
 
 
@@ -428,9 +433,11 @@ def test_the_waits_in_the_documentation() -> None:
 
 def test_a_repair_during_a_request_that_fails() -> None:
     pacer = settled(0.0, 0.5)
+    pacer.observed(1.0)
     pacer.set_desired("b")
     pacer.apply_started(100.0)
     pacer.repair(101.0)
+    pacer.observed(101.0)
     assert pacer.apply_failed(102.0, 600.0) == 8.0
     step = pacer.step(110.0)
     assert (step.apply, step.reread) == (True, True)
