@@ -305,6 +305,12 @@ class NeighborTable:
         """Return the reason for a netdev without neighbors, as of the last `expire`."""
         return self._netdevs.get(name, _Netdev()).missing
 
+    def unheard(self, name: str) -> None:
+        """Record that no frame could be received: that a TTL has ended proves nothing."""
+        netdev = self._netdev(name)
+        if netdev.missing is NeighborReason.EXPIRED:
+            netdev.missing = NeighborReason.SILENT
+
     def next_expiry(self, names: Iterable[str]) -> float:
         """Return the time of the next change on these netdevs without further frames.
 

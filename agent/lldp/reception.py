@@ -2,7 +2,8 @@
 
 agent/lldp/neighbors.py evaluates the frames over time. A netdev without a neighbor has a
 NeighborReason: that of the table, or, if nothing can be received on it, the reason for that. A
-link that is down is visible without reception, so it comes first.
+link that is down is visible without reception, so it comes first. A TTL that ends while nothing can
+be received proves nothing, and proves nothing later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Links = Mapping[str, bool]  # netdev -> True if it has a link
 Received = tuple[list[Frame], Mapping[str, str | None]]
 Receive = Callable[[Links], Received]  # raises Unavailable
 Clock = Callable[[], float]
-LldpQuery = Callable[[Collection[Netdev], Clock], "Reception"]
+Deaf = Callable[[str], NeighborReason | None]  # why nothing is received on a netdev; None: it is
+LldpQuery = Callable[[Collection[Netdev], Clock, Deaf], "Reception"]
 
 SOURCE = "lldp"
 PERMISSION = Step.PRIVILEGE, f"{AS_ROOT} (in a Pod: the capability NET_RAW)"
@@ -37,7 +39,7 @@ FAULTS = {  # of a packet socket
 # Driver flags by which firmware consumes LLDP frames, with the value that does
 FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
 MLX5 = "mlx5_core"
-# Reasons that frames which are refused explain
+# No frame came, or none that was understood
 UNHEARD = frozenset({NeighborReason.SILENT, NeighborReason.EXPIRED})
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
 
@@ -70,8 +72,13 @@ class LldpNeighbors:
         self._table = table or NeighborTable()
         self._problem = problem
 
-    def __call__(self, netdevs: Collection[Netdev], clock: Clock) -> Reception:
-        """Receive; return the neighbors by `clock`, which is read before and after reception."""
+    def __call__(
+        self, netdevs: Collection[Netdev], clock: Clock, deaf: Deaf = lambda _netdev: None
+    ) -> Reception:
+        """Receive; return the neighbors by `clock`, which is read before and after reception.
+
+        `deaf` is asked about netdevs without a neighbor.
+        """
         table, now = self._table, clock()
         for netdev in netdevs:
             up, changes = _has_link(netdev), netdev.carrier_changes
@@ -107,15 +114,29 @@ class LldpNeighbors:
         neighbors, missing = {}, {}
         for name in (netdev.name for netdev in netdevs):
             table.expire(name, now)
-            neighbors[name], missing[name] = table.neighbors(name), table.missing(name)
-            if missing[name] is not NeighborReason.LINK_DOWN:
-                missing[name] = reasons.get(name, missing[name])
-            fault = "" if neighbors[name] else table.refused(name, now)
-            if fault and missing[name] in UNHEARD:
-                missing[name] = NeighborReason.MALFORMED
-                problems.append(_refused(name, fault))
+            neighbors[name] = table.neighbors(name)
+            missing[name], fault = self._missing(name, now, reasons.get(name), deaf)
+            problems += [_refused(name, fault)] if fault else []
         once = tuple(dict.fromkeys(problems))
         return Reception(neighbors, missing, once, tuple(frames), errors)
+
+    def _missing(
+        self, name: str, now: float, socket: NeighborReason | None, deaf: Deaf
+    ) -> tuple[NeighborReason, str]:
+        """Return the reason why a netdev has no neighbor, and why its frames are refused.
+
+        `socket` is the reason for which its socket receives nothing.
+        """
+        table, reason, fault = self._table, self._table.missing(name), ""
+        if reason is NeighborReason.LINK_DOWN:
+            return reason, ""
+        why = socket
+        if (why or reason) in UNHEARD and not table.neighbors(name):
+            fault = table.refused(name, now)
+            why = NeighborReason.MALFORMED if fault else why or deaf(name)
+        if why:
+            table.unheard(name)
+        return why or reason, fault
 
 
 def _refused(netdev: str, fault: str) -> Problem:

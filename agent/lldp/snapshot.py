@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any, Self
 from agent.errors import Malformed, Unavailable
 from agent.ids import MAC
 from agent.lldp.frame import ETHERTYPE, Frame, decode, drop_reason
-from agent.lldp.reception import Clock, Links, LldpNeighbors, LldpQuery, Received, Reception
+from agent.lldp.reception import (
+    Clock,
+    Deaf,
+    Links,
+    LldpNeighbors,
+    LldpQuery,
+    Received,
+    Reception,
+)
 from agent.model import Netdev
 
 if TYPE_CHECKING:  # packages that import this one
@@ -71,10 +79,14 @@ class RecordedLldp:
         return self.flags.get(netdev, {})
 
     def query_neighbors(
-        self, query: LldpQuery, netdevs: Collection[Netdev], clock: Clock
+        self,
+        query: LldpQuery,
+        netdevs: Collection[Netdev],
+        clock: Clock,
+        deaf: Deaf = lambda _netdev: None,
     ) -> Reception:
         """Record the frames of an observation, and the errors of its packet sockets."""
-        reception = query(netdevs, clock)
+        reception = query(netdevs, clock, deaf)
         for frame in reception.frames:
             self.received.setdefault(frame.netdev, []).append(frame)
         self.failed.update(reception.errors)

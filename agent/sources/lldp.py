@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from agent.errors import Unavailable
 from agent.host import Host
@@ -61,7 +62,7 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     if host.lldp_neighbors is None:
         reception = not_listened(netdevs)
     else:
-        reception = host.lldp_neighbors(netdevs, host.clock)
+        reception = host.lldp_neighbors(netdevs, host.clock, partial(_deaf, host))
     links = tuple(_link(host, role, reception) for role in backend)
     return Reading(Seen(links), (*reception.problems, *_two_cables(host, pairs, reception)))
 
@@ -114,11 +115,15 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
         return Link(role.interface, name, _neighbors(senders, host.clock(), host.name))
     else:
         reason = reception.missing[name]
-        if reason is NeighborReason.SILENT and consumes_lldp(host.private_flags(name)):
-            reason = NeighborReason.BLOCKED_BY_FIRMWARE
-        elif reason is NeighborReason.SILENT and not host.all_ethertypes:
-            reason = NeighborReason.TAKEN_BY_BRIDGE if is_taken_by_bridge(host, name) else reason
     return Link(role.interface, name, missing=reason, hold=reason.holds)
+
+
+def _deaf(host: Host, netdev: str) -> NeighborReason | None:
+    """Return the reason for which no LLDP frame reaches a socket of this netdev."""
+    if consumes_lldp(host.private_flags(netdev)):
+        return NeighborReason.BLOCKED_BY_FIRMWARE
+    is_taken = not host.all_ethertypes and is_taken_by_bridge(host, netdev)
+    return NeighborReason.TAKEN_BY_BRIDGE if is_taken else None
 
 
 def is_taken_by_bridge(host: Host, netdev: str) -> bool:

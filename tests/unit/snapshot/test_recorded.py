@@ -242,7 +242,7 @@ def test_recording_changes_nothing() -> None:
     live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
     taped, io = capture.recording(live)
     assert taped.lldp_neighbors
-    reception = taped.lldp_neighbors([netdev("eth0"), netdev("eth1")], taped.clock)
+    reception = taped.lldp_neighbors([netdev("eth0"), netdev("eth1")], taped.clock, lambda _: None)
     assert (reception.frames, reception.errors) == ((frame,), {"eth1": "ENODEV"})
     assert taped.ask_smp([("mlx5_0", 1)]) == {"ports": [answer()]}
     assert taped.private_flags("eth0") == {"eth0": True}
@@ -272,7 +272,7 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
 
     taped, io = capture.recording(host({}, lldp_neighbors=LldpNeighbors(shut), ask_smp=shut))
     assert taped.lldp_neighbors
-    (problem,) = taped.lldp_neighbors([netdev("eth0")], taped.clock).problems
+    (problem,) = taped.lldp_neighbors([netdev("eth0")], taped.clock, lambda _: None).problems
     assert problem.text == "CAP_NET_RAW is missing"
     with pytest.raises(Unavailable, match="CAP_NET_RAW"):
         taped.ask_smp([("mlx5_0", 1)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -438,9 +438,34 @@ def test_firmware_blocks_only_the_silent() -> None:
     node.flags["eth0"] = {"disable-fw-lldp": False}
     node.send("eth0", switch())
     assert node.link(ETH0).neighbors
-    node.now += 121
-    assert node.link(ETH0).missing == "expired"
+    node.send("eth0", switch(ttl=0))
+    assert node.link(ETH0).missing == "shutdown"
     assert node.link(role(of=netdev("eth0", "down"))).missing == "link-down"
+
+
+DEAF: dict[str, Callable[[Node], object]] = {
+    "taken-by-bridge": lambda node: setattr(node, "tree", BRIDGED),
+    "blocked-by-firmware": lambda node: node.flags.update(eth0={"disable-fw-lldp": False}),
+    "unavailable": lambda node: node.refused.update(eth0="ENOBUFS"),
+}
+
+
+@pytest.mark.parametrize("reason", DEAF)
+def test_a_ttl_that_ends_where_nothing_can_be_received_proves_nothing(reason: str) -> None:
+    """Nor after frames can be received again: the next TTL does."""
+    node = Node()
+    node.send("eth0", switch())
+    assert node.link(ETH0).neighbors
+    DEAF[reason](node)
+    assert node.link(ETH0).neighbors
+    node.now += 121
+    assert (node.link(ETH0).missing, node.link(ETH0).hold) == (reason, True)
+    node.tree, node.flags, node.refused = {}, {}, {}
+    assert (node.link(ETH0).missing, node.link(ETH0).hold) == ("silent", True)
+    node.send("eth0", switch())
+    assert node.link(ETH0).neighbors
+    node.now += 121
+    assert (node.link(ETH0).missing, node.link(ETH0).hold) == ("expired", False)
 
 
 # The netdevs that receive.
