@@ -11,7 +11,7 @@ from functools import partial
 
 from agent.kube.annotation import is_cut
 from agent.labels import encode
-from agent.lldp.neighbors import FORMER_TIMEOUT, Former
+from agent.lldp.neighbors import AWAITED, Former
 from agent.memory import Fact, FarEnd, far_end
 from agent.model import LldpNeighbor
 from agent.sources.lldp import named
@@ -20,7 +20,7 @@ from agent.sources.lldp import named
 def formers(rows: Iterable[Fact], own: str | None, now: float) -> dict[str, Former]:
     """Return the published neighbor of each netdev of an Ethernet port; `own` names the host."""
     return {
-        row.netdev: Former(partial(is_same, row.far, own), row.far.is_station, now + FORMER_TIMEOUT)
+        row.netdev: Former(partial(is_same, row.far, own), row.far.is_station, now + AWAITED)
         for row in rows
         if row.netdev and row.far and row.layer == "Ethernet"
     }

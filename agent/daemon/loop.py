@@ -25,10 +25,10 @@ from agent.daemon.background import BackgroundTask, Poller
 from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
 from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.schedule import AwakeClock, Schedule, Step
+from agent.daemon.schedule import MAX_LATENESS, MISSED, AwakeClock, Schedule, Step
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
-from agent.events.event import Event
+from agent.events.event import WOKE, Event
 from agent.kube.annotation import annotation_of, without_future
 from agent.kube.answers import Failure
 from agent.kube.managed_fields import Node, owned_labels, state_of
@@ -119,12 +119,27 @@ class Loop:
             poller.start_due(self.clock())
         since, timeout = self.clock(), self._timeout()
         events = self.monitors.wait(timeout)
-        if self.clock.waited(since, timeout):
-            self.schedule.resync(self.clock())
+        lost = self.clock.waited(since, timeout)
+        if lost > MISSED:
+            self._woke(is_late=lost > MAX_LATENESS)
         for event in events:
             self._handle(event)
         self._collect()
         self.reporter.heartbeat()
+
+    def _woke(self, *, is_late: bool) -> None:
+        """Ask every far end again, after a time in which the agent did not run.
+
+        Rule: a cable that was moved meanwhile left no event, and its port has the state of before.
+        """
+        now = self.clock()
+        self.observer.neighbors.woke(now)
+        for poller in self._all_pollers:
+            poller.trigger(now, WOKE)
+        if is_late:
+            self.schedule.resync(now)
+        else:
+            self.schedule.trigger(now)
 
     def _timeout(self) -> float:
         """Return the seconds until something is due."""

@@ -53,6 +53,7 @@ MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
 FIRST_LOOK_INTERVAL = 75.0  # from the first GET: by then labels that are held have their line
 MAX_LATENESS = 30.0  # by which a wait may exceed its timeout on a busy machine
+MISSED = 10.0  # by which it does if a cable may have been moved meanwhile
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -325,10 +326,12 @@ class AwakeClock:
         """Return the seconds that it is behind CLOCK_BOOTTIME."""
         return self._left_out
 
-    def waited(self, since: float, timeout: float) -> bool:
-        """Leave out what a wait of `timeout` seconds, begun at `since`, lost; True if it did."""
-        lost = self() - since - timeout
-        if lost <= MAX_LATENESS:
-            return False
-        self._left_out += lost
-        return True
+    def waited(self, since: float, timeout: float) -> float:
+        """Return the seconds that a wait of `timeout` seconds, begun at `since`, lost.
+
+        They are left out if they are more than MAX_LATENESS.
+        """
+        lost = max(self() - since - timeout, 0.0)
+        if lost > MAX_LATENESS:
+            self._left_out += lost
+        return lost

@@ -23,6 +23,7 @@ class Event(NamedTuple):
     "frames"  ""               LLDP frames are waiting in the packet sockets
     "signal"  "SIGHUP", ...    this process received the signal
     "resync"  monitor          this monitor may have missed events
+    "resync"  "clock"          the process did not run for a time: all may have
     "results" ""               a background task has finished
     "results" "facts"          a late device was read
     "results" "sockets"        packet sockets or private flags are ready (lldp/packet_socket.py)
@@ -30,6 +31,9 @@ class Event(NamedTuple):
 
     kind: str
     subject: str
+
+
+WOKE = Event("resync", "clock")
 
 
 class Notifier:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
+from agent.events.event import WOKE
 from agent.infiniband.devices import SA_SPREAD, Address, Answer, SubnetPort, by_port, unanswered
 from agent.infiniband.switch_names import Answered, Retry, SwitchNames
 from agent.model import Observation, Seen
@@ -267,11 +268,14 @@ class SaPoller:
                 port.due = min(port.due, port.answered + wait)
 
     def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - jitter needs none
-        """Ask again, after SIGHUP, about the ports without a far end."""
-        if event != ("signal", "SIGHUP"):
+        """Ask again, after SIGHUP, about the ports without a far end; about all after a freeze."""
+        if event not in {("signal", "SIGHUP"), WOKE}:
             return
         for address, port in (self._ports | self._unread).items():
             asked = self._asked[address]
+            if event == WOKE and port.answer is not None and not port.answer.get("error"):
+                port.due, port.tries = None, 0
+                continue
             if port.answer is None and asked.changes < 2:  # it is asked about soon
                 continue
             if port.answer is None or port.answer.get("error"):

@@ -6,7 +6,8 @@ address: a switch that changes its MAC address or its name stays one sender, and
 one address are two. A shutdown frame ends the MSAP that it names, and no other.
 
 Lifetime. A sender expires with its TTL, or with its shutdown frame (TTL 0), and is kept for `grace`
-seconds more, so that a flap does not rewrite a label. A link that is down ends all senders after
+seconds more, so that a flap does not rewrite a label. After a time in which the agent did not run
+no TTL ends for AWAITED (`woke`). A link that is down ends all senders after
 `grace` seconds. Example, with a TTL of 120 s and a grace of 30 s: a frame at 100 s keeps its sender
 until 250 s; a shutdown frame at 110 s, until 140 s.
 
@@ -15,7 +16,7 @@ effect in the `confirm`-th frame in a row that has it.
 
 Start. A netdev may start with the neighbor that it had before (`seed`). A frame with that identity
 takes effect at once. Other senders are no neighbors until they are confirmed, and then replace it,
-but not for FORMER_TIMEOUT where they are behind it by the first two criteria of the order. Example:
+but not for AWAITED where they are behind it by the first two criteria of the order. Example:
 an agent restarts, and receives a BMC's frame before that of the leaf; the label keeps the leaf.
 
 Another port of one chassis, from one source address, is another station, or the same one under a
@@ -49,7 +50,7 @@ from agent.reasons import NeighborReason
 MAX_NEIGHBORS = 32  # senders kept for a netdev
 REPLACING_FRAMES = 2  # in a row, of another port of the same chassis and source address
 REFUSED_TIMEOUT = 120.0  # seconds after a refused frame: the usual TTL (9.2.5.6)
-FORMER_TIMEOUT = 65.0  # seconds: two transmit intervals and a margin (9.2.5.7, msgTxInterval)
+AWAITED = 65.0  # seconds: two transmit intervals and a margin (9.2.5.7, msgTxInterval)
 KINDS = (True, None, False)  # LldpNeighbor.is_switch, the best first
 SCOPES = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1, nearest first
 
@@ -83,11 +84,14 @@ class Sender:
     confirmed: bool = False  # an identity was confirmed
     uninterrupted: int = 0  # the last frames in a row, without one of another station between
     shut_down: bool = False  # the last frame was a shutdown frame
+    kept_until: float = -math.inf  # no earlier expiry by the TTL
 
     @property
     def expires_at(self) -> float:
         """The arrival of the shutdown frame, or of the last frame plus its TTL."""
-        return self.received_at if self.shut_down else self.received_at + self.latest.ttl
+        if self.shut_down:
+            return self.received_at
+        return max(self.received_at + self.latest.ttl, self.kept_until)
 
     def update(self, frame: Frame, facts: LldpNeighbor, confirm: int) -> None:
         """Take in a frame with a TTL other than 0; a new identity takes effect once confirmed."""
@@ -290,6 +294,12 @@ class NeighborTable:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
         netdev = self._netdevs.get(name, _Netdev())
         return tuple(netdev.senders[msap] for msap in netdev.order if msap in netdev.senders)
+
+    def woke(self, now: float) -> None:
+        """Keep all neighbors for two transmit intervals: nothing was received for a time."""
+        for netdev in self._netdevs.values():
+            for sender in netdev.senders.values():
+                sender.kept_until = now + AWAITED
 
     def refuse(self, frame: Frame, fault: str) -> None:
         """Record a frame that is no valid LLDP frame."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.support.real_parts import require
 
 HCA = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None}
 PORT = {"interface": "ibsim0"}
+FROZEN, AWAKE = 80.0, 20.0  # seconds: a freeze, and the time to ask after it
 LOST = 'Error "leaf1"[1] 100 16'  # drops NodeDescription, attribute 16
 LEAVES = """
 Switch 8 "leaf1"
@@ -118,6 +120,23 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
         assert up.value("bwagent_speed_bytes_per_second") == 50e9
         assert (missing_word(agent), source(agent), held(agent)) == ([], 1, 0)
         up.lint()
+
+
+def test_a_cable_that_is_moved_while_the_agent_is_frozen(
+    fabric: Fabric, cluster: Cluster, tmp_path: Path
+) -> None:
+    """For 80 s: no event and no state of the port tells it. It asks again as soon as it runs."""
+    with on(fabric, cluster, tmp_path, "fabric-frozen") as agent:
+        agent.process.send_signal(signal.SIGSTOP)
+        try:
+            fabric.console('Unlink "host"[1]')
+            fabric.console('Link "host"[1] "leaf2"[5]')
+            time.sleep(FROZEN)
+            assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
+        finally:
+            agent.process.send_signal(signal.SIGCONT)
+        connected(agent, "leaf2", "5", AWAKE)
+        assert agent.labels()["leafgroup.current"] == "leaf2"
 
 
 def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:

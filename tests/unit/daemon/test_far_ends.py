@@ -216,6 +216,39 @@ def state(world: World, name: str, bdf: str, text: bytes) -> World:
     return world.run(120.0)
 
 
+@pytest.mark.parametrize("frozen", [31.0, 80.0, 8 * HOUR])
+def test_a_cable_that_was_moved_during_a_freeze(
+    racked: World, fabric: Fabric, frozen: float
+) -> None:
+    """No event tells it, and the state of the port is that of before: every far end is asked."""
+
+    def freeze() -> None:
+        fabric.move(1)
+        racked.time += frozen
+
+    racked.at(30.0, do=freeze)
+    racked.run(30.0 + frozen + 8.0)
+    assert racked.labels["neighbors.current.ibp1.device"] == "leaf99"
+    assert racked.labels[GROUP] == "a_leaf99"
+
+
+def test_a_freeze_ends_no_lldp_neighbor(world: World) -> None:
+    """The grace of its TTL would end in the next second: the switch has sent all the time."""
+
+    def freeze() -> None:
+        world.time += 80
+
+    hear(world, 1)
+    world.run(1)
+    world.at(148, do=freeze)
+    world.run(149 + 80)
+    before = leaves(world)
+    world.run(63)
+    assert leaves(world) == before == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+    world.run(40)
+    assert leaves(world)[:3] == (None, None, None)
+
+
 def test_it_outlives_everything_but_another_leaf(racked: World, fabric: Fabric) -> None:
     """A link that is down for hours, new agents, a reboot; then the cable is in another switch."""
     state(racked, "ibp1", B, b"1: DOWN\n")

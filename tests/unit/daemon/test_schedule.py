@@ -607,10 +607,11 @@ def test_a_suspension_is_left_out() -> None:
     raw = [100.0]
     clock = AwakeClock(lambda: raw[0])
     raw[0] = 100.0 + 20 + MAX_LATENESS
-    assert (clock.waited(100.0, 20.0), clock()) == (False, raw[0])
+    assert (clock.waited(100.0, 20.0), clock()) == (MAX_LATENESS, raw[0])
+    assert clock.waited(clock(), 20.0) == 0
     since = clock()
     raw[0] += 20 + 28_800.0
-    assert (clock.waited(since, 20.0), clock()) == (True, since + 20)
+    assert (clock.waited(since, 20.0), clock()) == (28_800.0, since + 20)
     raw[0] += 5
     assert clock() == since + 25
     assert AwakeClock()() > 0

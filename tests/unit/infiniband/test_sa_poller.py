@@ -10,7 +10,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.events.event import Event
+from agent.events.event import WOKE, Event
 from agent.infiniband.devices import SubnetPort, is_unasked
 from agent.infiniband.poller import (
     MAX_RETRY_INTERVAL,
@@ -181,6 +181,19 @@ def test_sighup_forgets_that_a_link_flapped() -> None:
     subnet.observe(A)
     assert subnet.poll(3600.0)
     assert len(subnet.asked) == before + 1
+
+
+def test_a_freeze_is_a_reason_to_ask_about_all() -> None:
+    """Within a minute, since many machines may have been suspended; not at other events."""
+    subnet = Subnet()
+    subnet.ask(A, B)
+    subnet.observe(A, B)
+    subnet.poller.trigger(3600.0, Event("link", "ib0"))
+    assert not subnet.poll(3600.0 + SA_JITTER)
+    subnet.poller.trigger(3700.0, WOKE)
+    assert not subnet.poll(3700.0)
+    assert subnet.poll(3700.0 + SA_JITTER)
+    assert subnet.asked == [(A, B)] * 2
 
 
 def test_a_subnet_manager_that_moves_once_is_no_flapping() -> None:

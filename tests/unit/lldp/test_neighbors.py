@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.lldp.frame import Frame
-from agent.lldp.neighbors import FORMER_TIMEOUT, MAX_NEIGHBORS, Former, NeighborTable, Sender
+from agent.lldp.neighbors import AWAITED, MAX_NEIGHBORS, Former, NeighborTable, Sender
 from agent.model import LldpNeighbor
 from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
 
@@ -348,7 +348,7 @@ def former(name: str = "leaf-1", *, is_station: bool = False) -> Former:
         is_sender = facts.port_id == "swp1" and facts.chassis_id == MAC.hex(":")
         return is_sender and facts.system_name in {name, None}
 
-    return Former(is_same, is_station, FORMER_TIMEOUT)
+    return Former(is_same, is_station, AWAITED)
 
 
 @pytest.mark.parametrize("story", RESTARTED)
@@ -378,15 +378,29 @@ def test_frames_before_the_node_was_read() -> None:
     check(port, [(4, ["leaf-1", "bmc"]), (31, BMC), (32, FIRST), (33, ["leaf-1", "bmc"])])
 
 
+def test_no_ttl_ends_soon_after_a_freeze() -> None:
+    """The switch has sent all the time; a shutdown frame and a link that is down end it as ever."""
+    port = damped()
+    check(port, [(0, FIRST), (119, ["leaf-1"])])
+    port.table.woke(119)
+    assert port.next_expiry(119) == 119 + AWAITED + 30
+    check(port, [(119 + AWAITED + 30, ["leaf-1"]), (119 + AWAITED + 30.1, "expired")])
+    port.receive(300, FIRST)
+    port.table.woke(301)
+    check(port, [(302, SHUTDOWN), (332.1, "shutdown")])
+    port.table.woke(340)
+    check(port, [(341, FIRST), (490, ["leaf-1"]), (491.1, "expired")])
+
+
 def test_a_lesser_neighbor_is_due_when_it_counts() -> None:
     """The observation that selects it needs no frame."""
     port = damped()
     port.table.seed(PORT, former())
     check(port, [(1, BMC), (2, "silent")])
-    assert port.next_expiry(2) > FORMER_TIMEOUT
+    assert port.next_expiry(2) > AWAITED
     check(port, [(31, BMC), (32, "silent")])
-    assert port.next_expiry(32) == FORMER_TIMEOUT
-    check(port, [(FORMER_TIMEOUT, ["bmc"])])
+    assert port.next_expiry(32) == AWAITED
+    check(port, [(AWAITED, ["bmc"])])
 
 
 def test_a_refresh_is_a_frame_that_changes_nothing_else() -> None:
