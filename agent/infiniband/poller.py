@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
-from agent.events.event import WOKE
 from agent.infiniband.devices import SA_SPREAD, Address, Answer, SubnetPort, by_port, unanswered
 from agent.infiniband.switch_names import Answered, Retry, SwitchNames
 from agent.model import Observation, Seen
@@ -269,11 +268,12 @@ class SaPoller:
 
     def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - jitter needs none
         """Ask again, after SIGHUP, about the ports without a far end; about all after a freeze."""
-        if event not in {("signal", "SIGHUP"), WOKE}:
+        woke = event == ("resync", "clock")
+        if event != ("signal", "SIGHUP") and not woke:
             return
         for address, port in (self._ports | self._unread).items():
             asked = self._asked[address]
-            if event == WOKE and port.answer is not None and not port.answer.get("error"):
+            if woke and port.answer is not None and not port.answer.get("error"):
                 port.due, port.tries = None, 0
                 continue
             if port.answer is None and asked.changes < 2:  # it is asked about soon
