@@ -13,6 +13,7 @@ from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.output.table import render
 from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
+from tests.support import commands as documented
 from tests.support.documents import between
 from tests.support.machines import document_of
 
@@ -176,3 +177,19 @@ def test_the_keys_for_nvsentinel(repository: Path) -> None:
     assert keys
     site = {"topology.kubernetes.io/zone", "backend.coreweave.cloud/speed.expected"}
     assert {*keys} - site <= table
+
+
+def test_every_command_of_the_documents_is_run() -> None:
+    """Each has a test, a runbook's a promise that the test holds it to, or a reason for none."""
+    found = {head for document in documented.DOCUMENTS for head, _ in documented.blocks(document)}
+    assert found == documented.BLOCKS.keys()
+    known = [
+        *documented.IN_A_SHELL,
+        *documented.IN_THE_POD,
+        *documented.ON_A_HOST,
+        *documented.ELSEWHERE,
+        *documented.NOT_RUN,
+    ]
+    assert sorted(known) == sorted(set().union(*map(documented.inline, documented.DOCUMENTS)))
+    for module in {*documented.BLOCKS.values(), *documented.ELSEWHERE.values()}:
+        assert (documented.ROOT / module).is_file()

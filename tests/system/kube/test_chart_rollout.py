@@ -14,6 +14,7 @@ from tests.support.helm.chart import CHART, SITE, helm, missing, profile, render
 from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
 from tests.support.kube.manifests import IMAGE, Object, named
+from tests.support.kube.operator import values
 from tests.support.kube.worker import (
     DAEMON_SETS,
     LEAF,
@@ -36,23 +37,6 @@ KINDS = (
     "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,priorityclasses,"
     "validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
-
-
-def values(worker: Worker, folder: Path) -> str:
-    """Write what a cluster would provide, as the overlays of worker.py have it."""
-    host, port = worker.cluster.url.removeprefix("https://").split(":")
-    variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-    machine: Object = {
-        "sysfsRoot": "/machine/sys",
-        "run": {"minInterval": "1s"},
-        "minReadySeconds": 1,
-        "extraEnv": [{"name": name, "value": value} for name, value in variables.items()],
-        "extraVolumes": [{"name": "machine", "hostPath": {"path": str(worker.devices)}}],
-        "extraVolumeMounts": [{"name": "machine", "mountPath": "/machine", "readOnly": True}],
-    }
-    file = folder / "machine.json"
-    file.write_text(json.dumps(machine))
-    return str(file)
 
 
 def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path) -> None:

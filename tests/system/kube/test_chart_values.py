@@ -35,7 +35,7 @@ PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
 AFFINITY: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
 RACK: Object = {"action": "labeldrop", "regex": "pod"}
 REPOSITORIES = (
-    *("bwagent", "a/b/c", "r.example/bwagent", "R.example/bwagent", "localhost:5000/bwagent"),
+    *("agent", "a/b/c", "r.example/bwagent", "R.example/bwagent", "localhost:5000/bwagent"),
     *("[fd00::1]:5000/bwagent", "r/a.b_c__d---e"),
 )
 NO_REPOSITORIES = (

@@ -7,8 +7,6 @@ Node meanwhile, so a label that was missing for a moment is found like one that 
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +19,6 @@ import pytest
 from agent.kube.policy import INSTALL as POLICY
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
-from tests.support.commands import INSTALL, ON_A_NODE, blocks, commands
 from tests.support.kube.cluster import APPLY
 from tests.support.kube.manifests import Object
 from tests.support.kube.programs import program
@@ -78,26 +75,6 @@ def test_metrics_are_served(settled: Worker) -> None:
     assert (neighbor["interface"], neighbor["device"]) == ("rxe0", LEAF)
     assert told.value("bwagent_labels") == len(SPEED | NEIGHBOR)
     assert settled.page("/readyz") == (200, "ok\n")
-
-
-def test_the_documented_commands(settled: Worker) -> None:
-    """The commands of docs/ about a running agent succeed as they stand there."""
-    block = dict(blocks(INSTALL))["Does it work"]
-    rollout, labels, probe = (settled.cluster.kubectl(*words(one)) for one in commands(block))
-    assert "successfully rolled out" in rollout
-    assert SPEED["speed.current"] in labels
-    assert LEAF in probe
-    settled.cluster.kubectl("label", "node", NODE, f"{P}speed.expected=10G")
-    pod = settled.pod()["metadata"]["name"]
-    for command in ON_A_NODE:
-        settled.cluster.kubectl(*words(re.sub(r"\b(AGENT|POD)\b", pod, command)))
-    settled.cluster.kubectl("label", "node", NODE, f"{P}speed.expected-")
-
-
-def words(command: str) -> list[str]:
-    program, *arguments = shlex.split(command)
-    assert program == "kubectl"
-    return arguments
 
 
 def test_a_restart_changes_no_label(settled: Worker) -> None:

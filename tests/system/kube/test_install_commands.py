@@ -4,27 +4,23 @@ remove, by the chart and by kustomize.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.bare_node import a_node_without_rdma
-from tests.support.commands import IN_A_CLUSTER, OPERATIONS, blocks
 from tests.support.commands import INSTALL as DOCUMENT
+from tests.support.commands import OPERATIONS, blocks
 from tests.support.commands import commands as of_block
-from tests.support.helm.chart import CHART, SITE, helm, missing, program
+from tests.support.helm.chart import CHART, SITE, helm, missing
 from tests.support.kube.agents import P
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import program as kube_program
+from tests.support.kube.operator import Operator
 from tests.support.real_parts import require
 
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
@@ -45,33 +41,10 @@ def unasked(command: str) -> str:
     return command.replace("\n", " --yes\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A shell at a copy of the manifests, with the tools for one cluster."""
+class Installer(Operator):
+    """An operator who looks at what is installed."""
 
-    cluster: Cluster
-    folder: Path
-
-    def run(self, *commands: str, **env: str) -> str:
-        """Return the output of commands; nobody is there for a question."""
-        done = subprocess.run(
-            ["/bin/sh", "-euc", "".join(commands)],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env={
-                "HOME": str(self.folder),
-                "KUBECONFIG": str(self.cluster.kubeconfig()),
-                "PATH": f"{self.folder / 'bin'}:{os.defpath}",
-                "PYTHONPATH": str(MANIFESTS.parent),
-                **env,
-            },
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    __slots__ = ()
 
     def settings(self) -> dict[str, str]:
         path = "/api/v1/namespaces/bwagent/configmaps/bwagent"
@@ -96,20 +69,13 @@ class Operator:
 
 
 @pytest.fixture
-def operator(spare: Cluster, tmp_path: Path) -> Iterator[Operator]:
+def operator(spare: Cluster, tmp_path: Path) -> Iterator[Installer]:
     require(missing())
-    shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "helm").symlink_to(program())
-    (tools / "kubectl").symlink_to(kube_program("kubectl"))
-    (tools / "bwagent").write_text(f'#!/bin/sh\nexec {sys.executable} -m agent.cli "$@"\n')
-    (tools / "bwagent").chmod(0o755)
     with lent(spare) as cluster:
-        yield Operator(cluster, tmp_path)
+        yield Installer(cluster, tmp_path)
 
 
-def test_by_the_chart(operator: Operator) -> None:
+def test_by_the_chart(operator: Installer) -> None:
     """Installed, upgraded, rolled back and removed; the labels go with the last command. One
     command installs and upgrades, and what the profile switches on stays on.
     """
@@ -134,7 +100,7 @@ def test_by_the_chart(operator: Operator) -> None:
     assert not operator.labeled("by-chart")
 
 
-def test_by_kustomize(operator: Operator) -> None:
+def test_by_kustomize(operator: Installer) -> None:
     """The same; nobody completes the deletion of the namespace here, so nothing waits for it."""
     folder, overlay, apply = commands("With kustomize")
     _, again = commands("Upgrade")
@@ -147,7 +113,7 @@ def test_by_kustomize(operator: Operator) -> None:
     assert not operator.labeled("by-kustomize")
 
 
-def test_a_component_that_was_removed(operator: Operator) -> None:
+def test_a_component_that_was_removed(operator: Installer) -> None:
     """Its Role and the former settings stay after the overlay is applied without it; the commands
     remove them, and no more.
     """
@@ -170,20 +136,8 @@ def test_a_component_that_was_removed(operator: Operator) -> None:
     assert kept in operator.run("kubectl get ds -n bwagent -o yaml").replace("name: ", "configmap/")
 
 
-def test_the_commands_of_the_text(operator: Operator) -> None:
-    """Those about the cluster and its Nodes succeed as they stand in the text."""
-    operator.run(*commands("With kustomize"))
-    operator.label("gpu-1")
-    env = {"NODE_NAME": "gpu-1", "BWAGENT_SYSFS_ROOT": str(operator.folder / "sys")}
-    names = {"NODE": "gpu-1", "KEY": "speed.current", "FORMER": "former.example.com"}
-    for command in IN_A_CLUSTER:
-        line = re.sub(r"\b(NODE|KEY|FORMER)\b", lambda name: names[name[0]], command)
-        operator.run(f"{line} --yes\n" if "cleanup" in line else f"{line}\n", **env)
-    assert not operator.labeled("gpu-1")
-
-
 @pytest.mark.parametrize("document", ["README.md", "manifests/README.md"])
-def test_the_commands_of_a_readme(operator: Operator, document: str) -> None:
+def test_the_commands_of_a_readme(operator: Installer, document: str) -> None:
     """The commands of the other documents install the same as those of docs/install.md."""
     blocks = re.findall(r"```sh\n(.*?)```", (MANIFESTS.parent / document).read_text(), re.DOTALL)
     (block,) = (one for one in blocks if "kubectl apply --server-side -k" in one)
