@@ -175,6 +175,8 @@ class Leaf(Namespace):
         super().__enter__()
         with ExitStack() as stack:
             stack.callback(super().__exit__)
+            forward = "echo 1 >/proc/sys/net/ipv4/ip_forward"  # lldpd says that it is a Router
+            _run(*self.command("sh", "-c", forward))
             stack.enter_context(self.lldpd)
             self.rename(self._hostname)
             self._stack = stack.pop_all()
