@@ -69,6 +69,9 @@
 {{- if and (or .Values.networkPolicy.from .Values.networkPolicy.to) (not .Values.networkPolicy.enabled) }}
 {{- $faults = append $faults "networkPolicy.from or networkPolicy.to without networkPolicy.enabled" }}
 {{- end }}
+{{- if and .Values.check.baseline.configMap (not .Values.check.enabled) }}
+{{- $faults = append $faults "check.baseline.configMap without check.enabled" }}
+{{- end }}
 {{- if hasKey .Values.podLabels "app.kubernetes.io/name" }}
 {{- $faults = append $faults "podLabels has app.kubernetes.io/name, by which the DaemonSet knows its Pods" }}
 {{- end }}

@@ -72,3 +72,9 @@ def in_policy(name: str) -> Look:
 
 def endpoint(*path: str | int) -> Look:
     return of("PodMonitor", "spec", "podMetricsEndpoints", 0, *path)
+
+
+def of_check(*path: str | int) -> Look:
+    """Return the look at the container of the CronJob."""
+    pod = ("spec", "jobTemplate", "spec", "template", "spec")
+    return of("CronJob", *pod, "containers", 0, *path)

@@ -20,6 +20,7 @@ from tests.support.helm.look import (
     in_policy,
     mounted,
     of,
+    of_check,
     of_container,
     of_pod,
     setting,
@@ -31,6 +32,7 @@ from tests.support.real_parts import require
 
 REPOSITORY = "r.example/bwagent"
 MONITORS = {"metrics.podMonitor.enabled": True}
+CHECK = {"check.enabled": True}
 PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
 AFFINITY: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
 RACK: Object = {"action": "labeldrop", "regex": "pod"}
@@ -110,6 +112,25 @@ EVERY: list[tuple[Object, Look, object]] = [
         variable("BWAGENT_RUN_PLAN"),
         "/etc/bwagent/plan/a.csv",
     ),
+    ({"check.enabled": True}, of("CronJob", "spec", "schedule"), "17 5 * * 1"),
+    ({"check.schedule": "@daily", **CHECK}, of("CronJob", "spec", "schedule"), "@daily"),
+    ({"check.image": "mine:1", **CHECK}, of_check("image"), "mine:1"),
+    (
+        {"check.resources": {"limits": {"memory": "2Gi"}}, **CHECK},
+        of_check("resources"),
+        {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
+    ),
+    (
+        {"check.baseline.configMap": "accepted", **CHECK},
+        of_check("args", 4),
+        "--baseline=/etc/cabling-check/baseline.csv",
+    ),
+    (
+        {"check.baseline.file": "a.csv", "check.baseline.configMap": "accepted", **CHECK},
+        of_check("args", 4),
+        "--baseline=/etc/cabling-check/a.csv",
+    ),
+    ({"labelPrefix": "a.b", **CHECK}, of_check("args", 2), "--label-prefix=a.b"),
     ({"events": True}, setting("RUN_EVENTS"), "true"),
     ({"policy.enabled": False}, of("ValidatingAdmissionPolicyBinding"), None),
     ({"policy.enabled": False}, setting("RUN_REQUIRE_POLICY"), None),
@@ -446,6 +467,10 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "a certificate for nothing": (
         {"metrics.podMonitor.tlsConfig": {"serverName": "a"}},
         "tlsConfig without metrics.tlsSecret",
+    ),
+    "a baseline of no check": (
+        {"check.baseline.configMap": "accepted"},
+        "check.baseline.configMap without check.enabled",
     ),
     "peers of no policy": ({"networkPolicy.from": [PEER]}, "without networkPolicy.enabled"),
     "Pods of another name": (

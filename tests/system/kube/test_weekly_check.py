@@ -16,11 +16,14 @@ import yaml
 
 from tests.support.commands import commands
 from tests.support.fleet_nodes import annotation, leaf, node
+from tests.support.helm.chart import CHART, helm
+from tests.support.helm.chart import missing as no_helm
 from tests.support.kube.cluster import MERGE, Cluster, KubectlError
 from tests.support.kube.command import bwagent
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import program
+from tests.support.real_parts import require
 
 EXAMPLE = MANIFESTS / "examples/weekly-check"
 NODES = "/api/v1/nodes"
@@ -57,9 +60,9 @@ def shell(cluster: Cluster, folder: Path, *lines: str) -> None:
     subprocess.run(["/bin/sh", "-euc", "".join(lines)], cwd=folder, env=env, check=True)
 
 
-def run(cluster: Cluster, folder: Path) -> tuple[int, str]:
+def run(cluster: Cluster, folder: Path, name: str = "cabling-check") -> tuple[int, str]:
     """Run the container of the CronJob as it is stored: its arguments, its files, its account."""
-    path = "/apis/batch/v1/namespaces/bwagent/cronjobs/cabling-check"
+    path = f"/apis/batch/v1/namespaces/bwagent/cronjobs/{name}"
     spec = cluster.request("GET", path).body["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     [container], [volume] = spec["containers"], spec["volumes"]
     assert container["image"].startswith("registry.example.com/bwagent:")
@@ -97,6 +100,26 @@ def test_the_check_of_a_week(cluster: Cluster, tmp_path: Path) -> None:
     shell(cluster, tmp_path, renew[1])
     code, text = run(cluster, tmp_path)
     assert code == 0, text
+
+
+def test_by_the_chart(cluster: Cluster, tmp_path: Path) -> None:
+    """A value of the chart makes the same, with a baseline in a ConfigMap of the site's."""
+    require(no_helm())
+    baseline = f"--from-file={EXAMPLE / 'baseline.csv'}"
+    cluster.kubectl("create", "configmap", "accepted", "-n", "bwagent", baseline)
+    image = ("--set", "image.repository=registry.example.com/bwagent")
+    check = ("--set", "check.enabled=true,check.baseline.configMap=accepted")
+    flags = ("-n", "bwagent", *image, *check, "-f", str(CHART / "profiles/lldp.yaml"))
+    helm("install", "bwagent", str(CHART), *flags, kubeconfig=cluster.kubeconfig())
+    code, text = run(cluster, tmp_path, "bwagent-check")
+    assert code == 0, text
+    crossed = {KEY.format(0): leaf(0, 1), KEY.format(1): leaf(0, 0)}
+    cluster.request("PATCH", f"{NODES}/gpu-00000", {"metadata": {"labels": crossed}}, kind=MERGE)
+    assert run(cluster, tmp_path, "bwagent-check")[0] == 3
+    token = cluster.token_for_pod_on(None, "bwagent-check", "bwagent")
+    patch = {"metadata": {"labels": {"a": "b"}}}
+    refused = cluster.request("PATCH", f"{NODES}/gpu-00000", patch, kind=MERGE, token=token)
+    assert refused.status == 403
 
 
 def test_its_account_changes_nothing(cluster: Cluster) -> None:
