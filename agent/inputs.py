@@ -101,7 +101,7 @@ def host(flags: Flags, wait: LldpWait | None = None) -> Host:
 
 
 def observed(host: Host, flags: Flags, target: Target | None) -> Observation:
-    """Observe the node, a second time if a switch has another name than the Node's annotation."""
+    """Observe the node; switches keep the names that the Node's annotation has of them."""
     from dataclasses import replace
 
     from agent.infiniband.switch_names import SwitchNames
@@ -113,8 +113,6 @@ def observed(host: Host, flags: Flags, target: Target | None) -> Observation:
     names.seed(target.switches())
     host = replace(host, switch_names=names)
     observation = observe(host, flags["source"], labeled)
-    if names.is_unconfirmed():
-        observation = observe(host, flags["source"], labeled)
     return target.completed(host, observation)
 
 

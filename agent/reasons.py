@@ -57,11 +57,6 @@ class NeighborReason(Reason):
     REFUSED = "refused", "the port has no subnet management interface", True
     SEND_FAILED = "send-failed", "the subnet management packet could not be sent", True
     MALFORMED = "malformed", "malformed answer, or LLDP frames that are refused", True
-    NO_DESCRIPTION = (
-        "no-description",
-        "no answer to the request for the name (NodeDescription)",
-        True,
-    )
     # of the subnet administrator (SA), where subnet management packets are not answered
     NO_SM = "no-sm", "no subnet manager has configured the port", True
     NO_LID = "no-lid", "the port has no LID of its own to ask the subnet administrator for", True

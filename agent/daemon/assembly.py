@@ -18,7 +18,7 @@ from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import AwakeClock, Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.host import Host
-from agent.infiniband.switch_names import TRIES, SwitchNames
+from agent.infiniband.switch_names import SwitchNames
 from agent.kube.answers import Kube
 from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
@@ -104,7 +104,7 @@ def assemble(
         clock=clock,
         lldp_neighbors=LldpNeighbors(inbox, table),
         private_flags=io.private_flags,
-        switch_names=SwitchNames(settings.hold, TRIES),
+        switch_names=SwitchNames(),
         roles=RoleMemory(clock),
     )
     host, polled = pollers(host, flags.source_options, io.background)

@@ -1,8 +1,9 @@
 """Derive a switch name from a NodeDescription (IBTA vol. 1, 14.2.5.2).
 
-Invariant: a description is a name only if an administrator chose it. The factory text is the same
-on every switch of a model, so as a label it would merge all of them into one leaf. Such a node has
-no name, and its node GUID is the identity.
+Invariant: a description is a name only if an administrator chose it. The factory text and a default
+host name (`localhost`, `switch`, the model) are the same on every switch of a model, so as a label
+they would merge all of them into one leaf. Such a node has no name, and its node GUID is the
+identity.
 
 Managed switches (MLNX-OS, NVOS) compose the description of the host name, the model and the
 position of the ASIC in the chassis:
@@ -23,6 +24,7 @@ _MANAGED = "MF0;"
 _FIRST_ASIC = "U1"
 # Mellanox: "Quantum", "SwitchIB", "SwitchX -", "Infiniscale-IV", "MT47396 Infiniscale-III" and so
 # on, each followed by this; Voltaire: "ISR9024D Voltaire".
+_DEFAULT_HOSTS = frozenset({"localhost", "localhost.localdomain", "switch"})
 _FACTORY_ENDINGS = ("mellanox technologies", "voltaire")
 
 
@@ -36,14 +38,21 @@ def text(field: bytes) -> str:
 
 
 def switch_name(description: str) -> str | None:
-    """Return the name that an administrator gave the node; None for factory text or none at all."""
+    """Return the name that an administrator gave the node; None for a default one or none."""
     if description.startswith(_MANAGED):
         # `L90.1.3:MQM9700/U1`; a host name with the position of its ASIC in the chassis
         name, colon, model = description.removeprefix(_MANAGED).rpartition(":")
         if not colon:
-            return model or None
-        position = [part for part in model.split("/")[1:] if part not in ("", _FIRST_ASIC)]
+            return None if _is_default(model) else model or None
+        model, *parts = model.split("/")
+        if _is_default(name) or name.casefold() == model.casefold():
+            return None
+        position = [part for part in parts if part not in ("", _FIRST_ASIC)]
         return "-".join([name, *position]) if name else None
     if description.lower().endswith(_FACTORY_ENDINGS):
         return None
-    return description or None
+    return None if _is_default(description) else description or None
+
+
+def _is_default(host: str) -> bool:
+    return host.casefold() in _DEFAULT_HOSTS

@@ -2,7 +2,7 @@
 
 An observation reads the cached answers. By SMPs a port is queried when it is new or has come up,
 after a link event, and once in REFRESH_INTERVAL. A far end that does not answer (an M_Key can
-silence a switch), or not with its known name, is queried again with exponential back-off, until an
+silence a switch), or without a name, is queried again with exponential back-off, until an
 event resets it. A port that is down sends no packet, and its cached answer is dropped.
 
 The SA has the questions of ten thousand nodes, so it is asked about a port when that is new, has
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import SA_SPREAD, Address, Answer, SubnetPort, by_port, unanswered
-from agent.infiniband.switch_names import Answered, Retry, SwitchNames
+from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Observation, Seen
 from agent.pace import doubled
 from agent.reasons import NeighborReason
@@ -50,7 +50,7 @@ SA_MIN_INTERVAL, SA_MAX_INTERVAL = 60.0, 3600.0
 SA_QUIET = 2 * SA_MAX_INTERVAL  # seconds without such a question, after which it begins again
 SA_REFRESH_INTERVAL = 24 * 3600.0  # seconds until an answered port is asked about again
 SA_RETRY_INTERVAL = 60.0  # seconds, doubled up to MAX_RETRY_INTERVAL; half of it is random
-SA_NAME_INTERVAL = 600.0  # seconds, doubled with each answer that lacks the known name
+SA_NAME_INTERVAL = 600.0  # seconds, doubled with each answer that has no name
 
 
 @dataclass(slots=True)
@@ -83,11 +83,10 @@ class _Port:
         else:
             self.due, self.tries = now + REFRESH_INTERVAL, 0
 
-    def retry(self, retry: Retry) -> None:
-        """Query again earlier, since the last answer lacks the known name."""
-        by = retry.by if retry.by > self.answered else math.inf
-        wait = min(doubled(RETRY_INTERVAL, REFRESH_INTERVAL, retry.number), by - self.answered)
-        self.due = min(self.due, self.answered + max(wait, RETRY_INTERVAL))
+    def retry(self, number: int) -> None:
+        """Query again earlier, since the last answer has no name; `number` retries were before."""
+        wait = doubled(RETRY_INTERVAL, REFRESH_INTERVAL, number)
+        self.due = min(self.due, self.answered + wait)
 
 
 class SmpPoller:
@@ -126,10 +125,11 @@ class SmpPoller:
         self._previous, self._ports = self._ports, {}
 
     def observed(self, observation: Observation) -> None:  # noqa: ARG002 - it has read the names
-        """Query the ports again soon whose answers lack the known name."""
+        """Query the ports again soon whose answers have no name."""
         for address, port in self._ports.items():
-            if retry := self._names.retry(Answered(address, port.answered)):
-                port.retry(retry)
+            number = self._names.retry(Answered(address, port.answered))
+            if number is not None:
+                port.retry(number)
 
     def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - any may be a new link
         self._names.trigger()
@@ -192,7 +192,7 @@ class _SaPort:
     has_changed: bool = False  # the next question is because of that
     answered: float = -math.inf
     tries: int = 0
-    unnamed: int = 0  # answers in a row that lack the known name
+    unnamed: int = 0  # answers in a row that have no name
 
 
 class SaPoller:
@@ -241,7 +241,7 @@ class SaPoller:
     def observed(self, observation: Observation) -> None:
         """Keep the answers about ports that are up, but whose SMPs or LIDs could not be read.
 
-        Ask again within the hour for what lacks the known name, or has another. The retries are
+        Ask again within the hour for what has no name. The retries are
         counted here: SwitchNames begins again with each event, of which a node that starts Pods has
         hundreds a day, and an unmanaged switch never has a name.
         """
@@ -260,7 +260,7 @@ class SaPoller:
         for address, port in self._ports.items():
             if port.answer is None or port.answer.get("error"):
                 continue
-            if not self._names.retry(Answered(address, port.answered)):
+            if self._names.retry(Answered(address, port.answered)) is None:
                 port.unnamed = 0
             elif port.due is not None:
                 wait = doubled(SA_NAME_INTERVAL, SA_REFRESH_INTERVAL, max(port.unnamed - 1, 0))

@@ -211,8 +211,6 @@ def _link(
     time = answer.get("answered") if answer else None
     answered = Answered(sender, time if isinstance(time, float) else host.clock())
     name = (host.switch_names or SwitchNames()).name(role.interface, facts, answered)
-    if name.device is None:
-        return link._replace(missing=NeighborReason.NO_DESCRIPTION, hold=True), name.problem
     neighbor = Neighbor(name.device, str(facts.port), None, facts, None, name.last_description)
     return link._replace(neighbors=(neighbor,)), name.problem
 

@@ -289,13 +289,18 @@ def test_an_answer_may_come_while_smps_fail() -> None:
     assert subnet.poller.next_due() == 130.0
 
 
-def test_a_name_to_confirm_is_asked_for_within_minutes() -> None:
-    """Another name of the switch needs a second answer; a day would be too long."""
+def test_a_name_that_was_lost_is_asked_for_within_minutes() -> None:
+    """A day would be too long; a new name needs no second answer."""
     subnet = Subnet()
     subnet.ask(A)
     other = replace(NAMED, node_description="leaf2")
-    for facts, answered in ((NAMED, 1.0), (other, SA_JITTER)):
-        subnet.names.name("a", facts, Answered(("a", 1), answered))
+    for facts in (NAMED, other):
+        subnet.names.name("a", facts, Answered(("a", 1), SA_JITTER))
+    subnet.observe(A)
+    assert subnet.poller.next_due() > SA_REFRESH_INTERVAL / 2
+    lost = replace(NAMED, node_description=None)
+    subnet.names.name("a", lost, Answered(("a", 1), SA_JITTER + 1))
+    subnet.names.name("a", lost, Answered(("a", 1), SA_JITTER))
     subnet.observe(A)
     assert subnet.poller.next_due() == SA_JITTER + SA_NAME_INTERVAL
 
