@@ -34,6 +34,7 @@ from agent.kube.answers import Failure
 from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler, Result
+from agent.kube.remembered import published
 from agent.lldp.inbox import FrameInbox
 from agent.memory import known_of
 from agent.model import Observation
@@ -336,9 +337,12 @@ class Loop:
         keys = self.reconciler.keys
         found, problem = annotation_of(state_of(node), keys)
         annotation = without_future(found, self.reporter.wall())
-        self.observer.seed(owned_labels(node, keys), annotation)
+        labels = owned_labels(node, keys)
+        self.observer.seed(labels, annotation)
         self.verification.seed(annotation)
-        self.reporter.node_read(annotation, problem)
+        boot_id = annotation.boot_id if annotation else None  # what made the labels, in any boot
+        rows = published(annotation, labels, keys, boot_id).rows
+        self.reporter.node_read(annotation, problem, rows)
         self._node_read_at = now
         self.schedule.node_read(now, self.reporter.annotation_age(annotation))
         if self.policy:

@@ -13,15 +13,15 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of, state_of
 from agent.kube.plan import Change, Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
-from agent.memory import known_of
-from agent.model import Failed, Observation, natural
+from agent.memory import Fact, known_of
+from agent.model import Failed, Observation, Seen, natural
 from agent.output.document import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.roles import IN_USE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
 
 MAX_NAMED = 3  # ports in a reason
 LINE_DELAY = 60.0  # seconds that a label is held before the log has it
-GONE = "gone from the bus"
+GONE, EXCLUDED = "gone from the bus", "left out by --exclude-device"
 
 
 class DryRun:
@@ -130,26 +130,30 @@ class OtherWriters:
 
 
 def reason_of(
-    key: str, seen: Observation, keys: Keys, before: Observation | None = None
+    change: Change, seen: Observation, keys: Keys, before: Sequence[Fact] | None = None
 ) -> str | None:
-    """Return the reason for a label's new value or removal; None if the value itself explains it.
+    """Return the cause of a label's new value or removal; None if the value itself explains it.
 
-    `before` is the observation applied before; None: none since the start. HeldLabels has the
-    reason for the expiry of a hold.
+    `before` has the rows that were applied before, at the start those of the annotation; None:
+    unknown. HeldLabels has the reason for the expiry of a hold.
     """
+    key, is_added = change.key, change.before is None
     if key == keys.accelerator:
         return seen.accelerator.text or seen.accelerator.reason
     if keys.family(Field(LABEL, key)) == FORMER:
         return "its prefix is a former one"
     if interface := keys.interface(key):
-        return _of_link(interface, seen)
+        return _of_link(interface, seen, before or ())
     name = key.rpartition("/")[2]
     if name in {"leaves.current", "ports.current", "leafgroup.current"}:
-        return _of_neighbors(seen, before)
-    return _of_speed(seen, before) if name == "speed.current" else _of_absence(seen)
+        return _of_neighbors(change, seen, before)
+    if name == "speed.current":
+        return _of_speed(seen, None if is_added else before)
+    gone = [f"{fact.interface} is {_absence(fact, seen)}" for fact in _gone(seen, before or ())]
+    return _of_source(seen) or listed(gone, MAX_NAMED) or _of_no_port(seen)
 
 
-def _of_link(interface: str, seen: Observation) -> str | None:
+def _of_link(interface: str, seen: Observation, before: Iterable[Fact]) -> str | None:
     """Return the reason for a neighbor label of one port."""
     for link in seen.links:
         if link.interface == interface:
@@ -160,37 +164,63 @@ def _of_link(interface: str, seen: Observation) -> str | None:
     lost = [one for one in known_of(seen).lost if one.interface == interface]
     if lost:
         return f"{lost[0]} is {GONE}"
-    roles = [f": {role.reason}" for role in seen.ports if role.interface == interface]
-    return f"{interface} is no longer a backend port{''.join(roles)}"
+    rows = [fact for fact in before if fact.interface == interface]
+    return f"{interface} is {_absence(rows[0] if rows else Fact(interface, None), seen)}"
 
 
-def _of_absence(seen: Observation) -> str | None:
-    """Return the reason why no node-wide label has a value."""
+def _gone(seen: Observation, before: Iterable[Fact]) -> list[Fact]:
+    """Return the rows before of ports that have none now."""
+    now = {fact.interface for fact in known_of(seen).facts}
+    return [fact for fact in before if fact.interface and fact.interface not in now]
+
+
+def _absence(fact: Fact, seen: Observation) -> str:
+    """Return why a port that had a row has none now."""
+    if any(lost.interface == fact.interface for lost in known_of(seen).lost):
+        return GONE
+    for device in seen.rdma.value if isinstance(seen.rdma, Seen) else ():
+        is_named = fact.interface == device.name or fact.interface.startswith(f"{device.name}-")
+        if device.excluded and (is_named or (device.pci and device.pci == fact.function)):
+            return EXCLUDED
+    roles = [f": {role.reason}" for role in seen.ports if role.interface == fact.interface]
+    return f"no longer a backend port{''.join(roles)}"
+
+
+def _of_source(seen: Observation) -> str | None:
+    """Return the reason why no RDMA device can be known; None if they can."""
     if isinstance(seen.rdma, Failed):
         return seen.rdma.reason
-    if not seen.is_asked("rdma"):
-        return SWITCHED_OFF
+    return None if seen.is_asked("rdma") else SWITCHED_OFF
+
+
+def _of_no_port(seen: Observation) -> str | None:
+    """Return the reason why no node-wide label has a value; None if there are ports."""
     return None if _states(seen) else "no backend port"
 
 
-def _of_speed(seen: Observation, before: Observation | None) -> str | None:
-    """Return the ports that count otherwise than before; at the start, those that do not count."""
-    if absent := _of_absence(seen):
-        return absent
-    reasons, states = [], _states(seen)
-    if before:
-        now, then, last = _counts(seen), _counts(before), _states(before)
-        changed = {name for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
-        for name in sorted(changed, key=natural):
-            state, counted = states.get(name), now.get(name)
-            if state is None:
-                reasons.append(f"{name} is no longer a backend port")
-            elif state == last.get(name) and counted is not None:
-                reasons.append(f"{name} has {counted:g} Gb/s")
-            else:
-                reasons.append(f"{name} is {state}")
-    idle = [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
-    return listed(reasons or idle, MAX_NAMED) or None
+def _of_speed(seen: Observation, before: Sequence[Fact] | None) -> str | None:
+    """Return the ports that count otherwise than before; for a first value, the idle ones."""
+    if reason := _of_source(seen):
+        return reason
+    states = _states(seen)
+    if before is None or all(fact.gbps is None for fact in before):
+        idle = [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
+        return listed(idle, MAX_NAMED) or _of_no_port(seen)
+    rows = {fact.interface: fact for fact in before}
+    now = {fact.interface: fact.gbps for fact in known_of(seen).facts}
+    then = {name: fact.gbps for name, fact in rows.items()}
+    changed = {name for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
+    reasons = []
+    for name in sorted(changed, key=natural):
+        state = states.get(name)
+        if state is None:
+            state = _absence(rows[name], seen) if name in rows else "no longer a backend port"
+            reasons.append(f"{name} is {state}")
+        elif state == IN_USE and then.get(name) and now.get(name) is not None:
+            reasons.append(f"{name} has {now[name]:g} Gb/s")
+        else:
+            reasons.append(f"{name} is {state}")
+    return listed(reasons, MAX_NAMED) or _of_no_port(seen)
 
 
 def _states(seen: Observation) -> dict[str, str]:
@@ -205,36 +235,33 @@ def _states(seen: Observation) -> dict[str, str]:
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
-def _counts(seen: Observation) -> dict[str, float | None]:
-    """Return the part of the speed label of each interface."""
-    return {fact.interface: fact.gbps for fact in known_of(seen).facts}
+def _of_neighbors(change: Change, seen: Observation, before: Sequence[Fact] | None) -> str | None:
+    """Return the ports with another neighbor than before; if unknown, those without one.
 
-
-def _of_neighbors(seen: Observation, before: Observation | None) -> str | None:
-    """Return the ports with another neighbor than before; at the start, those without one."""
+    The leaf group has a port's last neighbor.
+    """
+    is_group = change.key.endswith("/leafgroup.current")
     if not (seen.is_asked("lldp") or seen.is_asked("ib")):
         return SWITCHED_OFF
+    missing = {link.interface: link.missing for link in seen.links if link.missing}
     if before is None:
-        missing = [f"{link.interface}: {link.missing}" for link in seen.links if link.missing]
-        return listed(missing, MAX_NAMED) or None
-    now = _neighbors(seen)
-    changed = {name for name, _ in now.items() ^ _neighbors(before).items()}
-    ports = sorted(changed, key=natural)
-    changes = [f"{name}: {now.get(name, 'no longer a backend port')}" for name in ports]
-    return listed(changes, MAX_NAMED) or None
+        idle = [f"{name}: {reason}" for name, reason in missing.items() if change.before]
+        return listed(idle, MAX_NAMED) or None
+    facts = known_of(seen).facts
+    now, then = _far_ends(facts, is_group=is_group), _far_ends(before, is_group=is_group)
+    whys = {fact.interface: fact.far_why.text for fact in facts if fact.far_why}
+    gone = {fact.interface: _absence(fact, seen) for fact in _gone(seen, before)}
+    reasons = []
+    for name in sorted({name for name, _ in now.items() ^ then.items()}, key=natural):
+        why = missing.get(name) or whys.get(name, SWITCHED_OFF)
+        reasons.append(f"{name}: {gone.get(name) or now.get(name) or why}")
+    return listed(reasons, MAX_NAMED) or None
 
 
-def _neighbors(seen: Observation) -> dict[str, str]:
-    """Return device and port of each port's far end, or the reason why there is none."""
-    missing = {link.interface: link.missing for link in seen.links}
-    found = {}
-    for fact in known_of(seen).facts:
-        if fact.far:
-            found[fact.interface] = f"{fact.far.device} {fact.far.port_id}"
-        else:
-            why = fact.far_why.text if fact.far_why else SWITCHED_OFF
-            found[fact.interface] = missing.get(fact.interface) or why
-    return found
+def _far_ends(rows: Iterable[Fact], *, is_group: bool) -> dict[str, str]:
+    """Return device and port of each port's far end, by interface."""
+    ends = {row.interface: (row.last_far if is_group else None) or row.far for row in rows}
+    return {name: f"{far.device} {far.port_id}" for name, far in ends.items() if far and name}
 
 
 class HeldLabels:

@@ -18,7 +18,8 @@ from agent.kube.managed_fields import Keys
 from agent.kube.plan import Change, Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
-from agent.model import Observation, Problem, RoleChange
+from agent.memory import Fact, known_of
+from agent.model import Problem, RoleChange
 from agent.telemetry import conditions
 from agent.telemetry.changes import (
     DryRun,
@@ -61,7 +62,7 @@ class Reporter:
     _readiness: Readiness = field(init=False)
     _start: Start = field(init=False)
     _cycle: Cycle | None = None  # the last one
-    _applied_observation: Observation | None = None
+    _applied_rows: Sequence[Fact] | None = None  # at first those of the annotation; None: unknown
     _removals: dict[str, str] = field(default_factory=dict)  # the reasons, by key
     _refusals: Refusals = field(default_factory=Refusals)
     _second: SecondAgent = field(default_factory=SecondAgent)
@@ -195,7 +196,7 @@ class Reporter:
             self._log_changes(result, result.plan, cycle)
         self._others.read(result)
         if cycle and not result.failure:
-            self._applied_observation = cycle.observation
+            self._applied_rows = known_of(cycle.observation).facts
         for taken in result.outcome.taken if result.outcome else ():
             fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
             self.log.warning("taken over from its owner", **fields)
@@ -207,11 +208,17 @@ class Reporter:
         present = conditions.of_result(result, refused) + self._second.conditions()
         self._log_conditions("request", present)
 
-    def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
-        """Report the first read of the Node; `problem` is that of its annotation."""
+    def node_read(
+        self, annotation: Annotation | None, problem: Problem | None, rows: Iterable[Fact]
+    ) -> None:
+        """Report the first read of the Node; `problem` is that of its annotation.
+
+        `rows` are those that the Node tells.
+        """
         # Logged with those of the next observation.
         self._present["request"] = conditions.of_problems([problem] if problem else [])
         observed_at = annotation.reported.time if annotation else None
+        self._applied_rows = tuple(rows) or None
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
@@ -280,8 +287,7 @@ class Reporter:
         elif change.key in cycle.expired:
             reason = self._held.expiry(change.key)
         else:
-            before = self._applied_observation
-            reason = reason_of(change.key, cycle.observation, self.keys, before)
+            reason = reason_of(change, cycle.observation, self.keys, self._applied_rows)
         # one that is added again has the reason of its removal
         removed = self._removals.pop(change.key, None)
         if change.after is None and reason and len(self._removals) < MAX_REMOVALS:
