@@ -6,7 +6,8 @@ Invariants:
 - Nothing of a helper outlives its call. A helper answers in a fork, and before it ends it has ended
   all that the fork has started (agent/helper/main.py), a credential plugin's daemons in other
   sessions included. It does the same when its parent ends. One that is late is ended from here, in
-  the same order. Its temporary files lie in a folder that is removed: the Kubernetes client writes
+  the same order; one that others have killed leaves orphans, which are known by the MARK in their
+  environment. Its temporary files lie in a folder that is removed: the Kubernetes client writes
   inline keys of a kubeconfig to files.
 - What was killed and lives, because it is in an uninterruptible sleep in a driver, is abandoned.
   While it lives no second helper of its verb and subject starts, and at most MAX_STUCK of a verb
@@ -46,6 +47,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,6 +74,7 @@ MAX_ANSWER = 1 << 20  # bytes on stdout
 MAX_STDERR = 4096  # bytes of stderr that are kept
 MAX_QUOTE = 200  # characters of stderr in an error message
 PIPE_SIZE = 1 << 16  # bytes
+MARK = "BWAGENT_HELPER"  # environment variable of a helper, another value for each
 LINES = 2  # of a fork's answer: its output and its exit status (agent/helper/main.py, serve_forks)
 _ANSWER = re.compile(rb"(.*)\n(late|limit|-?\d{1,3})\n")
 
@@ -104,8 +107,9 @@ def _python(entry: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, entry=entry)]
 
 
-_lock = threading.Lock()  # guards _pids
+_lock = threading.Lock()  # guards _pids and _marks
 _pids: set[int] = set()
+_marks: weakref.WeakKeyDictionary[Process, str] = weakref.WeakKeyDictionary()
 _killed_lock = threading.Lock()  # guards _killed; another one, as to see who lives takes a while
 _killed: set[psutil.Process] = set()  # and not seen to end
 
@@ -144,10 +148,12 @@ def reap(helpers: Callable[[], Container[int]] = known_pids) -> list[int]:
 
 def start(popen: Popen, command_line: list[str], **options: Any) -> Process:
     """Start a process in a session of its own, with pipes for stdout and stderr."""
-    pipe = subprocess.PIPE
+    pipe, mark = subprocess.PIPE, os.urandom(8).hex()
+    options["env"] = {**(options.get("env") or os.environ), MARK: mark}
     with _lock:
         process = popen(command_line, stdout=pipe, stderr=pipe, start_new_session=True, **options)
         _pids.add(process.pid)
+        _marks[process] = mark
     return process
 
 
@@ -181,7 +187,8 @@ class Remains(NamedTuple):
 def end(process: Process, kill: Kill = os.kill) -> Remains:
     """Kill all that a process has started, in any session, and then the process itself.
 
-    In this order, since it adopts the orphans. psutil is loaded here (0.5 MB, 5 ms): most agents
+    In this order, since it adopts the orphans; those of one that others have killed come last.
+    psutil is loaded here (0.5 MB, 5 ms): most agents
     never have a helper that is late.
     """
     import psutil
@@ -197,7 +204,12 @@ def end(process: Process, kill: Kill = os.kill) -> Remains:
         left.append(psutil.Process(process.pid))
     with suppress(subprocess.TimeoutExpired):
         wait(process, KILL_TIMEOUT)
-    left = [one for one in left if _lives(one)]
+    for orphan in _marked(_marks.get(process)):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(orphan.pid, signal.SIGKILL)
+        left.append(orphan)
+    time.sleep(KILL_INTERVAL)
+    left = [one for one in dict.fromkeys(left) if _lives(one)]
     expect_end(left)
     return Remains(process, tuple(left))
 
@@ -211,6 +223,18 @@ def descendants(process: Process) -> list[psutil.Process]:
     except psutil.Error:  # it has ended
         return []
     return [one for one in started if _lives(one)]
+
+
+def _marked(mark: str | None) -> list[psutil.Process]:
+    """Return the processes with this value of MARK in their environment, as they inherit it."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter() if mark else ():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
 
 
 def fate(killed: psutil.Process) -> str:
@@ -291,6 +315,8 @@ class HelperProcesses:
                 raise Unavailable(f"{name}: {problem}") from None
             else:
                 kill_group(process, self._kill)
+                if status == -signal.SIGKILL:  # it did not end what it had started
+                    end(process, self._kill)
             finally:
                 close_pipes(process)
         return parse_answer(name, status, stdout, stderr)

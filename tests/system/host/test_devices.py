@@ -14,6 +14,7 @@ from agent.infiniband.devices import DeviceQueries, SubnetPort
 from tests.support import stand_in
 from tests.support.processes import Started
 from tests.support.real_parts import require
+from tests.support.switch import wait_for
 
 DEVICES = 32
 PORTS = [(f"mlx5_{number}", 1) for number in range(DEVICES)]
@@ -96,4 +97,5 @@ def test_a_process_in_an_uninterruptible_sleep_is_remembered(
     for process in stuck:
         child.kill_group(process)
         process.wait(5)
-    assert query(ports)["failed"] == []
+    wait_for(lambda: child.unended() == 0)
+    assert query(ports)["failed"] == [], query(ports)

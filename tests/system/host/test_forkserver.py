@@ -212,6 +212,21 @@ def test_a_fork_server_that_is_stopped_is_replaced(
     assert len(standby.call({"library": library})["gpus"]) == 4
 
 
+def test_what_a_fork_server_leaves_that_is_killed(
+    library: str, plan: Plan, watched: Callable[..., Watched], left: Left
+) -> None:
+    """By hand or for want of memory: the daemons have another parent, and end with the call."""
+    standby = watched(10)
+    plan("daemon init -1 3", "hang fabric 1")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(standby.call, {"library": library})
+        wait_for(lambda: len(left()) == 5)
+        os.kill(standby.helpers[0].pid, signal.SIGKILL)
+        with pytest.raises(Unavailable, match=r"no answer within 10 s$|killed by SIGKILL$"):
+            asking.result(60)
+    wait_for(lambda: not left(), 10)
+
+
 def test_a_fork_that_cannot_be_killed_stays_the_only_one(
     watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
