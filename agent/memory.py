@@ -10,20 +10,23 @@ is known by its port GUID, unless several functions have that; a port without PC
 its name.
 
 Rules:
-- M1: what is read is the fact. State and rate that this read lacks are the remembered ones for
-  `hold` seconds, then the port counts 0.
-- M2: a far end that is not seen is the remembered one for `hold`; for GRACE seconds if the link is
-  down, whatever else is the matter; no longer if its TTL expired or it shut down (the grace of
-  these is that of agent/lldp/neighbors.py); for SA_SPREAD longer while the subnet administrator,
-  by which it was read, has not been asked since the start; without limit while the netdev is lent
-  to a pod and the port is ACTIVE. A port whose link layer changed has no remembered far end.
-  `last_far` outlives all this.
+- M1: what is read is the fact. A part that is not read is the remembered one as long as STAYS has
+  it for the cause; then the port counts 0, or has no far end. A port whose state was never read
+  counts nothing that could be published.
+- M2: a port whose link layer changed has no remembered far end. The grace of a TTL that expired and
+  of a shutdown frame is that of agent/lldp/neighbors.py. `last_far` outlives all this.
 - M3: of a device that is not read, or whose driver is gone, all parts are unread; of all devices if
-  the class is not read. After `hold` its ports count 0 and have no far end; they stay rows.
+  the class is not read. They stay rows.
 - M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
-- M5: a port that is read, and is no backend port any more, is forgotten.
-- A part is unread since the first observation that lacked it; only a read of that part resets it.
-  The annotation keeps that time once it is KEPT ago, so that a restart renews no hold.
+- M5: a port that is read, and is no backend port any more, is forgotten. So is one whose netdev is
+  a leg of a bond now: the bond's port has a row for each leg.
+- A part is unread since the first observation that lacked it, at the earliest since the start of
+  the agent that first missed it; only a read of that part resets it.
+- A restart renews no hold, however short each life is. The annotation keeps the time once it is
+  KEPT ago; of a part that an agent lacks from its start on, after ROUND seconds, in which it has
+  read all files once. Not so that of a far end whose first frame or answer is still awaited: it
+  stays for `hold` from the start of each agent, and at most for `hold` and `resync` from the last
+  report of one that awaited none.
 - The node was moved if no far end that is seen is the one of before. The last far ends of its other
   ports are forgotten then, but not while one of them may have its far end still.
 
@@ -59,12 +62,13 @@ from agent.model import (
     natural,
 )
 from agent.reasons import HoldReason, NeighborReason
-from agent.sources.pci import SOURCE, Place
+from agent.sources.pci import SOURCE, Place, bonded_functions
 from agent.sources.roles import is_of_device, is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
 KEPT = 60.0  # seconds after which the annotation has since when a part is unread
+ROUND = 2.0  # seconds in which an agent has read, or failed to read, each file once
 LONG = 60.0  # seconds as a backend port after which one that left the bus is lost
 SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 MAX_LOST = 64  # no node has more ports
@@ -79,6 +83,81 @@ _LABELED = re.compile(r"[^\W_]|.{64}", re.DOTALL)
 Key = tuple[str | None, int | str | None, str | None]  # of a row: function, port, leg
 Identity = tuple[str, str | None, str | None]  # interface, function, port GUID
 Where = Callable[[str], Place]  # where the PCI function of an address is
+
+
+class Stay(NamedTuple):
+    """How long a value stays that is not read: so many times `hold`, and so many seconds."""
+
+    holds: int = 0
+    seconds: float = 0.0
+
+    def seconds_of(self, hold: float) -> float:
+        """Return it in seconds."""
+        return (hold if self.holds else 0.0) + self.seconds
+
+    def __str__(self) -> str:
+        """Return it as docs/labels.md has it."""
+        return STAYS_IN_WORDS[self]
+
+
+NOW, HOLD, EVER = Stay(), Stay(1), Stay(0, math.inf)
+SHORT, UNASKED = Stay(0, GRACE), Stay(1, SA_SPREAD)
+STAYS_IN_WORDS = {
+    NOW: "0 s",
+    HOLD: "hold",
+    EVER: "no limit",
+    SHORT: "30 s",
+    UNASKED: "hold and an hour",
+}
+
+
+class Cause(NamedTuple):
+    """Why parts of a port are not read, and how long each stays."""
+
+    text: str
+    reasons: tuple[HoldReason, ...]  # (): the part is absent
+    state: Stay  # state and rate: the port's part of the speed
+    far: Stay  # the far end: its neighbor labels, leaves and ports
+    last_far: Stay  # its part of the leaf group
+
+
+CAUSES = (
+    Cause(
+        "the state or rate of a port cannot be read",
+        (HoldReason.INCOMPLETE,),
+        *(HOLD, NOW, NOW),
+    ),
+    Cause("a device cannot be read", (HoldReason.DEVICE_FAILED,), HOLD, HOLD, EVER),
+    Cause(
+        "a driver is unloaded, the function is on the bus",
+        (HoldReason.DEVICE_GONE,),
+        *(HOLD, HOLD, EVER),
+    ),
+    Cause(
+        "the RDMA class cannot be read",
+        (HoldReason.SOURCE_FAILED, HoldReason.FRONT_END_UNKNOWN),
+        *(HOLD, HOLD, EVER),
+    ),
+    Cause("a switch is silent, or its source fails", (HoldReason.NO_NEIGHBOR,), NOW, HOLD, EVER),
+    Cause("the TTL of the neighbor expired, or it sent a shutdown frame", (), NOW, SHORT, EVER),
+    Cause(
+        "the subnet administrator, by which it was read, has not been asked since the start",
+        (HoldReason.NOT_ASKED,),
+        *(NOW, UNASKED, EVER),
+    ),
+    Cause("the link is down", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
+    Cause("the link is down, and the source fails", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
+    Cause(
+        "the network device is lent to a Pod, the port ACTIVE",
+        (HoldReason.LENT, HoldReason.SOURCE_OFF),
+        *(NOW, EVER, EVER),
+    ),
+    Cause("the port has another link layer", (), NOW, NOW, NOW),
+    Cause("the function left the bus, or was given to a VM", (), NOW, NOW, NOW),
+    Cause("the device is left out by a flag", (), NOW, NOW, NOW),
+    Cause("the port is no backend port any more", (), NOW, NOW, NOW),
+)
+STAYS: Mapping[HoldReason, Cause] = {why: cause for cause in CAUSES for why in cause.reasons}
 
 
 class FarEnd(NamedTuple):
@@ -122,7 +201,6 @@ class Fact(NamedTuple):
     state_since: float | None = None  # state and rate
     far_since: float | None = None  # the far end; None as well while it has no limit
     role_since: float | None = None
-    down_since: float | None = None  # since when the link is down
     state_why: HoldReason | None = None
     far_why: HoldReason | None = None
     backend_since: float = -math.inf
@@ -148,7 +226,8 @@ class Known(NamedTuple):
     is_read: bool = False  # the RDMA devices were read, now or before
     # why facts are missing that exist; None: nothing is
     unknown: HoldReason | None = None
-    may_be_infiniband: bool = False  # a device of which nothing is known
+    has_strangers: bool = False  # devices that may be backend ports, and were never read
+    may_be_infiniband: bool = False  # one of them
     group_hold: HoldReason | None = None  # why last far ends may be missing or outdated
     domain: str | None = None  # the NVLink domain
     domain_why: HoldReason | None = None  # why it is a remembered one
@@ -164,6 +243,7 @@ class Known(NamedTuple):
     # Far ends before this observation, by interface, of ports that have another one now
     was: Mapping[str, FarEnd] = MappingProxyType({})
     now: float = 0.0  # the time of this observation
+    started: float = -math.inf  # the start of the agent
 
     @property
     def unbound(self) -> list[Fact]:
@@ -184,6 +264,7 @@ class Published(NamedTuple):
     domain_since: float | None = None
     group_since: float | None = None
     gap: HoldReason | None = None  # why the leaf group is not that of the rows
+    overdue: float = 0.0  # seconds that its last report is older than one of a running agent
     is_whole: bool = False  # the rows are all that the speed counts
     fault: str = ""  # why what the rows counted cannot be used
     subject: str = ""  # the annotation's key
@@ -192,8 +273,9 @@ class Published(NamedTuple):
 class Memory:
     """The rows of one node's backend ports."""
 
-    def __init__(self, hold: float, settle: float = SETTLE) -> None:
+    def __init__(self, hold: float, settle: float = SETTLE, started: float | None = None) -> None:
         self._hold, self._settle = hold, settle
+        self._started = started  # None: when the Node is read
         self._facts: tuple[Fact, ...] = ()
         self._lost: tuple[Fact, ...] = ()
         self._is_read = False
@@ -219,27 +301,24 @@ class Memory:
         self._is_seeded = False
 
     def seed(self, published: Published, now: float) -> None:
-        """Start from what the Node has: each part that has no time is unread from now."""
+        """Start from what the Node has, which was read `now`.
+
+        A part that has no time is unread from the start of the agent, which may have observed for
+        long before it could read the Node: what it has read itself counts.
+        """
+        begun = self._started = now if self._started is None else self._started
         self._texts, self._domain = dict(published.texts), published.domain
-        self._texts_since = _past(published.texts_since, now)
-        self._domain_since = _past(published.domain_since, now) if published.domain else None
+        self._texts_since = _past(published.texts_since, begun)
+        self._domain_since = _past(published.domain_since, begun) if published.domain else None
         self._settles_at = -math.inf if "group" in published.texts else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._doubted_since = None
-        # The agent may have observed for long before it could read the Node.
-        down_since = {_key(fact): fact.down_since for fact in self._facts}
-        self._facts = tuple(
-            row._replace(
-                state_since=_past(row.state_since, now),
-                far_since=_past(row.far_since, now),
-                role_since=_past(row.role_since, now),
-                down_since=down_since.get(_key(row), row.down_since),
-                state_why=row.state_why or HoldReason.SOURCE_FAILED,
-                far_why=row.far_why or HoldReason.NO_NEIGHBOR,
-            )
-            for row in published.rows
-        )
-        self._lost = tuple(published.lost)
+        own = {_key(fact): fact for fact in self._facts}
+        awaited = min(begun, now - published.overdue)
+        rows = [_joined(row, own.pop(_key(row), None), begun, awaited) for row in published.rows]
+        names = {row.interface for row in rows}
+        rows += [fact for fact in own.values() if fact.interface not in names]
+        self._facts, self._lost = tuple(rows), tuple(published.lost)
         self._gap = published.gap
         is_limited = published.gap is not HoldReason.NOT_REMEMBERED
         self._gap_since = _past(published.group_since, now) if is_limited else None
@@ -312,6 +391,7 @@ class Memory:
             self._lost,
             self._is_read,
             unknown,
+            bool(self._strangers),
             self._may_be_infiniband,
             moved or self._group_hold(now, is_same=is_same),
             self._domain,
@@ -326,6 +406,7 @@ class Memory:
             observation.disabled,
             was,
             now,
+            -math.inf if self._started is None else self._started,
         )
 
     def _merge_domain(self, observation: Observation, now: float) -> HoldReason | None:
@@ -389,8 +470,9 @@ class Memory:
         }
         names = {fact.interface for fact in facts}
         lost = [row for row in self._lost if row not in used]
+        bonded = bonded_functions(devices)
         for row in self._facts:
-            if row in used:
+            if row in used or row.function in bonded:
                 continue
             fate = Place.GONE if row.function in moved else _fate(row, devices, where)
             if isinstance(fate, HoldReason) and row.interface not in names:
@@ -463,21 +545,28 @@ class Memory:
             far=old.far,
             far_why=why,
             far_since=None if is_endless else _first(old.far_since, now),
-            down_since=_first(old.down_since, now) if is_down else None,
         )
 
     def _aged(self, fact: Fact, now: float) -> Fact:
         """Return the fact without the parts whose hold or grace has ended."""
-        if _is_over(fact.far_since, self._far_hold(fact), now) or _is_over(
-            fact.down_since, GRACE, now
-        ):
+        if now >= self._far_end(fact):
             fact = fact._replace(far=None)
-        if self._is_over(fact.state_since, now):
-            fact = fact._replace(gbps=0.0, state_ended=True)
+        if now >= self._state_end(fact):
+            gbps = None if fact.gbps is None else 0.0
+            fact = fact._replace(gbps=gbps, state_ended=True)
         return fact._replace(has_ended=self._is_over(fact.role_since, now))
 
-    def _far_hold(self, fact: Fact) -> float:
-        return self._hold + (SA_SPREAD if fact.far_why is HoldReason.NOT_ASKED else 0.0)
+    def _state_end(self, fact: Fact) -> float:
+        """Return the time at which remembered state and rate end; infinity if they are read."""
+        if fact.state_since is None or fact.state_why is None:
+            return math.inf
+        return fact.state_since + STAYS[fact.state_why].state.seconds_of(self._hold)
+
+    def _far_end(self, fact: Fact) -> float:
+        """Return the time at which a remembered far end ends; infinity if it is seen."""
+        if fact.far_since is None or fact.far_why is None:
+            return math.inf
+        return fact.far_since + STAYS[fact.far_why].far.seconds_of(self._hold)
 
     def _is_over(self, since: float | None, now: float) -> bool:
         return _is_over(since, self._hold, now)
@@ -489,10 +578,9 @@ class Memory:
         since = [self._texts_since, self._domain_since, self._gap_since if self._gap else None]
         for fact in self._facts:
             since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
-            ends += [fact.down_since + GRACE] if fact.down_since is not None else []
-            if fact.far and fact.far_since is not None:
-                ends.append(fact.far_since + self._far_hold(fact))
+            ends += [self._state_end(fact), self._far_end(fact) if fact.far else math.inf]
         ends += [one + time for one in since if one is not None for time in (KEPT, self._hold)]
+        ends += [one + ROUND for one in since if one is not None and one == self._started]
         return min((end for end in ends if end > now), default=math.inf)
 
     def _still_lost(
@@ -622,16 +710,37 @@ def far_end(neighbor: Neighbor) -> FarEnd:
     return far._replace(id=None, name=name or chassis_id) if GUID.fullmatch(chassis_id) else far
 
 
-def group_of(devices: Iterable[str]) -> str:
-    """Return the text of the leaf group that these devices are."""
-    return "_".join(sorted({*devices} - {""}, key=natural))
-
-
 def _key(fact: Fact) -> Key:
     """Return the key of a row: its function and part; its name without a function."""
     if fact.function is None:
         return None, fact.interface, None
     return fact.function, fact.port, fact.leg
+
+
+def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
+    """Return a row of the Node with what the agent has read itself of the port since it `begun`.
+
+    A far end of the Node that has no time is unread since `awaited`.
+    """
+    row = row._replace(
+        state_since=_past(row.state_since, begun),
+        far_since=min(awaited, begun) if row.far_since is None else _past(row.far_since, begun),
+        role_since=_past(row.role_since, begun),
+        state_why=row.state_why or HoldReason.SOURCE_FAILED,
+        far_why=row.far_why or HoldReason.NO_NEIGHBOR,
+    )
+    if own is None:
+        return row
+    state = row if own.gbps is None else own
+    far = own if own.far or own.far_why is None else row
+    return own._replace(
+        gbps=state.gbps,
+        state_since=state.state_since,
+        far=far.far,
+        far_since=far.far_since,
+        last_far=own.last_far or row.last_far,
+        via=own.via if own.last_far else row.via,
+    )
 
 
 def _first(since: float | None, now: float) -> float:
@@ -697,6 +806,9 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
         same = [row for row in same if row.function and row.leg == leg]
         candidates = [row for row in same if row.port == role.port.number]
         candidates += [row for row in same if row.port is None]
+        # Until it joined the bond, a leg was the port of its own function.
+        alone = by_function.get(role.leg.function, []) if role.leg and role.leg.function else []
+        candidates += [row for row in alone if row.leg is None]
         # A software device, or a label without row
         candidates += [
             row for row in rows if row.function is None and row.interface == role.interface

@@ -100,6 +100,7 @@ class Netdev:
     addresses: tuple[str, ...] = ()
     phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
     carrier_up_count: int | None = None  # carrier_up_count: 0 if it never had a link
+    function: str | None = None  # device: the address of the PCI function of a bond's leg
 
 
 @dataclass(frozen=True, slots=True)

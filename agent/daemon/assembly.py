@@ -131,7 +131,14 @@ def assemble(
         inbox=inbox,
         pollers=polled,
         observer=Observer(
-            host, table, naming, flags.sources, settings.hold, io.wall, clock.left_out
+            host,
+            table,
+            naming,
+            flags.sources,
+            settings.hold,
+            io.wall,
+            resync=settings.resync,
+            left_out=clock.left_out,
         ),
         reconciler=Reconciler(kube, node, flags.keys, flags.dry_run),
         schedule=Schedule(settings, clock(), host.random),

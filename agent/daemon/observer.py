@@ -62,6 +62,7 @@ class Observer:
     sources: Collection[str]
     hold: float  # seconds
     wall: Callable[[], float]  # seconds since the epoch
+    resync: float = 3600.0  # seconds; the greatest age of the last report of a running agent
     # Seconds that the host's clock is behind CLOCK_BOOTTIME
     left_out: Callable[[], float] = lambda: 0.0
     # the lost interfaces that the Node's annotation had at the last request
@@ -76,7 +77,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         self._keys = Keys(self.naming)
-        self._memory = Memory(self.hold)
+        self._memory = Memory(self.hold, started=self.host.clock())
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
         """Start from the labels and the annotation that the Node has."""
@@ -92,6 +93,9 @@ class Observer:
             known = Known(annotation.gpus, annotation.away) if annotation else NOTHING
             self.host.roles.seed(pins(annotation, globs), known)
         found = published(annotation, kept, self._keys, self._boot_id, globs)
+        if annotation and annotation.reported.time is not None:
+            age = self.wall() - annotation.reported.time
+            found = found._replace(overdue=max(age - self.resync, 0.0))
         self._memory.seed(found, self.host.clock())
         self._annotation = annotation
         self.confirmed = lost_in(annotation)

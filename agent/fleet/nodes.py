@@ -89,7 +89,7 @@ class NodeReader:
             speed_gbps=gbps,
             ports=_ports(own, annotation, flavor, problems),
             labels=labels,
-            leaf_group=own.get(("leafgroup.current", None)),
+            leaf_group=_leaf_group(own.get(("leafgroup.current", None)), annotation),
             accelerator=labels.get(self._naming.accelerator),
             time=annotation.reported.time if annotation else None,
             boot_id=annotation.reported.boot_id if annotation else None,
@@ -126,6 +126,17 @@ class NodeReader:
             return family, (name, None)
         found = _OF_NEIGHBOR.fullmatch(name)
         return (family, (found[2].replace("-", "_"), intern(found[1]))) if found else None
+
+
+def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:
+    """Return the label of the leaf group as this version writes it.
+
+    Earlier versions wrote a hash where it was long: a fleet of both has two labels for a group.
+    """
+    ends = [row.last_far for row in annotation.interfaces if row.last_far] if annotation else []
+    names = [far.device for far in ends]
+    is_former = label == encode.value(encode.joined(names))
+    return encode.value(encode.ranged(names)) if names and is_former else label
 
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:

@@ -87,7 +87,7 @@ class Target:
         """Return the observation with what is known by the Node, too; no hold ends."""
         now, globs = time.clock_gettime(time.CLOCK_BOOTTIME), (host.excluded, host.backend)
         known = self.annotation(), self.previous(), self.keys
-        memory = Memory(math.inf, settle=0.0)
+        memory = Memory(math.inf, settle=0.0, started=now)
         memory.seed(published(*known, observation.boot_id, globs), now)
         return memory.complete(observation, partial(place, host), now)
 

@@ -7,7 +7,7 @@ Anyone with access to the Node can edit the annotation, so at the start of an ag
 - the last far ends count if they make up the published leaf group; if that is no hash, each one
   whose name it contains;
 - what a port counted last counts in the same boot, if the rows sum to the published speed;
-- the times since which parts are unread count in the same boot;
+- the times since which parts are unread count in the same boot; where a boot has no ID, as well;
 - a row does not count whose device the flags leave out;
 - a port has its role of before if the rule set and the flags are the same, and all have room.
 """
@@ -30,7 +30,7 @@ from agent.kube.annotation import (
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import Keys
 from agent.labels import encode
-from agent.memory import KEPT, Fact, FarEnd, Published, group_of, known_of
+from agent.memory import KEPT, ROUND, Fact, FarEnd, Published, known_of
 from agent.model import Failed, Observation
 from agent.reasons import HoldReason
 from agent.sources import NAMES
@@ -64,10 +64,20 @@ def annotate(
     # Full: no source failed and none is switched off.
     outcomes = [getattr(observation, name) for name in NAMES]
     is_full = not observation.off and not any(isinstance(one, Failed) for one in outcomes)
+    # The time says until when far ends were known: one that awaits some makes it no later.
+    if any(_is_awaited(fact, known.started) for fact in known.facts):
+        is_full, now = False, now._replace(time=previous.reported.time)
     last = now if is_full else Report(previous.time, previous.boot_id)
 
-    def kept(since: float | None) -> int | None:
-        return None if since is None or known.now < since + KEPT else int(since + left_out)
+    def kept(since: float | None, *, is_awaited: bool = False) -> int | None:
+        is_of_start = since == known.started and not is_awaited
+        if since is None or (
+            since >= known.started and known.now < since + (ROUND if is_of_start else KEPT)
+        ):
+            return None
+        return int(since + left_out)
+
+    awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
 
     rows = []
     for fact in known.facts:
@@ -75,7 +85,7 @@ def annotate(
             row = row._replace(
                 state_since=kept(fact.state_since),
                 # A far end that is not known any more has no hold.
-                far_since=kept(fact.far_since) if fact.far else None,
+                far_since=kept(fact.far_since, is_awaited=fact in awaited) if fact.far else None,
                 role_since=kept(fact.role_since),
             )
             if "rdma" in observation.off:  # no label has a sum of the counts
@@ -96,6 +106,15 @@ def annotate(
         others=() if globs is None else _others(observation, previous),
         gpus=roles.gpus[:MAX_OTHERS],
         away=roles.away[:MAX_OTHERS],
+    )
+
+
+def _is_awaited(fact: Fact, started: float) -> bool:
+    """Return True for a remembered far end whose first frame or answer is awaited."""
+    return (
+        fact.far is not None
+        and fact.far_since == started
+        and fact.far_why in {HoldReason.NO_NEIGHBOR, HoldReason.NOT_ASKED}
     )
 
 
@@ -168,7 +187,7 @@ def published(
     last = _trusted(annotation, texts.get("group"))
     # A name that was cut makes another hash.
     whole = {name: one for name, one in last.items() if not is_cut(one.name)}
-    if boot_id is None or annotation.reported.boot_id != boot_id:  # times of another boot
+    if annotation.reported.boot_id != boot_id:  # times of another boot
         annotation = replace(
             annotation,
             interfaces=tuple(
@@ -203,11 +222,10 @@ def published(
         for row in annotation.lost
         if _is_wanted(row, globs)
     ]
-    group = group_of(row.last_far.device for row in rows if row.last_far)
     gap = None
     if annotation.dropped or any(is_cut(one.name) for one in last.values()):
         gap = HoldReason.NOT_REMEMBERED
-    elif encode.value(group) != texts.get("group"):
+    elif not _is_group((row.last_far for row in rows), texts.get("group")):
         gap = HoldReason.NO_NEIGHBOR
     return Published(
         rows,
@@ -266,18 +284,26 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
     """
     last = {row.interface: row.last_far for row in annotation.interfaces if row.last_far}
     is_hash = HASH.fullmatch(published or "") is not None
-    is_whole = encode.value(group_of(one.device for one in last.values())) == published
+    is_whole = _is_group(last.values(), published)
     is_unsure = annotation.dropped or any(is_cut(one.name) for one in last.values())
     if published is None or is_whole or (is_hash and is_unsure):
         return last
     return {name: one for name, one in last.items() if not is_hash and _is_part(one, published)}
 
 
+def _is_group(ends: Iterable[FarEnd | None], published: str | None) -> bool:
+    """Return True if the published label is that of these far ends."""
+    names = [far.device for far in ends if far]
+    return published in {encode.value(encode.ranged(names)), encode.value(encode.joined(names))}
+
+
 def _is_part(far: FarEnd, published: str) -> bool:
-    """Return True if a label contains the name of a far end, between two `_` or at an end."""
+    """Return True if a label contains the name of a far end, between two `_` or in a range."""
     if encode.is_foreign(far.device):  # the label would be a hash
         return False
     name = encode.replaced(far.device)
+    if encode.is_in_range(name, published):
+        return True
     parts = {f"_{name}_", f"_{name.strip(encode.TRIMMED)}_"}
     return any(part in f"_{published}_" for part in parts)
 

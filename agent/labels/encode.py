@@ -7,12 +7,18 @@ A neighbor chooses its own name, so no raw text is trusted: `value` returns a va
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+
+from agent.model import natural
 
 MAX_LENGTH = 63  # characters of a label value, and of the name part of a label key
 MAX_PREFIX_LENGTH = 253  # characters of the prefix of a label key, a DNS subdomain (RFC 1123)
 
 TRIMMED = "._-"  # characters that a value neither begins nor ends with
 
+MIN_RANGE = 3  # names
+
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
@@ -36,6 +42,56 @@ def value(raw: str) -> str:
 def is_foreign(raw: str) -> bool:
     """Return True if `raw` has a letter or digit that is not ASCII."""
     return not raw.isascii() and any(one.isalnum() and not one.isascii() for one in raw)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return the distinct names in natural order, joined with `_`."""
+    return "_".join(sorted({*names} - {""}, key=natural))
+
+
+def ranged(names: Iterable[str]) -> str:
+    """Return the distinct names joined with `_`; in ranges if that is too long for a value.
+
+    Three or more names that differ in their last decimal number only, and are consecutive in it,
+    are one range: `leaf01`, `leaf02`, `leaf03` become `leaf01..03`. No range has a name with `..`.
+    """
+    ordered = sorted({*names} - {""}, key=natural)
+    text = "_".join(ordered)
+    return text if len(_octets(text)) <= MAX_LENGTH else "_".join(_ranges(ordered))
+
+
+def is_in_range(name: str, text: str) -> bool:
+    """Return True if a range in `text`, which `ranged` has made, has the name."""
+    found = _LAST_NUMBER.fullmatch(name)
+    if not found:
+        return False
+    head, number, tail = found.groups()
+    ends = re.search(rf"_{re.escape(head)}([0-9]+)\.\.([0-9]+){re.escape(tail)}_", f"_{text}_")
+    if not ends or len(number) > MAX_LENGTH:
+        return False
+    return int(ends[1]) <= int(number) <= int(ends[2])
+
+
+def _ranges(names: Iterable[str]) -> Iterator[str]:
+    """Yield the names, and the ranges of those that are consecutive."""
+    series: list[str] = []
+    for name in [*names, ""]:
+        if series and name != _successor(series[-1]):
+            if len(series) < MIN_RANGE:
+                yield from series
+            else:
+                head, first, tail = _LAST_NUMBER.fullmatch(series[0]).groups()  # type: ignore[union-attr]
+                yield f"{head}{first}..{series[-1][len(head) : len(series[-1]) - len(tail)]}{tail}"
+            series = []
+        series.append(name)
+
+
+def _successor(name: str) -> str | None:
+    """Return the name with the next number; None for a name that can be in no range."""
+    found = _LAST_NUMBER.fullmatch(name)
+    if not found or ".." in name or len(found[2]) > MAX_LENGTH:
+        return None
+    return f"{found[1]}{int(found[2]) + 1:0{len(found[2])}}{found[3]}"
 
 
 def replaced(raw: str) -> str:

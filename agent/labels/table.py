@@ -16,7 +16,7 @@ from typing import NamedTuple
 from agent.ids import GUID
 from agent.infiniband.node_description import switch_name
 from agent.labels import encode
-from agent.memory import HEARD_OF, Fact, FarEnd, Known, group_of
+from agent.memory import HEARD_OF, Fact, FarEnd, Known
 from agent.reasons import HoldReason
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
@@ -99,6 +99,10 @@ def speed(known: Known) -> Values:
     if (not known.is_read and not known.facts) or (is_over and HoldReason.DEVICE_GONE not in ended):
         yield Value(None, hold=known.unknown or next(iter(ended), HoldReason.SOURCE_FAILED))
         return
+    if (known.facts or known.has_strangers) and all(fact.gbps is None for fact in known.facts):
+        why = next((fact.state_why for fact in known.facts), None)
+        yield Value(None, hold=known.unknown or why or HoldReason.DEVICE_FAILED)
+        return
     is_part_held = any(fact.state_why and not fact.state_ended for fact in known.facts)
     hold = HoldReason.LAST_COUNT if is_part_held else None
     yield Value(encode.gbps(total(known)), hold=known.unknown or hold, is_held=not known.unknown)
@@ -160,7 +164,7 @@ def _invalid(kind: str, text: str) -> str:
 
 def leaves(known: Known) -> Values:
     """Yield the distinct neighbor devices that may be switches, in natural order, joined."""
-    return _joined(known, group_of(far.device for _, far in _of_leaves(known)))
+    return _joined(known, encode.joined(far.device for _, far in _of_leaves(known)))
 
 
 def ports(known: Known) -> Values:
@@ -200,7 +204,7 @@ def leaf_group(known: Known) -> Values:
     elif known.group_hold:
         yield _published(known, "group", known.group_hold)
     else:
-        text = group_of(fact.last_far.device for fact in known.facts if fact.last_far)
+        text = encode.ranged(fact.last_far.device for fact in known.facts if fact.last_far)
         hold = None if known.is_seeded else _lacking(known)
         if text or hold:
             yield Value(text or None, hold=hold)
@@ -246,7 +250,7 @@ LABELS = (
         "P/speed.current",
         "sum of the rates of the ACTIVE backend ports in Gb/s, then `G`: `3200G`, `2.5G`; "
         "`0G` when none is active",
-        "sysfs was never read, or no backend port could be for longer than `--hold`",
+        "no state of a backend port was ever read, or none could be for longer than `--hold`",
         speed,
     ),
     Label(
@@ -278,7 +282,8 @@ LABELS = (
     Label(
         "P/leafgroup.current",
         "the distinct switches that the backend ports are connected to, or were last, joined like "
-        "`leaves.current`: a port that is down keeps its leaf",
+        "`leaves.current`: a port that is down keeps its leaf; a long list is written in ranges "
+        "(`ibleaf-su1-r1..8`)",
         "no backend port ever had a leaf",
         leaf_group,
     ),

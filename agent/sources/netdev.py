@@ -121,15 +121,17 @@ def read_netdev(
     members = _members_of(reader, name)
     if master and not members:
         members = _members_of(reader, master)
+    functions = {}
     # A bond over several RDMA devices has no legs: none of these is a bonded device. Only the names
     # of the others are read, so they may be excluded or failed.
     for member in members:
         pci = kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
+        functions[member] = pci
         devices = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
         if devices and device not in devices:
             members = []
             break
-    legs = tuple(_read_facts(reader, member, routed) for member in members)
+    legs = tuple(_read_facts(reader, member, routed, functions[member]) for member in members)
     return _read_facts(reader, name, routed), legs
 
 
@@ -145,7 +147,7 @@ def _master(reader: Reader, name: str) -> str | None:
     return reader.parsed(path, target or None, kernel.netdev_name)
 
 
-def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
+def _read_facts(reader: Reader, name: str, routed: Routed, function: str | None = None) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.decisive.text(f"{path}/operstate")
     bond_state, files = None, ["address"]
@@ -175,6 +177,7 @@ def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
         carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", kernel.number),
         addresses=tuple(addresses),
         phys_port_name=_phys_port_name(reader, path),
+        function=function,
     )
 
 

@@ -75,6 +75,17 @@ def given_to_vm(reader: Reader, pci: str) -> bool:
     return driver.endswith("/vfio-pci")
 
 
+def bonded_functions(devices: Iterable[RdmaDevice]) -> frozenset[str]:
+    """Return the functions that are read as the legs of another device's bond."""
+    return frozenset(
+        leg.function
+        for device in devices
+        for port in device.ports
+        for leg in port.legs
+        if leg.function and leg.function != device.pci
+    )
+
+
 def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> frozenset[str]:
     """Return the functions on the bus that may be the backend's, and have no RDMA device.
 
@@ -96,7 +107,7 @@ def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> fr
     for interface, address in labeled.items():
         if not any(is_of_device(interface, one.name) for one in here):
             found.add(address)
-    found -= {one.pci for one in here}
+    found -= {one.pci for one in here} | bonded_functions(devices)
     return frozenset(address for address in found if place(host, address) is Place.BUS)
 
 

@@ -21,6 +21,7 @@ from agent.events.event import Event
 from agent.infiniband.switch_names import Answered, Name, SwitchNames
 from agent.memory import Fact, Memory
 from agent.model import IbNeighbor
+from agent.reasons import HoldReason
 from tests.simulation import api_faults, hardware, process, sensors, switches
 from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
@@ -41,7 +42,8 @@ class _Graceless(Memory):
 
     def _aged(self, fact: Fact, now: float) -> Fact:
         aged = Memory._aged(self, fact, now)  # noqa: SLF001 - the mutant's
-        return aged if aged.down_since is None else aged._replace(far=None)
+        is_down = aged.far_why is HoldReason.LINK_DOWN
+        return aged._replace(far=None) if is_down else aged
 
 
 def _with(part: Callable[[Loop], object], **changes: Any) -> Callable[[Loop], None]:

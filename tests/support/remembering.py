@@ -28,10 +28,10 @@ def completed(  # noqa: PLR0913 - what a new agent finds
 ) -> Observation:
     """Return the second observation of an agent that finds these on the Node, equal to the first.
 
-    `place` is that of every function without device; the first was `before` seconds ago.
+    `place` is that of every function without device; it started `before` seconds ago.
     """
     memory = Memory(HOLD)
-    memory.seed(published(annotation, labels or {}, keys, BOOT), 0.0)
+    memory.seed(published(annotation, labels or {}, keys, BOOT), 120.0 - before)
     for now in (120.0 - before, 120.0):
         seen = memory.complete(found, lambda _address: place, now)
     return seen

@@ -6,10 +6,8 @@ seconds, HOLD is that of the label contract.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,7 +19,7 @@ from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
-from agent.memory import ENDED, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.memory import CAUSES, ENDED, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,
     IbNeighbor,
@@ -278,7 +276,7 @@ def test_a_far_end_waits_for_its_question(via: str, changes: dict[str, Any], las
 
 def test_a_question_that_failed_ends_the_wait() -> None:
     """The hold counts from the start."""
-    memory, known = two()
+    memory, known = Memory(HOLD), two()[1]
     memory.seed(Published(tuple(fact._replace(via="sa") for fact in known.facts)), 0.0)
     ports = [role("ibp0"), role("ibp1")]
     unasked = link("ibp0", None, NeighborReason.REFUSED)._replace(is_unasked=True)
@@ -415,7 +413,7 @@ def test_a_node_that_is_read_late_renews_no_grace() -> None:
     published = two()[1].facts
     links = [link("ibp0", "L0"), link("ibp1", None, NeighborReason.LINK_DOWN)]
     found = observed([role("ibp0"), role("ibp1", 0.0, state="DOWN")], links)
-    memory = Memory(HOLD)
+    memory = Memory(HOLD, started=100.0)
     memory.merge(found, on_bus, 100.0)
     memory.seed(Published(published), 200.0)
     assert leaf(memory.merge(found, on_bus, 200.0), "ibp1") is None
@@ -477,7 +475,7 @@ class Port:
         self.gbps, self.leaf, self.last = 400.0, "L8", "L8"
         self.count_since: float | None = None
         self.far_since: float | None = None
-        self.down_since: float | None = None
+        self.far_stays = HOLD
 
     def see(self, case: Case, now: float) -> None:
         if case.is_unread or case.gbps is None:
@@ -486,29 +484,24 @@ class Port:
             self.gbps, self.count_since = case.gbps, None
         if case.leaf:
             self.leaf = self.last = case.leaf
-            self.far_since = self.down_since = None
+            self.far_since = None
         elif case is ENDING:
-            self.leaf, self.far_since, self.down_since = "", None, None
+            self.leaf, self.far_since = "", None
         else:
-            if not case.is_unread:
-                is_down = case.state == "DOWN"
-                first = now if self.down_since is None else self.down_since
-                self.down_since = first if is_down else None
+            self.far_stays = GRACE if case is NO_LINK else HOLD
             since = now if self.far_since is None else self.far_since
             self.far_since = None if case is LENT else since
         if self.count_since is not None and now >= self.count_since + HOLD:
             self.gbps = 0.0
-        ends = [(self.far_since, HOLD), (self.down_since, GRACE)]
-        if any(since is not None and now >= since + lasts for since, lasts in ends):
+        if self.far_since is not None and now >= self.far_since + self.far_stays:
             self.leaf = ""
 
     def restart(self, now: float) -> None:
-        """A new agent knows what has been unread for a minute, and no link that was down."""
+        """A new agent knows what has been unread for a minute."""
         self.count_since, self.far_since = (
             since if since is not None and now >= since + KEPT else now
             for since in (self.count_since, self.far_since)
         )
-        self.down_since = None
 
 
 def restarted(known: Known, texts: Mapping[str, str], now: float) -> Memory:
@@ -523,7 +516,6 @@ def restarted(known: Known, texts: Mapping[str, str], now: float) -> Memory:
             state_since=kept(row.state_since),
             far_since=kept(row.far_since),
             role_since=kept(row.role_since),
-            down_since=nothing.down_since,
             state_why=nothing.state_why,
             far_why=nothing.far_why,
             state_ended=nothing.state_ended,
@@ -583,12 +575,8 @@ def test_a_port_is_what_its_own_history_says(found: list[tuple[list[Case], float
         assert memory.merge(whole, on_bus, now) == known._replace(was={})
 
 
-# The table of docs/labels.md of how long a value stays that may be false.
+# The table of how long a value stays that may be false.
 
-DOCS = Path(__file__).parents[2] / "docs/labels.md"
-MARK = "<!-- how long: walked through by tests/unit/test_memory.py -->"
-TIMES = {"hold": HOLD, "30 s": GRACE, "hold and an hour": HOLD + SA_SPREAD, "no limit": math.inf,
-         "follow at once": 0.0, "follows at once": 0.0}  # fmt: skip
 OTHER = (role("ibp1"), link("ibp1", "L1"))
 
 
@@ -616,7 +604,7 @@ DOWN = role("ibp0", 0.0, state="DOWN")
 NO_QUESTION = "the subnet administrator, by which it was read, has not been asked since the start"
 NOT_ASKED = link("ibp0", None, NeighborReason.REFUSED)._replace(is_unasked=True)
 # By cause: the observation, and where a function without device is.
-CAUSES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] = {
+EXAMPLES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] = {
     "the state or rate of a port cannot be read": (
         seen(role("ibp0", None), link("ibp0", "L0")), Place.BUS),
     "a device cannot be read": (
@@ -647,27 +635,24 @@ CAUSES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] = 
 
 def table() -> dict[str, list[float]]:
     """Return the times of each cause: speed, neighbor, leaf group."""
-    lines = DOCS.read_text().partition(MARK)[2].strip().splitlines()
-    found = {}
-    for line in lines[2:]:
-        if not line.startswith("|"):
-            break
-        cause, *times = (cell.strip() for cell in line.strip("|").split("|"))
-        found[cause] = [TIMES[time] for time in times]
-    return found
+    return {
+        cause.text: [stay.seconds_of(HOLD) for stay in (cause.state, cause.far, cause.last_far)]
+        for cause in CAUSES
+    }
 
 
 def test_every_cause_is_walked_through() -> None:
-    assert table().keys() == CAUSES.keys()
+    assert table().keys() == EXAMPLES.keys()
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", EXAMPLES)
 def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
     """Each part of the port has the old value until its time, and not from then on."""
-    found, place = CAUSES[cause]
+    found, place = EXAMPLES[cause]
     memory, known = two()
-    if found is CAUSES[NO_QUESTION][0]:
+    if found is EXAMPLES[NO_QUESTION][0]:
         by_sa = tuple(fact._replace(via="sa") for fact in known.facts)
+        memory = Memory(HOLD)
         memory.seed(Published(by_sa, texts={"group": "L0_L1"}), 100.0)
     old = rows(known)["ibp0"]
     speed, neighbor, group = table()[cause]

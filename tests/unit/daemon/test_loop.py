@@ -248,16 +248,18 @@ def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
 
 
 def test_an_outage_of_the_api_server_at_the_start() -> None:
-    """Nothing is applied before the Node was read, since its labels must be known."""
+    """Nothing is applied before the Node was read; what is not seen stays from the start on."""
     api = Api({f"{PREFIX}/{DEVICE.format('ibp0')}": "old", f"{PREFIX}/flavor": "infiniband"})
     api.trouble = lambda _request: Answer(error="timeout", message="timed out")
     world = World(IB, api=api)
-    world.run(600)
+    world.run(300)
     assert world.api.writes == []
     api.trouble = lambda _request: None
-    world.run(310)
+    world.run(290)
     assert world.labels[DEVICE.format("ibp0")] == "old"
     assert world.labels["speed.current"] == "800G"
+    world.run(20)
+    assert DEVICE.format("ibp0") not in world.labels
 
 
 def test_a_wrong_configuration_ends_the_agent() -> None:

@@ -591,7 +591,8 @@ def test_lost_interfaces_have_room_before_findings() -> None:
     few = replace(large, lost=lost[:32])
     assert replace(fitted(few), verdict=few.verdict) == few
     found = fitted(large)
-    assert (found.interfaces, found.verdict) == (whole(32), None)
+    assert found.interfaces == whole(32)
+    assert found.verdict is None or found.verdict.dropped > 0  # what the last row left
     assert 32 < len(found.lost) == 300 - found.dropped < 300
 
 

@@ -183,3 +183,46 @@ def test_a_key_without_fault_is_valid(key: str) -> None:
         assert KEY_NAME.match(name if slash else prefix)
         assert len(name if slash else prefix) <= 63
         assert not slash or (KEY_PREFIX.match(prefix) and len(prefix) <= 253)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([f"ibleaf-su1-r{n}" for n in range(1, 9)], "ibleaf-su1-r1..8"),
+        ([f"ibleaf-su001-r{n:02}" for n in range(1, 9)], "ibleaf-su001-r01..08"),
+        ([f"leaf-number-{n:03}-of-pod-a" for n in (8, 9, 10)], "leaf-number-008..010-of-pod-a"),
+        # 9 and 010 are not written alike
+        ([f"a-very-long-name-of-leaf-{number}" for number in ("9", "010", "11")],
+         "a-very-long-name-of-leaf-9_a-very-long-name-of-leaf-010_a-very-long-name-of-leaf-11"),
+        # two are no range
+        ([*(f"ibleaf-of-superpod-1-rail-{n}" for n in (1, 2, 5, 6, 7)), "z"],
+         "ibleaf-of-superpod-1-rail-1_ibleaf-of-superpod-1-rail-2_ibleaf-of-superpod-1-rail-5..7_z"),
+        # a name with `..` is in none
+        ([f"a..very-long-name-of-a-leaf-{n}" for n in (1, 2, 3)],
+         "a..very-long-name-of-a-leaf-1_a..very-long-name-of-a-leaf-2_a..very-long-name-of-a-leaf-3"),
+        (["leaf1", "leaf2", "leaf3"], "leaf1_leaf2_leaf3"),
+        (["", "leaf2", "leaf2"], "leaf2"),
+    ],
+)  # fmt: skip
+def test_a_long_list_is_written_in_ranges(names: list[str], text: str) -> None:
+    """Names that are consecutive in their last number; a short list stays as it is."""
+    assert encode.ranged(names) == text
+
+
+names_of_leaves = st.lists(
+    st.tuples(st.sampled_from(["leaf", "su1-r", "a.", "x_"]), st.integers(0, 120),
+              st.sampled_from(["", "-b"]), st.sampled_from([1, 2, 3])),
+    max_size=30, unique=True,
+)  # fmt: skip
+
+
+@given(names_of_leaves)
+def test_ranges_tell_their_names(found: list[tuple[str, int, str, int]]) -> None:
+    """Different sets of names have different texts, and each name is found in its range."""
+    names = {f"{head}{number:0{width}}{tail}" for head, number, tail, width in found}
+    text = encode.ranged(names)
+    for name in names:
+        assert f"_{name}_" in f"_{text}_" or encode.is_in_range(name, text)
+    assert not encode.is_in_range("leaf121", text)
+    for name in list(names)[:3]:
+        assert encode.ranged(names - {name}) != text

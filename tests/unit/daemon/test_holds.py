@@ -1,0 +1,155 @@
+"""A hold lasts as long as the table says, however long an agent lives and whatever else is away."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from agent.kube.answers import Answer
+from tests.support.kernel_tree import Entries, base, bdf, hca, netdev, nic, union
+from tests.support.nodes import SPEED
+from tests.support.running import World
+from tests.support.smps import leaf
+
+EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+
+
+def block(world: World, *numbers: int) -> None:
+    """No file of these devices can be read."""
+    for number in numbers:
+        world.errors[f"{base(number)}/ports"] = errno.ETIMEDOUT
+
+
+def pull(world: World, number: int) -> None:
+    world.write(f"{base(number)}/ports/1/state", b"1: DOWN\n")
+
+
+def live_short(world: World, seconds: float, life: float, **changes: float) -> float:
+    """Kill and start agents of `life` seconds each; return the seconds until the labels changed."""
+    began, before = world.time, dict(world.api.labels)
+    while world.time < began + seconds:
+        world.start_again(**changes)
+        world.run(life)
+        if world.api.labels != before:
+            return world.time - began
+    return seconds
+
+
+@pytest.mark.parametrize("has_boot_id", [True, False])
+@pytest.mark.parametrize("life", [5.0, 45.0])
+def test_agents_that_live_short_hold_an_unread_device_no_longer(
+    life: float, has_boot_id: bool
+) -> None:
+    """An agent that is killed before it is a minute old renews no hold of 100 s."""
+    world = World(EIGHT, smp=leaf, hold=100.0)
+    if not has_boot_id:
+        world.remove(BOOT_ID)
+    world.run(300)
+    block(world, 0)
+    assert live_short(world, 400, life, hold=100.0) <= 100 + 2 * life + 15
+    assert world.api.labels[SPEED] == "2800G"
+
+
+@pytest.mark.parametrize("life", [5.0, 45.0])
+def test_agents_that_live_short_hold_the_neighbor_of_a_down_link_no_longer(life: float) -> None:
+    """The grace of 30 s is that of the first agent that saw the link down."""
+    world = World(EIGHT, smp=leaf).run(300)
+    world.run(10)
+    pull(world, 0)
+    world.start_again()
+    world.run(5)
+    assert world.api.labels[SPEED] == "2800G"
+    assert any("ibp0" in key for key in world.labels)
+    assert live_short(world, 300, life) <= 30 + 2 * life + 15
+    assert not any("ibp0" in key for key in world.labels)
+
+
+def test_a_hold_begins_with_the_agent_and_not_with_the_api_server() -> None:
+    """The API server is away for 90 s: a hold of 40 s has ended by then."""
+    world = World(EIGHT, smp=leaf, hold=40.0).run(300)
+    block(world, 0)
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="no")
+    world.start_again(hold=40.0)
+    world.run(90)
+    world.api.trouble = lambda _request: None
+    world.run(30)
+    assert world.speeds == ["3200G", "2800G"]
+    assert world.labels.get("neighbors.current.ibp0.device") is None
+
+
+def test_what_was_read_before_the_node_was_is_not_unread_since_the_start() -> None:
+    """A device that the agent read until a second ago has its whole hold."""
+    world = World(EIGHT, smp=leaf, hold=40.0).run(300)
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="no")
+    world.start_again(hold=40.0)
+    world.run(85)
+    block(world, 0)
+    world.look(5)
+    world.api.trouble = lambda _request: None
+    world.run(30)
+    assert world.speeds == ["3200G"]
+    world.run(100)
+    assert world.speeds == ["3200G", "2800G"]
+
+
+FILES = ("node_type", "ports", "ports/1/link_layer", "ports/1/state", "ports/1/rate", "")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_fresh_node_whose_reads_fail_has_no_speed(file: str) -> None:
+    """`0G` is said of ports that were read; nothing was, and the reason says so."""
+    world = World(EIGHT, smp=leaf)
+    paths = [f"{base(number)}/{file}".rstrip("/") for number in range(8)]
+    for path in world.entries:
+        if any(f"{path}/".startswith(f"{failed}/") for failed in paths):
+            world.errors[path] = errno.EIO
+    world.errors |= dict.fromkeys(paths, errno.EIO)
+    world.run(30)
+    assert SPEED not in world.api.labels
+    world.run(1200)
+    assert SPEED not in world.api.labels
+    world.errors.clear()
+    world.look(30)
+    assert world.api.labels[SPEED] == "3200G"
+
+
+HOME = "sys/devices/pci0000:00"
+SECOND = "0000:18:00.1"
+
+
+def cards() -> Entries:
+    """A RoCE card with two functions of one port each."""
+    return nic(0, bdf(0)) | nic(1, SECOND)
+
+
+def bond(world: World) -> None:
+    """Bond the two ports of the first card: the RDMA device of its second function goes."""
+    for number, address in ((0, bdf(0)), (1, SECOND)):
+        device = f"{HOME}/{address}/infiniband/mlx5_{number}"
+        world.remove(device, f"sys/class/infiniband/mlx5_{number}")
+        world.entries |= netdev(
+            f"eth{number}",
+            address,
+            master="../bond0",
+            speed="200000",
+            **{"bonding_slave/state": "active", "bonding_slave/mii_status": "up"},
+        )
+    world.entries |= hca("mlx5_bond_0", bdf(0), "Ethernet", {1: "bond0"})
+    world.entries |= netdev("bond0", **{"bonding/slaves": "eth0 eth1", "speed": "400000"})
+
+
+def test_the_second_function_of_a_bond_is_read_in_the_bond() -> None:
+    """It has no RDMA device of its own any more, and is no port of which nothing is known."""
+    world = World(cards()).run(300)
+    assert world.api.labels[SPEED] == "800G"
+    bond(world)
+    world.look(30)
+    assert world.api.labels[SPEED] == "400G"
+    legs = {"mlx5_bond_0-eth0", "mlx5_bond_0-eth1"}
+    assert {row["interface"] for row in world.rows} == legs
+    assert not any("is its driver loading" in line for line in world.lines)
+    world.start_again()
+    world.run(1200)
+    assert world.api.labels[SPEED] == "400G"
