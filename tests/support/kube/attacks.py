@@ -28,7 +28,7 @@ AS_BWAGENT = "?fieldManager=bwagent"
 SITE = "site.example/rack"
 TAINT = {"key": "mine", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # of every new Node
-MAX_LABELS, MAX_ANNOTATION, MAX_MESSAGE = 400, 16384, 1024
+MAX_LABELS, MAX_ANNOTATION, MAX_MESSAGE = 400, 32768, 1024
 
 
 @dataclass(frozen=True, slots=True)
