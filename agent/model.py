@@ -101,6 +101,7 @@ class Netdev:
     phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
     carrier_up_count: int | None = None  # carrier_up_count: 0 if it never had a link
     function: str | None = None  # device: the address of the PCI function of a bond's leg
+    is_up: bool | None = None  # flags, IFF_UP: administratively up; of an IPoIB netdev
 
 
 @dataclass(frozen=True, slots=True)

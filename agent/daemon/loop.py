@@ -65,7 +65,7 @@ class Monitors(Protocol):
 class PortStates(Protocol):
     """The sweep of port states (agent/events/port_states.py)."""
 
-    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+    def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:
         """Sweep these ports (RDMA device, number) from now on, and no others."""
 
 
@@ -227,10 +227,17 @@ class Loop:
         is_complete = not known_of(observation).unbound and all(role.port.netdev for role in roles)
         self._watched = names if is_complete else names | self._watched
         self.monitors.watch(self._watched)
+        swept = [role for role in roles if role.port.link_layer == "InfiniBand"]
+        # An IPoIB netdev that is up has a carrier while its port is ACTIVE, unless the port cannot
+        # join the broadcast group of its partition.
+        is_told = all(
+            (netdev := role.port.netdev)
+            and netdev.is_up
+            and (role.port.state != "ACTIVE" or netdev.operstate == "up")
+            for role in swept
+        )
         self.port_states.watch(
-            (role.device.name, role.port.number)
-            for role in roles
-            if role.port.link_layer == "InfiniBand"
+            [(role.device.name, role.port.number) for role in swept], slow=is_told
         )
 
     def _apply(self, step: Step) -> None:

@@ -1,7 +1,9 @@
 """A periodic sweep of InfiniBand port states, of whose changes no event is certain.
 
 A change of a port's state raises no uevent. A link message follows it if the port has an IPoIB
-netdev. libibverbs' asynchronous events (PORT_ERR, PORT_ACTIVE) would report it, at 1.4 MB and no
+netdev that is up: IPoIB joins its broadcast group when the port is ACTIVE, and its carrier tells
+(drivers/infiniband/ulp/ipoib). Where all ports have one the sweep is slow, and only checks that.
+libibverbs' asynchronous events (PORT_ERR, PORT_ACTIVE) would report it, at 1.4 MB and no
 CPU, but only while a uverbs device is held open. That takes /dev/infiniband in the container and
 the vendor's library in this process, and while it is open soft-RoCE's `rdma link del` hangs and
 `modprobe -r` is refused (Linux 6.1): the agent would block driver upgrades. So the files are read
@@ -42,6 +44,7 @@ Read = Callable[[int, int, int], bytes]  # os.pread
 FILES = ("state", "rate")  # the labels depend on both; for each read the driver queries the HCA
 MAX_LENGTH = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are typical
 SWEEP_INTERVAL = 2.0  # seconds
+SLOW_INTERVAL = 30.0  # seconds; where link messages tell of each change
 READ_TIMEOUT = 2.0  # seconds; a device whose files take longer is left to the thread at it
 REMOVED = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR}
@@ -59,6 +62,7 @@ class PortStateSweep:
         self, interval: float = SWEEP_INTERVAL, *, sys: str = "/sys", read: Read = os.pread
     ) -> None:
         self._interval, self._sys, self._pread = interval, sys, read
+        self._is_slow = False
         self._notifier, self._timer = Notifier(), _Timer()
         self._epoll = select.epoll()
         for part in (self._notifier, self._timer):
@@ -69,19 +73,19 @@ class PortStateSweep:
         self._changed: set[str] = set()  # ports, until they are read
         self._sweeper: _Sweeper | None = None
 
-    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+    def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:
         """Sweep these ports (device, number) from now on, and no others."""
         wanted: dict[str, set[int]] = {}
         for device, number in ports:
             wanted.setdefault(device, set()).add(number)
         with self._lock:
-            if wanted == self._wanted:
+            if (wanted, slow) == (self._wanted, self._is_slow):
                 return
             if self._sweeper:
                 self._sweeper.alarm.set()
             elif not self._start({}):
                 return  # try again later
-            self._wanted = wanted
+            self._wanted, self._is_slow = wanted, slow
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -119,7 +123,8 @@ class PortStateSweep:
     def _run(self, me: _Sweeper) -> None:
         """Sweep periodically until `me` is replaced: the body of a thread."""
         while self._sweep(me):
-            me.alarm.wait(self._interval if me.devices else None)
+            interval = max(self._interval, SLOW_INTERVAL) if self._is_slow else self._interval
+            me.alarm.wait(interval if me.devices else None)
             me.alarm.clear()
         for device in me.devices.values():
             device.close()

@@ -32,6 +32,7 @@ SOURCE = "netdev"
 NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
+IFF_UP = 0x1  # of `flags`, include/uapi/linux/if.h
 OPEN_VSWITCH = f"{NET}/ovs-system"  # the datapath, master of all netdevs in its bridges
 OWN_NETDEVS = "proc/net/dev"
 TABLES = (
@@ -109,14 +110,16 @@ def read_netdev(
 ) -> Network:
     """Read the netdev of a port of RDMA device `device`, and the members of its bond.
 
-    `routed` are the netdevs of the default routes. An IPoIB netdev has no facts but its name: only
-    its link messages are used.
+    `routed` are the netdevs of the default routes. Of an IPoIB netdev only the
+    link messages are used, so it has no facts but whether there are any.
     """
     if name is None:
         return None, ()
     if link_layer != "Ethernet":
-        ipoib = Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False)
-        return ipoib, ()
+        flags = reader.value(f"{NET}/{name}/flags", kernel.number, quiet=UNSET)
+        is_up = None if flags is None else bool(flags & IFF_UP)
+        operstate = reader.text(f"{NET}/{name}/operstate", quiet=UNSET)
+        return Netdev(name, None, operstate, None, default_route=False, is_up=is_up), ()
     master = _master(reader, name)
     members = _members_of(reader, name)
     if master and not members:

@@ -225,7 +225,7 @@ class _Listener:
 class _Ports:
     """The sweep of port states."""
 
-    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+    def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:
         pass
 
 

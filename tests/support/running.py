@@ -152,6 +152,7 @@ class World:
         self._chance = random.Random(1)  # noqa: S311 - a simulation; of all agents
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
+        self.is_swept_slowly = False
         self._tree: Tree | None = None  # of `entries` and `errors`, which change between two turns
         self._events: list[tuple[float, Callable[[], object]]] = []
         self._wakes: set[Event] = set()
@@ -354,5 +355,5 @@ class _Ports:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
-        self._world.ports = set(ports)
+    def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:
+        self._world.ports, self._world.is_swept_slowly = set(ports), slow

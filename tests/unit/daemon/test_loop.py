@@ -379,9 +379,27 @@ def test_work_that_cannot_be_started_is_retried() -> None:
 def test_metrics_and_health_are_published() -> None:
     world = World(IB, smp=leaf).run(60)
     assert world.metrics.snapshot.requests == {"200": 2}
-    assert world.ports == {("ibp0", 1), ("ibp1", 1)}
+    assert (world.ports, world.is_swept_slowly) == ({("ibp0", 1), ("ibp1", 1)}, False)
 
 
 def test_the_netdevs_of_the_backend_are_watched() -> None:
     """And no others."""
     assert World(ROCE, netdev("eth7", "0000:77:00.0")).run(10).netdevs == {"eth0"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_slow"),
+    [
+        ({"flags": "0x1003"}, True),
+        ({"flags": "0x1002"}, False),  # administratively down
+        ({"flags": "0x1003", "operstate": "down"}, False),  # it has not joined its broadcast group
+        ({}, False),  # unknown
+    ],
+)
+def test_the_sweep_is_slow_where_link_messages_tell(facts: dict[str, str], is_slow: bool) -> None:
+    """An IPoIB netdev that is up, at each backend port."""
+    ipoib = [netdev(f"ib{number}", bdf(number), **facts) for number in range(2)]
+    world = World(IB, *ipoib, smp=leaf).run(60)
+    assert (world.is_swept_slowly, world.netdevs) == (is_slow, {"ib0", "ib1"})
+    world.entries |= netdev("ib1", bdf(1), flags="0x1002")
+    assert not world.look(5).is_swept_slowly

@@ -131,13 +131,16 @@ def test_an_uplink_is_matched_before_its_representors() -> None:
     assert chosen(root) == {1: "e9", 2: None}
 
 
-def test_nothing_is_read_of_an_ipoib_netdev() -> None:
+def test_an_ipoib_netdev_is_no_nic() -> None:
     """Its speed is not the port's, and its default route does not make a front end."""
-    root = Kernel(hca("x0", A), net("ib0"), routes("ib0"))
+    root = Kernel(hca("x0", A), netdev("ib0", A, flags="0x1003"), routes("ib0"))
     found = ports(root)[1].netdev
-    assert found
-    assert (found.speed_mbps, found.operstate, found.default_route) == (None, None, False)
-    assert root.asked_below(f"{NET}/ib0") == []
+    assert found == Netdev("ib0", None, "up", None, default_route=False, is_up=True)
+    assert {*root.asked_below(f"{NET}/ib0")} == {
+        f"{NET}/ib0/{file}" for file in ("flags", "operstate")
+    }
+    down = Kernel(hca("x0", A), netdev("ib0", A, flags="0x1002"))
+    assert not ports(down)[1].netdev.is_up  # type: ignore[union-attr]
     two = Kernel(hca("x0", A, ports={1: None, 2: None}), net("ib0", "ib1"))
     assert chosen(two) == {1: "ib0", 2: "ib1"}
     assert not [path for path in two.asked if "ndevs" in path]
