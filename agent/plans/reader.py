@@ -52,6 +52,10 @@ LOOKS = (
 )
 
 
+# Kinds that were removed, with what takes their place.
+FORMER = {"topo": "ibnetdiscover"}
+
+
 def read_plan(
     path: str,
     format: str | None = None,  # noqa: A002
@@ -63,6 +67,8 @@ def read_plan(
 
 def read_source(source: Source, format: str | None = None) -> list[Plan]:  # noqa: A002
     """Read a plan file whose content is already there."""
+    if format in FORMER:
+        raise Malformed(f"{source.file}: the kind {format} was removed: use {FORMER[format]}")
     if format is not None and format not in KINDS:
         raise Malformed(f"{source.file}: {format!r} is none of the kinds {', '.join(KINDS)}")
     if source.columns and format not in {None, TABLES}:

@@ -173,6 +173,11 @@ def test_an_unknown_format_is_named() -> None:
         read(HEADER, "nosuch")
 
 
+def test_a_format_that_was_removed_names_its_successor() -> None:
+    with pytest.raises(Malformed, match=r"^plan.csv: the kind topo was removed: use ibnetdisc"):
+        read(HEADER, "topo")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.text(max_size=60) | st.binary(max_size=60))
