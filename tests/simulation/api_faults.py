@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
@@ -10,9 +11,11 @@ from typing import Any
 from agent.errors import Unavailable
 from tests.simulation.apiserver import Key, Reply, status
 from tests.simulation.hardware import link_flap
+from tests.simulation.judge import RESYNC
 from tests.simulation.names import ACC, ANNOTATION, IB, P
-from tests.simulation.request_rate import DENIED, RESYNC
-from tests.simulation.sensors import break_helpers, lasting
+from tests.simulation.process import killed
+from tests.simulation.sensors import break_helpers, hide, lasting, lay
+from tests.simulation.sysfs import CLASS, Fault
 from tests.simulation.world import AN_HOUR, World
 
 Answer = Callable[[World, Mapping[str, Any]], Reply]
@@ -95,7 +98,6 @@ def refuses(world: World, rng: Random) -> float:
 def _all_refused(world: World, seconds: float) -> None:
     """Excuse all keys: the agent retries a key only an hour after a denial that names none."""
     world.judge.excuse(world.time + seconds + REFUSED, lambda _key: True)
-    world.judge.rate.spare += 4
     world.needs(REFUSED + 1500.0)
 
 
@@ -117,6 +119,30 @@ def dead_for_an_hour(world: World, _rng: Random) -> float:
     """Refuse connections for an hour."""
     world.note("API: dead for an hour")
     return _disturb(world, 3600.0, lambda request: ANSWERS["unreachable"](world, request))
+
+
+def away_at_the_start(world: World, rng: Random) -> float:
+    """Kill the agent; the next one cannot reach the API server for some minutes."""
+    seconds = rng.choice([90.0, 300.0])
+    killed(world, rng)
+    world.note(f"API: away for the first {seconds} s")
+    return _disturb(
+        world, world.rest + seconds, lambda request: ANSWERS["unreachable"](world, request)
+    )
+
+
+def nothing_reads_on_a_fresh_node(world: World, rng: Random) -> float:
+    """Begin anew with an empty Node, and with HCAs of which nothing can be read."""
+    seconds = lasting(rng)
+    world.note(f"a fresh Node, and no HCA can be read for {seconds} s")
+    for hca in world.node.hcas:
+        lay(world, seconds, Fault(f"{CLASS}/{hca.name}", errno.EIO), partial(hide, hca))
+    world.api.fields, world.api.owners = {}, {}
+    world.api.recreate()
+    world.judge.drifted([])
+    world.needs(AN_HOUR)
+    killed(world, rng)
+    return seconds
 
 
 def slow(world: World, rng: Random) -> float:
@@ -162,7 +188,6 @@ def webhook_denies(world: World, rng: Random) -> float:
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
     world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
-    world.judge.rate.spare += seconds / RESYNC + DENIED
     world.needs(REFUSED + 1000.0)
 
     def end() -> None:

@@ -10,7 +10,6 @@ from random import Random
 
 from agent.events.event import Event
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Gpus, Hca, Peer
-from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import CLASS, Fault
 from tests.simulation.world import World
 
@@ -231,7 +230,7 @@ def fabric_state(world: World, rng: Random) -> float:
     def become(**facts: object) -> None:
         for name, value in facts.items():
             setattr(gpus, name, value)
-        world.changed(slack=ASKED_ABOUT)
+        world.changed()
 
     become(**change)
     world.at(seconds, partial(become, **{name: getattr(healthy, name) for name in change}))

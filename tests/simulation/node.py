@@ -1,7 +1,7 @@
 """The true state of the simulated node: its devices, and the faults that hide them.
 
 Invariant: this module has nothing of the agent. The simulated I/O (sysfs.py, world.py) and the
-oracle both read it, and a scenario changes it first.
+laws both read it, and a scenario changes it first.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ class Hca:
     nameless: int = 0  # faults that stop its switch's replies with NodeDescription
     factory: int = 0  # faults that replace its switch's NodeDescription by factory text
     busy: bool = False  # a fault of some duration is in progress
+    guests: tuple[Peer, ...] = ()  # what else speaks LLDP at the far end
+    bond: str = ""  # the netdev of the bond that it has, over the netdevs of its members
+    members: tuple[Hca, ...] = ()
+    leader: Hca | None = None  # the HCA in whose bond it is: it has no RDMA device then
+    serial: int = 0  # of the card in the slot
+    bridged: int = 0  # bridges that take its LLDP frames
 
     @property
     def up(self) -> bool:
@@ -61,7 +67,16 @@ class Hca:
     @property
     def shown(self) -> bool:
         """True if the class lists the device."""
-        return (self.parent or self).where in (HERE, LENT)
+        return (self.parent or self).where in (HERE, LENT) and self.leader is None
+
+    @property
+    def truth(self) -> tuple[object, ...]:
+        """What is so, whatever hides it."""
+        return (
+            self.name, self.pci, self.infiniband, self.gbps, self.netdev, self.peer, self.state,
+            self.where, self.up, self.silent > 0, self.nameless > 0, self.factory > 0, self.guests,
+            self.leader is None, self.serial, self.bridged > 0,
+        )  # fmt: skip
 
     @property
     def counted(self) -> int:
@@ -108,6 +123,7 @@ class Node:
     lids: int = 0  # how often the subnet manager has assigned others
     front: Hca | None = None  # the NIC with the default route, which is no backend
     dropped: list[Hca] = field(default_factory=list)  # devices that are no host data ports
+    soft: str = ""  # the netdev of a software device, rxe0
     names: set[str] = field(default_factory=set)  # all names that interfaces ever had
 
     def __post_init__(self) -> None:
@@ -132,6 +148,20 @@ class Node:
     def clouded(self) -> bool:
         """True if a device that is no backend cannot be read, so that it may be one."""
         return any(hca.sick or hca.murky for hca in self.others)
+
+    @property
+    def truth(self) -> tuple[object, ...]:
+        """What is so of the whole node, whatever hides it."""
+        gpus = self.gpus
+        place = gpus.cluster, gpus.clique, gpus.state, gpus.status, gpus.odd, gpus.unloaded > 0
+        return self.boot, self.lids, self.soft, place, *(hca.truth for hca in self.all())
+
+    @staticmethod
+    def speakers(hca: Hca) -> list[Peer]:
+        """Return all whose LLDP frames arrive at a port."""
+        if hca.infiniband or not hca.up or hca.where != HERE or hca.bridged:
+            return []
+        return [*([] if hca.silent else [hca.peer]), *hca.guests]
 
     def lid(self, hca: Hca) -> int:
         """Return the LID of a port; its switch has the next one."""

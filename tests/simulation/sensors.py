@@ -13,7 +13,6 @@ from agent.errors import Unavailable
 from agent.events.event import Event
 from tests.simulation.hardware import pick
 from tests.simulation.node import Hca
-from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
 from tests.simulation.world import World
 
@@ -214,7 +213,7 @@ def nvml_fails(world: World, rng: Random) -> float:
 
         def become(by: int, *wakes: Event) -> None:
             gpus.unloaded += by
-            world.changed(*wakes, slack=ASKED_ABOUT)
+            world.changed(*wakes)
 
         become(1)
         # A driver that loads is bound to the functions of the GPUs.

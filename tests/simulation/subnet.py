@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 from agent.events.event import Event
-from tests.simulation.oracle import BLIND
 from tests.simulation.world import World
 
 LONGEST = 3 * 3700.0  # seconds: the failure, as long again, and the hour of a link that flapped
@@ -18,7 +17,6 @@ def _trouble(world: World, rng: Random, word: str) -> float:
 
     def become(word: str, by: int) -> None:
         world.node.sa_trouble, world.node.smp_trouble = word, world.node.smp_trouble + by
-        world.oracle.note(world.time, BLIND)
 
     become(word, 1)
     world.at(seconds, lambda: become("", -1))

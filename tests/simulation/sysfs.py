@@ -28,8 +28,10 @@ def tree(node: Node) -> dict[str, Entry]:
     found: dict[str, Entry] = {
         BOOT_ID: b"%08x-40be-49e6-8717-defbd7b4b902\n" % node.boot,
         "proc/net/route": _routes(node),
-        CLASS: tuple(hca.name for hca in node.all() if hca.shown),
+        CLASS: (*(hca.name for hca in node.all() if hca.shown), *(["rxe0"] if node.soft else [])),
     }
+    if node.soft:
+        found |= _soft(node.soft)
     netdevs = ["lo"]
     functions = []
     for hca in node.all():
@@ -42,8 +44,8 @@ def tree(node: Node) -> dict[str, Entry]:
             port = f"{CLASS}/{hca.name}/ports/1"
             found |= {f"{port}/lid": b"%#x\n" % node.lid(hca), f"{port}/sm_lid": b"0x1\n"}
         if hca.netdev and hca.where == HERE:
-            netdevs.append(hca.netdev)
-            found |= _netdev(hca)
+            netdevs += [hca.netdev, *([hca.bond] if hca.bond else [])]
+            found |= _netdev(hca) | _bond(hca)
     for index in range(node.gpus.count):
         path = f"{BUS}/0000:{0x81 + index:02x}:00.0"
         functions.append(path.rpartition("/")[2])
@@ -72,7 +74,9 @@ def _function(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
     }
     if hca.drop == VIRTUAL:
         found[f"{path}/physfn"] = f"../{hca.pci[:-1]}0"
-    if hca.where != UNBOUND:
+    if hca.leader:
+        found[f"{path}/driver"] = "../../../bus/pci/drivers/mlx5_core"
+    elif hca.where != UNBOUND:
         found[f"{path}/driver"] = "../../../bus/pci/drivers/mlx5_core"
         found[f"{path}/infiniband"] = (hca.name, *([sub_device.name] if sub_device else []))
     return found
@@ -81,7 +85,9 @@ def _function(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
 def _device(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
     base, port = f"{CLASS}/{hca.name}", f"{CLASS}/{hca.name}/ports/1"
     number = int(hca.pci[5:7], 16)
-    guid = b"a088:c203:00ab:%04x\n" % number
+    card = hca.parent or hca
+    number |= int(card.pci[-1]) << 8 if card.backend else 0
+    guid = b"a088:c203:%04x:%04x\n" % (0xAB + card.serial, number)
     state = (hca.parent or hca).state if hca.up else "DOWN"
     kind: dict[str, Entry] = {}
     if hca.drop == VIRTUAL:
@@ -95,7 +101,7 @@ def _device(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
     if hca.netdev and hca.where == HERE:
         net = {
             f"{base}/device/net": (hca.netdev,),
-            f"{port}/gid_attrs/ndevs/0": f"{hca.netdev}\n".encode(),
+            f"{port}/gid_attrs/ndevs/0": f"{hca.bond or hca.netdev}\n".encode(),
         }
     return {
         base: f"../../devices/pci0000:00/{hca.pci}/infiniband/{hca.name}",
@@ -131,7 +137,51 @@ def _netdev(hca: Hca) -> dict[str, Entry]:
         f"{path}/operstate": b"up\n" if hca.up else b"down\n",
         f"{path}/address": b"02:00:00:00:%02x:%02x\n" % (int(hca.pci[-1]), int(hca.pci[5:7], 16)),
     }
+    if hca.leader or hca.bond:
+        found[path] = f"../../devices/pci0000:00/{hca.pci}/net/{hca.netdev}"
+        found[f"{path}/master"] = f"../{(hca.leader or hca).bond}"
+        found[f"{path}/bonding_slave/state"] = b"active\n" if hca.up else b"backup\n"
+        found[f"{path}/bonding_slave/mii_status"] = b"up\n" if hca.up else b"down\n"
+    elif hca.bridged:
+        found[f"{path}/master"] = "../br0"
+        found[f"{path}/brport/group_fwd_mask"] = b"0x4000\n"
     return found | ({f"{path}/speed": b"%d\n" % (hca.gbps * 1000)} if hca.up else {})
+
+
+def _bond(hca: Hca) -> dict[str, Entry]:
+    if not hca.bond:
+        return {}
+    path, up = f"{NET}/{hca.bond}", [one for one in hca.members if one.up]
+    members = " ".join(str(one.netdev) for one in hca.members)
+    found: dict[str, Entry] = {
+        path: f"../../devices/virtual/net/{hca.bond}",
+        f"{path}/bonding/slaves": f"{members}\n".encode(),
+        f"{path}/bonding/mode": b"802.3ad 4\n",
+        f"{path}/operstate": b"up\n" if up else b"down\n",
+        f"{path}/address": b"02:00:00:00:00:%02x\n" % int(hca.pci[5:7], 16),
+    }
+    speed = sum(one.gbps for one in up) * 1000
+    return found | ({f"{path}/speed": b"%d\n" % speed} if up else {})
+
+
+def _soft(netdev: str) -> dict[str, Entry]:
+    """A device of rdma_rxe, without PCI function."""
+    base, port = f"{CLASS}/rxe0", f"{CLASS}/rxe0/ports/1"
+    guid = b"505c:00ff:fe00:0001\n"
+    return {
+        base: "../../devices/virtual/infiniband/rxe0",
+        f"{base}/node_type": b"1: CA\n",
+        f"{base}/node_guid": guid,
+        f"{base}/sys_image_guid": guid,
+        f"{base}/fw_ver": b"\n",
+        f"{base}/ports": ("1",),
+        f"{port}/link_layer": b"Ethernet\n",
+        f"{port}/state": b"4: ACTIVE\n",
+        f"{port}/phys_state": b"5: LinkUp\n",
+        f"{port}/rate": b"2.5 Gb/sec (1X SDR)\n",
+        f"{port}/gids/0": b"fe80:0000:0000:0000:" + guid,
+        f"{port}/gid_attrs/ndevs/0": f"{netdev}\n".encode(),
+    }
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""An agent in simulated time between test doubles of all its I/O, with the oracle that checks it.
+"""An agent in simulated time between test doubles of all its I/O, with the laws that judge it.
 
 Invariant: nothing sleeps. Time is a queue of events, which run during the agent's wait. The agent
 is the real loop (assembly.py assembles it); a `kill -9` is an exception raised from its wait.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -26,9 +27,7 @@ from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.fabric import Stranger
 from tests.simulation.judge import Judge
 from tests.simulation.names import ANNOTATION
-from tests.simulation.neighbors import Said
 from tests.simulation.node import HERE, Hca, Node, Peer
-from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
 from tests.simulation.sysfs import Sysfs
 from tests.simulation.verdicts import Verdicts
 
@@ -54,10 +53,10 @@ class World:
         self.metrics = Scraped if seed % METRICS_EVERY == 0 else Metrics
         self.sysfs = Sysfs(node, self._pass_time)
         self.api = ApiServer(lambda: self.time)
-        self.oracle = Oracle(node)
-        self.judge = Judge(self.oracle, self.api)
+        self.judge = Judge(node, self.api)
+        self.laws = self.judge.laws
+        self.laws.suspended = lambda: self.suspended
         self.api.on_write = self._written
-        self.judge.suspended = lambda: self.suspended
         self.muffled = 0  # faults that keep wake-ups from coming
         self.muffled_until = 0.0
         self.flooded = 0
@@ -76,11 +75,12 @@ class World:
         self.slow = dict(SPEED)
         self.lives = itertools.count()
         self.lost_lines = 0
+        self._frozen_until = 0.0
         self.turns = 0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._wakes: set[Event] = set()
-        self._slept = False
+        self._slept, self._frozen_until = False, 0.0
         self.underway: list[Callable[[], None]] = []
         self.frames: list[tuple[str, bytes]] = []
         self.watched: set[str] = set()
@@ -90,7 +90,6 @@ class World:
             self.api.update("site", self.verdicts.expected)
         self.served = Served(lambda *page: self.verdicts.page(self.time, *page))
         self.clock = AwakeClock(lambda: self.time + self.suspended)
-        self.oracle.note(0.0, PROMPT)
 
     def _written(self, write: Write) -> None:
         _, problem = parse(write.after.get(("annotations", ANNOTATION)), ANNOTATION)
@@ -108,15 +107,15 @@ class World:
         """Add a line to the timeline."""
         self.judge.note(self.time, text)
 
-    def changed(self, *wakes: Event, slack: float = PROMPT) -> None:
+    def changed(self, *wakes: Event) -> None:
         """Record a change of the node, reported by these events unless a fault suppresses them."""
         self.sysfs.changed()
+        until = self.time + 1.0 if not wakes else -math.inf
         if self.muffled:
-            slack = max(slack, BLIND, self.muffled_until - self.time + 2 * PROMPT)
-            self.oracle.blur(self.muffled_until + 2 * BLIND)
-        self.oracle.note(self.time, slack if wakes else max(slack, BLIND))
-        if not self.muffled:
+            until = max(until, self.muffled_until + 45.0)
+        else:
             self._wakes |= set(wakes)
+        self.laws.unheard_until = max(self.laws.unheard_until, until)
 
     def wake(self, *wakes: Event) -> None:
         """Deliver events alone; of kind "frames": the sockets are readable."""
@@ -135,27 +134,14 @@ class World:
     def speak(self, hca: Hca, peer: Peer | None = None, *, ttl: int | None = None) -> None:
         """Send an LLDP frame of a switch, if its link is up and watched."""
         peer = peer or hca.peer
-        if hca.netdev in self.watched and hca.up and hca.where == HERE:
+        if hca.netdev in self.watched and hca.up and hca.where == HERE and not hca.bridged:
             self.deliver(hca.netdev, fabric.frame(peer, ttl=ttl))
-            identity = peer.device, peer.port, peer.port_name
-            said = Said(peer.mac, identity, peer.ttl if ttl is None else ttl, sure=not self.flooded)
-            # A frame after a hidden period may be a repetition to the agent, which causes no
-            # observation.
-            slack = BLIND if self.oracle.hearing.ear(hca.netdev).forgotten else PROMPT
-            if self.oracle.hearing.frame(hca.netdev, self.time, said):
-                self.oracle.note(self.time, slack)
 
     def hear_strangers(self, netdev: str, frames: list[Stranger]) -> None:
         """Deliver a flood of frames of unknown senders."""
         if netdev not in self.watched:
             return
         self.deliver(netdev, *(one.data for one in frames))
-        for one in frames:
-            if one.identity:
-                self.oracle.hearing.frame(
-                    netdev, self.time, Said(one.source, one.identity, one.ttl, sure=False)
-                )
-        self.oracle.note(self.time, PROMPT)
 
     def suspend(self, seconds: float) -> None:
         """Suspend the machine; the agent's current wait ends as if it had not slept (a poll's
@@ -163,6 +149,11 @@ class World:
         """
         self.suspended += seconds
         self._slept = True
+
+    def freeze(self, seconds: float) -> None:
+        """Stop the agent for a while, as SIGSTOP does: its sweep of port states misses changes."""
+        self._frozen_until = max(self._frozen_until, self.time + seconds)
+        self.laws.froze(self.time, self._frozen_until)
 
     def needs(self, quiet: float) -> None:
         """Extend the quiet period at the end to at least this."""
@@ -175,10 +166,8 @@ class World:
         elif kind == "smp":
             self.needs(AN_HOUR)  # the interval between queries grows with each failure
             self.node.smp_trouble += by
-            self.oracle.note(self.time, BLIND)
         else:
             self.node.gpus.unreachable += by
-            self.oracle.note(self.time, ASKED_ABOUT)
 
     def first_trouble(self, request: Mapping[str, Any]) -> Reply | None:
         """Return the first reply of a fault that answers instead of the API server."""
@@ -194,6 +183,7 @@ class World:
 
     def run(self) -> None:
         """Run agents one after another, each until it is killed, until `finish` is called."""
+        self.laws.note(0.0)
         with suppress(Finished):
             while True:
                 with suppress(Killed):
@@ -201,11 +191,10 @@ class World:
                 self._die()
                 self._lie(self.time + self.rest)
                 self.node.is_bus_read = not self.node.busless
-                self.oracle.born(self.time)
 
     def finish(self) -> None:
         """End the scenario."""
-        self.judge.finish(self.time)
+        self.judge.finish(self.time, self.quiet)
         self.verdicts.finish(self.time, self.api.fields)
         self.judge.counts[f"verdict {self.verdicts.word}"] += 1
         raise Finished
@@ -233,8 +222,8 @@ class World:
         self.frames.clear()
         self.watched.clear()
         self._wakes.clear()
-        self.oracle.born(self.time)
-        self.judge.killed(self.time)
+        self.judge.killed()
+        self.laws.died(self.time, self.time + self.rest)
 
     def _lie(self, until: float) -> None:
         """Let time pass without an agent."""
@@ -256,15 +245,24 @@ class World:
         # Events during the agent's observation.
         while self._events and self._events[0][0] <= self.time:
             self._happen()
+        self._thaw()
         wakes, self._wakes = self.variant.wakes(self._wakes), set()
         return wakes
+
+    def _thaw(self) -> None:
+        """Let the time pass in which the agent is frozen; its sweep of port states sees none."""
+        if self.time < self._frozen_until:
+            while self._events and self._events[0][0] <= self._frozen_until:
+                self._happen()
+            self.time = max(self.time, self._frozen_until)
+            self._wakes = {wake for wake in self._wakes if wake.kind != "port"}
 
     def _happen(self) -> None:
         at, _, event = heapq.heappop(self._events)
         self.time = max(self.time, at)
-        self.oracle.advance(self.time)
         self.judge.look(self.time)
         event()
+        self.laws.note(self.time)
 
     def watch(self, netdevs: Iterable[str]) -> None:
         """Accept the list of netdevs to watch."""
