@@ -15,7 +15,7 @@ Anyone with access to the Node can edit the annotation, so at the start of an ag
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.ids import GUID, HASH, is_named, is_pci_glob
@@ -216,7 +216,7 @@ def published(
         fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"
     if fault:
         rows = [row._replace(gbps=None) for row in rows]
-    rows += [Fact(name, None, layer=layer, far=_far_end(label)) for name, label in ends.items()]
+    rows += _without_rows(ends, labels, layer)
     lost = [
         _fact(row, layer, {}, row.last_far)._replace(gbps=0.0)
         for row in annotation.lost
@@ -250,6 +250,20 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
         for interface, far in ends.items()
         if far and far.id and GUID.fullmatch(far.id)
     }
+
+
+def _without_rows(
+    ends: Mapping[str, Label], labels: Mapping[str, str], layer: str | None
+) -> Iterator[Fact]:
+    """Yield the ports of which the annotation has no row, as of one without PCI function.
+
+    Their far ends are leaves if the joined label has them.
+    """
+    leaves = next((text for key, text in labels.items() if key.endswith("/leaves.current")), "")
+    for name, label in ends.items():
+        far = _far_end(label)
+        is_leaf = HASH.fullmatch(leaves) is not None or _is_part(far, leaves)
+        yield Fact(name, None, layer=layer, far=far._replace(is_station=not is_leaf))
 
 
 def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fact:

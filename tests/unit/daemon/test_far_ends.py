@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from agent.events.event import Event
-from tests.support.kernel_tree import CLASS, HOME, NET, hca, netdev, nic
+from tests.support.kernel_tree import CLASS, HOME, NET, Entries, hca, netdev, nic
 from tests.support.lldp_frames import BRIDGE, MAC, station, switch
 from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, World
@@ -167,6 +167,27 @@ def test_a_station_is_a_neighbor_and_no_leaf() -> None:
     world.start_again()
     world.run(110)
     assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-1")
+    assert len(world.api.writes) == before
+
+
+def test_a_station_of_a_port_without_pci_function() -> None:
+    """The annotation has no row of soft-RoCE: the joined label tells that it is no leaf."""
+    home, virtual = f"{HOME}/{A}/infiniband/mlx5_0/", "sys/devices/virtual/infiniband/mlx5_0/"
+    soft: Entries = {
+        path.replace(home, virtual): entry
+        for path, entry in hca("mlx5_0", A, "Ethernet", {1: "eth0"}).items()
+        if path.startswith(home) and not path.endswith("/device")
+    }
+    soft |= {f"{CLASS}/mlx5_0": "../../devices/virtual/infiniband/mlx5_0"} | netdev("eth0")
+    world = World(soft)
+    for after in range(0, 300, 30):
+        world.at(after, do=partial(world.hear, "eth0", station()))
+    world.run(130)
+    assert (leaves(world)[0], world.rows) == ("PowerEdge-R750", [])
+    before = len(world.api.writes)
+    world.start_again()
+    world.run(110)
+    assert leaves(world) == ("PowerEdge-R750", None, None, None)
     assert len(world.api.writes) == before
 
 
