@@ -24,9 +24,9 @@ Rules:
   the agent that first missed it; only a read of that part resets it.
 - A restart renews no hold, however short each life is. The annotation keeps the time once it is
   KEPT ago; of a part that an agent lacks from its start on, after ROUND seconds, in which it has
-  read all files once. Not so that of a far end whose first frame or answer is still awaited: it
-  stays for `hold` from the start of each agent, and at most for `hold` and `resync` from the last
-  report of one that awaited none.
+  read all files once. Not so that of a far end or an NVLink domain whose first frame or answer is
+  still awaited: it stays for `hold` from the start of each agent, and at most for `hold` and
+  `resync` from the last report of one that awaited none.
 - The node was moved if no far end that is seen is the one of before. The last far ends of its other
   ports are forgotten then, but not while one of them may have its far end still.
 
@@ -309,12 +309,15 @@ class Memory:
         begun = self._started = now if self._started is None else self._started
         self._texts, self._domain = dict(published.texts), published.domain
         self._texts_since = _past(published.texts_since, begun)
-        self._domain_since = _past(published.domain_since, begun) if published.domain else None
         self._settles_at = -math.inf if "group" in published.texts else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._doubted_since = None
         own = {_key(fact): fact for fact in self._facts}
         awaited = min(begun, now - published.overdue)
+        self._domain_since = None
+        if published.domain:
+            since = published.domain_since
+            self._domain_since = awaited if since is None else _past(since, begun)
         rows = [_joined(row, own.pop(_key(row), None), begun, awaited) for row in published.rows]
         names = {row.interface for row in rows}
         rows += [fact for fact in own.values() if fact.interface not in names]
@@ -724,7 +727,7 @@ def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
     """
     row = row._replace(
         state_since=_past(row.state_since, begun),
-        far_since=min(awaited, begun) if row.far_since is None else _past(row.far_since, begun),
+        far_since=awaited if row.far_since is None else _past(row.far_since, begun),
         role_since=_past(row.role_since, begun),
         state_why=row.state_why or HoldReason.SOURCE_FAILED,
         far_why=row.far_why or HoldReason.NO_NEIGHBOR,

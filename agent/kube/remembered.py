@@ -65,7 +65,8 @@ def annotate(
     outcomes = [getattr(observation, name) for name in NAMES]
     is_full = not observation.off and not any(isinstance(one, Failed) for one in outcomes)
     # The time says until when far ends were known: one that awaits some makes it no later.
-    if any(_is_awaited(fact, known.started) for fact in known.facts):
+    is_first = known.domain_why is not None and known.domain_since == known.started
+    if is_first or any(_is_awaited(fact, known.started) for fact in known.facts):
         is_full, now = False, now._replace(time=previous.reported.time)
     last = now if is_full else Report(previous.time, previous.boot_id)
 
@@ -100,7 +101,7 @@ def annotate(
         verdict=previous.verdict,
         partial=None if is_full else now,
         texts_since=kept(known.texts_since),
-        domain_since=kept(known.domain_since),
+        domain_since=kept(known.domain_since, is_awaited=True),
         group_since=kept(known.group_since),
         rules=None if globs is None else rule_set(globs),
         others=() if globs is None else _others(observation, previous),

@@ -7,9 +7,10 @@ import errno
 import pytest
 
 from agent.kube.answers import Answer
-from tests.support.kernel_tree import Entries, base, bdf, hca, netdev, nic, union
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.kernel_tree import Entries, base, bdf, gpu, hca, netdev, nic, union
 from tests.support.nodes import SPEED
-from tests.support.running import World
+from tests.support.running import HOUR, World
 from tests.support.smps import leaf
 
 EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
@@ -153,3 +154,28 @@ def test_the_second_function_of_a_bond_is_read_in_the_bond() -> None:
     world.start_again()
     world.run(1200)
     assert world.api.labels[SPEED] == "400G"
+
+
+def test_agents_that_live_short_hold_an_unread_domain_no_longer() -> None:
+    """Its GPUs do not answer: an hour and the hold after the last agent that read it."""
+    world = World(EIGHT, gpu(), smp=leaf, hold=100.0)
+    world.nvml = lambda: answer(GPU)
+    world.run(300)
+    world.nvml = world._no_nvml  # noqa: SLF001 - of a World without GPUs
+    assert ACCELERATOR in world.api.labels
+    assert live_short(world, 2 * HOUR, 50.0, hold=100.0) <= HOUR + 100 + 2 * 50
+    assert ACCELERATOR not in world.api.labels
+
+
+def test_a_domain_that_is_read_seconds_after_the_start_writes_nothing() -> None:
+    """A restart changes no label and no annotation."""
+    world = World(EIGHT, gpu(), smp=leaf)
+    world.nvml = lambda: answer(GPU)
+    world.run(300)
+    writes = len(world.api.writes)
+    world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})  # in progress
+    world.start_again()
+    world.run(8)
+    world.nvml = lambda: answer(GPU)
+    world.run(120)
+    assert len(world.api.writes) == writes
