@@ -423,6 +423,8 @@ class Laws:
             return False
         least = min(HOLDS[name][kind] for name in causes)
         begin = self._chain(pci, kind, min(causes.values()))
+        # A part is unread from the start of the agent that first missed it.
+        begin = min([begin, *(at for at in self._births if begin - CONFIRMED <= at <= begin)])
         return question.now - begin + self.suspended() >= least - ROUNDED
 
     def _chain(self, pci: str | None, kind: str, begin: float) -> float:
