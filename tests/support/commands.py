@@ -35,6 +35,7 @@ BLOCKS = {
     "Remove": "tests/system/kube/test_install_commands.py",
     "A component": "tests/system/kube/test_install_commands.py",
     "Captures in CI": "tests/system/host/test_documented_commands.py",
+    "Ask an agent": "tests/system/kube/test_runbooks.py",
     "From a Pod": "tests/system/kube/test_daemonset.py",
     "Another host": "tests/system/kube/test_runbooks.py",
     "": "tests/system/kube/test_install_commands.py",  # before the first heading
@@ -76,6 +77,9 @@ IN_A_SHELL = {
     ),
     # The ConfigMap of the plan has another name than the volume.
     "kubectl get configmap -n bwagent": Promise(r"\nbwagent-plans +1 "),
+    "kubectl describe configmap -n bwagent CONFIGMAP": Promise(
+        r"^Name: +CONFIGMAP\n(?s:.*)\nplan\.csv:\n"
+    ),
     "kubectl describe pod -n bwagent AGENT": Promise(
         r"BWAGENT_RUN_PLAN: +/etc/bwagent/plan/plan\.csv\n(?s:.*)\n +Name: +bwagent-plan\n"
     ),
@@ -83,6 +87,9 @@ IN_A_SHELL = {
     "kubectl exec -n bwagent ds/bwagent -- bwagent probe --dry-run": Promise(r"rxe0.* LEAF "),
     "kubectl exec -n bwagent AGENT -- bwagent probe --dry-run": Promise(r"rxe0.* ACTIVE .* LEAF "),
     "kubectl exec -n bwagent AGENT -- bwagent verify": Promise(r"10G of 25G", code=3),
+    "kubectl exec -it -n bwagent AGENT -- bwagent cleanup --lost": Promise(
+        r"^nothing to remove\n"  # else: test_lost_ports.py
+    ),
     "kubectl exec -n bwagent AGENT -- bwagent doctor": Promise(r"ok +rdma(?s:.*)ok +lldp"),
     "curl http://NODE:9477/readyz": Promise(r"^ok\n"),
     "bwagent cleanup --foreign": Promise(r"- \S+/neighbors\.current\.x\.device=old, held by"),
@@ -93,16 +100,21 @@ IN_A_SHELL = {
 # The same, in the agent's Pod: they observe its host.
 IN_THE_POD = {
     "bwagent explain KEY": Promise(r"KEY(?s:.*)Read from\n(?s:.*)rxe0"),
-    "bwagent cleanup --lost": Promise(r"^nothing to remove\n"),  # else: test_lost_ports.py
 }
 # Run by test_documented_commands.py.
 ON_A_HOST = (
     "sh capture.sh DIR && tar -czf DIR.tgz DIR",
     "bwagent completion bash >/etc/bash_completion.d/bwagent",
 )
+VERIFY_WITH_THE_PLAN = (
+    "kubectl exec -n bwagent AGENT -- bwagent verify --from-node --plan /etc/bwagent/plan/plan.csv"
+)
+DELETE_THE_STRAY = "kubectl delete configmap -n bwagent CONFIGMAP"
 ELSEWHERE = {
     "bwagent run --events": "tests/system/kube/test_events.py",
     "bwagent doctor --replay SNAPSHOT": "tests/unit/shell/test_doctor.py",
+    VERIFY_WITH_THE_PLAN: "tests/system/kube/test_runbooks.py",
+    DELETE_THE_STRAY: "tests/system/kube/test_runbooks.py",
     "bwagent fleet verify --baseline": "tests/system/kube/test_weekly_check.py",
     "bwagent cleanup --all": "tests/system/kube/test_install_commands.py",
     "helm rollback bwagent --namespace bwagent": "tests/system/kube/test_install_commands.py",
@@ -113,14 +125,14 @@ ELSEWHERE = {
 }
 NO_SYSTEMD = "no systemd is process 1 where tests run; systemd judges the units in test_systemd.py"
 NO_HARDWARE = "needs the hardware that it is about, with its driver"
-PUBLISHED = "installs from a package index, where this version is not"
+ONE_MORE = "as `pip install .` of a block, with one package more"
 NOT_RUN = {
     "kubectl rollout status": "short for the command of the block `Does it work`",
     "systemctl show --property ExecMainStatus bwagent-verify.service": NO_SYSTEMD,
     "systemctl disable --now bwagent-verify.timer": NO_SYSTEMD,
-    "pip install 'bwagent[zstd]'": PUBLISHED,
-    "pip install 'bwagent[pcap]'": PUBLISHED,
-    "pip install '.[plan]'": "as `pip install .` of the block, with one package more",
+    "pip install '.[zstd]'": ONE_MORE,
+    "pip install '.[pcap]'": ONE_MORE,
+    "pip install '.[plan]'": ONE_MORE,
     "ethtool --set-priv-flags IF disable-fw-lldp on": NO_HARDWARE,
     "smpquery -C mlx5_0 -D nodedesc 0,1": NO_HARDWARE,
     "smpquery -D nodeinfo 0,1": NO_HARDWARE,

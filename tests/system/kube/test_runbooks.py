@@ -14,9 +14,11 @@ import pytest
 import yaml
 
 from tests.support.commands import (
+    DELETE_THE_STRAY,
     DOCUMENTS,
     IN_A_SHELL,
     IN_THE_POD,
+    VERIFY_WITH_THE_PLAN,
     Promise,
     blocks,
     commands,
@@ -30,6 +32,7 @@ from tests.support.real_parts import require
 
 P = "backend.coreweave.cloud"
 FORMER = "former.example.com"
+STRAY = "bwagent-plans"  # the ConfigMap of a plan, whose volume has another name
 AWAY = "away"  # a Node without an agent, with a label of a former prefix
 
 
@@ -53,6 +56,7 @@ class Case:
             "FORMER": FORMER,
             "NAMESPACE": "bwagent",
             "ACCOUNT": "bwagent",
+            "CONFIGMAP": STRAY,
         }
         text = text.replace("//NODE:", f"//{state['status']['hostIP']}:")
         return re.sub(rf"\b({'|'.join(names)})\b", lambda match: names[match[0]], text)
@@ -87,12 +91,12 @@ def case(
         kubectl("label", "node", NODE, f"{P}/speed.expected=25G")
         kubectl("label", "node", NODE, f"{P}/neighbors.current.x.device=old")
         former(worker.cluster)
-        kubectl("create", "configmap", "-n", "bwagent", "bwagent-plans", "--from-literal=plan.csv=")
+        create(worker.cluster, STRAY, "")
         kubectl("create", "namespace", "second")
         kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(second(install)))
         yield case
         kubectl("delete", "namespace", "second", "--timeout=60s")
-        kubectl("delete", "configmap", "-n", "bwagent", "bwagent-plans")
+        kubectl("delete", "configmap", "-n", "bwagent", STRAY, "--ignore-not-found")
         kubectl("label", "node", NODE, f"{P}/speed.expected-", f"{P}/neighbors.current.x.device-")
         worker.cluster.request("DELETE", f"/api/v1/nodes/{AWAY}")
 
@@ -100,6 +104,11 @@ def case(
 def is_well(worker: Worker) -> bool:
     found = worker.labels(f"{P}/")
     return worker.is_ready() and (SPEED | NEIGHBOR).items() <= found.items()
+
+
+def create(cluster: Cluster, name: str, plan: str) -> None:
+    literal = f"--from-literal=plan.csv={plan}"
+    cluster.kubectl("create", "configmap", "-n", "bwagent", name, literal)
 
 
 def former(cluster: Cluster) -> None:
@@ -151,6 +160,17 @@ def test_does_it_work(case: Case) -> None:
     assert LEAF in probe
 
 
+def test_ask_an_agent(case: Case) -> None:
+    """Its page is read at the Node's address, and its process gets the signal."""
+    page, signal_it = (case.filled(command) for command in block("Ask an agent"))
+    assert case.operator.run(page).startswith("ok\n")
+    received = '"signal received"'
+    before = case.worker.log().count(received)
+    case.operator.run(signal_it)
+    case.worker.until("it has SIGHUP", lambda: case.worker.log().count(received) > before)
+    assert "observe and repair the Node" in case.worker.log()
+
+
 def test_another_host(case: Case) -> None:
     """The agent of a Node is found, and observes its own host; so does a capture."""
     said = case.operator.run("".join(block("Another host")).replace("gpu-17", NODE))
@@ -183,3 +203,19 @@ def test_no_pod_at_all(case: Case) -> None:
         kubectl("label", "--overwrite", "namespace", "bwagent", f"{level}=privileged")
     kubectl("rollout", "restart", "-n", "bwagent", "daemonset/bwagent")
     case.worker.until("it is there again", lambda: is_well(case.worker))
+
+
+def test_a_plan_under_the_right_name(case: Case) -> None:
+    """The stray ConfigMap goes; the command of the runbooks takes the plan of the volume, and the
+    Node's labels.
+    """
+    create(case.worker.cluster, "bwagent-plan", f"node,interface,device\n{NODE},rxe0,another")
+    try:
+        case.operator.run(f"{case.filled(DELETE_THE_STRAY)}\n")
+        kubectl = case.worker.cluster.kubectl
+        kubectl("delete", "pod", "-n", "bwagent", case.worker.pod()["metadata"]["name"])
+        case.worker.until("it is there again", lambda: is_well(case.worker))
+        promise = Promise(r"(?s)10G of 25G.*another|another.*10G of 25G", code=3)
+        case.holds(VERIFY_WITH_THE_PLAN, promise)
+    finally:
+        case.worker.cluster.kubectl("delete", "configmap", "-n", "bwagent", "bwagent-plan")
