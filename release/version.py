@@ -54,8 +54,6 @@ PLACES: tuple[tuple[str, str, Callable[[str], str]], ...] = (
     ("docs/release.md", "^bwagent ", str),
     ("Containerfile", "^ARG VERSION=", tag),
     ("Containerfile", "bwagent:", tag),
-    ("manifests/README.md", "bwagent:", tag),
-    ("manifests/README.md", "newTag: ", tag),
     ("manifests/base/agent/daemonset.yaml", "image: SET-THE-IMAGE-IN-YOUR-OVERLAY:", tag),
     ("manifests/examples/weekly-check/cronjob.yaml", "IMAGE-IN-YOUR-OVERLAY:", tag),
     ("manifests/chart/Chart.yaml", "^version: ", tag),

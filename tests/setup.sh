@@ -17,6 +17,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     $root apt-get update -q
     $root apt-get install -q -y --no-install-recommends python3-venv
 fi
+echo "tests/setup.sh: installing bwagent and nox into .venv; this takes minutes"
 # A .venv that was moved with its folder, or whose Python is gone, is made anew.
 [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
 .venv/bin/python -m pip install -q --disable-pip-version-check -e '.[page,pcap,plan,zstd]' 'nox>=2025.2'

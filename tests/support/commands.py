@@ -118,6 +118,10 @@ ELSEWHERE = {
     "bwagent fleet verify --baseline": "tests/system/kube/test_weekly_check.py",
     "bwagent cleanup --all": "tests/system/kube/test_install_commands.py",
     "helm rollback bwagent --namespace bwagent": "tests/system/kube/test_install_commands.py",
+    "kubectl apply --server-side --force-conflicts -k manifests/overlays/site": (
+        "tests/system/kube/test_install_commands.py"
+    ),
+    "kubectl set image": "tests/system/kube/test_install_commands.py",
     "kubectl bwagent capture NODE": "tests/system/kube/test_daemonset.py",
     "kubectl bwagent capture NODE [FILE|DIR]": "tests/system/kube/test_daemonset.py",
     "kubectl bwagent fleet verify": "tests/system/kube/test_plugin.py",

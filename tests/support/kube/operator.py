@@ -40,6 +40,8 @@ class Operator:
         for name in ("bwagent", "kubectl-bwagent"):  # which it goes by
             (tools / name).write_text(program)
             (tools / name).chmod(0o755)
+        (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (tools / "python3").chmod(0o755)
 
     def sh(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a script until its first failure; nobody is there for a question."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from tests.support.kube.operator import Operator
 from tests.support.real_parts import require
 
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
+
+
+TAG = "python3 -m release.version\n"
 
 
 def commands(heading: str) -> list[str]:
@@ -57,6 +61,12 @@ class Installer(Operator):
             return None
         return str(answer.body["spec"]["template"]["spec"]["containers"][0]["image"])
 
+    def pushed(self) -> str:
+        """Return the image that the words of the documents build and push."""
+        # A tree with changes may be committed meanwhile.
+        tag = self.run(TAG).strip().removesuffix("-dirty")
+        return f"registry.example.com/bwagent:{tag}"
+
     def labeled(self, node: str) -> bool:
         body = self.cluster.request("GET", f"/api/v1/nodes/{node}").body
         return f"{P}/speed.current" in body["metadata"].get("labels", {})
@@ -84,7 +94,7 @@ def test_by_the_chart(operator: Installer) -> None:
     assert upgrade.partition(" #")[0] == install.strip()
     uninstall, _, cleanup = commands("Remove")
     operator.run(profile, image, install)
-    assert (operator.image() or "").startswith("registry.example.com/bwagent:")
+    assert (operator.image() or "").startswith(operator.pushed())
     with (operator.folder / "values.yaml").open("a") as values:
         values.write("run: {hold: 5m}\n")
     operator.run(upgrade)
@@ -106,7 +116,7 @@ def test_by_kustomize(operator: Installer) -> None:
     _, again = commands("Upgrade")
     _, delete, cleanup = commands("Remove")
     operator.run(folder, overlay, apply, again)
-    assert (operator.image() or "").startswith("registry.example.com/bwagent:")
+    assert (operator.image() or "").startswith(operator.pushed())
     operator.label("by-kustomize")
     operator.run(delete.replace("delete", "delete --wait=false"), unasked(cleanup))
     assert operator.image() is None
@@ -134,6 +144,51 @@ def test_a_component_that_was_removed(operator: Installer) -> None:
     (kept,) = (line for line in operator.run(left).splitlines() if "bwagent" in line)
     assert kept.startswith("configmap/bwagent-")
     assert kept in operator.run("kubectl get ds -n bwagent -o yaml").replace("name: ", "configmap/")
+    # Without the DaemonSet no settings are known as unused, and none goes.
+    operator.run("kubectl delete daemonset -n bwagent bwagent\n")
+    assert operator.sh("".join(commands("A component"))).returncode != 0
+    assert kept in operator.run(left)
+
+
+def test_a_field_of_another_manager(operator: Installer) -> None:
+    """After `kubectl set image` the installation conflicts, with the words of the document; the
+    command there takes the field back.
+    """
+    operator.run(*commands("With kustomize"))
+    operator.run("kubectl set image -n bwagent daemonset/bwagent bwagent=example.com/other:1\n")
+    _, again = commands("Upgrade")
+    assert 'Apply failed with 1 conflict: conflict with "kubectl-set"' in " ".join(
+        operator.sh(again).stderr.split()
+    )
+    operator.run(f"{inline('kubectl apply --server-side --force')}\n")
+    assert (operator.image() or "").startswith(operator.pushed())
+
+
+def test_a_plan_in_the_overlay_stays(operator: Installer) -> None:
+    """With the lines of the example's README in the site's overlay an upgrade keeps the plan."""
+    folder, overlay, apply = commands("With kustomize")
+    operator.run(folder, overlay)
+    readme = (MANIFESTS / "examples/cabling-readiness/README.md").read_text()
+    (lines,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    site = operator.folder / "manifests/overlays/site"
+    (site / "plan.csv").write_text("node,interface,device\n")
+    with (site / "kustomization.yaml").open("a") as file:
+        file.write(textwrap.dedent(lines))
+    operator.run(apply, commands("Upgrade")[1])
+    assert "node,interface" in operator.run("kubectl get configmap -n bwagent bwagent-plan -o yaml")
+    assert "name: BWAGENT_RUN_PLAN" in operator.run("kubectl get ds -n bwagent bwagent -o yaml")
+
+
+def test_the_namespace_is_kept(operator: Installer) -> None:
+    """With the selector of the text the objects go, and the namespace stays with a Secret in it."""
+    operator.run(*commands("With kustomize"))
+    operator.run("kubectl create secret generic registry -n bwagent --from-literal=a=b\n")
+    _, delete, _ = commands("Remove")
+    flag = inline("--selector '!")
+    operator.run(f"{delete.partition(' #')[0]} --wait=false {flag}\n")
+    assert operator.image() is None
+    said = operator.run("kubectl get namespace bwagent; kubectl get secret -n bwagent registry\n")
+    assert "bwagent   Active" in said
 
 
 @pytest.mark.parametrize("document", ["README.md", "manifests/README.md"])
@@ -142,7 +197,7 @@ def test_the_commands_of_a_readme(operator: Installer, document: str) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (MANIFESTS.parent / document).read_text(), re.DOTALL)
     (block,) = (one for one in blocks if "kubectl apply --server-side -k" in one)
     operator.run(block)
-    assert (operator.image() or "").startswith("registry.example.com/bwagent:")
+    assert (operator.image() or "").startswith(operator.pushed())
     shutil.move(
         operator.folder / "manifests/overlays/site", operator.folder / "manifests/overlays/theirs"
     )

@@ -49,6 +49,7 @@ def section(language: str, address: str) -> str:
     """Return the block of the README's section on the image, with this registry."""
     text = (MANIFESTS / "README.md").read_text().partition("## The image")[2].partition("\n## ")[0]
     (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    block = block.replace("$TAG", TAG).replace("newTag: TAG", f"newTag: {TAG}")
     block = block.replace("USER", registry.USER).replace("PASSWORD", registry.PASSWORD)
     return str(block).replace(ITS, address)
 
@@ -60,7 +61,8 @@ def commands(address: str) -> list[list[str]]:
 
 def test_an_empty_node(empty: Worker, address: str, tmp_path: Path) -> None:
     """Built, pushed and pulled under one name, with the secret; the Node is labeled."""
-    build, pushed, namespace, secret = commands(address)
+    tag, build, pushed, namespace, secret = commands(address)
+    assert " ".join(tag) == "TAG=$(python3 -m release.version)"
     assert build[:4] == ["docker", "build", "-f", "Containerfile"]
     assert pushed == ["docker", "push", build[5]]
     push(build[5], f"{registry.USER}:{registry.PASSWORD}")
