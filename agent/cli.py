@@ -116,7 +116,12 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
     globs = flags["backend_device"], flags["exclude_device"]
-    choices = Choices(*globs, naming, flags["node_name"])
+    stranger = None if target or flags["replay"] else inputs.stranger(flags, host)
+    if stranger:
+        print_line(stranger, err=True)
+    # A table is of the host that it was read from, a manifest of the Node that was asked for.
+    name = None if stranger and output == "table" else flags["node_name"]
+    choices = Choices(*globs, naming, name)
     show(document(observation, choices, notes, rendered), output)
     inputs.require_rdma(observation)
     if not target:
@@ -342,16 +347,26 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
 
     DIR - is a tar archive on standard output.
     """
-    from agent.folder import refuse_existing
+    from agent.folder import refuse_archive, refuse_existing
     from agent.snapshot import anonymize as anonymizer
-    from agent.snapshot.capture import WRITER, entries, record, summary, write_folder, write_tar
+    from agent.snapshot.capture import (
+        STANDARD_OUTPUT,
+        WRITER,
+        entries,
+        record,
+        summary,
+        write_folder,
+        write_tar,
+    )
 
     inputs.refuse_idle(flags)
     if folder != STDOUT:
+        refuse_archive(folder)
         refuse_existing(folder, WRITER)
     elif sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal: redirect it, or name a folder")
-    journal, observation = record(inputs.host(flags, inputs.lldp_wait(flags)), flags["source"])
+    host = inputs.host(flags, inputs.lldp_wait(flags))
+    journal, observation = record(host, flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         inputs.require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
@@ -359,8 +374,10 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
         write_tar(entries(journal), sys.stdout.buffer, observation.time)
     else:
         write_folder(entries(journal), folder)
-    name = "standard output" if folder == STDOUT else folder
-    print_line(f"{name}: {summary(journal)}", err=folder == STDOUT)
+    place = STANDARD_OUTPUT if folder == STDOUT else f"{folder.rstrip('/')}/"
+    # not NODE of `kubectl bwagent capture NODE`
+    what = f"captured this host{f' {host.name}' if host.name else ''} into {place}"
+    print_line(f"{what}: {summary(journal)}", err=True)
 
 
 def main() -> None:

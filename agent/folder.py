@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.errors import Unavailable
+from agent.errors import Rejected, Unavailable
+
+ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 
 
 def refuse_existing(target: str, writer: str) -> None:
@@ -18,6 +20,16 @@ def refuse_existing(target: str, writer: str) -> None:
         raise Unavailable("'': no name for a folder")
     if os.path.lexists(target):
         raise Unavailable(f"{target}: exists already; {writer} overwrites nothing")
+
+
+def refuse_archive(target: str) -> None:
+    """Raise Rejected if the name of a folder ends as that of an archive does."""
+    if target.lower().endswith(ARCHIVES):
+        name = Path(target).name.partition(".")[0]
+        raise Rejected(
+            f"{target}: this would be a folder; for an archive: bwagent capture - >{name}.tar,"
+            f" or kubectl bwagent capture NODE {name}.tar"
+        )
 
 
 @contextmanager

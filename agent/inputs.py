@@ -53,6 +53,17 @@ def node_name(flags: Flags) -> str:
     return name
 
 
+def stranger(flags: Flags, host: Host) -> str | None:
+    """Return the line on --node-name where that is not the name of this host; None if it is."""
+    node, here = flags["node_name"], host.name and host.name.lower()
+    if not node or not here or node in {here, here.partition(".")[0]}:
+        return None
+    return (
+        f"bwagent: what is printed is of this host, {here}; Node {node} was not compared with it:"
+        " --dry-run --diff compares their boot IDs"
+    )
+
+
 def naming(flags: Flags) -> Naming:
     """Return the prefixes and keys of the labels."""
     from agent.labels.table import Naming

@@ -70,10 +70,14 @@ class Failed:
     hold: HoldReason | None = None  # the reason of the holds; None: HoldReason.SOURCE_FAILED
 
 
+OF_NOTE = "note"  # the source of a problem that is none: a remark on the observation
+
+
 class Problem(NamedTuple):
     """One failed read or one malformed value; the rest of the observation goes on."""
 
-    source: str  # the name of a source (agent/sources/__init__.py), "host", "labels" or "node"
+    # the name of a source (agent/sources/__init__.py), "host", "labels", "node" or OF_NOTE
+    source: str
     subject: str  # a path, an interface, a flag or a label key
     error: str | None  # errno name, where the kernel returned one
     text: str  # one line for an operator

@@ -22,7 +22,7 @@ from agent.kube.annotation import Annotation, Remembered
 from agent.kube.managed_fields import Node, labels_of, state_of
 from agent.labels.table import Naming
 from agent.reasons import Verdict
-from agent.telemetry.verdict import NO_PLAN, NOT_READ, VerdictReporter
+from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these
     from agent.daemon.comparison import Comparison
@@ -118,6 +118,6 @@ class Verification:
         # Nothing is expected any more.
         gone = self._comparison.findings if self._comparison else ()
         self._comparison = self._remembered = None
-        problem = plan.problem if plan else None
-        self.reporter.none(Verdict.NO_PLAN, "; ".join(filter(None, (NO_PLAN, problem))), gone)
+        reasons = (NO_ROWS, plan.problem) if plan else (NO_PLAN,)
+        self.reporter.none(Verdict.NO_PLAN, "; ".join(filter(None, reasons)), gone)
         return None

@@ -16,14 +16,17 @@ from agent.kube.managed_fields import ANNOTATION
 from agent.kube.negotiation import Outcome
 from agent.kube.ownership import managers_text
 from agent.kube.plan import Change, ForeignField, Plan
-from agent.text import missing_since
+from agent.text import many, missing_since
+
+VERBS = {"added": "add", "changed": "change", "removed": "remove"}
 
 
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
     counts = Counter(change.verb for change in plan.changes)
-    summary = ", ".join(f"{counts[verb]} {verb}" for verb in sorted(counts))
-    forgotten = f"{len(plan.forgotten)} lost interfaces to forget"
+    todo = ", ".join(f"{VERBS[verb]} {counts[verb]}" for verb in sorted(counts))
+    summary = todo and f"would {todo} label{'s' * (len(plan.changes) != 1)}"
+    forgotten = f"would forget {many(len(plan.forgotten), 'lost interface')}"
     return [
         f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
         *_diff(plan.changes),
@@ -39,9 +42,11 @@ def done(outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
     plan, changes = outcome.plan, outcome.changes
     if plan.only_forgets and outcome.is_complete:
-        summary = f"{len(plan.forgotten)} lost interfaces forgotten"
+        summary = f"{many(len(plan.forgotten), 'lost interface')} forgotten"
     elif changes:
-        summary = f"{len(changes)} label{'' if len(changes) == 1 else 's'} changed"
+        verbs = {change.verb for change in changes}
+        verb = verbs.pop() if len(verbs) == 1 else "changed"
+        summary = f"{many(len(changes), 'label')} {verb}"
     elif outcome.failure and outcome.failure.maybe_done:
         summary = "outcome unknown"
     else:

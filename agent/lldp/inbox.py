@@ -25,7 +25,7 @@ from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, run_at_once
 from agent.lldp.reception import Links, Received
-from agent.model import Problem, natural
+from agent.model import OF_NOTE, Problem, natural
 
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause
@@ -203,11 +203,12 @@ class LldpWait:
         """Return a note for the report if the wait was too short to show all neighbors."""
         if not self._received or self.elapsed >= WAIT_TIMEOUT:
             return []
+        until = ", until each port with a link had a neighbor" if self._wait is None else ""
         text = (
-            f"waited {self.elapsed:.0f} s for LLDP frames: "
+            f"waited {self.elapsed:.0f} s for LLDP frames{until}: "
             f"a port's second neighbor may be missing (--wait {WAIT_TIMEOUT:.0f})"
         )
-        return [Problem("lldp", "lldp", None, text)]
+        return [Problem(OF_NOTE, "lldp", None, text)]
 
 
 def _status(netdevs: set[str], frames: Iterable[Frame], errors: Iterable[str]) -> Netdevs:

@@ -26,7 +26,7 @@ from agent.model import Failed, LldpNeighbor, Observation, PortRole
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
-from agent.text import utc, visible
+from agent.text import listed, utc, visible
 
 Json = dict[str, Any]
 
@@ -41,9 +41,24 @@ MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
 NO_INFINIBAND = "flavor is not infiniband"
 NO_PORT_NAME = "no port name in the neighbor's frame"
 CLASS = "/sys/class/infiniband"
+# System Capabilities from bit 0, IEEE Std 802.1AB-2016, Table 8-4
+CAPABILITIES = (
+    "Other",
+    "Repeater",
+    "Bridge",
+    "WLAN Access Point",
+    "Router",
+    "Telephone",
+    "DOCSIS cable device",
+    "Station Only",
+    "C-VLAN component",
+    "S-VLAN component",
+    "Two-port MAC Relay",
+)
 NET = "/sys/class/net"
 PCI = "/sys/bus/pci/devices"
 SUM = "part of the sum"
+OF_LEAVES = ("leaves.current", "leafgroup.current", "ports.current")
 REMEMBERED = "remembered in the annotation"
 FAMILIES = (  # rows that an empty flag turns off: their field of Naming
     ("ib_prefix", "--ib-label-prefix"),
@@ -155,8 +170,19 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
         return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
+    reason = _of_stations(observation) if row.key.partition("/")[2] in OF_LEAVES else None
     is_unnamed = row.key.endswith(".port-name") and "InfiniBand" not in layers
-    return NO_PORT_NAME if is_unnamed else row.absent
+    return reason or (NO_PORT_NAME if is_unnamed else row.absent)
+
+
+def _of_stations(observation: Observation) -> str | None:
+    """Return the reason why the neighbors that are there are no leaves; None without such ones."""
+    facts = known_of(observation).facts
+    names = [one.interface for one in facts if one.interface and one.far and one.far.is_station]
+    if not names:
+        return None
+    says = "neighbor says that it is" if len(names) == 1 else "neighbors say that they are"
+    return f"no leaf: the {says} neither Bridge nor Router: {listed(names)}"
 
 
 def _of_interface(interface: str, observation: Observation) -> str | None:
@@ -249,13 +275,7 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
         if isinstance(facts, LldpNeighbor):
             via = "lldp"
             subject = f"{link.netdev}: frame from {facts.source_mac} to {facts.destination_mac}"
-            rows = [
-                ("System Name TLV", facts.system_name),
-                (f"Chassis ID TLV (subtype {facts.chassis_subtype})", facts.chassis_id),
-                (f"Port ID TLV (subtype {facts.port_id_subtype})", facts.port_id),
-                ("Port Description TLV", facts.port_description),
-                ("Time To Live TLV", f"{facts.ttl} s"),
-            ]
+            rows = _tlvs(facts)
         else:
             port, number = link.interface, "?"
             if roles:
@@ -272,6 +292,30 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
         at = seen.time - (found.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)
+
+
+def _tlvs(facts: LldpNeighbor) -> list[tuple[str, str | None]]:
+    """Return the names and values of the TLVs of a frame."""
+    capabilities = facts.capabilities
+    return [
+        ("System Name TLV", facts.system_name),
+        (f"Chassis ID TLV (subtype {facts.chassis_subtype})", facts.chassis_id),
+        (f"Port ID TLV (subtype {facts.port_id_subtype})", facts.port_id),
+        ("Port Description TLV", facts.port_description),
+        ("Time To Live TLV", f"{facts.ttl} s"),
+        (
+            "System Capabilities TLV, enabled",
+            None if capabilities is None else _enabled(capabilities),
+        ),
+    ]
+
+
+def _enabled(capabilities: int) -> str:
+    """Return the names of enabled capabilities; those of later editions as their bits."""
+    names = [name for bit, name in enumerate(CAPABILITIES) if capabilities >> bit & 1]
+    if rest := capabilities >> len(CAPABILITIES) << len(CAPABILITIES):
+        names.append(f"0x{rest:04x}")
+    return ", ".join(names) or "none"
 
 
 def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:

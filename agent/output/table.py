@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from agent.labels import encode
+from agent.model import OF_NOTE
 from agent.output.document import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
@@ -51,6 +52,8 @@ FAR_END = (5, 6)  # shrink first: the name of an interface is the name in a labe
 def render(document: Document, *, color: bool) -> str:
     """Return the table and the sections below it as text."""
     document = _printable(document)
+    notes = [one for one in document["problems"] if one["source"] == OF_NOTE]
+    problems = [one for one in document["problems"] if one["source"] != OF_NOTE]
     labels = []  # as kubectl takes them; one that is too long continues behind its `=`
     for key, value in document["labels"].items():
         line = f"  {key}={value}"
@@ -65,7 +68,8 @@ def render(document: Document, *, color: bool) -> str:
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
             _section("Ignored", _with_role("ignored", document["ports"])),
-            _section("Problems", _problems(document["problems"])),
+            _section("Problems", _problems(problems)),
+            _section("Notes", _problems(notes)),
         ]
     )
 

@@ -110,8 +110,11 @@ def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
 
     A name that ends in .tar is a file, any other a new folder.  [default: NODE.tar]
     """
+    from agent.folder import refuse_archive
     from agent.shell.pod import save
 
+    if target and not target.endswith(".tar"):
+        refuse_archive(target)
     if flags["wait"] is not None and flags["no_wait"]:
         raise click.UsageError("--wait excludes --no-wait")
     words = ["--anonymize"] if flags["anonymize"] else []
@@ -119,5 +122,5 @@ def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
     words += [] if flags["wait"] is None else ["--wait", f"{flags['wait']:g}"]
     of_kubectl = {name: flags[name] for name in ("kubeconfig", "context")}
     target = target or f"{node}.tar"
-    count = save(node, target, words, flags["namespace"], of_kubectl)
-    print_line(f"{target}: {count} files and links")
+    summary = save(node, target, words, flags["namespace"], of_kubectl)
+    print_line(f"{target}: {summary}")

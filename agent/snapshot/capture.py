@@ -31,7 +31,7 @@ from agent.sources.pci import read_paths
 from agent.sysfs.bus import BusMemory
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
-from agent.text import as_json
+from agent.text import as_json, many
 
 README = """\
 # Captured by bwagent {agent}
@@ -43,6 +43,7 @@ in which nothing was found or looked for.
 
 TOP = "bwagent-capture"  # the folder in an archive
 WRITER = "a capture"
+STANDARD_OUTPUT = "standard output"
 # A replayed tree (agent/snapshot/tree.py) returns these by itself: no entry, or a broken link.
 IMPLIED = frozenset({errno.ENOENT, errno.ELOOP, errno.EXDEV})
 
@@ -177,7 +178,7 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
 
 def summary(captured: Record) -> str:
     """Return one line: the number of files and links, and the failed reads by path."""
-    read = f"{len(captured.files)} files, {len(captured.links)} links"
+    read = f"{many(len(captured.files), 'file')}, {many(len(captured.links), 'link')}"
     failed = [f"/{path} ({error})" for path, error in sorted(captured.errors.items())]
     return f"{read}; not read: {', '.join(failed)}" if failed else read
 

@@ -28,7 +28,8 @@ STATUS = {
     Verdict.PASS: "200 OK",
     Verdict.UNVERIFIED: "200 OK",
 }
-NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
+NO_PLAN = "no --plan and no expected labels on the Node"
+NO_ROWS = "no expected labels on the Node, and no rows for it in --plan"
 NOT_READ = "the Node was not read yet"
 
 

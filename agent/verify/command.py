@@ -145,7 +145,7 @@ def _compared(flags: Flags) -> tuple[Result, tuple[str, ...]]:
 
         source = f"Node {target.node['metadata']['name']}"
         parts.append(from_labels(labels_of(state_of(target.node).fields), naming, source))
-        notes.append(f"{source}: labels, {len(parts[-1].rows)} interfaces")
+        notes.append(f"{source}: labels, {many(len(parts[-1].rows), 'interface')}")
     expected = merged(parts)
     if expected.is_empty:
         raise Malformed(f"nothing is expected of {' or '.join(names)}: {'; '.join(notes)}")

@@ -62,7 +62,8 @@ def findings(  # noqa: PLR0913, PLR0917 - both halves of the node
     if speed:
         absent = [row.text for row, reason in without if reason == ABSENT]
         ignored = node.ports.keys() - {port.interface for port in ports}
-        yield from _below(node, absent, ignored, speed, draft)
+        planned = {name: one.row.rate_gbps or 0 for name, one in by_interface.items()}
+        yield from _below(node, planned, absent, ignored, speed, draft)
 
 
 def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[Finding]:
@@ -127,8 +128,13 @@ def _unverifiable(low: Sequence[Low], doubt: str, draft: Draft) -> Finding:
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
 
 
-def _below(
-    node: SeenNode, absent: Iterable[str], ignored: Collection[str], expected: str, draft: Draft
+def _below(  # noqa: PLR0913, PLR0917 - as above
+    node: SeenNode,
+    planned: Mapping[str, float],
+    absent: Iterable[str],
+    ignored: Collection[str],
+    expected: str,
+    draft: Draft,
 ) -> Iterator[Finding]:
     """Yield the finding of a sum below `speed.expected`.
 
@@ -160,12 +166,24 @@ def _below(
             for port in ports
             if port.interface not in ignored
             and port.rate_gbps is not None
-            and (not port.rate_gbps or port.rate_gbps < best[port.kind])
+            and (
+                not port.rate_gbps
+                or port.rate_gbps < max(best[port.kind], planned.get(port.interface, 0))
+            )
         }
         low |= dict.fromkeys(absent, "not on this node")
-        names = ", ".join(f"{name} ({why})" for name, why in low.items())
-        why = f": {names} make the difference" if names else ""
-        text = f"Repair the ports that do not count; the node has {current} of {expected}{why}."
+        rates = [node.ports[name].rate_gbps if name in node.ports else 0 for name in low]
+        which = ["do not count"] if not all(rates) else []
+        which += ["are slow"] if any(rates) else []
+        shown = low or {  # none is lower than another
+            port.interface: encode.gbps(port.rate_gbps)
+            for port in ports
+            if port.interface not in ignored and port.rate_gbps
+        }
+        names = ", ".join(f"{name} ({why})" for name, why in shown.items())
+        names = f": {names}{' make the difference' if low else ''}" if names else ""
+        repair = f"Repair the ports that {' or '.join(which) or 'are slow or missing'}"
+        text = f"{repair}; the node has {current} of {expected}{names}."
         facts = {"current": current, "expected": expected}
         yield draft("speed", [*low], text, facts=facts, key=["speed"])
         return

@@ -356,3 +356,10 @@ def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
 def test_an_empty_snapshot_name_does_not_show_this_machine() -> None:
     """`--replay "$UNSET"`."""
     assert complaint(bwagent("probe", "--replay", "", env={"NODE_NAME": "node-17"}), 2)
+
+
+def test_probe_says_of_which_host_it_is() -> None:
+    """Without a cluster nobody has compared the Node of --node-name with this host."""
+    done = bwagent("probe", "--dry-run", "--node-name", "gpu-17", "--source", "rdma")
+    assert b"Node gpu-17 was not compared with it: --dry-run --diff" in done.stderr
+    assert b"gpu-17" not in done.stdout

@@ -31,7 +31,8 @@ IB = hca("ibp0", A) | hca("ibp1", B)
 LEAVES = {"ibp0": "leaf1", "ibp1": "leaf2"}
 EXPECTED = {f"{PREFIX}/neighbors.expected.{port}.device": leaf for port, leaf in LEAVES.items()}
 BEFORE = "; compared with what was expected before "
-NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
+NO_PLAN = "no --plan and no expected labels on the Node"
+NO_ROWS = "no expected labels on the Node, and no rows for it in --plan"
 
 
 class Rack(World):
@@ -508,10 +509,10 @@ def test_a_node_that_the_last_good_plan_lacks(path: Path) -> None:
     """It has no plan, as before, and the reason has file and error, too."""
     path.write_text(PLAN.replace("n1", "n9"))
     rack = settled(expected={}, plan=files(path))
-    assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), NO_PLAN)
+    assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), NO_ROWS)
     path.unlink()
     rack.run(LOOK_INTERVAL + 20)
-    reason = f"{NO_PLAN}; {path}: No such file or directory"
+    reason = f"{NO_ROWS}; {path}: No such file or directory"
     assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), reason)
 
 

@@ -119,7 +119,7 @@ def test_nodes() -> None:
 def test_a_clean_node_remains(capsys: pytest.CaptureFixture[str]) -> None:
     """Everything was removed: the command ends without an error."""
     assert cleaned(node({FLAVOR: "roce"}), node(observed=None)) == []
-    assert "Node n1: 1 label changed" in capsys.readouterr().out
+    assert "Node n1: 1 label removed" in capsys.readouterr().out
     assert cleaned(node(observed=None), node(observed=None)) == []
     assert capsys.readouterr().out == "nothing to remove\n"
 
@@ -199,7 +199,8 @@ def test_a_node_that_was_changed_lately_is_a_warning(
     before["metadata"]["managedFields"][0]["time"] = written
     assert cleaned(before, node(observed=None)) == []
     out = capsys.readouterr().out
-    warned, changed = (out.find(words) for words in ("labeled n1 within the last", "1 label ch"))
+    words = ("labeled n1 within the last", "1 label removed")
+    warned, changed = map(out.find, words)
     assert warned < changed
     assert (warned >= 0) is is_young
 
@@ -412,7 +413,7 @@ def test_a_request_has_none_of_the_owned_fields() -> None:
     api, lines = Cleaner(), list[str]()
     sweep = Sweep(plans(20), remove_owned)
     sweep.run(api, lines.append)
-    assert lines == [f"Node n{number}: 1 label changed" for number in range(20)]
+    assert lines == [f"Node n{number}: 1 label removed" for number in range(20)]
     assert (sweep.faults, sweep.remaining) == ([], [])
     assert [labels_in(request) for request in api.requests] == [{}] * 20
 

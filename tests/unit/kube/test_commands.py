@@ -108,8 +108,8 @@ def test_publish() -> None:
     """
     on = a_target(node(), Answer(200, node=node({FLAVOR: "roce"})))
     todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
-    assert lines == ["Node n1: 1 added", f"+ {FLAVOR}=roce"]
-    assert publish(on, todo) == (["Node n1: 1 label changed", f"+ {FLAVOR}=roce"], None)
+    assert lines == ["Node n1: would add 1 label", f"+ {FLAVOR}=roce"]
+    assert publish(on, todo) == (["Node n1: 1 label added", f"+ {FLAVOR}=roce"], None)
     same = replace(todo, wanted=todo.managed)
     assert publish(on, same) == (["Node n1: no label changes"], None)
     on = a_target(node(), Answer(503, message="down"))

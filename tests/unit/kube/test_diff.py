@@ -22,7 +22,7 @@ def test_changes() -> None:
     before = node({SPEED: "2800G", LEAF: "a"}, others)
     found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
     assert planned(found) == [
-        "Node n1: 1 added, 1 changed, 1 removed",
+        "Node n1: would add 1, change 1, remove 1 labels",
         f"+ {FLAVOR}=roce",
         f"- {LEAF}=a",
         f"- {SPEED}=2800G",
@@ -60,8 +60,8 @@ def test_a_cleanup() -> None:
     """A cleanup has a line for the annotation, too."""
     found = removal(node({SPEED: "1G"}), KEYS)
     lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
-    assert planned(found) == ["Node n1: 1 removed", *lines]
+    assert planned(found) == ["Node n1: would remove 1 label", *lines]
     assert done(negotiate(found, Server({SPEED: "1G"}))) == [
-        "Node n1: 1 label changed",
+        "Node n1: 1 label removed",
         *lines,
     ]

@@ -12,7 +12,7 @@ import pytest
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
 from agent.memory import Fact, FarEnd
-from agent.model import Failed, Observation, Seen
+from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
@@ -357,3 +357,18 @@ def test_a_leaf_that_is_remembered() -> None:
     shown = [one["fact"] for one in found["evidence"] if one["interface"] == "mlx5_0"]
     assert shown == ["state", "phys_state", "neighbor"]
     assert "remembered in the annotation: L90.1.3" in lines(found)
+
+
+def test_a_neighbor_that_is_no_leaf_is_the_reason() -> None:
+    """It says that it is a station: its frame is shown, and why the joined labels lack it."""
+    facts = LldpNeighbor("m", "m", "b0:7b:25:aa:00:01", 4, "p1", 7, 120, None, "R750", 0x80)
+    link = Link("mlx5_0", "eth0", (Neighbor("R750", "p1", None, facts, 1.0),))
+    seen = observation(("mlx5_0", "0000:18:00.0"))
+    ports = (seen.ports[0]._replace(port=replace(seen.ports[0].port, link_layer="Ethernet")),)
+    seen = replace(seen, ports=ports, lldp=Seen((link,)))
+    for name in ("leaves", "leafgroup"):
+        found = document(f"{NAMING.prefix}/{name}.current", seen)
+        text = "no leaf: the neighbor says that it is neither Bridge nor Router: mlx5_0"
+        assert (found["value"], found["reason"]) == (None, text)
+        row = {"System Capabilities TLV, enabled", "Station Only"}
+        assert any(row <= {*one.values()} for one in found["evidence"])

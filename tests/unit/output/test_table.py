@@ -252,7 +252,7 @@ def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | No
 def test_an_unread_class_is_the_headline() -> None:
     """Without a node name, too."""
     assert table(speed_gbps=None)[0] == "gpu-7: the RDMA devices could not be read"
-    unknown = {"subject": "rdma", "text": "front-end-unknown: why", "error": None}
+    unknown = {"source": "rdma", "subject": "rdma", "text": "front-end-unknown: why", "error": None}
     assert table(speed_gbps=None, problems=[unknown])[0] == "gpu-7: the front end is not known"
     assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"
 

@@ -242,8 +242,9 @@ def test_a_capture_of_this_node_replays(tmp_path: Path) -> None:
     (hca_type := tmp_path / "node" / DEVICE / "hca_type").unlink()
     hca_type.mkdir()
     finished = bwagent("capture", "--sysfs-root", root, "here", cwd=tmp_path)
-    assert (finished.returncode, finished.stderr) == (0, b"")
-    assert f"not read: /{CLASS}/ibp0/hca_type (EISDIR)".encode() in finished.stdout
+    assert (finished.returncode, finished.stdout) == (0, b"")
+    assert b"captured this host " in finished.stderr
+    assert f"not read: /{CLASS}/ibp0/hca_type (EISDIR)".encode() in finished.stderr
     assert (tmp_path / "here").stat().st_mode & 0o777 == 0o755
     assert snapshots.report(str(tmp_path / "here"))["labels"][SPEED] == "400G"
     assert snapshots.report(str(tmp_path / "here"))["problems"][0]["error"] == "EISDIR"
@@ -273,3 +274,12 @@ def test_a_folder_that_was_empty_is_written_down(tmp_path: Path) -> None:
     """For git keeps none."""
     second(lay(tmp_path / "node", {CLASS: None, "sys/class/net/lo": None}), tmp_path / "here")
     assert json.loads((tmp_path / "here/errors.json").read_text())["empty"][0] == CLASS
+
+
+@pytest.mark.parametrize("name", ["x.tgz", "x.tar", "node.tar.zst"])
+def test_a_folder_named_as_an_archive_is_refused(tmp_path: Path, name: str) -> None:
+    """It would be a folder: the line says how to get an archive."""
+    refused = bwagent("capture", "--no-wait", name, cwd=tmp_path)
+    line = complaint(refused)
+    assert (refused.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert line.startswith(f"bwagent: {name}: this would be a folder; for an archive: bwagent cap")
