@@ -67,7 +67,7 @@ def annotate(
     # The time says until when far ends were known: one that awaits some makes it no later.
     is_first = known.domain_why is not None and known.domain_since == known.started
     if is_first or any(_is_awaited(fact, known.started) for fact in known.facts):
-        is_full, now = False, now._replace(time=previous.reported.time)
+        is_full, now = False, now._replace(time=previous.reported.time or now.time)
     last = now if is_full else Report(previous.time, previous.boot_id)
 
     def kept(since: float | None, *, is_awaited: bool = False) -> int | None:
