@@ -312,16 +312,24 @@ class Memory:
         self._settles_at = -math.inf if "group" in published.texts else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._doubted_since = None
-        own = {_key(fact): fact for fact in self._facts}
         awaited = min(begun, now - published.overdue)
         self._domain_since = None
         if published.domain:
             since = published.domain_since
             self._domain_since = awaited if since is None else _past(since, begun)
-        rows = [_joined(row, own.pop(_key(row), None), begun, awaited) for row in published.rows]
+        own = {_key(fact): fact for fact in self._facts}
+        by_guid = {fact.port_guid: _key(fact) for fact in self._facts if fact.port_guid != NO_GUID}
+        rows, lost = [], []
+        for row in (*published.rows, *published.lost):
+            key = _key(row)
+            key = key if key in own else by_guid.get(row.port_guid, key)
+            if row.lost_since is not None and key not in own:
+                lost.append(row)
+            else:
+                rows.append(_joined(row, own.pop(key, None), begun, awaited))
         names = {row.interface for row in rows}
         rows += [fact for fact in own.values() if fact.interface not in names]
-        self._facts, self._lost = tuple(rows), tuple(published.lost)
+        self._facts, self._lost = tuple(rows), tuple(lost)
         self._gap = published.gap
         is_limited = published.gap is not HoldReason.NOT_REMEMBERED
         self._gap_since = _past(published.group_since, now) if is_limited else None

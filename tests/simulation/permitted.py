@@ -61,13 +61,9 @@ ROWS = (
     # 0G would be a guess: the node may be one whose driver is about to load.
     Row(r"sys/class/net/", NO_RDMA_LABEL, WITHOUT_RDMA),
     Row(r"sys/bus/pci/devices/BDF/(class|driver@)", NO_RDMA_LABEL, WITHOUT_RDMA),
-    # So it is on a node whose only card is the front end's: what is unread may be the backend, or a
-    # GPU that makes the front end one.
-    Row(
-        r"sys/(class/infiniband|bus/pci/devices)/.*",
-        r".*/speed\.current: 0G -> None",
-        "cpu-roce-front-end|vsphere-pvrdma",
-    ),
+    # "0G is said of ports that were read, or where there is no backend port": what is unread may be
+    # one, or a GPU that makes a front end one.
+    Row(r"sys/(class/infiniband|bus/pci/devices)/.*", r".*/speed\.current: 0G -> None"),
     # A device of which nothing was ever read may be an InfiniBand HCA, unless the PCI class of its
     # function is another one: "`roce` is not published while a function that is, or may be,
     # InfiniBand is unread". A read that blocks leaves nothing of the function, its class included.
@@ -79,7 +75,7 @@ ROWS = (
     Row(
         r"sys/(bus/pci/devices|class/(infiniband|net))/.*",
         r"(port|interface) roceP2p1s0f[01](/1)?: (ignored|None) -> backend"
-        r"|port rocep1s0f0/1: backend -> ignored|.*/flavor: roce -> None",
+        r"|port rocep1s0f0/1: backend -> ignored|.*/(flavor|speed\.current): .* -> None",
         "dgx-spark",
     ),
     # GPUs are found on the PCI bus. While a function of it cannot be read nobody knows whether all

@@ -445,6 +445,20 @@ def test_a_port_is_known_by_its_number() -> None:
     assert rows(known)["ibp0-1"].gbps == 400.0
 
 
+@pytest.mark.parametrize("slot", ["ibp1", "ibp3"])
+def test_a_lost_port_that_is_back_before_the_node_is_read(slot: str) -> None:
+    """In its slot or in another one: it is a port that is read, and no lost one."""
+    lost = rows(two()[1])["ibp1"]._replace(lost_since=1, gbps=0.0)
+    back = role("ibp1", pci=PCI[slot])
+    found = observed([role("ibp0"), back], [link("ibp0", "L0"), link("ibp1", "L1")])
+    memory = Memory(HOLD, started=0.0)
+    memory.merge(found, on_bus, 1.0)
+    memory.seed(Published((rows(two()[1])["ibp0"],), (lost,)), 2.0)
+    known = memory.merge(found, on_bus, 3.0)
+    assert known.lost == ()
+    assert {fact.interface for fact in known.facts} == {"ibp0", "ibp1"}
+
+
 # Random sequences: each port is what its own history says, whatever happens to the other.
 
 
