@@ -318,11 +318,15 @@ class Memory:
             since = published.domain_since
             self._domain_since = awaited if since is None else _past(since, begun)
         own = {_key(fact): fact for fact in self._facts}
-        by_guid = {fact.port_guid: _key(fact) for fact in self._facts if fact.port_guid != NO_GUID}
+        before = (*published.rows, *published.lost)
+        here = _unique((fact.port_guid, fact.function) for fact in self._facts)
+        guids = here.keys() & _unique((row.port_guid, row.function) for row in before).keys()
+        by_guid = {fact.port_guid or "": _key(fact) for fact in self._facts}
+        by_guid = {guid: key for guid, key in by_guid.items() if guid in guids}
         rows, lost = [], []
-        for row in (*published.rows, *published.lost):
+        for row in before:
             key = _key(row)
-            key = key if key in own else by_guid.get(row.port_guid, key)
+            key = key if key in own else by_guid.get(row.port_guid or "", key)
             if row.lost_since is not None and key not in own:
                 lost.append(row)
             else:

@@ -184,6 +184,7 @@ def published(
             name, text = key.rpartition(".")[2], labels[key]
             if ends[interface].setdefault(name, text) != text:
                 contradicted.add(interface)
+    is_annotated = annotation is not None
     annotation = annotation or Annotation(None, None)
     last = _trusted(annotation, texts.get("group"))
     # A name that was cut makes another hash.
@@ -217,7 +218,7 @@ def published(
         fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"
     if fault:
         rows = [row._replace(gbps=None) for row in rows]
-    rows += _without_rows(ends, labels, layer)
+    rows += _without_rows(ends, labels if is_annotated else None, layer)
     lost = [
         _fact(row, layer, {}, row.last_far)._replace(gbps=0.0)
         for row in annotation.lost
@@ -254,16 +255,17 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
 
 
 def _without_rows(
-    ends: Mapping[str, Label], labels: Mapping[str, str], layer: str | None
+    ends: Mapping[str, Label], labels: Mapping[str, str] | None, layer: str | None
 ) -> Iterator[Fact]:
     """Yield the ports of which the annotation has no row, as of one without PCI function.
 
-    Their far ends are leaves if the joined label has them.
+    Their far ends are leaves if the joined label has them; all are without an annotation (None).
     """
-    leaves = next((text for key, text in labels.items() if key.endswith("/leaves.current")), "")
+    joined = [text for key, text in (labels or {}).items() if key.endswith("/leaves.current")]
+    leaves = (joined or [""])[0]
     for name, label in ends.items():
         far = _far_end(label)
-        is_leaf = HASH.fullmatch(leaves) is not None or _is_part(far, leaves)
+        is_leaf = labels is None or bool(HASH.fullmatch(leaves)) or _is_part(far, leaves)
         yield Fact(name, None, layer=layer, far=far._replace(is_station=not is_leaf))
 
 

@@ -56,7 +56,7 @@ def test_a_populated_class_is_read_whole() -> None:
         port_guid="a088c20300abcdef",
         has_smi=True,
         link_downed=3,
-        netdev=Netdev("ibp24s0", None, None, None, default_route=False),
+        netdev=Netdev("ibp24s0", None, "up", None, default_route=False),
         legs=(),
     )
     device = RdmaDevice(
