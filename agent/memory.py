@@ -753,8 +753,9 @@ def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
         state_since=state.state_since,
         far=far.far,
         far_since=far.far_since,
-        last_far=own.last_far or row.last_far,
-        via=own.via if own.last_far else row.via,
+        # That of before, with which the next observation compares
+        last_far=row.last_far or own.last_far,
+        via=row.via if row.last_far else own.via,
     )
 
 

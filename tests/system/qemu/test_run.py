@@ -219,8 +219,12 @@ def test_a_neighbour_outlives_its_link(scenario: Scenario) -> None:
 
 
 def test_a_kill_alone_writes_nothing(scenario: Scenario) -> None:
-    """The Node is not written to, not even with the same labels, nor while a driver is unloaded."""
-    assert len(scenario.versions["the driver is removed, and a kill"]) == 1, str(scenario)
+    """No label changes, nor does one while a driver is unloaded; since when ports are unread is
+    written once by the new agent, which the killed one was too young to do.
+    """
+    told = scenario.versions["the driver is removed, and a kill"]
+    assert len(told) <= 2, str(scenario)
+    assert len({str(version.facts) for version in told}) == 1, str(scenario)
 
 
 def test_it_stops_at_once(scenario: Scenario) -> None:

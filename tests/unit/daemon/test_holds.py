@@ -11,7 +11,7 @@ from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import Entries, base, bdf, gpu, hca, netdev, nic, union
 from tests.support.nodes import SPEED
 from tests.support.running import HOUR, World
-from tests.support.smps import leaf
+from tests.support.smps import far_end, leaf
 
 EIGHT = union(hca(f"ibp{number}", bdf(number)) for number in range(8))
 BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -179,3 +179,15 @@ def test_a_domain_that_is_read_seconds_after_the_start_writes_nothing() -> None:
     world.nvml = lambda: answer(GPU)
     world.run(120)
     assert len(world.api.writes) == writes
+
+
+def test_a_cable_that_moved_while_nobody_looked_is_another_one() -> None:
+    """The agent sees the new switch before it can read the Node: it is told from the one before."""
+    world = World(EIGHT, smp=leaf, events=True).run(300)
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="no")
+    world.smp = lambda address: far_end(address, 0xB0CF0E0300D4EE49, "L90.1.9")
+    world.start_again(events=True)
+    world.run(20)
+    world.api.trouble = lambda _request: None
+    world.run(200)
+    assert any("was connected to L90.1.3" in one["message"] for one in world.api.events.values())
