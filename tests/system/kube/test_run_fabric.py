@@ -26,6 +26,7 @@ from tests.support.real_parts import require
 HCA = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None}
 PORT = {"interface": "ibsim0"}
 FROZEN, AWAKE = 80.0, 20.0  # seconds: a freeze, and the time to ask after it
+AT_REST = 8.0  # seconds after which an agent that has labeled its Node waits for events
 LOST = 'Error "leaf1"[1] 100 16'  # drops NodeDescription, attribute 16
 LEAVES = """
 Switch 8 "leaf1"
@@ -127,6 +128,7 @@ def test_a_cable_that_is_moved_while_the_agent_is_frozen(
 ) -> None:
     """For 80 s: no event and no state of the port tells it. It asks again as soon as it runs."""
     with on(fabric, cluster, tmp_path, "fabric-frozen") as agent:
+        time.sleep(AT_REST)  # its labels are there, and it waits for events
         agent.process.send_signal(signal.SIGSTOP)
         try:
             fabric.console('Unlink "host"[1]')
