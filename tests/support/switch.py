@@ -146,6 +146,10 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         """Run `lldpcli configure`."""
         self._cli("configure", *words).check_returncode()
 
+    def unconfigure(self, *words: str) -> None:
+        """Run `lldpcli unconfigure`."""
+        self._cli("unconfigure", *words).check_returncode()
+
     def update(self) -> None:
         """Scan its ports now: it misses one that comes while it starts, and scans again
         every 30 s.

@@ -154,7 +154,8 @@ class Tour:
         self.leaf2.lldpd.configure("system", "chassisid", "rack 7, unit 42")
         self.leaf2.lldpd.configure(
             "system", "capabilities", "enabled", "bridge,router"
-        )  # so it is the one of rxe2
+        )  # so it is the one of rxe2: the other does not say what it is
+        self.leaf1.lldpd.unconfigure("lldp", "capabilities-advertisements")
 
     def look(self, name: str, *words: str) -> None:
         """Probe with these flags."""
