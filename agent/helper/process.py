@@ -188,8 +188,7 @@ def end(process: Process, kill: Kill = os.kill) -> Remains:
     """Kill all that a process has started, in any session, and then the process itself.
 
     In this order, since it adopts the orphans; those of one that others have killed come last.
-    psutil is loaded here (0.5 MB, 5 ms): most agents
-    never have a helper that is late.
+    psutil is loaded here (0.5 MB, 5 ms): most agents never have a helper that is late.
     """
     import psutil
 

@@ -65,8 +65,9 @@ def annotate(
     outcomes = [getattr(observation, name) for name in NAMES]
     is_full = not observation.off and not any(isinstance(one, Failed) for one in outcomes)
     # The time says until when far ends were known: one that awaits some makes it no later.
-    is_first = known.domain_why is not None and known.domain_since == known.started
-    if is_first or any(_is_awaited(fact, known.started) for fact in known.facts):
+    awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
+    is_domain_awaited = known.domain_why is not None and known.domain_since == known.started
+    if awaited or is_domain_awaited:
         is_full, now = False, now._replace(time=previous.reported.time or now.time)
     last = now if is_full else Report(previous.time, previous.boot_id)
 
@@ -77,8 +78,6 @@ def annotate(
         ):
             return None
         return int(since + left_out)
-
-    awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
 
     rows = []
     for fact in known.facts:
