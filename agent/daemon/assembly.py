@@ -102,7 +102,7 @@ def assemble(
     host = replace(
         io.host,
         clock=clock,
-        lldp_neighbors=LldpNeighbors(inbox, table),
+        lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
         switch_names=SwitchNames(),
         roles=RoleMemory(clock),

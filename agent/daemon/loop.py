@@ -25,7 +25,7 @@ from agent.daemon.background import BackgroundTask, Poller
 from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
 from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.schedule import MAX_LATENESS, MISSED, AwakeClock, Schedule, Step
+from agent.daemon.schedule import MAX_LATENESS, AwakeClock, Schedule, Step
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import WOKE, Event
@@ -118,26 +118,27 @@ class Loop:
             self._apply(step)
         for poller in self._all_pollers:
             poller.start_due(self.clock())
-        since, timeout = self.clock(), self._timeout()
+        self._catch_up()  # a freeze while it worked
+        timeout = self._timeout()
+        self.clock.waits(timeout)
         events = self.monitors.wait(timeout)
-        lost = self.clock.waited(since, timeout)
-        if lost > MISSED:
-            self._woke(is_late=lost > MAX_LATENESS)
+        self._catch_up()
         for event in events:
             self._handle(event)
         self._collect()
         self.reporter.heartbeat()
 
-    def _woke(self, *, is_late: bool) -> None:
+    def _catch_up(self) -> None:
         """Ask every far end again, after a time in which the agent did not run.
 
         Rule: a cable that was moved meanwhile left no event, and its port has the state of before.
         """
+        if not (lost := self.clock.missed()):
+            return
         now = self.clock()
-        self.observer.neighbors.woke(now)
         for poller in self._all_pollers:
             poller.trigger(now, WOKE)
-        if is_late:
+        if lost > MAX_LATENESS:
             self.schedule.resync(now)
         else:
             self.schedule.trigger(now)

@@ -63,14 +63,23 @@ class _Port:
     queried: float = -math.inf
     answered: float = -math.inf
     tries: int = 0
+    # The time of the query that a trigger asks for which came after the last one had begun.
+    triggered: float = math.inf
+
+    def begin(self, now: float) -> None:
+        """Record that a query begins, which serves all triggers so far."""
+        self.queried, self.triggered = now, math.inf
 
     def trigger(self, now: float) -> None:
         """Query at once, or at the end of MIN_QUERY_INTERVAL."""
-        earliest = max(now, self.queried + MIN_QUERY_INTERVAL)
-        self.due, self.tries = min(self.due, earliest), 0
+        self.triggered = min(self.triggered, max(now, self.queried + MIN_QUERY_INTERVAL))
+        self.due, self.tries = min(self.due, self.triggered), 0
 
     def update(self, answer: Answer, failure: str | None, now: float) -> None:
-        """Cache an answer and set the time of the next query."""
+        """Cache an answer and set the time of the next query.
+
+        A trigger while the query was under way stands: the answer may be of before.
+        """
         self.answer, self.failure, self.answered = answer, failure, now
         if self.answer.get("error"):
             longest = MAX_RETRY_INTERVAL
@@ -82,6 +91,7 @@ class _Port:
             self.tries += 1
         else:
             self.due, self.tries = now + REFRESH_INTERVAL, 0
+        self.due = min(self.due, self.triggered)
 
     def retry(self, number: int) -> None:
         """Query again earlier, since the last answer has no name; `number` retries were before."""
@@ -142,7 +152,7 @@ class SmpPoller:
         due = sorted(address for address, port in self._ports.items() if port.due <= now)
         self._queried = addresses = tuple(due)
         for address in addresses:
-            self._ports[address].queried = now
+            self._ports[address].begin(now)
         self.task.start(lambda: self._ask(addresses))
 
     def collect(self, now: float) -> bool:
@@ -153,7 +163,7 @@ class SmpPoller:
         failed = answer.get("failed", []) if isinstance(answer, dict) else []
         for address in self._queried:
             port = self._ports.get(address)
-            if port is None:
+            if port is None or math.isinf(port.queried):  # it was down meanwhile: it is a new one
                 continue
             if entry := entries.get(address):
                 failure = str(entry.get("text")) if list(address) in failed else None
@@ -271,9 +281,11 @@ class SaPoller:
         woke = event == ("resync", "clock")
         if event != ("signal", "SIGHUP") and not woke:
             return
+        under_way = self._queried if self.task.busy else ()  # the answer may be of before
         for address, port in (self._ports | self._unread).items():
             asked = self._asked[address]
-            if woke and port.answer is not None and not port.answer.get("error"):
+            is_answered = port.answer is not None and not port.answer.get("error")
+            if woke and (is_answered or address in under_way):
                 port.due, port.tries = None, 0
                 continue
             if port.answer is None and asked.changes < 2:  # it is asked about soon

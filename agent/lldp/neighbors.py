@@ -181,6 +181,7 @@ class NeighborTable:
         self._grace = grace
         self._confirm = confirm
         self._netdevs: dict[str, _Netdev] = {}
+        self._woke_at = -math.inf
 
     def seed(self, name: str, former: Former) -> None:
         """Start a netdev with the neighbor that it had before; it may have senders already."""
@@ -295,11 +296,17 @@ class NeighborTable:
         netdev = self._netdevs.get(name, _Netdev())
         return tuple(netdev.senders[msap] for msap in netdev.order if msap in netdev.senders)
 
-    def woke(self, now: float) -> None:
-        """Keep all neighbors for two transmit intervals: nothing was received for a time."""
+    def woke(self, at: float) -> None:
+        """Keep all neighbors for two transmit intervals: nothing was received for a time.
+
+        It may be called again for the same time.
+        """
+        if at <= self._woke_at:
+            return
+        self._woke_at = at
         for netdev in self._netdevs.values():
             for sender in netdev.senders.values():
-                sender.kept_until = now + AWAITED
+                sender.kept_until = at + AWAITED
 
     def refuse(self, frame: Frame, fault: str) -> None:
         """Record a frame that is no valid LLDP frame."""

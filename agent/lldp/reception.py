@@ -8,6 +8,7 @@ be received proves nothing, and proves nothing later.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -58,7 +59,8 @@ class LldpNeighbors:
     """The LLDP neighbors of netdevs; see Host.lldp_neighbors.
 
     `table` keeps them from one observation to the next. `problem` is the text of the problem of a
-    netdev on which nothing is received, around the error.
+    netdev on which nothing is received, around the error. `woke_at` returns the time at which the
+    process last ran again after it had not run for a time.
     """
 
     def __init__(
@@ -67,10 +69,12 @@ class LldpNeighbors:
         table: NeighborTable | None = None,
         *,
         problem: str = "no packet socket for LLDP: {}",
+        woke_at: Clock = lambda: -math.inf,
     ) -> None:
         self.receive = receive
         self._table = table or NeighborTable()
         self._problem = problem
+        self._woke_at = woke_at
 
     def __call__(
         self, netdevs: Collection[Netdev], clock: Clock, deaf: Deaf = lambda _netdev: None
@@ -111,6 +115,7 @@ class LldpNeighbors:
                 table.refuse(frame, str(error))
                 problems.append(_refused(frame.netdev, str(error)))
         now = clock()
+        table.woke(self._woke_at())
         neighbors, missing = {}, {}
         for name in (netdev.name for netdev in netdevs):
             table.expire(name, now)

@@ -154,16 +154,27 @@ def two_stations(world: World, rng: Random) -> float:
 
 
 def moved_while_frozen(world: World, rng: Random) -> float:
-    """Freeze the agent (SIGSTOP) while a cable goes to another switch."""
+    """Freeze the agent (SIGSTOP) while a cable goes to another switch.
+
+    It waits, reads a file or awaits the answer to a query then.
+    """
     if (hca := pick(world, rng, lambda hca: not hca.members and hca.leader is None)) is None:
         return 0.0
     seconds, peer = rng.choice([45.0, 80.0, 300.0]), peer_of(hca, rng)
-    world.note(f"frozen for {seconds} s; {hca.name}: cable moved to {peer.device} {peer.port}")
-    world.freeze(seconds)
+    while_it = rng.choice(["waits", "reads", *(["asks"] if hca.infiniband else [])])
 
     def plug() -> None:
         hca.peer = peer
 
-    world.at(seconds / 2, plug)
-    bounce(world, hca, seconds / 2 + 3.0)
+    def begin() -> None:
+        text = f"cable moved to {peer.device} {peer.port}"
+        world.note(f"frozen for {seconds} s while it {while_it}; {hca.name}: {text}")
+        world.freeze(seconds, at_work=while_it == "reads")
+        world.at(seconds / 2, plug)
+        bounce(world, hca, seconds / 2 + 3.0)
+
+    if while_it == "waits":
+        begin()
+    else:
+        world.when(while_it, begin)
     return seconds + 10.0

@@ -161,7 +161,9 @@ class _Helpers:
     def smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
         if error := self._error("smp"):
             raise error
-        return fabric.smp(self._world.node, addresses)
+        answer = fabric.smp(self._world.node, addresses)
+        self._world.met("asks")
+        return answer
 
     def log(self, data: bytes) -> bool:
         if self._world.log_full:
@@ -236,6 +238,7 @@ class _Root:
         self._world = world
 
     def read(self, path: str, limit: int) -> bytes:
+        self._world.met("reads")
         return self._world.variant.read(path, self._world.sysfs.read(path, limit))
 
     def names(self, path: str) -> list[str]:

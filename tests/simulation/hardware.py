@@ -45,7 +45,9 @@ def peer_of(hca: Hca, rng: Random) -> Peer:
 
 
 def _down(world: World, hca: Hca, by: int) -> None:
+    was_up = hca.up
     hca.downs += by
+    hca.carrier += hca.up != was_up
     world.changed(*wakes(hca))
 
 

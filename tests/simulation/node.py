@@ -46,6 +46,7 @@ class Hca:
     state: str = "ACTIVE"
     where: str = HERE
     has_left: bool = False  # its PCI function was off the bus once
+    carrier: int = 1  # how often its netdev's carrier has changed
     downs: int = 0  # reasons why its link is down
     sick: int = 0  # faults that hide all of it
     murky: int = 0  # faults that hide a part of it

@@ -135,6 +135,8 @@ def _netdev(hca: Hca) -> dict[str, Entry]:
     found: dict[str, Entry] = {
         path: ("operstate", "speed", "address"),
         f"{path}/operstate": b"up\n" if hca.up else b"down\n",
+        f"{path}/carrier_changes": b"%d\n" % hca.carrier,
+        f"{path}/carrier_up_count": b"%d\n" % ((hca.carrier + 1) // 2),
         f"{path}/address": b"02:00:00:00:%02x:%02x\n" % (int(hca.pci[-1]), int(hca.pci[5:7], 16)),
     }
     if hca.leader or hca.bond:

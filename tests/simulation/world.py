@@ -73,14 +73,14 @@ class World:
             "smp": [],
         }
         self.slow = dict(SPEED)
+        self.moments: dict[str, Callable[[], None]] = {}  # by what the agent does: "reads", "asks"
         self.lives = itertools.count()
         self.lost_lines = 0
-        self._frozen_until = 0.0
         self.turns = 0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._wakes: set[Event] = set()
-        self._slept, self._frozen_until = False, 0.0
+        self._slept, self._was_frozen, self._frozen_until = False, False, 0.0
         self.underway: list[Callable[[], None]] = []
         self.frames: list[tuple[str, bytes]] = []
         self.watched: set[str] = set()
@@ -150,10 +150,31 @@ class World:
         self.suspended += seconds
         self._slept = True
 
-    def freeze(self, seconds: float) -> None:
-        """Stop the agent for a while, as SIGSTOP does: its sweep of port states misses changes."""
+    def freeze(self, seconds: float, *, at_work: bool = False) -> None:
+        """Stop the agent for a while, as SIGSTOP does: its sweep of port states misses changes.
+
+        What happens meanwhile is seen by its next observation, `at_work` too.
+        """
         self._frozen_until = max(self._frozen_until, self.time + seconds)
         self.laws.froze(self.time, self._frozen_until)
+        self._was_frozen = True
+        if at_work:
+            self._pass_time(seconds)
+
+    def when(self, it: str, do: Callable[[], None]) -> None:
+        """Call `do` when the agent next "reads" a file or "asks" an SMP, which is at once."""
+
+        def forget() -> None:
+            if self.moments.get(it) is do:
+                del self.moments[it]
+
+        self.moments[it] = do
+        self.at(8.0, forget)
+        self.wake(Event("signal", "SIGHUP"))
+
+    def met(self, it: str) -> None:
+        """Call what was to be called when it does this."""
+        self.moments.pop(it, lambda: None)()
 
     def needs(self, quiet: float) -> None:
         """Extend the quiet period at the end to at least this."""
@@ -251,11 +272,12 @@ class World:
 
     def _thaw(self) -> None:
         """Let the time pass in which the agent is frozen; its sweep of port states sees none."""
-        if self.time < self._frozen_until:
+        if self._was_frozen:
             while self._events and self._events[0][0] <= self._frozen_until:
                 self._happen()
             self.time = max(self.time, self._frozen_until)
             self._wakes = {wake for wake in self._wakes if wake.kind != "port"}
+            self._was_frozen = False
 
     def _happen(self) -> None:
         at, _, event = heapq.heappop(self._events)

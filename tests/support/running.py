@@ -148,6 +148,7 @@ class World:
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
+        self.on_read: Callable[[], object] = lambda: None  # called by the next read alone
         self.looks: list[float] = []
         self._chance = random.Random(1)  # noqa: S311 - a simulation; of all agents
         self.netdevs: set[str] = set()
@@ -292,6 +293,8 @@ class World:
         self.netdevs = set(netdevs)
 
     def read(self, path: str, limit: int) -> bytes:
+        on_read, self.on_read = self.on_read, lambda: None
+        on_read()
         self.reads += 1
         self.state_reads += path.endswith("/state")
         if path == "proc/sys/kernel/random/boot_id":

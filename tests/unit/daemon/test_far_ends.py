@@ -12,7 +12,7 @@ from agent.events.event import Event
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, hca, netdev, nic
 from tests.support.lldp_frames import BRIDGE, MAC, station, switch
 from tests.support.nodes import LEAF_GROUP
-from tests.support.running import HOUR, World
+from tests.support.running import HOUR, HUP, World
 from tests.support.smps import Fabric
 
 A, B = "0000:18:00.0", "0000:19:00.0"
@@ -253,7 +253,35 @@ def test_a_cable_that_was_moved_during_a_freeze(
     assert racked.labels[GROUP] == "a_leaf99"
 
 
-def test_a_freeze_ends_no_lldp_neighbor(world: World) -> None:
+@pytest.mark.parametrize("while_it", ["reads", "asks"])
+@pytest.mark.parametrize("frozen", [11.0, 31.0, 80.0, 8 * HOUR])
+def test_a_freeze_that_begins_while_the_agent_works(
+    racked: World, fabric: Fabric, frozen: float, while_it: str
+) -> None:
+    """It is noticed too, and the answer to a query that was under way ends no other query."""
+
+    def freeze() -> None:
+        racked.time += frozen
+        fabric.move(1)
+
+    def ask(address: tuple[str, int]) -> dict[str, object]:
+        answer = fabric(address)
+        if address[0] == "ibp1":
+            racked.smp = fabric
+            freeze()
+        return answer
+
+    if while_it == "reads":  # in the observation that no event causes
+        racked.at(30.0, do=lambda: setattr(racked, "on_read", freeze))
+    else:
+        racked.at(300.0, HUP, do=lambda: setattr(racked, "smp", ask))
+    racked.run(300.0 + frozen + 8.0)
+    assert racked.labels["neighbors.current.ibp1.device"] == "leaf99"
+    assert racked.labels[GROUP] == "a_leaf99"
+
+
+@pytest.mark.parametrize("while_it", ["waits", "reads"])
+def test_a_freeze_ends_no_lldp_neighbor(world: World, while_it: str) -> None:
     """The grace of its TTL would end in the next second: the switch has sent all the time."""
 
     def freeze() -> None:
@@ -261,7 +289,10 @@ def test_a_freeze_ends_no_lldp_neighbor(world: World) -> None:
 
     hear(world, 1)
     world.run(1)
-    world.at(148, do=freeze)
+    if while_it == "waits":
+        world.at(148, do=freeze)
+    else:
+        world.at(148, HUP, do=lambda: setattr(world, "on_read", freeze))
     world.run(149 + 80)
     before = leaves(world)
     world.run(63)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.events.event import Event
+from agent.events.event import WOKE, Event
 from agent.infiniband.poller import (
     MAX_FAILURE_INTERVAL,
     MAX_MISSING_INTERVAL,
@@ -66,6 +66,31 @@ def test_a_port_is_queried_when_it_is_new_and_after_a_trigger() -> None:
     assert len(fabric.queried) == 2
     assert fabric.poll(MIN_QUERY_INTERVAL + 0.2)
     assert fabric.queried[-1] == (("a", 1), ("b", 1))
+
+
+def test_a_trigger_while_a_query_is_under_way_stands() -> None:
+    """The answer may be of before: the port is queried again, once."""
+    fabric = Fabric()
+    fabric.observe(("a", 1))
+    fabric.smps.start_due(0.0)
+    fabric.smps.trigger(1.0, WOKE)
+    assert fabric.smps.collect(2.0)
+    assert fabric.smps.next_due() == MIN_QUERY_INTERVAL
+    assert fabric.poll(MIN_QUERY_INTERVAL)
+    assert fabric.smps.next_due() == MIN_QUERY_INTERVAL + REFRESH_INTERVAL
+
+
+def test_an_answer_is_not_that_of_a_port_that_came_up_meanwhile() -> None:
+    """It may be connected to another switch by then."""
+    fabric = Fabric()
+    fabric.observe(("a", 1))
+    fabric.smps.start_due(0.0)
+    fabric.observe()
+    assert fabric.observe(("a", 1)) == ["no-answer"]
+    fabric.smps.collect(1.0)
+    assert fabric.observe(("a", 1)) == ["no-answer"]
+    assert fabric.poll(1.0)
+    assert fabric.observe(("a", 1)) == [None]
 
 
 def test_a_missing_library_is_looked_for_every_ten_minutes() -> None:

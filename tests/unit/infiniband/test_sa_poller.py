@@ -196,6 +196,20 @@ def test_a_freeze_is_a_reason_to_ask_about_all() -> None:
     assert subnet.asked == [(A, B)] * 2
 
 
+@pytest.mark.parametrize("error", [None, "no-answer"])
+def test_a_freeze_while_a_question_is_under_way(error: str | None) -> None:
+    """The answer may be of before the freeze: it is asked again."""
+    subnet = Subnet()
+    subnet.error = error
+    subnet.observe(A)
+    subnet.poll(0.0)
+    subnet.poller.start_due(SA_JITTER)
+    subnet.poller.trigger(SA_JITTER + 1, WOKE)
+    assert subnet.poller.collect(SA_JITTER + 1)
+    subnet.poll(SA_JITTER + 1)
+    assert subnet.poll(3 * SA_JITTER)
+
+
 def test_a_subnet_manager_that_moves_once_is_no_flapping() -> None:
     """Two changes in a row, of the LID and of the SM's, are asked about within two minutes."""
     subnet = Subnet(1.0)
