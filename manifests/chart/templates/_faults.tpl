@@ -7,6 +7,8 @@
 {{- $plugin := contains "/" (keys (.Values.resources.limits | default dict) | join " ") }}
 {{- if not .Values.image.repository }}
 {{- $faults = append $faults "image.repository is empty, and no registry has the image: build it, push it to yours, and say where it is, as in image.repository=registry.example.com/bwagent" }}
+{{- else if not (regexMatch `^(([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$` .Values.image.repository) }}
+{{- $faults = append $faults (printf "image.repository=%s is no name of an image: lower case behind the registry, and neither tag (image.tag) nor digest (image.digest), as in image.repository=registry.example.com/bwagent" .Values.image.repository) }}
 {{- end }}
 {{- range .Values.droppedSources }}
 {{- if or (not $sources) (has . $sources) }}

@@ -386,10 +386,6 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
         {"metrics.podMonitor.relabelings": [{"target_label": "a"}]},
         "/podMonitor/relabelings/0': additional properties 'target_label'",
     ),
-    **{
-        f"no repository: {name}": ({"image.repository": name}, "/image/repository")
-        for name in NO_REPOSITORIES
-    },
     "no value": ({"tolerations": None}, "'tolerations'"),
     "no name of a ConfigMap": ({"plan.configMap": "A_B"}, "/plan/configMap"),
     "no name of a Secret": ({"metrics.tlsSecret": "a b"}, "/metrics/tlsSecret"),
@@ -398,6 +394,13 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
 }
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "no image": ({"image.repository": ""}, "image.repository is empty"),
+    **{
+        f"no repository: {name}": (
+            {"image.repository": name},
+            f"image.repository={name} is no name of an image: lower case behind the registry, and",
+        )
+        for name in NO_REPOSITORIES
+    },
     "a source that is not dropped": (
         {"droppedSources": ["rdma"]},
         "droppedSources has rdma, which sources reads",
