@@ -8,18 +8,19 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from agent import __version__, inputs
-from agent.errors import Rejected, Unavailable
+from agent.errors import BwagentError, Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
 from agent.fleet.group import fleet
 from agent.options import (
     FORCE_NODE,
     CheckedCommand,
     StrictCommand,
+    Switch,
     anonymize_option,
     check_tls,
     choice,
@@ -303,6 +304,44 @@ def _subject(key: str, naming: Naming) -> Subject:
     raise click.UsageError(unknown_key(key, naming, ["{if}"]))
 
 
+class NpdCommand(CheckedCommand):
+    """A command with the flag --npd: with it, every error is the line, and the code for unknown.
+
+    node-problem-detector reads nothing but the standard output of a plugin.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = args[: args.index("--")] if "--" in args else args
+        (flag,) = (one for one in self.params if one.name == "npd")
+        variable = Switch.str_to_bool(flag.resolve_envvar_value(ctx) or "")
+        is_npd = not ctx.resilient_parsing and ("--npd" in words or bool(variable))
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if is_npd:
+                self._exit(ctx, error.format_message())
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.params["npd"]:
+                self._exit(ctx, error.format_message())
+            raise
+        except BwagentError as error:
+            if ctx.params["npd"]:
+                self._exit(ctx, str(error))
+            raise
+
+    @staticmethod
+    def _exit(ctx: click.Context, text: str) -> NoReturn:
+        from agent.verify.report import NPD_EXIT, UNVERIFIED, npd_text
+
+        print_line(npd_text(text))
+        ctx.exit(NPD_EXIT[UNVERIFIED])
+
+
 cli.add_command(fleet)
 cli.add_command(completion)
 cli.add_command(doctor)
@@ -310,7 +349,7 @@ cli.add_command(doctor)
 
 @short_help
 @cli.command(
-    cls=CheckedCommand,
+    cls=NpdCommand,
     epilog=EXAMPLES.format(
         "bwagent verify --plan cabling.csv",
         "bwagent verify --replay node-17 --plan cabling.csv -o junit",

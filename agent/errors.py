@@ -33,3 +33,8 @@ class Rejected(BwagentError):
 
 class Misdirected(BwagentError):
     """The Node is another host than the one that is observed; the message says what to do."""
+
+
+def not_installed(what: str, package: str, extra: str, instead: str = "") -> Unavailable:
+    """Return the error for a package of an extra, which is installed with the agent's checkout."""
+    return Unavailable(f"{what} needs {package}: pip install '.[{extra}]' in the checkout{instead}")

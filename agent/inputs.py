@@ -6,6 +6,7 @@ As in agent/cli.py, each function imports what it needs itself.
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Flags = dict[str, Any]
 
 # Flags that a snapshot has no use for
-OF_LIVE_HOST = ("sysfs_root", "openvswitch", "wait", "force_node")
+OF_LIVE_HOST = ("sysfs_root", *chain.from_iterable(OF_SOURCE.values()), "force_node")
 
 
 def refuse_idle(flags: Flags) -> None:

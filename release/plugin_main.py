@@ -4,7 +4,8 @@ import sys
 
 NEEDED = (3, 11)
 MISSING = (
-    "kubectl bwagent: this needs the package {0}, which is not in this file: pip install bwagent. "
+    "kubectl bwagent: this needs the package {0}, which is not in this file: install bwagent "
+    "from its checkout, pip install . "
     "The Nodes of a cluster: kubectl get nodes -o json | kubectl bwagent fleet verify --nodes -"
 )
 

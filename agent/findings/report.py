@@ -22,6 +22,7 @@ from agent.text import many, visible
 
 OK, DIFFERENCES, UNVERIFIED = "ok", "differences", "unverified"
 EXIT = {OK: 0, UNVERIFIED: 1, DIFFERENCES: 3}
+NOTHING_COMPARED = "no cable was compared"
 COLUMNS = (
     "interface",
     "expected device",
@@ -62,11 +63,21 @@ def accepted_count(accepted: Sequence[Accepted]) -> str:
     return f"{len(accepted):,} accepted{more}" if accepted else ""
 
 
-def counted(findings: Iterable[Finding]) -> str:
-    """Return the differences by their codes: `2 findings: 1 swapped, 1 slow`."""
+def unverified(subject: str, findings: Iterable[Finding], gaps: Iterable[str] = ()) -> str:
+    """Return why the outcome is UNVERIFIED, as the error of a command: gaps, or what is unknown."""
+    unknown = sum(one.severity == UNKNOWN for one in findings)
+    reasons = [*gaps, *([many(unknown, "unverifiable finding")] if unknown else [])]
+    return f"{subject}: not verified: {'; '.join(reasons)}"
+
+
+def counted(findings: Iterable[Finding], *, is_compared: bool = True) -> str:
+    """Return the differences by their codes: `2 findings: 1 swapped, 1 slow`.
+
+    Without any, it is "" unless all could be compared.
+    """
     counts = Counter(one.code for one in findings if one.severity in {ERROR, WARNING})
     if not counts:
-        return "no findings"
+        return "no findings" if is_compared else ""
     listed = ", ".join(f"{counts[code]:,} {code}" for code in CODES if code in counts)
     return f"{many(counts.total(), 'finding')}: {listed}"
 

@@ -23,6 +23,7 @@ Flags = dict[str, Any]
 WIDTH = 79  # columns of the line of progress
 INTERVAL = 0.2  # seconds between two
 OF_CLUSTER = ("selector", "kubeconfig", "context")
+OF_SNAPSHOTS = ("exclude_device", "backend_device")
 HTML = "html"
 WIRING = frozenset({"csv", "dot", "graphml"})  # formats of the cables as they are seen
 
@@ -64,7 +65,10 @@ def verify(flags: Flags) -> int:
         print_text(page(judged))
     else:
         print_text(report.FORMATS[flags["output"]](judged))
-    return _code(fleet, report.EXIT[report.outcome(judged)])
+    outcome = report.outcome(judged)
+    if outcome == report.UNVERIFIED and not fleet.problems:
+        complain(f"bwagent: {report.unverified(judged)}", 1)
+    return _code(fleet, report.EXIT[outcome])
 
 
 def export(form: str, flags: Flags) -> int:
@@ -104,6 +108,9 @@ def _read(flags: Flags) -> Fleet:
         is_own = name in {"selector", "snapshots"}  # variables give the cluster for all calls
         if source and flags[name] and (is_own or is_on_command_line(name)):
             raise click.UsageError(f"--{source} excludes --{name}")
+    for name in () if source == "snapshots" else OF_SNAPSHOTS:
+        if flags[name] and is_on_command_line(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --snapshots")
     verbs = {"nodes": "reading Nodes", "snapshots": "reading snapshots"}
     progress = Progress(verbs.get(source or "", "listing Nodes"))
     selection = Selection(inputs.naming(flags), flags["node"], progress)

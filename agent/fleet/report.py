@@ -20,7 +20,7 @@ from agent.findings.finding import (
     fleet_document,
     place_of,
 )
-from agent.findings.report import EXIT, counted
+from agent.findings.report import EXIT, UNVERIFIED, counted
 from agent.fleet.model import Group, Judged
 from agent.output import junit
 from agent.output.layout import joined, opening, section
@@ -29,7 +29,7 @@ from agent.text import listed, many, utc
 
 Json = dict[str, Any]
 
-__all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
+__all__ = ["EXIT", "FORMATS", "UNVERIFIED", "outcome", "unverified", "verdict"]
 
 SCHEMA = 1
 MAX_GROUPS = 20  # lines
@@ -56,15 +56,38 @@ def verdict(judged: Judged) -> str:
         compared = "no pattern found" if judged.by_pattern else "no cables in the plan"
     silent = {name for one in judged.findings if one.code == "silent" for name in one.nodes}
     others = sum(one.severity == UNKNOWN and one.code != "silent" for one in judged.findings)
+    unread = len(judged.fleet.problems)
     parts = [
+        f"{unread:,} not read" if unread else "",
         uncompared(judged),
-        counted(judged.findings),
+        counted(judged.findings, is_compared=is_compared(judged)),
         compared,
         f"{len(silent):,} silent" if silent else "",
         f"{others:,} unverifiable" if others else "",
         report.accepted_count(judged.accepted),
     ]
     return f"{many(len(judged.fleet.nodes), 'node')}: {'; '.join(filter(None, parts))}"
+
+
+def is_compared(judged: Judged) -> bool:
+    """Return True if all that was asked for could be read, and there was anything to compare."""
+    return bool(judged.planned) and not judged.fleet.problems
+
+
+def unverified(judged: Judged) -> str:
+    """Return why the outcome is UNVERIFIED, as the error of a command."""
+    return report.unverified(judged.fleet.source, judged.findings, _gaps(judged))
+
+
+def _gaps(judged: Judged) -> Iterator[str]:
+    """Yield what was not compared, and is not about single nodes."""
+    if judged.gap:
+        yield uncompared(judged)
+    if not judged.planned:
+        plan = "" if judged.has_plan else ": name the expected cables with --plan FILE"
+        yield f"no pattern found{plan}" if judged.by_pattern else "no cables in the plan"
+    elif report.is_nothing_compared(judged.as_planned, judged.accepted):
+        yield report.NOTHING_COMPARED
 
 
 def uncompared(judged: Judged) -> str:
@@ -216,7 +239,11 @@ def junit_text(judged: Judged) -> str:
         for name in one.nodes:
             by_node.setdefault(name, []).append(one)
     members = []
-    others = [_failed(one) for one in judged.findings if not one.nodes]
+    others = [
+        junit.Case("not compared", junit.ERROR, text)
+        for text in (*judged.fleet.problems, *_gaps(judged))
+    ]
+    others += [_failed(one) for one in judged.findings if not one.nodes]
     others += [
         report.accepted(one, [one.finding.nodes[0]] if one.finding.nodes else [])
         for one in judged.accepted

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, not_installed
 from agent.lldp.frame import Frame, is_lldp
 
 MAX_SIZE = 16 << 20  # bytes of a file
@@ -125,10 +125,8 @@ def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
         from scapy import error as scapy_error
         from scapy import utils
     except ImportError:
-        raise Unavailable(
-            "a pcapng file needs scapy: pip install 'bwagent[pcap]', or convert it: "
-            "tcpdump -r FILE -w FILE.pcap"
-        ) from None
+        instead = ", or convert it: tcpdump -r FILE -w FILE.pcap"
+        raise not_installed("a pcapng file", "scapy", "pcap", instead) from None
     import logging  # used only with scapy: a replay without frames starts faster without it
 
     # scapy warns about a truncated file, which is reported here

@@ -24,7 +24,7 @@ from datetime import datetime, time
 from typing import Any
 from xml.parsers import expat
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, not_installed
 from agent.plans.cables import UNSAVED, quoted
 from agent.plans.headers import MAX_COLUMNS
 from agent.plans.model import Place
@@ -69,9 +69,8 @@ def sheets(source: Source) -> tuple[list[Rows], list[str]]:
         data = io.BytesIO(source.data)
         book = load_workbook(data, read_only=True, data_only=True, keep_links=False, rich_text=True)
     except ImportError:
-        raise Unavailable(
-            "a plan in an XLSX workbook needs openpyxl: pip install 'bwagent[plan]' (or CSV)"
-        ) from None
+        what = "a plan in an XLSX workbook"
+        raise not_installed(what, "openpyxl", "plan", ", or save it as CSV") from None
     except _ERRORS as error:
         raise Malformed(f"{source.file}: no XLSX workbook: {_reason(error)}") from error
     shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]

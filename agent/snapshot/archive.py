@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, not_installed
 from agent.snapshot.tree import Entries, Entry
 from agent.text import visible
 
@@ -199,9 +199,7 @@ def _decompressed(file: io.BufferedReader) -> Iterator[Any]:
         try:
             from backports import zstd
         except ImportError:
-            raise Unavailable(
-                "a zstd archive needs the package backports.zstd: pip install 'bwagent[zstd]'"
-            ) from None
+            raise not_installed("a zstd archive", "backports.zstd", "zstd") from None
         try:
             with zstd.open(file) as stream:
                 yield stream

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from agent import inputs
-from agent.errors import BwagentError, Malformed, Unavailable
+from agent.errors import Malformed, Unavailable
 from agent.exits import print_line, print_text
+from agent.exits import report as complain
 from agent.findings import baseline
 from agent.host import Host
 from agent.options import OF_CLUSTER, idle_of_cluster, is_on_command_line, require_plan
@@ -37,20 +38,8 @@ OF_SPLIT = frozenset({"plan", "plan_format", "columns", "write_plan", "split"})
 
 
 def run(flags: Flags) -> int:
-    """Run the command; return its exit code. With --npd, every error is the code for unknown."""
+    """Run the command; return its exit code."""
     flags = {**flags, "source": flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))}
-    if not flags["npd"]:
-        return _run(flags)
-    try:
-        return _run(flags)
-    except click.UsageError as error:
-        print_line(" ".join(error.format_message().split())[: report.NPD_WIDTH])
-    except BwagentError as error:
-        print_line(str(error)[: report.NPD_WIDTH])
-    return report.NPD_EXIT[report.UNVERIFIED]
-
-
-def _run(flags: Flags) -> int:
     require_plan(flags)
     inputs.refuse_idle(flags)
     if flags["npd"] and is_on_command_line("output"):
@@ -67,7 +56,10 @@ def _run(flags: Flags) -> int:
         print_line(report.npd_line(result))
         return report.NPD_EXIT[report.outcome(result)]
     print_text(report.FORMATS[flags["output"]](result, (*notes, *known.notes)))
-    return report.EXIT[report.outcome(result)]
+    outcome = report.outcome(result)
+    if outcome == report.UNVERIFIED:
+        complain(f"bwagent: {report.unverified(result)}", 1)
+    return report.EXIT[outcome]
 
 
 def _write_plan(flags: Flags) -> int:

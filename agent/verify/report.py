@@ -30,7 +30,17 @@ from agent.verify.judge import Result
 
 Json = dict[str, Any]
 
-__all__ = ["EXIT", "FORMATS", "NPD_EXIT", "NPD_WIDTH", "UNVERIFIED", "npd_line", "outcome"]
+__all__ = [
+    "EXIT",
+    "FORMATS",
+    "NPD_EXIT",
+    "NPD_WIDTH",
+    "UNVERIFIED",
+    "npd_line",
+    "npd_text",
+    "outcome",
+    "unverified",
+]
 SCHEMA = 1
 NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
 NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
@@ -41,6 +51,13 @@ def outcome(result: Result) -> str:
     """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
     is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
     return report.outcome(result.findings, is_partial=is_blind)
+
+
+def unverified(result: Result) -> str:
+    """Return why the outcome is UNVERIFIED, as the error of a command."""
+    is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
+    gaps = [report.NOTHING_COMPARED] if is_blind else []
+    return report.unverified(result.node, result.findings, gaps)
 
 
 def verdict(result: Result) -> str:
@@ -135,7 +152,12 @@ def junit_text(result: Result, _notes: Sequence[str]) -> str:
 
 def npd_line(result: Result) -> str:
     """Return the line for node-problem-detector."""
-    return visible(verdict(result), NPD_WIDTH)
+    return npd_text(verdict(result))
+
+
+def npd_text(text: str) -> str:
+    """Return a text as the line for node-problem-detector."""
+    return visible(" ".join(text.split()), NPD_WIDTH)
 
 
 FORMATS: Mapping[str, Callable[[Result, Sequence[str]], str]] = {

@@ -117,6 +117,15 @@ USAGE: dict[str, tuple[str, str]] = {
             (REPLAYED, "--wait 5", "--replay excludes --wait"),
             (REPLAYED, "--sysfs-root /tmp", "--replay excludes --sysfs-root"),
             (REPLAYED, "--openvswitch", "--replay excludes --openvswitch"),
+            *(
+                (line, "--nvml-library a.so", "--replay excludes --nvml-library")
+                for line in (REPLAYED, VERIFIED, f"explain flavor {OF_MACHINE}")
+            ),
+            *(
+                (line, f"{flag} a", f"{flag} needs --snapshots")
+                for line in (FLEET, f"{EXPORT} --nodes -")
+                for flag in ("--exclude-device", "--backend-device")
+            ),
             ("probe --dry-run", "--wait 5 --no-wait", "--wait excludes --no-wait"),
             ("probe --dry-run", "--context prod", "leave out --context"),
             (REPLAYED, "--kubeconfig /etc/passwd", "leave out --kubeconfig"),

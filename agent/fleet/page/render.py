@@ -17,12 +17,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent import __version__
-from agent.errors import Unavailable
+from agent.errors import not_installed
 from agent.fleet.model import Group, Judged
 from agent.fleet.page import worklist
 from agent.fleet.page.groups import Matrix, Picture, matrix, pictures
 from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Leaves, Marks
 from agent.fleet.page.worklist import Entry
+from agent.fleet.report import is_compared
 from agent.text import utc, visible
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def page(judged: Judged) -> str:
         ),
         summary=worklist.summary(judged, found, silent),
         verdict=worklist.verdict(judged, found),
+        is_compared=is_compared(judged),
         work=[one for one in found if one.finding.code not in APART],
         stops=worklist.stops(judged, marks.findings),
         silent=silent,
@@ -107,9 +109,8 @@ def _template() -> tuple[Template, type[Markup]]:
         import jinja2
         from markupsafe import Markup
     except ImportError:
-        raise Unavailable(
-            "the HTML page needs Jinja2: pip install 'bwagent[page]' (or another --output)"
-        ) from None
+        instead = ", or take another --output"
+        raise not_installed("the HTML page", "Jinja2", "page", instead) from None
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_text),
         autoescape=True,

@@ -18,7 +18,7 @@ from agent.findings.report import UNVERIFIED, accepted_count
 from agent.fleet.model import Fleet, FleetNode, Judged
 from agent.fleet.page.groups import place_text
 from agent.fleet.page.lookup import APART, SEVERITIES, Numbered, common_domain, nodes_of
-from agent.fleet.report import outcome, uncompared
+from agent.fleet.report import is_compared, outcome, uncompared
 from agent.labels.encode import gbps
 from agent.text import many, utc
 from agent.verify.expected import LABEL
@@ -189,6 +189,8 @@ def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
 def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
     """Return the line at the top: what was compared, what is wrong, what is silent."""
     parts = [f"{many(len(judged.fleet.nodes), 'node')} in {many(len(judged.groups), 'group')}"]
+    if unread := len(judged.fleet.problems):
+        parts.append(f"{unread:,} not read")
     if judged.gap:
         parts.append(uncompared(judged))
     if judged.planned:
@@ -203,7 +205,10 @@ def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silen
         for severity in SEVERITIES
         if work[severity]
     )
-    parts.append(f"{many(work.total(), 'finding')} ({counts})" if work else "no findings")
+    if work:
+        parts.append(f"{many(work.total(), 'finding')} ({counts})")
+    elif is_compared(judged):
+        parts.append("no findings")
     if names := {one.node for one in silent_nodes}:
         parts.append(many(len(names), "silent node"))
     parts += filter(None, [accepted_count(judged.accepted)])

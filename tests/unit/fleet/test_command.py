@@ -93,6 +93,32 @@ def test_a_broken_capture_is_code_1_at_the_end(
     assert printed.err.startswith(f"bwagent: {tmp_path}/empty: no snapshot: ")
 
 
+def test_one_node_without_a_plan_says_why_it_fails(tmp_path: Path) -> None:
+    """In every format, as the document may be in a file."""
+    path = tmp_path / "nodes.json"
+    path.write_text(listed([whole(1)]))
+    for form in ("table", "json", "csv", "junit", "html"):
+        done = bwagent("fleet", "verify", "--nodes", str(path), "-o", form)
+        assert done.returncode == 1
+        assert b"no findings" not in done.stdout.lower()
+        assert done.stderr.decode() == (
+            f"bwagent: {path}: not verified: no pattern found: name the expected cables with"
+            " --plan FILE\n"
+        )
+
+
+@pytest.mark.parametrize("form", ["table", "html", "junit"])
+def test_a_broken_capture_is_no_fleet_without_findings(tmp_path: Path, form: str) -> None:
+    """The error and the document say the same."""
+    (tmp_path / "gpu-1.tar").write_bytes(b"no archive")
+    done = bwagent("fleet", "verify", "--snapshots", str(tmp_path), "-o", form)
+    (line,) = done.stderr.decode().splitlines()
+    assert (done.returncode, line[:9]) == (1, "bwagent: ")
+    assert "no findings" not in done.stdout.decode().lower()
+    text = " ".join(done.stdout.decode().split())  # the path decides where a line ends
+    assert line.removeprefix("bwagent: ")[:200] in text
+
+
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that is overwritten, and removed at the end."""
     parent, child = pty.openpty()

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.findings.baseline import Accepted, Entry
 from agent.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
-from agent.fleet.model import Group, Judged
-from agent.fleet.report import EXIT, FORMATS, outcome, verdict
+from agent.fleet.model import Gap, Group, Judged
+from agent.fleet.page.worklist import summary
+from agent.fleet.report import EXIT, FORMATS, outcome, unverified, verdict
 from tests.support.small_fleets import judged, rack
 
 A, B = PortRef("gpu-001", "mlx5_3"), PortRef("gpu-002", "mlx5_3")
@@ -55,8 +57,8 @@ def test_verdict_of_a_plan() -> None:
     [
         (judged(rack()), "4 nodes: no findings; 16 of 16 cables follow the pattern", 0),
         (judged(rack(1)), "1 node: no findings; 4 of 4 cables follow the pattern", 0),
-        (judged(rack(), planned=0), "4 nodes: no findings; no pattern found", 1),
-        (judged([], planned=0), "0 nodes: no findings; no pattern found", 1),
+        (judged(rack(), planned=0), "4 nodes: no pattern found", 1),
+        (judged([], planned=0), "0 nodes: no pattern found", 1),
         (judged(rack(), SILENT), f"4 nodes: no findings; {FOLLOW}; 2 silent", 1),
         (judged(rack(), REMARK), f"4 nodes: no findings; {FOLLOW}; 2 silent", 0),
         (judged(rack(), SWAPPED, SILENT), f"4 nodes: 1 finding: 1 swapped; {FOLLOW}; 2 silent", 3),
@@ -72,6 +74,42 @@ def test_a_fleet_that_was_read_in_part_is_not_verified() -> None:
     partial = result._replace(fleet=replace(result.fleet, problems=("node7.json: no JSON",)))
     assert outcome(partial) == "unverified"
     assert "node7.json: no JSON" in FORMATS["table"](partial)
+    assert verdict(partial) == f"4 nodes: 1 not read; {FOLLOW}"
+    assert summary(partial, [], []).startswith("4 nodes in 1 group; 1 not read; 16 of 16 cables")
+    assert "no findings" not in summary(partial, [], [])
+    (error,) = suites_of(partial).findall(".//error")
+    assert error.attrib["message"] == "node7.json: no JSON"
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (
+            judged(rack(1), planned=0),
+            "no pattern found: name the expected cables with --plan FILE",
+        ),
+        (
+            judged(rack(), planned=0)._replace(has_plan=True, by_pattern=False),
+            "no cables in the plan",
+        ),
+        (
+            judged(rack())._replace(gap=Gap((), ("gpu-9",), (), 16, 20)),
+            "16 of 20 cables compared: 1 host of the plan has no Node",
+        ),
+        (judged(rack(), SILENT), "1 unverifiable finding"),
+        (
+            judged(rack(), as_planned=0)._replace(accepted=(Accepted(SILENT, Entry("0")),)),
+            "no cable was compared",
+        ),
+    ],
+)
+def test_why_a_fleet_is_not_verified(result: Judged, why: str) -> None:
+    """The error names it, and JUnit has an error for it."""
+    assert outcome(result) == "unverified"
+    assert unverified(result) == f"{result.fleet.source}: not verified: {why}"
+    gap = [] if result.findings else [why]
+    errors = suites_of(result).findall(".//testcase[@name='not compared']/error")
+    assert [one.attrib["message"] for one in errors] == gap
 
 
 def test_table() -> None:

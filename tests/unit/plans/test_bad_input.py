@@ -626,7 +626,7 @@ def test_many_sheets() -> None:
 
 def test_without_openpyxl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(Unavailable, match=r"needs openpyxl: pip install 'bwagent\[plan\]'"):
+    with pytest.raises(Unavailable, match=r"needs openpyxl: pip install '\.\[plan\]' in the ch"):
         read_source(Source("p.xlsx", BOOK))
 
 

@@ -191,6 +191,7 @@ def test_the_forms_of_a_capture(form: str, tmp_path: Path) -> None:
         (("--context", "prod"), "--replay contacts no API server: leave out --context"),
         (("--sysfs-root", "/sys"), "--replay excludes --sysfs-root"),
         (("--openvswitch",), "--replay excludes --openvswitch"),
+        (("--nvml-library", "a.so"), "--replay excludes --nvml-library"),
     ],
 )
 def test_a_flag_that_a_capture_has_no_use_for(flags: tuple[str, ...], word: str) -> None:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 import pytest
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.snapshot.archive import entries
 from agent.snapshot.replay import replay
 from tests.support import snapshots
@@ -72,6 +73,15 @@ def test_every_form_of_a_tar_says_what_the_folder_says(
 ) -> None:
     """Plain, gzip and zstd are recognized by their content, not by their name."""
     assert outcome(tmp_path / "snapshot", FORMS[form](packed(SMALL))) == whole
+
+
+def test_without_zstd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error says how to install it: it is in no registry as an extra of the agent."""
+    path = tmp_path / "snapshot"
+    path.write_bytes(FORMS["zst"](packed(SMALL)))
+    monkeypatch.setitem(sys.modules, "backports", None)
+    with pytest.raises(Unavailable, match=r"backports\.zstd: pip install '\.\[zstd\]'"):
+        snapshots.text(str(path))
 
 
 def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(

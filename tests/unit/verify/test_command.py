@@ -127,6 +127,43 @@ def test_npd_says_why_it_does_not_know(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout.count(b"\n")) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "named"),
+    [
+        (("--plan", "/no/plan.csv", "--npd"), {}, "/no/plan.csv"),
+        (("--npd", "--baseline", "/no/known.csv"), {}, "/no/known.csv"),
+        (("--npd", "--nosuch"), {}, "--nosuch"),
+        (("--nosuch",), {"BWAGENT_VERIFY_NPD": "true"}, "--nosuch"),
+        (("--npd",), {"BWAGENT_VERIFY_PLN": "x"}, "BWAGENT_VERIFY_PLN"),
+        (("--npd", "--replay", "/no"), {}, "--plan"),
+    ],
+)
+def test_npd_gets_a_line_of_wrong_flags(
+    words: tuple[str, ...], env: dict[str, str], named: str
+) -> None:
+    """A plugin's standard error is not read, and an empty line says nothing."""
+    done = bwagent("verify", *words, env=env)
+    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (2, 1, b"")
+    assert named in done.stdout.decode()
+    assert len(done.stdout.decode()) <= 81
+
+
+def test_wrong_flags_without_npd_are_an_error() -> None:
+    """Behind `--` it is no flag."""
+    for words in (("--plan", "/no/plan.csv"), ("--nosuch", "--", "--npd")):
+        assert complaint(bwagent("verify", *words, env={"BWAGENT_VERIFY_NPD": "0"}), 2)
+
+
+def test_what_is_not_verified_is_an_error(tmp_path: Path) -> None:
+    """A pipeline has the document in a file, and sees why the exit code is 1."""
+    plan = written_plan(tmp_path, ("leaf-su1-r1,swp1s0,swp1s0", "leaf-su1-r1,Ethernet1,Ethernet1"))
+    done = compare(plan, "-o", "json")
+    document = json.loads(done.stdout)
+    node = document["node"]
+    assert (done.returncode, document["outcome"]) == (1, "unverified")
+    assert done.stderr.decode() == f"bwagent: {node}: not verified: 1 unverifiable finding\n"
+
+
 def test_a_plan_of_other_nodes(tmp_path: Path) -> None:
     plan = written_plan(tmp_path, ("h200-roce-12", "h200-roce-120"))
     line = complaint(compare(plan))

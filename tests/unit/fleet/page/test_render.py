@@ -312,7 +312,7 @@ def test_two_findings_of_one_port() -> None:
 
 def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(Unavailable, match=r"needs Jinja2: pip install 'bwagent\[page\]'"):
+    with pytest.raises(Unavailable, match=r"needs Jinja2: pip install '\.\[page\]' in the ch"):
         page(judged.fleet(1, 1))
 
 
