@@ -21,8 +21,11 @@ from yaml import YAMLError
 
 DEFAULT = "~/.kube/config"
 MAX_MESSAGE = 4096  # characters
-# The package does not validate a kubeconfig, so any of its values may raise one of these.
-FAULTS = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError)
+# The package does not validate a kubeconfig, so any of its values may raise one of these; the
+# second ones are about Python and say nothing of the file.
+FAULTS = (ConfigException, OSError, ValueError, YAMLError)
+OF_TYPES = (TypeError, LookupError, AttributeError)
+MALFORMED = "no kubeconfig, or one with a list, a map or a text where it has another"
 
 
 def resolve(path: str | None, context: str | None) -> dict[str, Any]:
@@ -42,6 +45,8 @@ def resolve(path: str | None, context: str | None) -> dict[str, Any]:
     except FAULTS as error:
         text = " ".join(str(error).split()) or type(error).__name__
         return {"error": f"{path}: {text}"[:MAX_MESSAGE]}
+    except OF_TYPES:
+        return {"error": f"{path}: {MALFORMED}"}
 
 
 def _resolve(path: str, context: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ traceback.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -240,7 +241,7 @@ def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "{", "\x00\x01\x02", "[]", "7", "a: b", "current-context: c"),
+        *("", "{", "\x00\x01\x02", "[]", "[1]", "7", "text", "a: b", "current-context: c"),
         '{"current-context": "c", "contexts": [], "clusters": [], "users": []}',
         '{"current-context": "c", "contexts": {"name": "c"}, "clusters": 7}',
         '{"current-context": "c", "contexts": [{"name": "c", "context": 7}], "clusters": []}',
@@ -255,6 +256,8 @@ def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
     assert told.error == "configuration"
     assert told.message
     assert "\n" not in told.message
+    # of Python's own, which name nothing of the file
+    assert not re.search(r"' object|indices|argument of type|NoneType", told.message)
 
 
 @pytest.mark.parametrize(
