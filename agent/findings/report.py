@@ -66,7 +66,7 @@ def accepted_count(accepted: Sequence[Accepted]) -> str:
 def unverified(subject: str, findings: Iterable[Finding], gaps: Iterable[str] = ()) -> str:
     """Return why the outcome is UNVERIFIED, as the error of a command: gaps, or what is unknown."""
     unknown = sum(one.severity == UNKNOWN for one in findings)
-    reasons = [*gaps, *([many(unknown, "unverifiable finding")] if unknown else [])]
+    reasons = [*gaps, *([f"{many(unknown, 'finding')} of severity unknown"] if unknown else [])]
     return f"{subject}: not verified: {'; '.join(reasons)}"
 
 

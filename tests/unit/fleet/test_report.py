@@ -96,7 +96,7 @@ def test_a_fleet_that_was_read_in_part_is_not_verified() -> None:
             judged(rack())._replace(gap=Gap((), ("gpu-9",), (), 16, 20)),
             "16 of 20 cables compared: 1 host of the plan has no Node",
         ),
-        (judged(rack(), SILENT), "1 unverifiable finding"),
+        (judged(rack(), SILENT), "1 finding of severity unknown"),
         (
             judged(rack(), as_planned=0)._replace(accepted=(Accepted(SILENT, Entry("0")),)),
             "no cable was compared",

@@ -161,7 +161,7 @@ def test_what_is_not_verified_is_an_error(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     node = document["node"]
     assert (done.returncode, document["outcome"]) == (1, "unverified")
-    assert done.stderr.decode() == f"bwagent: {node}: not verified: 1 unverifiable finding\n"
+    assert done.stderr.decode() == f"bwagent: {node}: not verified: 1 finding of severity unknown\n"
 
 
 def test_a_plan_of_other_nodes(tmp_path: Path) -> None:
