@@ -1,21 +1,26 @@
-"""The agent takes the place of 0.2.0, and 0.2.0 takes its place again, while facts cannot be read.
+"""The agent takes the place of a release, and that takes its place again, while facts cannot be
+read.
 
-0.2.0 is that of the history of this repository. It says that it does not read the annotation of a
-newer agent, and starts from the labels alone.
+The releases are those of the changelog, in the history of this repository by the subjects of their
+commits. 0.2.0 says that it does not read the annotation of a newer agent, and starts from the
+labels alone.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from agent.kube.annotation import SCHEMA
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import HOME, NET, hca
@@ -34,43 +39,61 @@ LABELS = {
     "neighbors.current.ibsim0.device": "leaf1",
     "neighbors.current.ibsim0.port-id": "1",
 }
+START = "tests/support/quick.py"
+OLDEST = "0.2.0"
+SCHEMAS = {OLDEST: 1}  # of the annotation, where it is not that of today
+CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text()
+SECTIONS = re.findall(r"^## ([0-9.]+) - ", CHANGELOG, re.MULTILINE)
+RELEASES = SECTIONS[: SECTIONS.index(OLDEST) + 1]  # newest first
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of 0.2.0, which the tests' way to start an agent starts."""
-    git = ["git", "-C", str(REPOSITORY)]
-    find = [*git, "log", "-1", "--format=%H", "--grep", "^release: version 0.2.0$"]
+class Older(NamedTuple):
+    """The files of a release, which the tests' way to start an agent starts."""
+
+    folder: Path
+    node: str
+    schema: int
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Older:
+    git, version = ["git", "-C", str(REPOSITORY)], request.param
+    find = [*git, "log", "-1", "--format=%H", "--grep", f"^release: version {version}$"]
     found = subprocess.run(find, capture_output=True, text=True, check=False).stdout.strip()
     if not found:
-        pytest.skip("no history here that has 0.2.0")
-    folder = tmp_path_factory.mktemp("0.2.0")
-    files = subprocess.run([*git, "archive", found, "agent"], capture_output=True, check=True)
+        pytest.skip(f"no history here that has {version}")
+    files = subprocess.run(
+        [*git, "archive", found, "agent", "tests"], capture_output=True, check=True
+    )
+    folder = tmp_path_factory.mktemp(version)
     with tarfile.open(fileobj=io.BytesIO(files.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    start = folder / "tests/support/quick.py"
-    start.parent.mkdir(parents=True)
+        wanted = [one for one in archive if one.name.startswith("agent/") or one.name == START]
+        archive.extractall(folder, wanted, filter="data")
+    start = folder / START
+    start.parent.mkdir(parents=True, exist_ok=True)
     for package in (folder / "tests", start.parent):  # before those of this repository
         (package / "__init__.py").touch()
-    start.write_text("from agent.cli import main\n\nmain()\n")
-    return folder
+    if not start.exists():  # 0.2.0 has no bounds of its times
+        start.write_text("from agent.cli import main\n\nmain()\n")
+    return Older(folder, f"upgrade-{version}", SCHEMAS.get(version, SCHEMA))
 
 
 class Site:
     """A node with a fabric, on which agents follow each other."""
 
-    def __init__(self, cluster: Cluster, fabric: Fabric, folder: Path, older: Path) -> None:
+    def __init__(self, cluster: Cluster, fabric: Fabric, folder: Path, older: Older) -> None:
         self.cluster, self.fabric, self.folder = cluster, fabric, folder
         self._older = older
-        cluster.node("upgrade")
+        cluster.node(older.node)
 
     @contextmanager
     def agent(self, *, is_older: bool = False) -> Iterator[Agent]:
         """Run an agent until the block ends."""
         under = self.fabric.under("host")
         if is_older:
-            under = [*under, "env", "-C", str(self._older), f"PYTHONPATH={self._older}"]
-        with Agent(self.cluster, self.folder, "upgrade", {}, under=under) as agent:
+            place = self._older.folder
+            under = [*under, "env", "-C", str(place), f"PYTHONPATH={place}"]
+        with Agent(self.cluster, self.folder, self._older.node, {}, under=under) as agent:
             yield agent
 
 
@@ -79,7 +102,7 @@ def schema(agent: Agent) -> object:
 
 
 def test_no_label_changes_on_the_way_there_and_back(
-    cluster: Cluster, older: Path, tmp_path: Path
+    cluster: Cluster, older: Older, tmp_path: Path
 ) -> None:
     """The switch does not answer any of the new agents, and the state of a port cannot be read."""
     require(missing())
@@ -89,7 +112,7 @@ def test_no_label_changes_on_the_way_there_and_back(
         lay(TREE, tmp_path)
         with site.agent(is_older=True) as agent:
             agent.until(lambda: agent.labels() == LABELS)
-            assert schema(agent) == 1
+            assert schema(agent) == older.schema
         fabric.console('Error "leaf1"[1] 100')
         state.unlink()
         state.mkdir()
@@ -103,5 +126,5 @@ def test_no_label_changes_on_the_way_there_and_back(
             with site.agent(is_older=is_older) as agent:
                 agent.speaks(speed)
                 assert agent.labels() == LABELS | {"speed.current": speed}
-                assert schema(agent) == (1 if is_older else 2)
+                assert schema(agent) == (older.schema if is_older else SCHEMA)
             rewrite(state, b"4: ACTIVE\n")
