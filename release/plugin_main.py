@@ -5,7 +5,7 @@ import sys
 NEEDED = (3, 11)
 MISSING = (
     "kubectl bwagent: this needs the package {0}, which is not in this file: install bwagent "
-    "from its checkout, pip install . "
+    "from its checkout (pip install .). "
     "The Nodes of a cluster: kubectl get nodes -o json | kubectl bwagent fleet verify --nodes -"
 )
 

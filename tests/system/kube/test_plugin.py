@@ -137,7 +137,7 @@ def test_what_it_cannot(made: Made, words: tuple[str, ...], package: str) -> Non
     said = made.run("kubectl", "bwagent", *words, "--kubeconfig", "/nowhere")
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr.startswith(f"kubectl bwagent: this needs the package {package}, ")
-    assert "from its checkout, pip install . " in said.stderr
+    assert "from its checkout (pip install .). " in said.stderr
     assert "--nodes -" in said.stderr
 
 
