@@ -321,6 +321,7 @@ class Loop:
 
         Raises Unavailable if the configuration keeps the Node from being read at all.
         """
+        self.schedule.requested(now, len(result.codes))
         self.reporter.reconciled(result, self._applying)
         if self.recorder:
             self.recorder.reconciled(result)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from agent.check import NOT_PERMITTED
 from agent.daemon.former import formers
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
@@ -28,10 +29,12 @@ from agent.model import Absent, Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.observe import observe
 from agent.sources.pci import place
+from agent.sources.roles import is_unread
 from agent.sources.steady import NOTHING, Known
 from agent.sources.table import SOURCES
 
 DISABLED = Absent("switched off by --source")
+READABLE = NOT_PERMITTED | {None}  # errors of a Problem that do not pass, or none
 RDMA_ONLY_LABELS = frozenset({"flavor", "speed.current"})
 
 
@@ -43,7 +46,7 @@ class Cycle(NamedTuple):
     annotation: Annotation
     expired: Mapping[str, str]  # labels whose hold just expired, with their last values
     took: Mapping[str, float]  # seconds, by source
-    degraded: bool  # something that was observed before cannot be read
+    degraded: bool  # something is held, or cannot be read
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -140,7 +143,7 @@ class Observer:
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.held.values())
-        degraded = is_held or isinstance(observation.rdma, Failed)
+        degraded = is_held or _is_unread(observation)
         return Cycle(observation, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
@@ -165,3 +168,20 @@ class Observer:
     def _globs(self) -> Globs:
         """The flags that name devices."""
         return self.host.excluded, self.host.backend
+
+
+def _is_unread(observation: Observation) -> bool:
+    """Return True if something on the node cannot be read: no event tells when it can be.
+
+    A hold may have ended long before. What is not permitted stays so.
+    """
+    if isinstance(observation.rdma, Failed):
+        return True
+    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+    netdevs = (role.leg or role.port.netdev for role in observation.backend)
+    return (
+        any(map(is_unread, devices))
+        or any(role.counted_gbps is None for role in observation.backend)
+        or any(netdev.operstate is None for netdev in netdevs if netdev)
+        or any(problem.error not in READABLE for problem in observation.problems)
+    )

@@ -16,6 +16,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        Retry-After
     SIGHUP             an observation, then a GET, and an apply if the Node differs; it ends the
                        wait after a failure, Retry-After included, and that of a flapping port
+    many requests      no attempt that may bring them to more than ten in six times `min_interval`:
+                       an attempt takes several while keys are refused or answers are errors
     no request         a GET from the API server's cache about every five minutes, jittered, the
                        first a minute after the start: a Node that was created again, expected
                        labels that were set, and a second agent show in it
@@ -48,13 +50,15 @@ RECHECK_DELAY = 0.1  # from an observation that a trigger caused to its recheck
 MIN_OBSERVE_INTERVAL = 1.0  # between two observations that triggers cause
 MIN_RESULTS_INTERVAL = 0.1  # from an observation to one that results cause
 OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
-DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be read
+DEGRADED_INTERVAL = 30.0  # the same, while something cannot be read
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
 FIRST_LOOK_INTERVAL = 75.0  # from the first GET: by then labels that are held have their line
 MAX_LATENESS = 30.0  # by which a wait may exceed its timeout on a busy machine
 MISSED = 10.0  # by which it does if a cable may have been moved meanwhile
+PACED, BUDGET = 6, 10  # in so many times `min_interval` at most so many requests,
+USUAL = 2  # of which an attempt takes so many
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -94,6 +98,8 @@ class Schedule:
         self._expires_at = math.inf
         self._apply_at = now  # no request before this time
         self._started_at = -math.inf  # of the last request
+        self._recent: list[tuple[float, int]] = []  # the requests of attempts, by their ends
+        self._paced_until = -math.inf  # no request before this time either
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
         self._is_repairing = False  # the observation that a repair asked for is due
@@ -181,6 +187,18 @@ class Schedule:
         if now >= self._reread_at:
             self._reread_at, self._reread_started = math.inf, now
 
+    def requested(self, now: float, requests: int) -> None:
+        """Record how many requests an attempt has made, whatever came of it."""
+        window = PACED * self._settings.min_interval
+        self._recent = [(at, made) for at, made in self._recent if at + window > now]
+        self._recent.append((now, requests))
+        left = sum(made for _, made in self._recent)
+        self._paced_until = -math.inf
+        for at, made in self._recent:
+            if left + USUAL <= BUDGET:
+                break
+            self._paced_until, left = at + window, left - made
+
     def apply_succeeded(
         self,
         now: float,
@@ -240,7 +258,7 @@ class Schedule:
         reread = self._reread_started < self._started_at <= self._reread_at < math.inf
         ends_at = now if reread or self._is_repairing else now + wait
         self._apply_at = max(self._apply_at, ends_at)
-        return self._apply_at - now
+        return max(self._apply_at, self._paced_until) - now
 
     def resync(self, now: float) -> None:
         """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""
@@ -270,7 +288,9 @@ class Schedule:
         due_at = self._next_apply()
         is_known = self._is_node_read and not self._is_applying
         is_applied = self._applied is not None and self._desired == self._applied
-        look_at = max(self._look_at, self._apply_at) if is_known and is_applied else math.inf
+        look_at = math.inf
+        if is_known and is_applied:
+            look_at = max(self._look_at, self._apply_at, self._paced_until)
         apply_at = min(due_at, look_at)
         return Step(
             wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
@@ -288,11 +308,12 @@ class Schedule:
         waits_to_repair = self._is_repairing and self._reread_at == math.inf
         if self._is_applying or has_nothing_to_apply or waits_to_repair:
             return math.inf
+        earliest = max(self._apply_at, self._paced_until)
         if self._applied is None:
-            return self._apply_at
+            return earliest
         changed_at = self._resumes_at if self._desired != self._applied else math.inf
         at = min(changed_at, self._resync_at, self._reread_at, self._retry_refused_at())
-        return max(self._apply_at, at)
+        return max(earliest, at)
 
     def _retry_refused_at(self) -> float:
         """Return the time at which the first of the refused keys is tried again."""

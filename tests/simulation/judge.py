@@ -103,7 +103,7 @@ class Judge:
 
     def answered(self, now: float, request: Mapping[str, Any], told: Response) -> None:
         """Record a response that the agent received."""
-        self.laws.requested(now, is_troubled=self._troubles > 0)
+        self.laws.requested(now)
         self.counts[f"{request['operation']} {told.error or told.status}"] += 1
         if self._attempt is None:
             return

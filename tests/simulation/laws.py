@@ -70,8 +70,6 @@ DOUBLED = frozenset(
 UNREAD = frozenset({
     "the class is unread", "a device is unread", "a part of a device is unread"
 })  # fmt: skip
-# What was unread for longer than its hold is polled seldom: seconds until it is read again.
-POLLED = 310.0
 # Seconds until what can be read is published
 LAG = {COUNT: 45.0, FAR: 75.0, TEXT: 45.0, DOMAIN: 105.0}
 FLAPPING, MANY, WINDOW = 120.0, 5, 720.0  # seconds later, after so many changes within the window
@@ -198,7 +196,8 @@ class Laws:
             active.add((None, TELLS_LATE))
         for cause, spans in self._causes.items():
             if spans and spans[-1].end == math.inf and cause not in active:
-                spans[-1] = Span(spans[-1].begin, now + self._late(cause, spans[-1].begin, now))
+                late = now - spans[-1].begin + 40.0 if cause[1] in DOUBLED else 0.0
+                spans[-1] = Span(spans[-1].begin, now + late)
         for hca in self._node.hcas:
             before = self._cards.get(hca.pci, card := (hca.infiniband, hca.serial, hca.peer))
             self._cards[hca.pci] = card
@@ -212,13 +211,6 @@ class Laws:
                 spans.append(Span(now, math.inf))
             elif spans[-1].end < math.inf:
                 spans[-1] = Span(spans[-1].begin, math.inf)
-
-    def _late(self, cause: tuple[str | None, str], begin: float, now: float) -> float:
-        """Return the seconds that a cause outlasts its end: until the agent asks again."""
-        if cause[1] in DOUBLED:
-            return now - begin + 40.0
-        is_polled = cause[1] in UNREAD and now - self._chain(cause[0], COUNT, begin) >= HOLD
-        return POLLED if is_polled else 0.0
 
     def died(self, now: float, until: float) -> None:
         """Record that no agent runs from now on, until then."""
@@ -237,11 +229,11 @@ class Laws:
             self._wrong(start, f"L5: two attempts within {start - self._attempt:.1f} s")
         self._attempt = start
 
-    def requested(self, now: float, *, is_troubled: bool) -> None:
-        """L5: count a request; an attempt takes several while answers are errors of all kinds."""
+    def requested(self, now: float) -> None:
+        """L5: count a request."""
         self._requests.append(now)
         recent = sum(at > now - 60.0 for at in self._requests)
-        if recent > PER_MINUTE * (2 if is_troubled else 1):
+        if recent > PER_MINUTE:
             self._wrong(now, f"L5: {recent} requests within a minute")
             self._requests.clear()
 

@@ -191,3 +191,35 @@ def test_a_cable_that_moved_while_nobody_looked_is_another_one() -> None:
     world.api.trouble = lambda _request: None
     world.run(200)
     assert any("was connected to L90.1.3" in one["message"] for one in world.api.events.values())
+
+
+@pytest.mark.parametrize("path", ["ports", "ports/1/link_layer", "ports/1/state", "ports/1/rate"])
+def test_what_was_unread_for_longer_than_its_hold_is_soon_there(path: str) -> None:
+    """No event tells that it can be read again."""
+    world = World(EIGHT, smp=leaf).run(300)
+    world.errors[f"{base(0)}/{path}"] = errno.EIO
+    world.run(1000)
+    assert world.api.labels[SPEED] == "2800G"
+    world.errors.clear()
+    assert world.run(45).api.labels[SPEED] == "3200G"
+
+
+def test_a_listing_that_failed_since_the_start_is_soon_there() -> None:
+    """Nothing of it is held."""
+    world = World(EIGHT, smp=leaf)
+    world.errors["sys/class/infiniband"] = errno.EIO
+    world.run(700)
+    world.errors.clear()
+    assert world.run(45).api.labels[SPEED] == "3200G"
+
+
+@pytest.mark.parametrize(("error", "most"), [(errno.EACCES, 20), (errno.EIO, 140)])
+def test_the_pace_while_a_file_is_unread(error: int, most: int) -> None:
+    """What is not permitted stays so: it keeps the agent at its pace of five minutes."""
+    world = World(EIGHT, smp=leaf)
+    world.errors[f"{base(0)}/fw_ver"] = error
+    world.run(300)
+    before, requests = len(world.looks), len(world.api.requests)
+    world.run(HOUR)
+    assert most - 20 <= len(world.looks) - before <= most
+    assert len(world.api.requests) - requests <= 16

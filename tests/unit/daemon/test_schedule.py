@@ -603,6 +603,39 @@ def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
     assert all(gap <= OBSERVE_INTERVAL + 1e-6 for gap in gaps(world.looks))
 
 
+@pytest.mark.parametrize("each", [1, 2, 3, 12])
+def test_attempts_of_several_requests_are_fewer(each: int) -> None:
+    """At most ten requests a minute, beyond one attempt; one request each keeps `min_interval`."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    times: list[float] = []
+    for second in range(600):
+        if second:
+            pacer.set_desired(second)
+        if pacer.step(float(second)).apply:
+            pacer.apply_started(second)
+            pacer.requested(second, each)
+            if times:
+                pacer.apply_succeeded(second, "of before")
+            else:
+                pacer.node_read(second, 0.0)
+            times.append(second)
+    most = max(each * sum(at <= one < at + 60 for one in times) for at in times)
+    assert most == {1: 7, 2: 10, 3: 9, 12: 12}[each]
+    assert len(times) == {1: 61, 2: 50, 3: 30, 12: 10}[each]
+
+
+def test_a_retry_waits_for_the_budget_of_requests() -> None:
+    """The wait that is told is the one that is kept."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.node_read(0.0, 0.0)
+    pacer.set_desired("a")
+    pacer.apply_started(1.0)
+    pacer.requested(1.0, 9)
+    assert pacer.apply_failed(1.0) == 60
+    assert not pacer.step(60.9).apply
+    assert pacer.step(61.0).apply
+
+
 def test_a_suspension_is_left_out() -> None:
     """A wait that is a little late is not."""
     raw = [100.0]
