@@ -8,6 +8,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ COMMANDS = {  # by the kind of a failure
     "unauthorized": "kubectl auth whoami",
 }
 OTHER = "kubectl get --raw /readyz"
+# Whoever looks into the rights of a Pod's account is another user.
+_ACCOUNT = re.compile(r'User "(system:serviceaccount:[a-z0-9.:-]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,9 @@ def check(kube: Kube, name: str, boot_id: str | None) -> Check:
     found = get_node(of_this_host(kube, boot_id), name)
     if isinstance(found, Failure):
         command = COMMANDS.get(found.kind, OTHER).format(node=name)
-        return missing(Step.CLUSTER, found.text, command)
+        account = found.kind == "forbidden" and _ACCOUNT.search(found.text)
+        more = f" --as={account[1]}" if account else ""
+        return missing(Step.CLUSTER, found.text, command + more)
     return there(f"Node {name} can be read")
 
 

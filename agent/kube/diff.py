@@ -3,7 +3,7 @@
 + key=value            the Node gets the label
 - key=value            the Node loses it; a changed value is a - and a + line
 = key=value            left alone, or not published, with the managers that own it
-! key                  refused, with the API server's message
+! key                  refused, with the API server's message, or `the same` as the key before
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from agent.kube.answers import one_line
 from agent.kube.managed_fields import ANNOTATION
-from agent.kube.negotiation import Outcome
+from agent.kube.negotiation import Outcome, Refusal
 from agent.kube.ownership import managers_text
 from agent.kube.plan import Change, ForeignField, Plan
 from agent.text import many, missing_since
@@ -62,8 +62,16 @@ def done(outcome: Outcome) -> list[str]:
             + ("" if one.value is None else f" ({one.value})")
             for one in outcome.taken
         ),
-        *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
+        *_refused(outcome.refused),
     ]
+
+
+def _refused(refusals: Iterable[Refusal]) -> Iterable[str]:
+    """Yield a line for each key; a message that is about several keys is there once."""
+    before = None
+    for key, _, text in refusals:
+        yield f"! {key}: refused: {'the same' if text == before else text}"
+        before = text
 
 
 def _diff(changes: Iterable[Change]) -> Iterable[str]:

@@ -53,6 +53,10 @@ def _resolve(path: str, context: str | None) -> dict[str, Any]:
     merged = KubeConfigMerger(path).config  # type: ignore[no-untyped-call]
     if merged is None:
         raise ConfigException("no configuration found")
+    if context:
+        known = [str(row["name"]) for row in merged.value.get("contexts") or ()]
+        if context not in known:
+            raise ConfigException(f"no context {context}; known: {', '.join(known) or 'none'}")
     loader = KubeConfigLoader(merged, context, config_base_path=None)  # type: ignore[no-untyped-call]
     # A credential plugin that fails is only logged by the package.
     found, logged = Configuration(), queue.SimpleQueue[logging.LogRecord]()

@@ -126,6 +126,14 @@ def test_publish() -> None:
     [
         (Answer(error="configuration", message="none"), "export KUBECONFIG=FILE"),
         (Answer(403, message="no"), "kubectl auth can-i get node/n1"),
+        (
+            Answer(403, message='User "system:serviceaccount:a:b" cannot get resource "nodes"'),
+            "kubectl auth can-i get node/n1 --as=system:serviceaccount:a:b",
+        ),
+        (
+            Answer(403, message='User "system:serviceaccount:a:b;c" cannot'),
+            "kubectl auth can-i get node/n1",
+        ),
         (Answer(404, message="no such Node"), "kubectl get nodes"),
         (Answer(200, node=node(), boot_id="other"), "kubectl get nodes"),
         (Answer(error="unreachable", message="refused"), "kubectl get --raw /readyz"),
@@ -139,6 +147,7 @@ def test_a_node_that_cannot_be_read(reply: Answer, command: str) -> None:
     assert found.missing is Step.CLUSTER
     assert "Node n1: " in found.text
     assert found.command.startswith(command)
+    assert ("--as=" in found.command) == ("--as=" in command)
     found = check(replies(Answer(200, node=node(), boot_id=BOOT))[1], "n1", BOOT)
     assert (found.is_there, found.missing, found.text) == (True, None, "Node n1 can be read")
 

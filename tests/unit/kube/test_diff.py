@@ -46,6 +46,16 @@ def test_changes() -> None:
     ]
 
 
+def test_a_denial_of_several_keys() -> None:
+    """The server's message, which may name all of them, is there once."""
+    message = f"not {FLAVOR}, not {SPEED}"
+    found, server = a_plan(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}), Server(first=[denial(message)])
+    assert done(negotiate(found, server))[1:] == [
+        f"! {FLAVOR}: refused: {message}",
+        f"! {SPEED}: refused: the same",
+    ]
+
+
 def test_no_changes() -> None:
     """A plan without changes, and an outcome without any, are one line."""
     found = a_plan(ALL, ALL)
