@@ -27,6 +27,7 @@ from tests.support.real_parts import require
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
 
 
+GATE = MANIFESTS / "examples/cabling-readiness/README.md"
 TAG = "python3 -m release.version\n"
 
 
@@ -43,6 +44,23 @@ def inline(start: str, document: Path = DOCUMENT) -> str:
 
 def unasked(command: str) -> str:
     return command.replace("\n", " --yes\n")
+
+
+def installing(document: str) -> str:
+    """Return the commands of a document that install by kustomize."""
+    text = (MANIFESTS.parent / document).read_text()
+    found = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return str(next(one for one in found if "<<END\n" in one and "-k manifests" in one))
+
+
+def steps_of_the_gate() -> list[str]:
+    """Return the blocks of the README of the gate: for the overlay, for the chart's values, the
+    chart's ConfigMap, the removal.
+    """
+    found = re.findall(
+        r"^( *)```(?:yaml|sh)\n(.*?)^\1```", GATE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [textwrap.dedent(text) for _, text in found]
 
 
 class Installer(Operator):
@@ -164,19 +182,57 @@ def test_a_field_of_another_manager(operator: Installer) -> None:
     assert (operator.image() or "").startswith(operator.pushed())
 
 
-def test_a_plan_in_the_overlay_stays(operator: Installer) -> None:
-    """With the lines of the example's README in the site's overlay an upgrade keeps the plan."""
-    folder, overlay, apply = commands("With kustomize")
-    operator.run(folder, overlay)
-    readme = (MANIFESTS / "examples/cabling-readiness/README.md").read_text()
-    (lines,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+@pytest.mark.parametrize("document", ["README.md", "docs/install.md", "manifests/README.md"])
+def test_a_plan_in_the_overlay_stays(operator: Installer, document: str) -> None:
+    """With the lines of the example's README in the site's overlay, as any document makes it, an
+    upgrade keeps the plan. (Behind a `}` kustomize would pass over them, without a word.)
+    """
+    operator.run(installing(document))
+    lines, _, _, _ = steps_of_the_gate()
     site = operator.folder / "manifests/overlays/site"
     (site / "plan.csv").write_text("node,interface,device\n")
     with (site / "kustomization.yaml").open("a") as file:
-        file.write(textwrap.dedent(lines))
-    operator.run(apply, commands("Upgrade")[1])
+        file.write(lines)
+    operator.run(*2 * [commands("Upgrade")[1]])
     assert "node,interface" in operator.run("kubectl get configmap -n bwagent bwagent-plan -o yaml")
     assert "name: BWAGENT_RUN_PLAN" in operator.run("kubectl get ds -n bwagent bwagent -o yaml")
+
+
+def test_a_plan_by_the_chart(operator: Installer) -> None:
+    """The same README's lines for the chart name the ConfigMap, whose command runs again after a
+    change; agents on closed nodes and on those with GPUs stay.
+    """
+    profile, image, install = commands("With the chart")
+    _, lines, configmap, _ = steps_of_the_gate()
+    operator.run(profile, image)
+    with (operator.folder / "values.yaml").open("a") as file:
+        file.write(lines)
+    operator.run(install)
+    for plan in ("node,interface,device\n", "node,interface,device\na,b,c\n"):
+        (operator.folder / "plan.csv").write_text(plan)
+        operator.run(configmap)
+    assert "a,b,c" in operator.run("kubectl get configmap -n bwagent bwagent-plan -o yaml")
+    told = operator.run("kubectl get ds -n bwagent bwagent -o yaml")
+    assert "name: BWAGENT_RUN_PLAN" in told
+    for key in ("nvidia.com/gpu", "readiness.k8s.io/backend-cabling"):
+        assert f"key: {key}\n" in told
+
+
+def test_the_gate_without_its_controller(operator: Installer) -> None:
+    """Without the CRD the rule alone is missing, with the words of the README; the second of its
+    last commands removes the rest.
+    """
+    _, _, _, remove = steps_of_the_gate()
+    readme = GATE.read_text()
+    (apply,) = re.findall(r"`(kubectl apply --server-side -k manifests/\S+/gate)`", readme)
+    (words,) = re.findall(r"`(no matches for kind [^`]*)`", readme)
+    said = operator.sh(apply)
+    assert said.returncode != 0
+    assert [words in line for line in said.stderr.splitlines() if "no matches" in line] == [True]
+    rest = "kubectl get ds,sa -n cabling-readiness -o name | grep cabling-reporter"
+    assert len(operator.run(rest).splitlines()) == 2
+    operator.sh(remove.splitlines()[1] + " --wait=false")
+    assert operator.sh(rest).stdout == ""
 
 
 def test_the_namespace_is_kept(operator: Installer) -> None:
@@ -194,9 +250,7 @@ def test_the_namespace_is_kept(operator: Installer) -> None:
 @pytest.mark.parametrize("document", ["README.md", "manifests/README.md"])
 def test_the_commands_of_a_readme(operator: Installer, document: str) -> None:
     """The commands of the other documents install the same as those of docs/install.md."""
-    blocks = re.findall(r"```sh\n(.*?)```", (MANIFESTS.parent / document).read_text(), re.DOTALL)
-    (block,) = (one for one in blocks if "kubectl apply --server-side -k" in one)
-    operator.run(block)
+    operator.run(installing(document))
     assert (operator.image() or "").startswith(operator.pushed())
     shutil.move(
         operator.folder / "manifests/overlays/site", operator.folder / "manifests/overlays/theirs"
