@@ -121,6 +121,9 @@ ELSEWHERE = {
     "kubectl apply --server-side --force-conflicts -k manifests/overlays/site": (
         "tests/system/kube/test_install_commands.py"
     ),
+    "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding bwagent-events": (
+        "tests/system/kube/test_install_commands.py"
+    ),
     "kubectl set image": "tests/system/kube/test_install_commands.py",
     "kubectl bwagent capture NODE": "tests/system/kube/test_daemonset.py",
     "kubectl bwagent capture NODE [FILE|DIR]": "tests/system/kube/test_daemonset.py",

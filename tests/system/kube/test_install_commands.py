@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.commands import INSTALL as DOCUMENT
@@ -20,7 +21,7 @@ from tests.support.helm.chart import CHART, SITE, helm, missing
 from tests.support.kube.agents import P
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
-from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.manifests import MANIFESTS, parsed
 from tests.support.kube.operator import Operator
 from tests.support.real_parts import require
 
@@ -233,6 +234,23 @@ def test_the_gate_without_its_controller(operator: Installer) -> None:
     assert len(operator.run(rest).splitlines()) == 2
     operator.sh(remove.splitlines()[1] + " --wait=false")
     assert operator.sh(rest).stdout == ""
+
+
+def test_what_a_former_overlay_leaves(operator: Installer) -> None:
+    """The overlay of 0.2.0 has no policy about Events, so its removal leaves that of today, and the
+    chart does not install; after the command of the document it does.
+    """
+    operator.run(*commands("With kustomize"))
+    rows = parsed(operator.run("kubectl kustomize manifests/overlays/site\n"))
+    former = [row for row in rows if row["kind"] != "Namespace"]
+    former = [row for row in former if row["metadata"]["name"] != "bwagent-events"]
+    assert len(rows) - len(former) == 3
+    (operator.folder / "former.yaml").write_text(yaml.safe_dump_all(former))
+    operator.run("kubectl delete -f former.yaml\n")
+    by_chart = "".join(commands("With the chart"))
+    assert 'ValidatingAdmissionPolicy "bwagent-events"' in operator.sh(by_chart).stderr
+    operator.run(f"{inline('kubectl delete v')}\n", commands("With the chart")[-1])
+    assert operator.image() is not None
 
 
 def test_the_namespace_is_kept(operator: Installer) -> None:
