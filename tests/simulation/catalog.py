@@ -7,16 +7,24 @@ determines the scenario.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
-from tests.simulation import api_faults, hardware, no_backend, process, sensors, switches
+from tests.simulation import (
+    alterations,
+    api_faults,
+    hardware,
+    no_backend,
+    process,
+    sensors,
+    switches,
+)
 from tests.simulation.world import World
 
 Fault = Callable[[World, Random], float]
 
 
-FAULTS: dict[Fault, int] = {
+EARLIER: dict[Fault, int] = {  # those of the seeds of test_faults.FOUND
     hardware.link_flap: 6,
     hardware.link_flaps: 2,
     hardware.cable_moved: 4,
@@ -74,6 +82,15 @@ FAULTS: dict[Fault, int] = {
 }
 
 
-def draw(rng: Random) -> Fault:
+FAULTS: dict[Fault, int] = EARLIER | {
+    alterations.two_stations: 3,
+    alterations.bridged: 3,
+    alterations.virtual_functions: 3,
+    alterations.card_replaced: 3,
+    alterations.moved_while_frozen: 3,
+}
+
+
+def draw(rng: Random, catalog: Mapping[Fault, int] = FAULTS) -> Fault:
     """Draw one fault."""
-    return rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+    return rng.choices(list(catalog), list(catalog.values()))[0]

@@ -39,6 +39,7 @@ FLAVOR, SPEED, GROUP, LEAVES = (
 
 OTHER = "another card or link layer"
 EXPIRES = "the frames of the switch end"
+BRIDGED = "a bridge takes the frames"
 TELLS_LATE, RENAMED = "no event told", "the switch has another name"
 LATE = frozenset({TELLS_LATE, RENAMED})  # they hide nothing
 
@@ -54,7 +55,7 @@ HOLDS: Mapping[str, Mapping[str, float]] = {
     "the link is down": {FAR: GRACE},
     OTHER: {COUNT: 0.0, FAR: 0.0, TEXT: 0.0},
     "the switch is silent": {FAR: HOLD},
-    "a bridge takes the frames": {FAR: HOLD},
+    BRIDGED: {FAR: HOLD},  # after the TTL, as the next
     EXPIRES: {FAR: GRACE},  # after its TTL, if it has sent no shutdown frame
     "the name is not answered": {FAR: math.inf},
     "the name is factory text": {FAR: math.inf},
@@ -315,7 +316,7 @@ class Laws:
                 # A cause that is over grants nothing, but for a change that no event told.
                 since = last - lag if name_of in LATE else now - lag - away
                 if any(span.end >= since and span.begin <= now for span in spans):
-                    ttl = self._ttl(pci) if name_of == EXPIRES else 0.0
+                    ttl = self._ttl(pci) if name_of in (EXPIRES, BRIDGED) else 0.0
                     granted = max(granted, HOLDS[name_of][kind] + ttl)
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
@@ -664,7 +665,7 @@ def _causes(node: Node, hca: Hca) -> Iterable[str]:
             ("the function is gone", hca.where == GONE),
             ("the link is down", not hca.up),
             (EXPIRES, hca.silent and not hca.infiniband),
-            ("a bridge takes the frames", hca.bridged),
+            (BRIDGED, hca.bridged),
             ("the switch is silent", is_unanswered),
             ("the name is not answered", hca.nameless),
             ("the name is factory text", hca.factory),

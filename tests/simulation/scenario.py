@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tests.simulation.assembly import Variant
-from tests.simulation.catalog import Fault, draw
+from tests.simulation.catalog import FAULTS, Fault, draw
 from tests.simulation.hardware import new_peer, peer_of
 from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL, Gpus, Hca, Node
 from tests.simulation.switches import speaks
@@ -96,15 +96,20 @@ def no_data_ports(node: Node, rng: random.Random) -> list[Hca]:
     return dropped
 
 
-def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ()) -> Report:
-    """Run a scenario; `faults` replace those that the seed draws."""
+def run(
+    seed: int,
+    variant: Variant | None = None,
+    faults: Sequence[Fault] = (),
+    catalog: Mapping[Fault, int] = FAULTS,
+) -> Report:
+    """Run a scenario; `faults` replace those that the seed draws from the catalog."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
     node = machine(rng)
     node.dropped = no_data_ports(node, random.Random(f"{seed} dropped"))  # noqa: S311
     world = World(node, seed, variant)
     span = rng.choice([300.0, 900.0, 3600.0])
     count = rng.randrange(1, 9)
-    return play(world, seed, rng, faults or [draw(rng) for _ in range(count)], span)
+    return play(world, seed, rng, faults or [draw(rng, catalog) for _ in range(count)], span)
 
 
 def play(

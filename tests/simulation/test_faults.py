@@ -107,7 +107,7 @@ def test_a_seed_that_was_found(seed: int) -> None:
     in the next round. A node may have been moved, and restarts. The clique of the GPUs changes
     while a new agent cannot read the Node.
     """
-    assert run(seed).violations == ()
+    assert run(seed, catalog=catalog.EARLIER).violations == ()
 
 
 @pytest.mark.parametrize("seed", few(2, 1, 4, 0, 2, 3, 5))
