@@ -106,7 +106,7 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 @click.option("--wait", type=Seconds(0, 3600), metavar="SECONDS", help="Wait for LLDP frames.")
 @no_wait_option
 def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
-    """Write everything that the agent on NODE reads, by `kubectl exec` in its Pod.
+    """Write what the agent on NODE reads, by an exec into its Pod.
 
     A name that ends in .tar is a file, any other a new folder.  [default: NODE.tar]
     """

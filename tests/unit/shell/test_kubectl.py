@@ -32,6 +32,9 @@ def test_the_plugin_has_its_name(environment: dict[str, str]) -> None:
     assert run(environment, "kubectl-bwagent", "fleet", "--help").stdout.startswith(
         "Usage: kubectl bwagent fleet "
     )
+    told = run(environment, "kubectl-bwagent", "--help").stdout.partition("Commands:\n")[2]
+    assert "  capture " in told
+    assert "..." not in told  # click cuts off what is too long for the list
     finished = run(environment, "kubectl-bwagent", "fleet", "export", "xml")
     assert (finished.returncode, finished.stdout) == (2, "")
     assert finished.stderr.startswith("kubectl bwagent fleet export: ")
