@@ -1,3 +1,3 @@
 """bwagent: observe a node's backend network, render labels, apply what changed."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
