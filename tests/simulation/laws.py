@@ -40,7 +40,9 @@ FLAVOR, SPEED, GROUP, LEAVES = (
 OTHER = "another card or link layer"
 EXPIRES = "the frames of the switch end"
 BRIDGED = "a bridge takes the frames"
+SILENT = "the switch is silent"  # to SMPs
 TELLS_LATE, RENAMED = "no event told", "the switch has another name"
+ASKED = 1260.0  # seconds, in which each far end is asked by SMP
 LATE = frozenset({TELLS_LATE, RENAMED})  # they hide nothing
 
 # Why a value of before may stay -> the part -> the seconds it stays, as in the label contract. A
@@ -54,20 +56,18 @@ HOLDS: Mapping[str, Mapping[str, float]] = {
     "the function is gone": {COUNT: 0.0, FAR: 0.0, TEXT: 0.0},
     "the link is down": {FAR: GRACE},
     OTHER: {COUNT: 0.0, FAR: 0.0, TEXT: 0.0},
-    "the switch is silent": {FAR: HOLD},
+    SILENT: {FAR: HOLD},  # after it was asked
     BRIDGED: {FAR: HOLD},  # after the TTL, as the next
     EXPIRES: {FAR: GRACE},  # after its TTL, if it has sent no shutdown frame
     "the name is not answered": {FAR: math.inf},
     "the name is factory text": {FAR: math.inf},
     TELLS_LATE: {COUNT: 310.0, FAR: 310.0, TEXT: 310.0, DOMAIN: 310.0},
-    RENAMED: {FAR: 1260.0},
+    RENAMED: {FAR: ASKED},
     "the GPUs are unread": {DOMAIN: HOLD},
     "the GPUs register": {DOMAIN: HOLD},
 }
 # A part is asked for again after as long as it could not be answered: the waits are doubled.
-DOUBLED = frozenset(
-    {"the switch is silent", "the name is not answered", "the name is factory text"}
-)
+DOUBLED = frozenset({SILENT, "the name is not answered", "the name is factory text"})
 UNREAD = frozenset({
     "the class is unread", "a device is unread", "a part of a device is unread"
 })  # fmt: skip
@@ -316,8 +316,9 @@ class Laws:
                 # A cause that is over grants nothing, but for a change that no event told.
                 since = last - lag if name_of in LATE else now - lag - away
                 if any(span.end >= since and span.begin <= now for span in spans):
-                    ttl = self._ttl(pci) if name_of in (EXPIRES, BRIDGED) else 0.0
-                    granted = max(granted, HOLDS[name_of][kind] + ttl)
+                    known = ASKED if name_of == SILENT else 0.0  # until it is noticed
+                    known = self._ttl(pci) if name_of in (EXPIRES, BRIDGED) else known
+                    granted = max(granted, HOLDS[name_of][kind] + known)
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
                 granted = max(granted, HOLD + AWAITED if awaits else granted)
@@ -666,7 +667,7 @@ def _causes(node: Node, hca: Hca) -> Iterable[str]:
             ("the link is down", not hca.up),
             (EXPIRES, hca.silent and not hca.infiniband),
             (BRIDGED, hca.bridged),
-            ("the switch is silent", is_unanswered),
+            (SILENT, is_unanswered),
             ("the name is not answered", hca.nameless),
             ("the name is factory text", hca.factory),
         )
