@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Any
 
 from agent.errors import Unavailable
-from tests.simulation.apiserver import Key, Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.judge import RESYNC
 from tests.simulation.names import ACC, ANNOTATION, IB, P
@@ -17,6 +16,7 @@ from tests.simulation.process import killed
 from tests.simulation.sensors import break_helpers, hide, lasting, lay
 from tests.simulation.sysfs import CLASS, Fault
 from tests.simulation.world import AN_HOUR, World
+from tests.support.server_side_apply import Key, Reply, status
 
 Answer = Callable[[World, Mapping[str, Any]], Reply]
 
@@ -178,12 +178,15 @@ def webhook_denies(world: World, rng: Random) -> float:
         f"naming {'it' if named else 'nothing'}"
     )
 
-    def denies(key: Key) -> str | None:
-        if not key[1].startswith(target):
+    def denies(changed: Collection[Key]) -> Reply | None:
+        names = sorted(name for _, name in changed if name.startswith(target))
+        if not names:
             return None
-        return f"{key[1]} is not allowed" if named else "this is not allowed here"
+        why = f"{names[0]} is not allowed" if named else "this is not allowed here"
+        text = f'nodes "n1" is forbidden: admission webhook denied: {why}'
+        return status(403, text, "Forbidden")
 
-    world.api.denies = denies
+    world.api.refuses.append(denies)
     world.judge.denying += 1
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
@@ -192,8 +195,7 @@ def webhook_denies(world: World, rng: Random) -> float:
 
     def end() -> None:
         world.judge.denying -= 1
-        if world.api.denies is denies:
-            world.api.denies = lambda _key: None
+        world.api.refuses.remove(denies)
 
     world.at(seconds, end)
     return seconds + 1.0
@@ -246,13 +248,21 @@ def others_hold_accelerator(world: World, rng: Random) -> float:
     return seconds
 
 
+def _protects(changed: Collection[Key]) -> Reply | None:
+    """Refuse changes of other agents' labels, as the admission policy does."""
+    names = sorted(name for _, name in changed if name.startswith("agent-"))
+    text = f"bwagent changes its own labels only, not {', '.join(names)}"
+    return status(422, text, "Invalid") if names else None
+
+
 def second_agent(world: World, rng: Random) -> float:
     """Let another agent label the Node under a prefix of its own, which the admission policy
     protects; remove its labels in the end.
     """
     seconds, prefix = lasting(rng), f"agent-{rng.randrange(3)}.example"
     world.note(f"another agent labels the Node under {prefix} for {seconds} s")
-    world.api.protects = lambda key: key[1].startswith("agent-")
+    if _protects not in world.api.refuses:
+        world.api.refuses.insert(0, _protects)
 
     def label(speed: int) -> None:
         if world.api.exists:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from agent.daemon.loop import Loop
     from agent.events.event import Event
     from agent.model import Observation
-    from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
+    from tests.support.server_side_apply import Reply
 
     Work = Callable[[], None]
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.simulation.apiserver import ApiServer, Write
 from tests.simulation.laws import Laws
 from tests.simulation.names import ANNOTATION, lost
 from tests.simulation.node import Node
+from tests.support.server_side_apply import ApiServer, Write
 
 MOST_TOLD = 2000  # lines of the timeline
 TOLD = 16.0  # seconds from an observation to the Node: min-interval, and a request

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.simulation.apiserver import ApiServer, Key, Write
 from tests.simulation.names import ACC, ANNOTATION, IB, TABLE, P, lost
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, Hca, Node, Peer
 from tests.simulation.yardstick import PARTS, Far, Place, Yardstick, of_api
+from tests.support.server_side_apply import ApiServer, Key, Write
 
 HOLD, GRACE, DAY = 600.0, 30.0, 86400.0  # seconds
 COUNT, FAR, TEXT, DOMAIN = "count", "far", "text", "domain"  # the parts of a row

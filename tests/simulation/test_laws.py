@@ -23,7 +23,6 @@ from agent.memory import Fact, Memory
 from agent.model import IbNeighbor
 from agent.reasons import HoldReason
 from tests.simulation import api_faults, hardware, process, sensors, switches
-from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
 from tests.simulation.catalog import Fault
 from tests.simulation.names import P
@@ -31,6 +30,7 @@ from tests.simulation.node import UNBOUND, Gpus, Node
 from tests.simulation.scenario import run
 from tests.simulation.verdicts import Verdicts
 from tests.simulation.world import World
+from tests.support.server_side_apply import MANAGER
 
 SEEDS = 12
 FOREVER = 1e9

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from tests.simulation.apiserver import Key
 from tests.simulation.names import P, encode
 from tests.simulation.node import HERE, Hca, Node
+from tests.support.server_side_apply import Key
 
 STATUS = {"pass": "200", "unverified": "200", "fail": "503", "pending": "404", "no-plan": "404"}
 

@@ -22,7 +22,6 @@ from agent.events.event import Event
 from agent.kube.annotation import parse
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
-from tests.simulation.apiserver import ApiServer, Reply, Write
 from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.fabric import Stranger
 from tests.simulation.judge import Judge
@@ -30,6 +29,7 @@ from tests.simulation.names import ANNOTATION
 from tests.simulation.node import HERE, Hca, Node, Peer
 from tests.simulation.sysfs import Sysfs
 from tests.simulation.verdicts import Verdicts
+from tests.support.server_side_apply import ApiServer, Reply, Write
 
 QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; one hourly request more
 METRICS_EVERY = 8  # seeds: rendering takes a third of the run time

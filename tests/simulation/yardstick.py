@@ -28,10 +28,10 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
-from tests.simulation.apiserver import ApiServer, Key
 from tests.simulation.names import P
 from tests.simulation.node import Node
 from tests.simulation.sysfs import Sysfs
+from tests.support.server_side_apply import ApiServer, Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

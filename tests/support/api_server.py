@@ -2,58 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.kube.answers import Answer, Cause, Kube, Request
-from agent.kube.managed_fields import Node
+from agent.kube.answers import Answer, Cause, Kube, Request, read
 from agent.kube.plan import Plan, plan
 from tests.support.nodes import KEYS, desired, node
+from tests.support.server_side_apply import (
+    ANNOTATIONS,
+    LABELS,
+    MANAGER,
+    ApiServer,
+    Key,
+    Reply,
+    status,
+)
+
+OTHER = "kubectl-edit"  # the other manager
 
 
 @dataclass(slots=True)
 class Server:
-    """The keys of manager `bwagent`, those of other managers, and the keys that are refused."""
+    """The API server by the answers of a session, in one negotiation."""
 
-    ours: dict[str, str] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
-    denies: Callable[[str], bool] = lambda _: False
-    names: bool = False  # its denials name the keys
+    api: ApiServer
     first: list[Answer] = field(default_factory=list)  # given before it does anything
     requests: list[Request] = field(default_factory=list)
-    mutates: Mapping[str, str | None] = field(default_factory=dict)  # values that a webhook sets
 
     def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
-        if request["operation"] == "get":
-            return Answer(200, node=self.node())
-        if self.first:
+        if self.first and request["operation"] != "get":
             return self.first.pop(0)
-        asked = labels_in(request) | annotations_in(request)
-        conflicts = [key for key, value in asked.items() if self.others.get(key, value) != value]
-        if conflicts and not request["force"]:
-            return conflict(*conflicts)
-        either = asked.keys() | self.ours.keys()
-        changes = {key for key in either if asked.get(key) != self.ours.get(key)}
-        if denied := sorted(filter(self.denies, changes)):
-            named = f"the policy denies: {', '.join(denied)}"
-            return denial(named if self.names else "labels of *.coreweave.cloud: no")
-        self.others = {
-            key: value for key, value in self.others.items() if asked.get(key, value) == value
-        }
-        stored = {key: self.mutates.get(key, value) for key, value in asked.items()}
-        self.ours = {key: value for key, value in stored.items() if value is not None}
-        return Answer(200, node=node(self.labels()))
-
-    def node(self) -> Node:
-        """Return the Node with the managers of its fields."""
-        theirs = {key: value for key, value in self.others.items() if key != KEYS.annotation}
-        return node(self.labels(), {"kubectl-edit": theirs}, self.ours.get(KEYS.annotation))
+        return ask(self.api, request)
 
     def labels(self) -> dict[str, str]:
         """Return the labels of manager `bwagent`."""
-        return {key: value for key, value in self.ours.items() if key != KEYS.annotation}
+        return self.api.values(MANAGER, "Apply")
+
+    @property
+    def ours(self) -> dict[str, str]:
+        """The labels of manager `bwagent`, and its annotation."""
+        return self.labels() | self.api.values(MANAGER, "Apply", ANNOTATIONS)
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The labels of the other manager, and its annotation."""
+        found = [self.api.values(OTHER, "Update", kind) for kind in (LABELS, ANNOTATIONS)]
+        return found[0] | found[1]
+
+    def update(self, key: str, value: str) -> None:
+        """Change a label as the other manager."""
+        self.api.update(OTHER, {(LABELS, key): value})
+
+
+def holding(  # noqa: PLR0913 - what a server has
+    ours: Mapping[str, str] = {},
+    others: Mapping[str, str] = {},
+    *,
+    denies: Callable[[str], bool] = lambda _: False,
+    names: bool = False,
+    first: Sequence[Answer] = (),
+    mutates: Mapping[str, str | None] = {},
+) -> Server:
+    """Return a server with the keys of manager `bwagent`, and of another that has changed them.
+
+    A policy denies changes of keys, and its denials name them or not; a webhook sets values.
+    """
+
+    def refuse(changed: Collection[Key]) -> Reply | None:
+        denied = sorted(name for _, name in changed if denies(name))
+        named = f"the policy denies: {', '.join(denied)}"
+        text = named if names else "labels of *.coreweave.cloud: no"
+        return status(422, text, "Invalid") if denied else None
+
+    api = ApiServer(refuses=[refuse], stores=lambda key, value: mutates.get(key[1], value))
+    for manager, operation, values in ((MANAGER, "Apply", ours), (OTHER, "Update", others)):
+        for kind, is_annotation in ((LABELS, False), (ANNOTATIONS, True)):
+            mine = {k: v for k, v in values.items() if (k == KEYS.annotation) is is_annotation}
+            api.hold(manager, operation, mine, kind)
+    return Server(api, list(first))
+
+
+def ask(api: ApiServer, request: Mapping[str, Any]) -> Answer:
+    """Return what the agent's session makes of the response to a request."""
+    response = api.handle(request)
+    return read("get", response.status, response.headers, response.body)
 
 
 def labels_in(request: Request) -> dict[str, str]:

@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 from agent.daemon.assembly import KUBE, Flags, Io, assemble
@@ -20,7 +21,6 @@ from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
 from agent.kube.answers import Answer
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, state_of
 from agent.lldp.frame import Frame
 from agent.nvml.poller import POLL_INTERVAL
 from agent.snapshot.tree import MemoryStore, Tree
@@ -30,7 +30,9 @@ from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from agent.verify.expected import Expected
 from tests.support import nodes
+from tests.support.api_server import ask
 from tests.support.kernel_tree import NET, Entries
+from tests.support.server_side_apply import ANNOTATIONS, MANAGER, ApiServer, Key
 from tests.support.smps import answer
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
@@ -44,44 +46,65 @@ BOOT: Entries = {
 }
 
 
-@dataclass
 class Api:
-    """An API server with one Node that has what was applied last; `trouble` may answer instead."""
+    """An API server with one Node; `trouble` may answer instead."""
 
-    labels: dict[str, str] = field(default_factory=dict)
-    others: dict[str, dict[str, str]] = field(default_factory=dict)  # by manager
-    annotation: str | None = None
-    trouble: Callable[[Mapping[str, Any]], Answer | None] = lambda _request: None
-    requests: list[tuple[float, str]] = field(default_factory=list)
-    writes: list[dict[str, str]] = field(default_factory=list)
-    events: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
-    now: Callable[[], float] = lambda: 0.0
-    drops: frozenset[str] = frozenset()  # keys that a mutating webhook takes out of each request
-    uid: str = "u-1"
-    boot_id: str | None = None  # as the kubelet reports it
-    whole: int = 0  # requests for a whole Node
+    def __init__(
+        self,
+        trouble: Callable[[Mapping[str, Any]], Answer | None] = lambda _request: None,
+        *,
+        boot_id: str | None = None,  # as the kubelet reports it
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.trouble, self.now = trouble, now
+        self.requests: list[tuple[float, str]] = []
+        self.writes: list[Mapping[str, str]] = []
+        self.events: dict[str, dict[str, Any]] = {}  # by name
+        self.drops: frozenset[str] = frozenset()  # keys that a webhook takes out of each request
+        self.whole = 0  # requests for a whole Node
+        self.server = ApiServer(self._now, boot_id=boot_id, stores=self._stores)
+
+    def _now(self) -> float:
+        return self.now()
+
+    def _stores(self, key: Key, value: str) -> str | None:
+        return None if key[1] in self.drops else value
 
     def __call__(self, request: Mapping[str, Any]) -> Answer:
         operation = "look" if request.get("cached") else request["operation"]
         self.requests.append((self.now(), operation))
         if answer := self.trouble(request):
             return answer
-        if request["operation"] == "apply":
-            metadata = request["body"]["metadata"]
-            self.labels = {
-                key: value
-                for key, value in metadata.get(LABEL, {}).items()
-                if key not in self.drops
-            }
-            self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
-            self.writes.append(self.labels)
         if request["operation"].endswith("-event"):
             return self._event(request)
-        node = nodes.node(self.labels, self.others, self.annotation)
-        node["metadata"]["uid"] = self.uid
-        is_whole = request.get("whole", False)
-        self.whole += is_whole
-        return Answer(200, node=node, boot_id=self.boot_id if is_whole else None)
+        self.whole += request.get("whole", False)
+        answer = ask(self.server, request)
+        if request["operation"] == "apply" and answer.succeeded:
+            self.writes.append(self.labels)
+        return answer
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of manager `bwagent`, as they are now."""
+        return MappingProxyType(self.server.values(MANAGER, "Apply"))
+
+    @labels.setter
+    def labels(self, labels: Mapping[str, str]) -> None:
+        self.server.hold(MANAGER, "Apply", labels)
+
+    @property
+    def annotation(self) -> str | None:
+        """The annotation of manager `bwagent`."""
+        return self.server.fields.get((ANNOTATIONS, nodes.KEYS.annotation))
+
+    @annotation.setter
+    def annotation(self, text: str | None) -> None:
+        values = {nodes.KEYS.annotation: text} if text else {}
+        self.server.hold(MANAGER, "Apply", values, ANNOTATIONS)
+
+    def hold(self, manager: str, labels: Mapping[str, str]) -> None:
+        """Make these all labels of another manager."""
+        self.server.hold(manager, "Update", labels)
 
     def _event(self, request: Mapping[str, Any]) -> Answer:
         """Create or change an Event; 409 if it exists already, 404 if not."""
@@ -268,9 +291,8 @@ class World:
 
     @property
     def told(self) -> str:
-        return state_of(nodes.node(observed=self.api.annotation)).fields[
-            Field(ANNOTATION, nodes.KEYS.annotation)
-        ]
+        assert self.api.annotation
+        return self.api.annotation
 
     # The doors.
 

@@ -249,7 +249,8 @@ def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
 
 def test_an_outage_of_the_api_server_at_the_start() -> None:
     """Nothing is applied before the Node was read; what is not seen stays from the start on."""
-    api = Api({f"{PREFIX}/{DEVICE.format('ibp0')}": "old", f"{PREFIX}/flavor": "infiniband"})
+    api = Api()
+    api.labels = {f"{PREFIX}/{DEVICE.format('ibp0')}": "old", f"{PREFIX}/flavor": "infiniband"}
     api.trouble = lambda _request: Answer(error="timeout", message="timed out")
     world = World(IB, api=api)
     world.run(300)

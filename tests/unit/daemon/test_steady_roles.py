@@ -178,8 +178,11 @@ def test_the_annotation_of_0_2_0_pins_no_role() -> None:
     world.api.annotation = json.dumps(
         {"schema": 1, "boot_id": "5f0492e8", "time": "2027-01-15T08:00:00Z", "interfaces": rows}
     )
-    world.api.labels["backend.coreweave.cloud/speed.current"] = "2000G"
-    world.api.writes.append(dict(world.api.labels))
+    world.api.labels = {
+        **world.api.labels,
+        "backend.coreweave.cloud/speed.current": "2000G",
+    }
+    world.api.writes.append(world.api.labels)
     world.start_again()
     world.run(20)
     assert world.speeds[-2:] == ["2000G", "1600G"]

@@ -29,7 +29,7 @@ def test_the_first_minute_after_a_boot() -> None:
     assert 4 <= world.api.whole == len(world.api.requests) <= 6
     (line,) = lines(world, BEGIN)
     assert f'reason="{REASON}; nothing is written"' in line
-    world.api.boot_id = BOOT_ID
+    world.api.server.boot_id = BOOT_ID
     world.run(60)
     assert world.labels["speed.current"] == "800G"
     assert world.state.readiness() == (True, "ok\n")
@@ -65,7 +65,8 @@ def test_a_node_that_is_created_again() -> None:
     world = World(IB, api=Api(boot_id=BOOT_ID)).run(30)
     api = world.api
     assert (api.whole, world.state.readiness()) == (1, (True, "ok\n"))
-    api.uid, api.boot_id, api.labels, api.annotation = "u-2", "of-another", {}, None
+    api.server.recreate()
+    api.server.boot_id = "of-another"
     writes = len(api.writes)
     world.run(400)
     assert (len(api.writes), api.whole > 1) == (writes, True)
@@ -73,7 +74,7 @@ def test_a_node_that_is_created_again() -> None:
     assert len(lines(world, BEGIN)) == 1
     world.run(HOUR)
     assert "was not read" not in world.state.readiness()[1]
-    api.boot_id = BOOT_ID
+    api.server.boot_id = BOOT_ID
     world.run(400)
     assert (world.labels["speed.current"], world.state.readiness()[0]) == ("800G", True)
 
@@ -88,7 +89,7 @@ def test_nothing_else_is_sent_meanwhile() -> None:
     assert (answer.node, answer.error, answer.succeeded) == (None, "another-host", False)
     assert kube(event).error == "another-host"
     assert [operation for _, operation in api.requests] == ["get"]
-    api.boot_id = BOOT_ID
+    api.server.boot_id = BOOT_ID
     assert kube(get).node is not None
     assert kube(event) == Answer(201)
 

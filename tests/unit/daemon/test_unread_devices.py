@@ -21,7 +21,7 @@ from tests.support.kernel_tree import (
     netdev,
     union,
 )
-from tests.support.nodes import FLAVOR, PREFIX
+from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import HOUR, World
 from tests.support.smps import leaf
 
@@ -114,7 +114,7 @@ def test_the_reason_of_a_label_that_is_written_for_unread_ports() -> None:
     world = World(rails(2), STORED, smp=leaf).run(60)
     for number in range(2):
         world.remove(f"{CLASS}/ibp{number}", f"{HOME}/{bdf(number)}/infiniband")
-    world.api.labels.pop(f"{PREFIX}/speed.current")
+    world.api.labels = {key: value for key, value in world.api.labels.items() if key != SPEED}
     world.lines.clear()
     world.start_again()
     world.run(30)

@@ -40,7 +40,8 @@ class Rack(World):
 
     def __init__(self, expected: Mapping[str, str] | None = None, **changes: Any) -> None:
         self.leaves, self.pcie_reads = dict(LEAVES), 0
-        api = Api(others={"site": dict(EXPECTED if expected is None else expected)})
+        api = Api()
+        api.hold("site", EXPECTED if expected is None else expected)
         super().__init__(IB, api=api, **changes)
         self.smp = self._far_end
 
@@ -55,7 +56,7 @@ class Rack(World):
 
     def expect(self, labels: Mapping[str, str]) -> None:
         """Change the expected labels; an operator sends SIGHUP."""
-        self.api.others["site"] = dict(labels)
+        self.api.hold("site", labels)
         self.at(0.0, HUP)
 
     def read(self, path: str, limit: int) -> bytes:
@@ -337,7 +338,7 @@ def test_the_expected_half_goes() -> None:
 def test_labels_of_the_hourly_answer() -> None:
     """An agent learns of expected labels from any answer, without SIGHUP."""
     rack = settled(expected={})
-    rack.api.others["site"] = dict(EXPECTED)
+    rack.api.hold("site", EXPECTED)
     rack.run(4100 + DELAY)
     assert rack.word() == ("200", "pass")
 

@@ -6,7 +6,7 @@ from agent.kube.answers import Answer
 from agent.kube.diff import done, planned
 from agent.kube.negotiation import negotiate
 from agent.kube.plan import plan, removal
-from tests.support.api_server import Server, a_plan, denial
+from tests.support.api_server import a_plan, denial, holding
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
 
@@ -32,7 +32,7 @@ def test_changes() -> None:
         "  bwagent cleanup --foreign --node-name n1 removes what is not published",
         f"  {IB_SPEED}: unchanged, recently refused",
     ]
-    server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
+    server = holding({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
     assert done(negotiate(found, server)) == [
         "Node n1: 2 labels changed",
         f"- {LEAF}=a",
@@ -49,7 +49,10 @@ def test_changes() -> None:
 def test_a_denial_of_several_keys() -> None:
     """The server's message, which may name all of them, is there once."""
     message = f"not {FLAVOR}, not {SPEED}"
-    found, server = a_plan(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}), Server(first=[denial(message)])
+    found, server = (
+        a_plan(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}),
+        holding(first=[denial(message)]),
+    )
     assert done(negotiate(found, server))[1:] == [
         f"! {FLAVOR}: refused: {message}",
         f"! {SPEED}: refused: the same",
@@ -60,7 +63,7 @@ def test_no_changes() -> None:
     """A plan without changes, and an outcome without any, are one line."""
     found = a_plan(ALL, ALL)
     assert planned(found) == ["Node n1: no label changes"]
-    assert done(negotiate(found, Server(dict(ALL)))) == ["Node n1: up to date"]
+    assert done(negotiate(found, holding(dict(ALL)))) == ["Node n1: up to date"]
     assert done(negotiate(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
     lost = Answer(error="cut", maybe_done=True)
     assert done(negotiate(found, lambda _: lost)) == ["Node n1: outcome unknown"]
@@ -71,7 +74,7 @@ def test_a_cleanup() -> None:
     found = removal(node({SPEED: "1G"}), KEYS)
     lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
     assert planned(found) == ["Node n1: would remove 1 label", *lines]
-    assert done(negotiate(found, Server({SPEED: "1G"}))) == [
+    assert done(negotiate(found, holding({SPEED: "1G"}))) == [
         "Node n1: 1 label removed",
         *lines,
     ]

@@ -28,6 +28,7 @@ from tests.support.api_server import (
     annotations_in,
     conflict,
     denial,
+    holding,
     labels_in,
     operations,
     replies,
@@ -70,7 +71,7 @@ def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
 
 def test_accepted() -> None:
     """One request without force makes the Node as wanted."""
-    server = Server({SPEED: "1G", LEAF: "a"})
+    server = holding({SPEED: "1G", LEAF: "a"})
     outcome = settle(server, ALL)
     assert server.labels() == ALL
     assert (outcome.applied, outcome.removed) == (dict(sorted(ALL.items())), (LEAF,))
@@ -85,7 +86,7 @@ def test_a_key_that_is_accepted_and_not_stored() -> None:
     """A mutating webhook took one key out and gave another a value of its own: neither counts as
     applied, and both wait like refused keys. A label that the plan only carries is a change, too.
     """
-    server = Server({SPEED: "1G", LEAF: "a"}, mutates={FLAVOR: None, SPEED: "9G", LEAF: None})
+    server = holding({SPEED: "1G", LEAF: "a"}, mutates={FLAVOR: None, SPEED: "9G", LEAF: None})
     outcome = settle(server, {FLAVOR: "roce", SPEED: "2G", LEAF: "a"})
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
     assert all("not stored" in one.text for one in outcome.refused)
@@ -107,7 +108,7 @@ def test_conflicts(
     ours: dict[str, str], others: dict[str, str], wanted: dict[str, str], left: list[str]
 ) -> None:
     """In one more request a key is taken by force, or the accelerator's is left without it."""
-    server, taken = Server(ours, dict(others)), others.keys() - {*left}
+    server, taken = holding(ours, dict(others)), others.keys() - {*left}
     outcome = settle(server, wanted)
     assert server.labels() == {key: value for key, value in wanted.items() if key not in left}
     assert KEYS.annotation in server.ours
@@ -115,7 +116,7 @@ def test_conflicts(
     assert {one.key for one in outcome.taken} == taken
     assert server.others == {key: others[key] for key in left}
     assert outcome.left_alone == tuple(
-        ForeignField(key, None, wanted[key], ("kubectl-edit",)) for key in left
+        ForeignField(key, others[key], wanted[key], ("kubectl-edit",)) for key in left
     )
     assert outcome.removed == ()
 
@@ -138,13 +139,13 @@ def test_nothing_is_taken_by_a_request_that_fails() -> None:
 
 def test_force_is_for_one_request() -> None:
     """The request after a forced one is without force, so it cannot take the accelerator's key."""
-    server = Server({}, {FLAVOR: "x", ACC: "a.1"}, denies=lambda key: key.startswith(PREFIX))
+    server = holding({}, {FLAVOR: "x", ACC: "a.1"}, denies=lambda key: key.startswith(PREFIX))
     original, calls = server.__call__, []
 
     def changed_meanwhile(request: Request) -> Answer:
         calls.append(request)
         if len(calls) == 2:
-            server.others[ACC] = "b.2"
+            server.update(ACC, "b.2")
         return original(request)
 
     negotiate(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
@@ -162,7 +163,7 @@ def test_conflicts_without_end() -> None:
 def test_a_lost_key_is_not_removed() -> None:
     """A key that another manager took while it was carried along is not reported as removed."""
     kept = a_plan({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
-    server = Server({SPEED: "1G"}, {SPEED: "9G"})
+    server = holding({SPEED: "1G"}, {SPEED: "9G"})
     outcome = negotiate(kept, server)
     assert server.labels() == {ACC: "a.1"}
     assert server.others == {SPEED: "9G"}
@@ -172,7 +173,7 @@ def test_a_lost_key_is_not_removed() -> None:
 def test_denials_that_name_a_key() -> None:
     """A named key stays as it is, with status and message of its denial; others are applied."""
     said = [denial(f"we do not like {SPEED}.", 403), denial(f"not {FLAVOR}"), denial(ACC, 400)]
-    server = Server({SPEED: "1G"}, first=said)
+    server = holding({SPEED: "1G"}, first=said)
     outcome = settle(server, ALL)
     assert server.labels() == {SPEED: "1G", IB_SPEED: "3200G"}
     assert {*outcome.refused} == {
@@ -185,7 +186,7 @@ def test_denials_that_name_a_key() -> None:
 
 def test_a_denial_that_names_none() -> None:
     """Each family is applied by itself, with the fields of the others unchanged."""
-    server = Server({SPEED: "1G", LEAF: "a"}, denies=lambda key: "coreweave.cloud" in key)
+    server = holding({SPEED: "1G", LEAF: "a"}, denies=lambda key: "coreweave.cloud" in key)
     outcome = settle(server, ALL)
     assert server.labels() == {SPEED: "1G", LEAF: "a", ACC: "a.1"}
     assert outcome.back_off == {"P", "IB", "observed"}
@@ -206,7 +207,7 @@ def test_a_denial_that_names_none() -> None:
 
 def test_a_denial_that_names_everything() -> None:
     """A denial that names every key is treated like one that names none."""
-    server = Server(
+    server = holding(
         denies=lambda key: "coreweave.cloud" in key,
         first=[denial(" ".join((*ALL, KEYS.annotation)))],
     )
@@ -238,7 +239,7 @@ def test_a_denial_of_families(
 ) -> None:
     """What it is about is not tried again, and all else is applied."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
-    server = Server(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
+    server = holding(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
     outcome = negotiate(plan(node(ours), desired(wanted), KEYS), server)
     assert (outcome.applied, outcome.back_off) == (applied, back_off)
     assert outcome.requests == requests
@@ -251,7 +252,7 @@ def test_a_denial_key_by_key() -> None:
         refused = sorted(key for key in labels_in(request) if key.startswith(PREFIX))
         return denial(f"not {refused[0]}") if refused else server(request)
 
-    server, many = Server(), {f"{PREFIX}/neighbors.current.ibp{n}.device": "x" for n in range(20)}
+    server, many = holding(), {f"{PREFIX}/neighbors.current.ibp{n}.device": "x" for n in range(20)}
     outcome = negotiate(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
     assert server.labels() == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
@@ -282,7 +283,7 @@ def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
 
 def test_a_rotated_token() -> None:
     """A 401 is answered with one more request, with the token read again; a second is a failure."""
-    server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
+    server = holding(first=[Answer(401, "Unauthorized", "Unauthorized")])
     outcome = settle(server, ALL)
     assert (server.labels(), outcome.requests) == (ALL, 2)
     outcome = negotiate(a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized"))
@@ -327,7 +328,7 @@ def test_failures(answer: Answer, kind: str) -> None:
 
 def test_a_failure_on_the_way() -> None:
     """Changes that were accepted before a failure are in the outcome, with the failure."""
-    server = Server({LEAF: "a"}, denies=lambda key: key == FLAVOR)
+    server = holding({LEAF: "a"}, denies=lambda key: key == FLAVOR)
     asked: list[Request] = []
 
     def ask(request: Request) -> Answer:
@@ -356,7 +357,7 @@ def test_a_refusal_of_removed_labels() -> None:
     """A refusal of labels that are not on the Node any more is followed by a GET and by a request
     without them.
     """
-    server = Server({FLAVOR: "roce"}, denies=lambda key: key == OLD)
+    server = holding({FLAVOR: "roce"}, denies=lambda key: key == OLD)
     outcome = negotiate(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert (outcome.applied, outcome.refused, outcome.failure) == ({SPEED: "1G"}, (), None)
@@ -365,7 +366,7 @@ def test_a_refusal_of_removed_labels() -> None:
 
 def test_a_refusal_of_an_unchanged_node() -> None:
     """The same request is not sent twice: after the GET the refused key is left out at once."""
-    server = Server({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
+    server = holding({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
     found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
     outcome = negotiate(found, server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
@@ -391,7 +392,7 @@ def test_one_read_for_all_refusals(status: int) -> None:
 
 def test_a_conflict() -> None:
     """A conflict is followed by a GET, which gives the value that is taken over."""
-    server = Server({}, {SPEED: "9G"})
+    server = holding({}, {SPEED: "9G"})
     outcome = negotiate(
         a_plan({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
     )
@@ -403,7 +404,7 @@ def test_a_conflict() -> None:
 
 def test_a_current_node_is_not_read_again() -> None:
     """A plan for a Node that was just read is negotiated without a GET."""
-    server = Server({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
+    server = holding({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
     negotiate(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
     assert "get" not in operations(server.requests)
 
@@ -540,7 +541,7 @@ def test_whatever_the_server_does(
     ours, theirs, wanted = labels
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
-    server = Server(dict(ours), dict(theirs), denied.__contains__, names, list(first))
+    server = holding(dict(ours), dict(theirs), denies=denied.__contains__, names=names, first=first)
     found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
     outcome = negotiate(found, server)
     assert outcome.requests == len(server.requests) <= MAX_REQUESTS

@@ -211,7 +211,8 @@ def test_a_write_that_may_be_stored_while_the_change_ends() -> None:
 
 def test_a_key_that_is_left_to_another_manager() -> None:
     """The contract leaves it; the agent is ready, and the metric counts the key."""
-    world = World(IB, gpu(), api=Api(others={"gfd": {nodes.ACCELERATOR_KEY: "b.2"}}))
+    world = World(IB, gpu())
+    world.api.hold("gfd", {nodes.ACCELERATOR_KEY: "b.2"})
     world.nvml = lambda: gpus(GPU)
     world.run(90)
     assert said(world, "label left to its owner", nodes.ACCELERATOR_KEY)

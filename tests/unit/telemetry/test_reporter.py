@@ -12,7 +12,7 @@ from agent.events.event import Event
 from agent.kube.answers import MAX_RETRY_AFTER, Answer
 from tests.support.kernel_tree import HOME, hca, netdev
 from tests.support.lldp_frames import switch
-from tests.support.nodes import FLAVOR, PREFIX, SPEED, node
+from tests.support.nodes import FLAVOR, PREFIX, SPEED
 from tests.support.running import EPOCH, HUP, Api, World
 from tests.support.smps import answer, exchanges
 
@@ -67,9 +67,8 @@ def test_a_label_is_added_changed_and_removed() -> None:
 def test_what_another_writer_did_is_repaired(value: str | None, line: str) -> None:
     """The line does not say of a false label that it was the agent's before."""
     world = started()
-    world.api.labels.pop(SPEED)
-    if value:
-        world.api.labels[SPEED] = value
+    others = {key: found for key, found in world.api.labels.items() if key != SPEED}
+    world.api.labels = {**others, SPEED: value} if value else others
     world.at(0, HUP)
     world.run(30)
     assert lines(world, "info label", SPEED) == [f"info label {line.format(SPEED)}"]
@@ -78,7 +77,7 @@ def test_what_another_writer_did_is_repaired(value: str | None, line: str) -> No
 def test_what_another_writer_did_while_a_link_went_down() -> None:
     """Both are in the reason."""
     world = started()
-    world.api.labels[SPEED] = "1G"
+    world.api.labels = {**world.api.labels, SPEED: "1G"}
     set_port(world, "state", "1: DOWN")
     why = "another writer had changed it from 800G; ibp1 is DOWN"
     changed = f'info label changed key={SPEED} from=1G to=400G reason="{why}"'
@@ -87,13 +86,8 @@ def test_what_another_writer_did_while_a_link_went_down() -> None:
 
 def test_a_node_that_was_created_again_was_changed_by_nobody() -> None:
     """Its labels are missing, and nobody removed them."""
-    world, created = started(), node()
-    created["metadata"]["uid"] = "another"
-
-    def get(request: Mapping[str, Any]) -> Answer | None:
-        return Answer(200, node=created) if request["operation"] == "get" else None
-
-    world.api.trouble = get
+    world = started()
+    world.api.server.recreate()
     world.at(0, HUP)
     world.run(5)
     assert lines(world, "label added", SPEED) == [f"info label added key={SPEED} to=800G"]
@@ -440,13 +434,15 @@ def test_labels_of_others_that_are_not_published() -> None:
     """
     stale = {f"{PREFIX}/neighbors.current.x{number}.device": "a" for number in range(7)}
     world = World(IB)
-    world.api.others = {"kubectl-label": stale, "nfd": {f"{PREFIX}/rack": "1"}}
+    world.api.hold("kubectl-label", stale)
+    world.api.hold("nfd", {f"{PREFIX}/rack": "1"})
     world.run(30)
     first = f"{PREFIX}/neighbors.current.x0.device=a"
     begin = f'warning labels not published owner=kubectl-label count=7 first="{first}"'
     assert lines(world, "not published") == [begin]
     assert world.metrics.snapshot.keys_foreign == 7
-    world.api.others = {}
+    world.api.hold("kubectl-label", {})
+    world.api.hold("nfd", {})
     world.look(10)
     end = "info labels not published are gone owner=kubectl-label"
     assert lines(world, "not published") == [end]
@@ -541,7 +537,7 @@ def test_two_agents_with_one_prefix_are_one_line() -> None:
     lines(world)
 
     def interfere() -> None:
-        world.api.labels = world.api.labels | {SPEED: "1G"}
+        world.api.labels = {**world.api.labels, SPEED: "1G"}
 
     interfere()
     world.run(400)

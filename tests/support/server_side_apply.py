@@ -4,7 +4,11 @@ structured-merge-diff), at the level of HTTP status and body.
 A field is owned by managers. An apply owns exactly the fields that it carries, gives up all others,
 and conflicts where another manager owns a field with another value, unless it is forced. An update
 takes the fields that it changes. `trouble` may answer before the server, like a network, a load
-balancer or a webhook; `race` runs once before the next apply.
+balancer or a proxy; `race` runs once before the next apply; `refuses` are admission policies and
+webhooks that deny, `stores` what a mutating webhook makes of a value.
+
+The simulation asks it by `handle`; tests of one negotiation, and of a running agent, call it, which
+returns what the agent's session makes of the response.
 
 Invariant: of the agent, this module has the manager's name only.
 """
@@ -12,7 +16,7 @@ Invariant: of the agent, this module has the manager's name only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +24,7 @@ Key = tuple[str, str]
 
 
 MANAGER = "bwagent"
+LABELS, ANNOTATIONS = "labels", "annotations"
 
 
 class Reply(NamedTuple):
@@ -61,7 +66,7 @@ def status(
 class ApiServer:
     """An API server with one Node."""
 
-    now: Callable[[], float]
+    now: Callable[[], float] = lambda: 0.0
     fields: dict[Key, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], set[Key]] = field(
         default_factory=dict
@@ -70,17 +75,15 @@ class ApiServer:
     exists: bool = True
     trouble: Callable[[Mapping[str, Any]], Reply | None] = lambda _request: None
     race: Callable[[], None] | None = None
-    denies: Callable[[Key], str | None] = lambda _key: (
-        None
-    )  # message of a webhook that denies a change of this field
-    protects: Callable[[Key], bool] = lambda _key: False  # an admission policy, against the agent
+    # of a request that changes these fields
+    refuses: list[Callable[[Collection[Key]], Reply | None]] = field(default_factory=list)
+    stores: Callable[[Key, str], str | None] = lambda _key, value: value
+    boot_id: str | None = None  # as the kubelet reports it
     on_write: Callable[[Write], None] = lambda _write: None
-    requests: int = 0
     changes: int = 0
 
     def handle(self, request: Mapping[str, Any]) -> Reply:
         """Answer a request of the agent."""
-        self.requests += 1
         if self.race and request["operation"] == "apply":
             race, self.race = self.race, None
             race()
@@ -89,7 +92,8 @@ class ApiServer:
     def answer(self, request: Mapping[str, Any]) -> Reply:
         """Perform a request without regard to `trouble`."""
         if request["operation"] == "get":
-            return self._node() if self.exists else status(404, 'nodes "n1" not found', "NotFound")
+            found = self._node(is_whole=request.get("whole", False))
+            return found if self.exists else status(404, 'nodes "n1" not found', "NotFound")
         return self._apply(request["body"]["metadata"], force=request["force"])
 
     def update(self, manager: str, changes: Mapping[Key, str | None]) -> None:
@@ -131,6 +135,30 @@ class ApiServer:
     def ours(self) -> set[Key]:
         return self.owners.get((MANAGER, "Apply"), set())
 
+    def values(self, manager: str, operation: str, kind: str = LABELS) -> dict[str, str]:
+        """Return the labels, or the annotations, of a manager."""
+        mine = self.owners.get((manager, operation), set())
+        return {key[1]: self.fields[key] for key in sorted(mine) if key[0] == kind}
+
+    def hold(
+        self, manager: str, operation: str, values: Mapping[str, str], kind: str = LABELS
+    ) -> None:
+        """Make these all labels, or all annotations, of a manager.
+
+        Another manager keeps what has its value.
+        """
+        mine = self.owners.setdefault((manager, operation), set())
+        for key in [key for key in mine if key[0] == kind]:
+            mine.discard(key)
+            self.fields.pop(key, None)
+        held = {(kind, name): value for name, value in values.items()}
+        changed = {key for key, value in held.items() if self.fields.get(key) != value}
+        for fields in self.owners.values():
+            fields.difference_update(changed)
+        self.fields |= held
+        mine.update(held)
+        self.changes += 1
+
     def others(self, key: Key) -> list[str]:
         """Return the other managers of a field."""
         return [
@@ -158,13 +186,11 @@ class ApiServer:
         after = self._after(wanted)
         either = self.fields.keys() | after.keys()
         changed = [key for key in either if self.fields.get(key) != after.get(key)]
-        if protected := sorted(name for kind, name in changed if self.protects((kind, name))):
-            text = f"bwagent changes its own labels only, not {', '.join(protected)}"
-            return status(422, text, "Invalid")
-        if refusals := [words for key in changed if (words := self.denies(key))]:
-            text = f'nodes "n1" is forbidden: admission webhook denied: {min(refusals)}'
-            return status(403, text, "Forbidden")
-        self._accept(wanted, after, clashes)
+        if refusal := next(filter(None, (refuse(changed) for refuse in self.refuses)), None):
+            return refusal
+        stored = {key: self.stores(key, value) for key, value in wanted.items()}
+        wanted = {key: value for key, value in stored.items() if value is not None}
+        self._accept(wanted, self._after(wanted), clashes)
         return self._node()
 
     def _mismatch(self, uid: str, version: str | None) -> Reply | None:
@@ -204,7 +230,7 @@ class ApiServer:
         self.changes += 1
         self.on_write(write)
 
-    def _node(self) -> Reply:
+    def _node(self, *, is_whole: bool = False) -> Reply:
         metadata: dict[str, Any] = {
             "name": "n1",
             "uid": f"u-{self.uid}",
@@ -225,9 +251,10 @@ class ApiServer:
             for (manager, operation), keys in self.owners.items()
             if keys
         ]
-        return Reply(
-            200, json.dumps({"kind": "Node", "apiVersion": "v1", "metadata": metadata}).encode()
-        )
+        node: dict[str, Any] = {"kind": "Node", "apiVersion": "v1", "metadata": metadata}
+        if self.boot_id and is_whole:
+            node["status"] = {"nodeInfo": {"bootID": self.boot_id}}
+        return Reply(200, json.dumps(node).encode())
 
 
 def _fields(keys: set[Key]) -> dict[str, Any]:
