@@ -231,9 +231,9 @@ class Known(NamedTuple):
     group_hold: HoldReason | None = None  # why last far ends may be missing or outdated
     domain: str | None = None  # the NVLink domain
     domain_why: HoldReason | None = None  # why it is a remembered one
-    # Texts of `speed`, `flavor` and `group` as published: they stay while facts are unknown.
-    texts: Mapping[str, str] = MappingProxyType({})
-    texts_since: float | None = None  # unread since; None: all is known
+    # The rows of the label table whose labels were last published of all facts (FREEZABLE there)
+    whole: frozenset[str] = frozenset()
+    unknown_since: float | None = None  # since when facts are missing; None: all are known
     domain_since: float | None = None
     group_since: float | None = None  # since when the published group has more than the rows
     next_end: float = math.inf  # when the next hold or grace ends
@@ -256,11 +256,12 @@ class Published(NamedTuple):
 
     rows: Iterable[Fact] = ()
     lost: Iterable[Fact] = ()
-    texts: Mapping[str, str] = MappingProxyType({})  # of Known
+    whole: frozenset[str] = frozenset()  # of Known
+    has_group: bool = False  # the leaf group is one of them
     domain: str | None = None
-    # Since when facts are unknown that the texts have, the domain, and what the leaf group has more
-    # than the rows; None: from now on
-    texts_since: float | None = None
+    # Since when facts are unknown that the labels of the whole node have, the domain, and what the
+    # leaf group has more than the rows; None: from now on
+    unknown_since: float | None = None
     domain_since: float | None = None
     group_since: float | None = None
     gap: HoldReason | None = None  # why the leaf group is not that of the rows
@@ -289,8 +290,8 @@ class Memory:
         # Devices that may be backend ports, and of which nothing is known: unread since.
         self._strangers: dict[str, float] = {}
         self._may_be_infiniband = False  # one of them
-        self._texts: dict[str, str] = {}
-        self._texts_since: float | None = None
+        self._whole: frozenset[str] = frozenset()
+        self._unknown_since: float | None = None
         self._domain: str | None = None
         self._domain_since: float | None = None
         self._settles_at = -math.inf
@@ -307,9 +308,9 @@ class Memory:
         long before it could read the Node: what it has read itself counts.
         """
         begun = self._started = now if self._started is None else self._started
-        self._texts, self._domain = dict(published.texts), published.domain
-        self._texts_since = _past(published.texts_since, begun)
-        self._settles_at = -math.inf if "group" in published.texts else now + self._settle
+        self._whole, self._domain = published.whole, published.domain
+        self._unknown_since = _past(published.unknown_since, begun)
+        self._settles_at = -math.inf if published.has_group else now + self._settle
         self._ignored, self._doubted, self._strangers = None, {}, {}
         self._doubted_since = None
         awaited = min(begun, now - published.overdue)
@@ -375,12 +376,12 @@ class Memory:
         problems = (*observation.problems, *found)
         return replace(observation, known=known, ports=ports, problems=problems)
 
-    def published(self, texts: Mapping[str, str]) -> None:
-        """Take over the texts of `speed`, `flavor` and `group` that are published now.
+    def published(self, whole: frozenset[str]) -> None:
+        """Take over which rows of the label table have labels of all facts now.
 
-        Those that lack facts are left out: they follow the facts that are read.
+        Such a label stays as it is while facts are missing; another one follows what is read.
         """
-        self._texts = dict(texts)
+        self._whole = whole
 
     def merge(self, observation: Observation, where: Where, now: float) -> Known:
         """Take over an observation at `now`; `where` tells the place of a function."""
@@ -397,8 +398,8 @@ class Memory:
         facts = [self._aged(fact, now) for fact in facts]
         was = self._was(facts)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
-        self._texts_since = None if unknown is None else _first(self._texts_since, now)
-        if self._is_over(self._texts_since, now):
+        self._unknown_since = None if unknown is None else _first(self._unknown_since, now)
+        if self._is_over(self._unknown_since, now):
             unknown = None
         domain_why = self._merge_domain(observation, now)
         return Known(
@@ -411,8 +412,8 @@ class Memory:
             moved or self._group_hold(now, is_same=is_same),
             self._domain,
             domain_why,
-            self._texts,
-            self._texts_since,
+            self._whole,
+            self._unknown_since,
             self._domain_since,
             self._gap_since if self._gap else None,
             self._next_end(now),
@@ -590,7 +591,7 @@ class Memory:
         ends = [since + self._hold for since in self._strangers.values()]
         ends += [self._settles_at]
         ends += [one + self._hold for one in (self._doubted_since,) if one is not None]
-        since = [self._texts_since, self._domain_since, self._gap_since if self._gap else None]
+        since = [self._unknown_since, self._domain_since, self._gap_since if self._gap else None]
         for fact in self._facts:
             since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
             ends += [self._state_end(fact), self._far_end(fact) if fact.far else math.inf]

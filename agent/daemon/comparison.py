@@ -18,26 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.observer import Cycle
 from agent.errors import Malformed, Unavailable
-from agent.findings.finding import NODE_CODES, Finding, PortRef, finding_document
+from agent.findings.finding import Finding, finding_document
 from agent.host import Host
-from agent.kube.annotation import (
-    MAX_FINDINGS,
-    Remembered,
-    RememberedFinding,
-    first,
-    interface_of,
-)
+from agent.kube.annotation import Remembered
 from agent.kube.facts import is_word
 from agent.labels.table import Naming
 from agent.model import Failed, Observation
 from agent.reasons import Verdict
 from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
-from agent.text import utc
+from agent.text import many, utc
 from agent.verify.expected import Expected, FarPort, from_labels, merged
 from agent.verify.judge import Options, Result, verify
 from agent.verify.seen import SeenNode, seen_node
-from agent.verify.verdict import Changes, ReportedFindings
+from agent.verify.verdict import Before, Changes, ReportedFindings
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half
     from agent.daemon.verification import Halves
@@ -59,17 +53,8 @@ class Comparison:
     ) -> None:
         self._node, self._naming, self._delay = node, naming, delay
         self._bus = _Bus(host)
-        known = None
-        if remembered:
-            known = []
-            for one in remembered.findings:
-                if row := NODE_CODES.get(one.code):  # without its facts
-                    name, meaning = one.interface, row.meaning
-                    ports = (PortRef(node, name),) if name else ()
-                    text = f"{name}: {meaning}." if name else f"{meaning}."
-                    bare = Finding(one.code, row.severity, (node,), ports, text, id=one.id)
-                    known.append(bare)
-        self._findings = ReportedFindings(delay, known)
+        before = Before(remembered.verdict, remembered.findings) if remembered else None
+        self._findings = ReportedFindings(delay, before)
         self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
         self._good: Expected | None = None  # the last one that did not contradict itself
@@ -120,11 +105,8 @@ class Comparison:
         """Return what is to be remembered of the verdict; None without one."""
         if not self._findings.has_verdict or boot_id is None or not is_word(boot_id):
             return None
-        rows = tuple(
-            RememberedFinding(one.code, interface_of(one.interface), one.id)
-            for one in self._findings.findings
-        )
-        return first(Remembered(boot_id, self._compared_at, rows), MAX_FINDINGS)
+        findings = self._findings
+        return Remembered(boot_id, self._compared_at, findings.verdict(), findings.number)
 
     def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Result:
         """Merge the parts of the expected half and compare, each only if something has changed.
@@ -204,6 +186,9 @@ class Comparison:
             elif old and self._old_since is not None:
                 before = f"compared with what was expected before {utc(int(self._old_since))}"
                 reasons += [old, before]
+            if self._findings.before:
+                number = many(self._findings.number, "finding")
+                reasons.append(f"the verdict is that of the agent before ({number})")
             facts = {
                 "time": None if at is None else utc(at),
                 "planned": result.planned if result else None,

@@ -254,8 +254,10 @@ class Loop:
         if cycle and self._node_read_at is not None:
             backed_off, wall = self.schedule.backed_off(now), cycle.observation.time
             confirmed = self.observer.confirmed
-            labels, annotation = cycle.rendered.labels, cycle.annotation
-            desired = Desired(labels, annotation, backed_off, wall, confirmed)
+            rendered, frozen = cycle.rendered, frozenset(cycle.rendered.frozen)
+            desired = Desired(
+                rendered.labels, cycle.annotation, backed_off, wall, frozen, confirmed
+            )
             self._applying = cycle
         self.schedule.apply_started(now)
         if step.look and desired:

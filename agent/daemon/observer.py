@@ -20,8 +20,8 @@ from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
 from agent.kube.managed_fields import Keys, state_of
 from agent.kube.reconcile import Result
-from agent.kube.remembered import TEXTS, Globs, annotate, pins, published, switches
-from agent.labels.render import Rendered, render
+from agent.kube.remembered import Globs, annotate, pins, published, switches
+from agent.labels.render import Rendered, freezable, render
 from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable
 from agent.memory import Identity, Memory, known_of
@@ -44,7 +44,8 @@ class Cycle(NamedTuple):
     observation: Observation
     rendered: Rendered
     annotation: Annotation
-    expired: Mapping[str, str]  # labels whose hold just expired, with their last values
+    # Labels whose hold just expired, with their last values; None: it was frozen
+    expired: Mapping[str, str | None]
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
 
@@ -52,7 +53,7 @@ class Cycle(NamedTuple):
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, self.annotation.facts
+        return labels, *self.rendered.frozen, self.annotation.facts
 
 
 @dataclass(slots=True)
@@ -123,26 +124,25 @@ class Observer:
         observation = self._memory.complete(found, partial(place, self.host), self.host.clock())
         self._boot_id, self._next_end = found.boot_id, known_of(observation).next_end
         rendered, before = render(observation, self.naming), self._rendered
-        names = {f"{self.naming.prefix}/{row}": name for name, row in TEXTS.items()}
         labels = rendered.labels
-        whole = labels.keys() - rendered.incomplete.keys()
-        self._memory.published({name: labels[key] for key, name in names.items() if key in whole})
+        whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
+        rows = freezable(self.naming)
+        self._memory.published(frozenset(row for row, key in rows.items() if key in whole))
         # A label that was held, and of which nothing is known any more.
         expired = {
-            key: before.labels[key]
-            for key in before.held
+            key: before.labels.get(key)
+            for key in before.kept
             if key in rendered.incomplete and key not in labels
         }
         self._rendered = rendered
         known = self.host.roles.known if self.host.roles else NOTHING
-        self._annotation = annotate(
-            observation, self._annotation, self.left_out(), self._globs, known
-        )
+        annotation = annotate(observation, self._annotation, self.left_out(), self._globs, known)
+        self._annotation = replace(annotation, prefixes=self._keys.written)
         # Those whose neighbors were observed.
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
-        is_held = any(why is not HoldReason.LENT for why in rendered.held.values())
+        is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_unread(observation)
         return Cycle(observation, rendered, self._annotation, expired, took, degraded)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.infiniband.node_description import switch_name
-from agent.kube.annotation import Annotation, is_cut, parse, without_future
+from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
 from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import OBSERVED
 from agent.labels import encode
@@ -61,7 +61,8 @@ class NodeReader:
         own = self._own(labels, problems)
         is_annotated = self._annotation in annotations
         keys = [] if is_annotated else [one for one in annotations if one.endswith(f"/{OBSERVED}")]
-        others = [key.rpartition("/")[0] for key in keys if parse(annotations[key], key)[0]]
+        times = {key: reported_time(annotations[key]) for key in keys}
+        others = [key.rpartition("/")[0] for key, time in times.items() if time is not None]
         if not (own or is_annotated or others or problems):
             return None
         if others:

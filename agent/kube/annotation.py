@@ -1,69 +1,68 @@
 """The annotation `P/observed`: time and place of the last full observation.
 
-    {"schema": 2, "agent": "0.3.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
+    {"schema": 3, "agent": "0.4.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
      "partial": {"boot_id": "...", "time": "2026-11-20T14:34:49Z"},
-     "switches": [["b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"], ...],
+     "prefixes": ["backend.coreweave.cloud", "ib.coreweave.cloud"],
      "ports": [
-        {"interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a088c20300abcdef",
-         "layer": "ib", "rule": "near-gpu", "gbps": 400.0, "via": "sa", "far": [0, "3"]},
-        {"interface": "ibp1", ..., "unread": [81200, null, 81200]},
+        {"interface": "ibp0", "pci": "0000:18:00.0", "port": 1, "netdev": "ibp0",
+         "port_guid": "a088c20300abcdef", "node_guid": "a088c20300abcdee", "layer": "InfiniBand",
+         "rule": "gpu-affinity", "gbps": 400.0, "via": "sa",
+         "far": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}},
+        {"interface": "ibp1", ..., "unread": {"state": 81200, "role": 81200}},
         {"interface": "ibp3", ..., "lost": "2026-11-20T13:30:00Z"},
         ...],
-     "texts_since": 81200, "domain_since": 81200, "group_since": 81200,
-     "rules": "1", "others": [["0000:5e:00.0", 1, "front-end"], ...],
+     "unread": {"node": 81200, "domain": 81200, "group": 81200},
+     "rules": "2", "others": [{"pci": "0000:5e:00.0", "port": 1, "rule": "front-end"}, ...],
      "gpus": ["0000:1b:00.0", ...], "away": ["0000:1a:00.0", ...],
-     "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z",
-                 "findings": [{"code": "swapped", "interface": "ibp3", "id": "0f3c..."}, ...],
-                 "dropped": 9},
-     "dropped": 2}
+     "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z", "verdict": "fail",
+                 "findings": 9},
+     "left_out": {"lost_ends": 2, "port_names": 64}}
 
 - `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
   switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
   another one, so that an agent with a failing source is not taken for a dead one.
+- `prefixes` are those of the labels that are written.
 - `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of one is
-  missing. `far` is the last far end: its index in `switches`, the ID of its port, and the name of
-  that; the labels say whether it is the present one. `station` is the present far end if that says
-  that it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from
-  the subnet administrator, and left out if it was read by SMP or LLDP. A port number is left out if
-  it is 1, a netdev if it is the interface, a node GUID if it is that of the port; null is unknown.
-- `unread` has since when state and rate, the far end and the role of a port are unread, those that
-  are so for a minute; `texts_since`, since when facts are unknown that the labels of the whole node
-  have; `domain_since`, the NVLink domain; `group_since`, what the leaf group has more than the
-  rows. They are seconds of CLOCK_BOOTTIME, of the boot of the last observation.
+  missing, null at an unknown time. `far` is the last far end; the labels say whether it is the
+  present one. `station` is the present far end if that says that it is neither Bridge nor Router,
+  so that `far` is the last leaf. `via` is `sa` if it is from the subnet administrator, and left out
+  if it was read by SMP or LLDP. What is unknown is left out.
+- `unread` of a port has since when its state and rate, its far end and its role are unread, those
+  that are so for a minute; that of the annotation, since when facts are missing that the labels of
+  the whole node have, the NVLink domain, and what the leaf group has more than the rows. They are
+  seconds of CLOCK_BOOTTIME, of the boot of the last observation.
 - `rules` is the rule set by which the ports have their roles, and `others` are those that it took
-  out of the backend: address, number and rule. Ports of another rule set keep no role. `gpus` are
-  the addresses of the GPUs by which it did, missing ones too, and `away` those of missing NICs
-  (agent/sources/steady.py).
+  out of the backend. Ports of another rule set keep no role. `gpus` are the addresses of the GPUs
+  by which it did, missing ones too, and `away` those of missing NICs (agent/sources/steady.py).
+- `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it, with the
+  number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
-- `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it. It counts
-  for the boot of its `boot_id` only. Its findings are those reported, the most severe first;
-  `dropped` is the number of the others: more than MAX_FINDINGS, or without room.
-- `dropped` is the number of rows for which the annotation has no room: least severe findings go
-  first, then lost ports, then the last of the others. 64 ports of InfiniBand fit.
-- Schema 1 (0.1 and 0.2) is read; it has `interfaces` and `lost` with a `neighbor` each. 0.2 does
-  not read schema 2: it says so, and starts from the labels alone.
+- `left_out` counts what has no room in MAX_BYTES, in the order in which it goes: far ends of lost
+  ports, names of far ports, names of switches that have a GUID, whole rows from the last one on.
+- Schema 2 (0.3) is read (agent/kube/annotation_2.py). 0.3 does not read schema 3: it says so, and
+  starts from the labels alone.
 
 Anyone with access to the Node can edit the annotation, so a malformed one is a problem to report
 and never an exception. A row without a valid interface or PCI address makes it malformed. Any other
-malformed fact is dropped, a far end as a whole. So is a verdict, but for its times: half of it
-could pass where the whole fails. For the same reason it is not written if its most severe finding
-has no room.
+malformed fact is dropped, a far end as a whole. So is a verdict, but for its time: half of it could
+pass where the whole fails.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import agent
 from agent.errors import Malformed
-from agent.ids import CODE, GUID, PCI
+from agent.ids import GUID, PCI
+from agent.kube import annotation_2
 from agent.kube.facts import (
     COUNT,
+    MAX_COUNT,
     SECONDS,
     TEXT,
     TIME,
@@ -83,16 +82,17 @@ from agent.kube.managed_fields import Keys, State
 from agent.labels import encode
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
+from agent.reasons import Verdict
 from agent.text import utc, visible
 
-SCHEMA = 2
+SCHEMA = 3
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
 MAX_AGE = 2 * RESYNC  # of an annotation that is taken for that of a running agent
-MAX_BYTES = 16 * 1024  # of an annotation that is written
+MAX_BYTES = 32 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
-MAX_INTERFACES = 512  # of an annotation that is parsed
+MAX_PORTS = 576  # rows of an annotation that is parsed
 MAX_OTHERS = 64  # ports that a rule took out of the backend; GPUs
-MAX_FINDINGS = 64
+MAX_PREFIXES = 8
 MAX_PROBLEM = 200  # characters
 MAX_GBPS = 10_000.0  # of one interface
 MAX_PORT = 255  # number of a port
@@ -100,7 +100,8 @@ MAX_TEXT_BYTES = 64  # of a text that is written
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _INTERFACE = re.compile(r"[ -~]{1,64}")
-_ID = re.compile(r"[0-9a-f]{1,64}")
+_PREFIX = re.compile(r"[!-~]{1,317}")  # a whole label key at most
+_LAYER = re.compile("InfiniBand|Ethernet")
 _VIA = re.compile("sa")
 _CUT = re.compile(r"~x[0-9a-f]{1,16}\Z")
 
@@ -118,21 +119,13 @@ class OtherPort(NamedTuple):
     rule: str  # that took it out
 
 
-class RememberedFinding(NamedTuple):
-    """One reported finding."""
-
-    code: str
-    interface: str | None  # the first of the finding; None: it has none, or an odd name
-    id: str
-
-
 class Remembered(NamedTuple):
     """The verdict of an agent."""
 
     boot_id: str
     time: int | None  # of the last comparison, seconds since the epoch
-    findings: tuple[RememberedFinding, ...] = ()
-    dropped: int = 0  # findings, less severe than these
+    verdict: Verdict
+    findings: int = 0
 
 
 class Report(NamedTuple):
@@ -140,6 +133,32 @@ class Report(NamedTuple):
 
     time: int | None  # seconds since the epoch
     boot_id: str | None
+
+
+class Unread(NamedTuple):
+    """Since when parts of a port are unread, seconds of CLOCK_BOOTTIME; None: they are read."""
+
+    state: float | None = None  # state and rate
+    far: float | None = None  # the far end
+    role: float | None = None
+
+
+class LeftOut(NamedTuple):
+    """Numbers of what an annotation has no room for."""
+
+    lost_ends: int = 0  # far ends of lost ports
+    port_names: int = 0
+    switch_names: int = 0  # of switches whose GUID is there
+    rows: int = 0
+
+    def __str__(self) -> str:
+        """Return `64 port names, 2 rows`."""
+        words = "far ends of lost ports", "port names", "switch names", "rows"
+        shown = zip(words, self, strict=True)
+        return ", ".join(f"{count} {what}" for what, count in shown if count)
+
+
+NOTHING_LEFT_OUT = LeftOut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +169,15 @@ class Annotation:
     boot_id: str | None  # the boot of that observation
     interfaces: Interfaces = ()
     agent: str = agent.__version__
-    dropped: int = 0  # rows for which there was no room
+    left_out: LeftOut = NOTHING_LEFT_OUT
     lost: Interfaces = ()
     verdict: Remembered | None = None  # of `run`
     partial: Report | None = None  # the last observation; None: it was full
     # Seconds of CLOCK_BOOTTIME, since when facts are unread that are of no row
-    texts_since: int | None = None
+    unknown_since: int | None = None
     domain_since: int | None = None
     group_since: int | None = None
+    prefixes: tuple[str, ...] = ()  # of the labels
     rules: str | None = None  # the rule set that decided the roles
     others: tuple[OtherPort, ...] = ()
     gpus: tuple[str, ...] = ()  # their addresses
@@ -180,88 +200,83 @@ class Annotation:
         A neighbor changes together with labels, or is written with the next hourly request.
         """
         lost = [one.identity for one in self.lost]
-        verdict = (self.verdict.boot_id, self.verdict.findings) if self.verdict else None
+        verdict = self.verdict and self.verdict._replace(time=None)
         boots = self.boot_id, self.reported.boot_id
-        since = self.texts_since, self.domain_since, self.group_since
-        rows = [(*row.identity, row.node_guid, row.gbps, *_unread(row)) for row in self.interfaces]
-        return *boots, *since, self.dropped, verdict, *lost, *rows
+        since = self.unknown_since, self.domain_since, self.group_since
+        rows = [(*row.identity, row.node_guid, row.gbps, *unread(row)) for row in self.interfaces]
+        return *boots, *since, self.left_out, verdict, *lost, *rows
 
 
 FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
+_UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
+_PORT = Kind(lambda value: int(number(MAX_PORT).parse(value)))
+
+# The facts of a row, in the order in which they are written
 _ROW: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),
-    "port_guid": matching(GUID),
-    "node_guid": matching(GUID),
-    "counted_gbps": number(MAX_GBPS),
-    "neighbor": record(FarEnd, FAR_END),
-}
-_LOST_ROW: Schema = {**_ROW, "since": TIME}
-_LAYERS = {"ib": "InfiniBand", "eth": "Ethernet"}
-
-
-def _parse_layer(value: object) -> str:
-    if value not in _LAYERS:
-        raise ValueError(value)
-    return _LAYERS[str(value)]
-
-
-# The fields of a row in schema 2, in the order in which they are written; `far` and `lost` follow.
-_PORT: Schema = {
-    "interface": matching(_NAME),
-    "pci": matching(PCI),
-    "port": Kind(lambda value: int(number(MAX_PORT).parse(value))),
+    "port": _PORT,
     "leg": matching(_INTERFACE),
     "netdev": matching(_INTERFACE),
     "port_guid": matching(GUID),
     "node_guid": matching(GUID),
-    "layer": Kind(_parse_layer, lambda layer: "ib" if layer == "InfiniBand" else "eth"),
+    "layer": matching(_LAYER),
     "rule": WORD,
     "gbps": number(MAX_GBPS),
     "via": matching(_VIA),
+    "far": record(FarEnd, FAR_END),
+    "station": record(FarEnd, FAR_END),
+    "unread": record(Unread, _UNREAD),
+    "lost": TIME,
 }
-# Their fields of a row, where those have other names
-_FIELDS = {
-    "pci": "function",
-    "counted_gbps": "gbps",
-    "neighbor": "last_far",
-    "far": "last_far",
-    "since": "lost_since",
-    "lost": "lost_since",
-    "station": "far",
-}
+# Their fields of a Fact, where those have other names
+_FIELDS = {"pci": "function", "far": "last_far", "lost": "lost_since", "station": "far"}
 # Those that can be written of a row
 _FACTS: Schema = {
-    **{_FIELDS.get(name, name): kind for name, kind in _PORT.items()},
-    "layer": matching(re.compile("|".join(_LAYERS.values()))),
+    _FIELDS.get(name, name): _ROW[name]
+    for name in _ROW
+    if name not in {"far", "station", "unread", "lost"}
 }
-_STATION = record(FarEnd, FAR_END)
-_UNREAD = ("state_since", "far_since", "role_since")
-_FINDING = record(
-    RememberedFinding,
-    {"code": matching(CODE), "interface": matching(_INTERFACE), "id": matching(_ID)},
-    required=("code", "id"),
-)
+_FACTS_WRITTEN = [name for name in _ROW if _FIELDS.get(name, name) in _FACTS]
+# A row in the output of a command (docs/cli.md): other names
+_OUTPUT: Schema = {
+    **{name: _ROW[name] for name in ("interface", "pci", "port_guid", "node_guid")},
+    "counted_gbps": _ROW["gbps"],
+    "neighbor": _ROW["far"],
+}
+_OUTPUT_FIELDS = _FIELDS | {"counted_gbps": "gbps", "neighbor": "last_far"}
+
+
+def _parse_verdict(value: object) -> Verdict:
+    return Verdict(str(value))
+
+
 _REPORT: Schema = {"boot_id": WORD, "time": TIME}
-_VERDICT: Schema = {**_REPORT, "findings": array(_FINDING, MAX_FINDINGS), "dropped": COUNT}
-
-
-def _parse_other(row: Any) -> OtherPort:
-    facts = (matching(PCI), _PORT["port"], WORD)
-    return OtherPort(*(fact.parse(value) for fact, value in zip(facts, row, strict=True)))
-
-
-# Facts of the whole node, after the rows
-_NODE: Schema = {
-    "texts_since": SECONDS,
-    "domain_since": SECONDS,
-    "group_since": SECONDS,
+_VERDICT: Schema = {
+    **_REPORT,
+    "verdict": Kind(_parse_verdict, str),
+    "findings": Kind(lambda value: int(number(MAX_COUNT).parse(value))),
+}
+_OTHER = record(
+    OtherPort, {"pci": matching(PCI), "port": _PORT, "rule": WORD}, ("pci", "port", "rule")
+)
+_NODE_UNREAD: Schema = dict.fromkeys(("node", "domain", "group"), SECONDS)
+_LEFT_OUT: Schema = dict.fromkeys(LeftOut._fields, COUNT)
+_HEAD: Schema = {
+    "time": TIME,
+    "boot_id": WORD,
+    "agent": WORD,
+    "prefixes": array(matching(_PREFIX), MAX_PREFIXES),
     "rules": WORD,
-    "others": array(Kind(_parse_other), MAX_OTHERS),
+    "others": array(_OTHER, MAX_OTHERS),
     "gpus": array(matching(PCI), MAX_OTHERS),
     "away": array(matching(PCI), MAX_OTHERS),
 }
-_HEAD: Schema = {"time": TIME, "boot_id": WORD, "agent": WORD, "dropped": COUNT, **_NODE}
+
+
+def unread(row: Fact) -> Unread:
+    """Return since when the parts of a row are unread."""
+    return Unread(row.state_since, row.far_since, row.role_since)
 
 
 def writable(row: Fact) -> Fact | None:
@@ -271,8 +286,8 @@ def writable(row: Fact) -> Fact | None:
         return None
     station = row.far if row.far and row.far.is_station else None
     far, last = _writable_end(station), _writable_end(row.last_far)
-    found = Fact(**facts, far=far, last_far=last, lost_since=row.lost_since)
-    return found if row.lost_since is None else found._replace(gbps=None)
+    kept = Fact(**facts, far=far, last_far=last, lost_since=row.lost_since)
+    return kept if row.lost_since is None else kept._replace(gbps=None)
 
 
 def _writable_end(far: FarEnd | None) -> FarEnd | None:
@@ -282,72 +297,52 @@ def _writable_end(far: FarEnd | None) -> FarEnd | None:
 
 def interface_document(row: Fact) -> Json:
     """Return the JSON object of a row in a command's output, without what is unknown."""
-    return _document(row, _ROW)
-
-
-def _document(row: Fact, schema: Schema) -> Json:
     facts = row._asdict()
-    return written({name: facts[_FIELDS.get(name, name)] for name in schema}, schema)
-
-
-def interface_of(text: str | None) -> str | None:
-    """Return the name of an interface as a verdict can remember it; None if it cannot."""
-    return text if text and _INTERFACE.fullmatch(text) else None
+    return written({name: facts[_OUTPUT_FIELDS.get(name, name)] for name in _OUTPUT}, _OUTPUT)
 
 
 def render(annotation: Annotation) -> str:
     """Return the annotation as JSON text in ASCII."""
-    verdict, dropped = annotation.verdict, annotation.dropped
+    document = _head_document(annotation)
+    document["ports"] = [*map(_row_document, (*annotation.interfaces, *annotation.lost))]
+    return _text(document)
+
+
+def _text(document: Json) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _head_document(annotation: Annotation) -> Json:
+    """Return the JSON object of all but the rows, which come last."""
     document: Json = {"schema": SCHEMA, "agent": annotation.agent}
     document |= _report_document(Report(annotation.time, annotation.boot_id))
     if annotation.partial:
         document["partial"] = _report_document(annotation.partial)
-    switches: dict[tuple[str | None, str | None], int] = {}
-    rows = (*annotation.interfaces, *annotation.lost)
-    ports = [_port_document(row, switches) for row in rows]
-    if switches:
-        document["switches"] = list(switches)
-    document["ports"] = ports
-    of_node = {name: getattr(annotation, name) for name in _NODE}
-    document |= written({name: value for name, value in of_node.items() if value != ()}, _NODE)
-    if verdict:
-        facts = verdict._asdict() | {"dropped": verdict.dropped or None}
-        document["verdict"] = written(facts, _VERDICT)
-    document |= {"dropped": dropped} if dropped else {}
-    return json.dumps(document, separators=(",", ":"))
-
-
-def _port_document(row: Fact, switches: dict[tuple[str | None, str | None], int]) -> Json:
-    """Return the JSON object of a row; its switch is added to the table."""
-    facts, document = row._asdict(), _document(row, _PORT)
-    for name, default in _defaults(row.interface, row.port_guid).items():
-        if facts[name] == default:
-            document.pop(name, None)
-        elif facts[name] is None:
-            document[name] = None
-    if far := row.last_far:
-        node = cut(far.id), cut(far.name)
-        ends = [switches.setdefault(node, len(switches)), cut(far.port_id), cut(far.port_name)]
-        while ends[-1] is None:
-            ends.pop()
-        document["far"] = ends
-    if row.far and row.far.is_station:
-        facts = row.far._asdict()
-        document["station"] = {name: cut(facts[name]) for name in FAR_END if facts[name]}
-    if any(since is not None for since in _unread(row)):
-        document["unread"] = _unread(row)
-    if row.lost_since is not None:
-        document["lost"] = utc(row.lost_since) if row.lost_since else None
+    facts = {name: getattr(annotation, name) or None for name in _HEAD if name not in document}
+    document |= written(facts, _HEAD)
+    times = annotation.unknown_since, annotation.domain_since, annotation.group_since
+    if since := written(dict(zip(_NODE_UNREAD, times, strict=True)), _NODE_UNREAD):
+        document["unread"] = since
+    if annotation.verdict:
+        document["verdict"] = written(annotation.verdict._asdict(), _VERDICT)
+    if any(annotation.left_out):
+        counts = annotation.left_out._asdict()
+        document["left_out"] = {name: count for name, count in counts.items() if count}
     return document
 
 
-def _unread(row: Fact) -> tuple[float | None, ...]:
-    return row.state_since, row.far_since, row.role_since
-
-
-def _defaults(interface: str, port_guid: str | None) -> Json:
-    """Return the facts of a row that are left out if they are these."""
-    return {"port": 1, "netdev": interface, "node_guid": port_guid}
+def _row_document(row: Fact) -> Json:
+    """Return the JSON object of a row, without what is unknown."""
+    facts = row._asdict()
+    document = written({name: facts[_FIELDS.get(name, name)] for name in _FACTS_WRITTEN}, _ROW)
+    for name, far in (("far", row.last_far), ("station", row.far)):
+        if far and (name == "far" or far.is_station):
+            document[name] = {part: cut(text) for part in FAR_END if (text := getattr(far, part))}
+    if since := written(unread(row)._asdict(), _UNREAD):
+        document["unread"] = since
+    if row.lost_since is not None:
+        document["lost"] = utc(row.lost_since) if row.lost_since else None
+    return document
 
 
 def cut(text: str | None) -> str | None:
@@ -369,50 +364,62 @@ def _report_document(report: Report) -> Json:
 
 
 def fitted(annotation: Annotation) -> Annotation:
-    """Return the annotation without what MAX_BYTES leaves no room for.
-
-    The least severe findings of the verdict go first, then the lost interfaces, then the last of
-    the others.
-    """
-    if len(render(annotation)) <= MAX_BYTES:
-        return annotation
-    verdict, present = annotation.verdict, len(annotation.interfaces)
-    total = present + len(annotation.lost)
-    bare = verdict and verdict._replace(findings=(), dropped=MAX_BYTES)
-
-    def with_rows(kept: int) -> Annotation:
-        return replace(
-            annotation,
-            interfaces=annotation.interfaces[:kept],
-            lost=annotation.lost[: max(kept - present, 0)],
-            verdict=bare,
-            dropped=total - kept,
-        )
-
-    rows = with_rows(_most(total, with_rows))
-    if not verdict:
-        return rows
-
-    def with_findings(kept: int) -> Annotation:
-        return replace(rows, verdict=first(verdict, kept))
-
-    return with_findings(_most(len(verdict.findings), with_findings))
+    """Return the annotation without what MAX_BYTES leaves no room for, in the order of LeftOut."""
+    for less in (_without_lost_ends, _without_port_names, _without_switch_names, _without_rows):
+        if len(render(annotation)) <= MAX_BYTES:
+            break
+        annotation = less(annotation)
+    return annotation
 
 
-def _most(total: int, with_first: Callable[[int], Annotation]) -> int:
-    """Return the most of `total` parts, the first ones, with which the annotation fits."""
-    return bisect_right(
-        range(1, total + 1), MAX_BYTES, key=lambda kept: len(render(with_first(kept)))
+def _without_lost_ends(annotation: Annotation) -> Annotation:
+    count = sum(row.last_far is not None for row in annotation.lost)
+    lost = tuple(row._replace(far=None, last_far=None) for row in annotation.lost)
+    left_out = annotation.left_out._replace(lost_ends=count)
+    return replace(annotation, lost=lost, left_out=left_out)
+
+
+def _without_port_names(annotation: Annotation) -> Annotation:
+    ends = [row.last_far for row in annotation.interfaces]
+    count = sum(bool(far and far.port_name) for far in ends)
+    rows = tuple(
+        row._replace(last_far=far and far._replace(port_name=None))
+        for row, far in zip(annotation.interfaces, ends, strict=True)
     )
+    left_out = annotation.left_out._replace(port_names=count)
+    return replace(annotation, interfaces=rows, left_out=left_out)
 
 
-def first(verdict: Remembered, number: int) -> Remembered | None:
-    """Return the verdict with its first findings; None if it has some, and keeps none."""
-    kept = verdict.findings[:number]
-    if verdict.findings and not kept:
-        return None
-    dropped = verdict.dropped + len(verdict.findings) - len(kept)
-    return verdict._replace(findings=kept, dropped=dropped)
+def _without_switch_names(annotation: Annotation) -> Annotation:
+    def bare(far: FarEnd | None) -> FarEnd | None:
+        return far._replace(name=None) if far and GUID.fullmatch(far.id or "") else far
+
+    rows = tuple(row._replace(last_far=bare(row.last_far)) for row in annotation.interfaces)
+    count = sum(
+        row.last_far != before.last_far
+        for row, before in zip(rows, annotation.interfaces, strict=True)
+    )
+    left_out = annotation.left_out._replace(switch_names=count)
+    return replace(annotation, interfaces=rows, left_out=left_out)
+
+
+def _without_rows(annotation: Annotation) -> Annotation:
+    rows = (*annotation.interfaces, *annotation.lost)
+    left_out = annotation.left_out._replace(rows=len(rows))  # as long as any number of them
+    head = _head_document(replace(annotation, left_out=left_out)) | {"ports": []}
+    room, kept = MAX_BYTES - len(_text(head)), 0
+    for row in rows:
+        room -= len(_text(_row_document(row))) + 1
+        if room < 0:
+            break
+        kept += 1
+    present = len(annotation.interfaces)
+    return replace(
+        annotation,
+        interfaces=annotation.interfaces[:kept],
+        lost=annotation.lost[: max(kept - present, 0)],
+        left_out=left_out._replace(rows=len(rows) - kept),
+    )
 
 
 def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem | None]:
@@ -437,6 +444,16 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
     return found, None
 
 
+def reported_time(text: str) -> int | None:
+    """Return the time of the last observation by an annotation of any schema; None: unknown."""
+    try:
+        document = json.loads(text[: MAX_LENGTH + 1])
+        facts = [read(one, _REPORT)[0] for one in (document.get("partial") or {}, document)]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return next((one["time"] for one in facts if "time" in one), None)
+
+
 def _problem(key: str, text: str) -> Problem:
     return Problem("node", key, None, visible(text, MAX_PROBLEM))
 
@@ -449,119 +466,76 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
     schema = document.get("schema")
-    if schema not in (1, SCHEMA):
+    if schema == annotation_2.SCHEMA:
+        document = annotation_2.upgraded(document)
+    elif schema != SCHEMA:
         raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
     facts, faults = read(document, _HEAD)
-    found, lost, more = (_parse_interfaces if schema == 1 else _parse_ports)(document)
-    verdict, dropped = _parse_report(document, "verdict", _VERDICT, {"boot_id", "findings"})
-    partial, unsaid = _parse_report(document, "partial", _REPORT)
-    return Annotation(
-        interfaces=tuple({row.interface: row for row in found}.values()),  # the last of each
-        lost=tuple({row.identity: row for row in lost}.values()),
-        verdict=Remembered(**verdict) if verdict else None,
-        partial=Report(**partial) if partial else None,
-        **{"time": None, "boot_id": None, "agent": "", **facts},
-    ), [*faults, *more, *dropped, *unsaid]
-
-
-Rows = tuple[list[Fact], list[Fact], list[str]]  # here, lost, faults
-
-
-def _parse_interfaces(document: Json) -> Rows:
-    """Parse the rows of schema 1."""
-    rows, gone = (
-        [] if rows is None else rows for rows in map(document.get, ("interfaces", "lost"))
-    )
-    if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
-        raise Malformed(f"interfaces is not a list of up to {MAX_INTERFACES} rows")
-    found = [_parse_row(row, _ROW) for row in rows]
-    faults = [f"{name} of {row.interface}" for row, dropped in found for name in dropped]
-    if not isinstance(gone, list):
-        raise Malformed("lost is not a list")
-    if len(gone) > MAX_LOST:
-        faults.append(f"{len(gone) - MAX_LOST} of {len(gone)} lost rows")
-    lost = [_parse_row(row, _LOST_ROW) for row in gone[:MAX_LOST]]
-    faults += [f"{name} of lost {row.interface}" for row, dropped in lost for name in dropped]
-    return [row for row, _ in found], [row for row, _ in lost], faults
-
-
-def _parse_ports(document: Json) -> Rows:
-    """Parse the rows of schema 2."""
-    rows, switches = document.get("ports") or [], document.get("switches")
-    if not isinstance(rows, list) or len(rows) > MAX_INTERFACES + MAX_LOST:
-        raise Malformed(f"ports is not a list of up to {MAX_INTERFACES + MAX_LOST} rows")
-    table = switches if isinstance(switches, list) else []
-    far, unread = Kind(lambda value: _parse_far(value, table)), Kind(_parse_unread)
-    schema: Schema = {
-        **_PORT,
-        "far": far,
-        "station": Kind(_parse_station),
-        "unread": unread,
-        "lost": TIME,
-    }
-    found: list[Fact] = []
-    lost: list[Fact] = []
-    faults = []
-    for row in rows:
-        port, dropped = _parse_row(row, schema)
-        is_lost = port.lost_since is not None
-        faults += [f"{name} of {'lost ' * is_lost}{port.interface}" for name in dropped]
-        (lost if is_lost else found).append(port)
+    rows, of_rows = _parse_rows(document.get("ports") or [])
+    lost = [row for row in rows if row.lost_since is not None]
     if len(lost) > MAX_LOST:
-        faults.append(f"{len(lost) - MAX_LOST} of {len(lost)} lost rows")
-    return found, lost[:MAX_LOST], faults
+        of_rows.append(f"{len(lost) - MAX_LOST} of {len(lost)} lost rows")
+    verdict, of_verdict = _parse_part(document, "verdict", _VERDICT, {"boot_id", "verdict"})
+    partial, of_partial = _parse_part(document, "partial", _REPORT)
+    since, of_since = _parse_part(document, "unread", _NODE_UNREAD)
+    left_out, of_left_out = _parse_part(document, "left_out", _LEFT_OUT)
+    since, unknown = since or {}, {"time": None, "boot_id": None}
+    return Annotation(
+        # the last row of each
+        interfaces=tuple({row.interface: row for row in rows if row.lost_since is None}.values()),
+        lost=tuple({row.identity: row for row in lost[:MAX_LOST]}.values()),
+        verdict=Remembered(**{"time": None, **verdict}) if verdict else None,
+        partial=None if partial is None else Report(**{**unknown, **partial}),
+        unknown_since=since.get("node"),
+        domain_since=since.get("domain"),
+        group_since=since.get("group"),
+        left_out=LeftOut(**(left_out or {})),
+        **{**unknown, "agent": "", **facts},
+    ), [*faults, *of_rows, *of_verdict, *of_partial, *of_since, *of_left_out]
 
 
-def _parse_far(value: Any, switches: list[Any]) -> FarEnd:
-    """Parse a far end, whose device is a row in the table of switches."""
-    index, *texts = value
-    is_index = isinstance(index, int) and 0 <= index < len(switches)
-    node = switches[index] if is_index else None
-    if not isinstance(node, list) or len(node) != 2 or len(texts) > 2:
-        raise ValueError(value)
-    found = dict(zip(FAR_END, (*node, *texts), strict=False))
-    return FarEnd(**{name: TEXT.parse(text) for name, text in found.items() if text is not None})
+def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
+    """Return the rows, and the facts of them that were dropped.
 
-
-def _parse_station(value: object) -> FarEnd:
-    """Parse the far end of a port that is no leaf."""
-    found: FarEnd = _STATION.parse(value)
-    return found._replace(is_station=True)
-
-
-def _parse_unread(value: Any) -> list[int | None]:
-    """Parse the times since which parts of a row are unread."""
-    if not isinstance(value, list) or len(value) > len(_UNREAD):
-        raise ValueError(value)
-    return [None if since is None else SECONDS.parse(since) for since in value]
-
-
-def _parse_row(row: object, schema: Schema) -> tuple[Fact, list[str]]:
-    """Parse a JSON row; returns it and the names of the facts that were dropped.
-
-    Raises Malformed without a valid interface and PCI address.
+    Raises Malformed for a row without a valid interface and PCI address.
     """
-    document = row if isinstance(row, dict) else {}
-    facts, faults = read(document, schema)
-    for name in ("interface", "pci"):
-        if name in faults:
-            raise Malformed(f"{name} is {document[name]!r:.40}")
-        if name not in facts:
-            raise Malformed("a row of interfaces lacks the interface or its PCI address")
-    if "port" in schema:
-        defaults = _defaults(facts["interface"], facts.get("port_guid"))
-        facts |= {name: value for name, value in defaults.items() if name not in document}
-    facts |= zip(_UNREAD, facts.pop("unread", ()), strict=False)
-    found = {_FIELDS.get(name, name): value for name, value in facts.items()}
-    if schema is _LOST_ROW or ("lost" in schema and "lost" in document):
-        found.setdefault("lost_since", 0)
-    return Fact(**found), faults
+    if not isinstance(rows, list) or len(rows) > MAX_PORTS:
+        raise Malformed(f"ports is not a list of up to {MAX_PORTS} rows")
+    parsed, faults = [], []
+    for row in rows:
+        document = row if isinstance(row, dict) else {}
+        facts, dropped = read(document, _ROW)
+        for name in ("interface", "pci"):
+            if name in dropped:
+                raise Malformed(f"{name} is {document[name]!r:.40}")
+            if name not in facts:
+                raise Malformed("a row of ports lacks the interface or its PCI address")
+        since = facts.pop("unread", Unread())
+        station = facts.pop("station", None)
+        found = {_FIELDS.get(name, name): value for name, value in facts.items()}
+        if "lost" in document:
+            found.setdefault("lost_since", 0)
+        parsed.append(
+            Fact(
+                **found,
+                far=station and station._replace(is_station=True),
+                state_since=since.state,
+                far_since=since.far,
+                role_since=since.role,
+            )
+        )
+        of_row = f"{'lost ' * ('lost' in document)}{facts['interface']}"
+        faults += [f"{name} of {of_row}" for name in dropped]
+    return parsed, faults
 
 
-def _parse_report(
+def _parse_part(
     document: Json, name: str, schema: Schema, required: Collection[str] = ()
 ) -> tuple[Json | None, list[str]]:
-    """Parse a part that has time and boot ID; returns its facts, and those that were dropped."""
+    """Parse an object of the annotation; returns its facts, and those that were dropped.
+
+    It is dropped as a whole if a required fact is missing.
+    """
     value = document.get(name)
     if value is None:
         return None, []
@@ -570,7 +544,7 @@ def _parse_report(
     facts, faults = read(value, schema)
     if not {*required} <= facts.keys():
         return None, [name]
-    return {"time": None, "boot_id": None, **facts}, [f"{fault} of {name}" for fault in faults]
+    return facts, [f"{fault} of {name}" for fault in faults]
 
 
 def without_future(annotation: Annotation | None, now: float) -> Annotation | None:

@@ -151,8 +151,14 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
     """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
-    annotation = annotate(observation, before)
-    desired = Desired(rendered.labels, annotation, now=now, confirmed=lost_in(before))
+    annotation = replace(annotate(observation, before), prefixes=on.keys.written)
+    desired = Desired(
+        {key: text for key, text in rendered.labels.items() if key not in rendered.frozen},
+        annotation,
+        now=now,
+        frozen=frozenset(rendered.frozen),
+        confirmed=lost_in(before),
+    )
     todo = plan(on.node, desired, on.keys)
     todo = replace(todo, has_news=todo.has_news or is_stale(before, now))
     problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]

@@ -102,6 +102,11 @@ class Keys:
         return f"{self.prefix}/{OBSERVED}"
 
     @property
+    def written(self) -> tuple[str, ...]:
+        """The prefixes, and the accelerator's key, of the labels that are written."""
+        return tuple(filter(None, self.naming))
+
+    @property
     def annotation_field(self) -> Field:
         """The annotation as a field."""
         return Field(ANNOTATION, self.annotation)

@@ -22,11 +22,10 @@ import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agent.kube.annotation import MAX_AGE, parse
+from agent.kube.annotation import MAX_AGE, reported_time
 from agent.kube.managed_fields import (
     ANNOTATION,
     IB,
-    OBSERVED,
     TABLE,
     Field,
     FieldSet,
@@ -84,8 +83,7 @@ def _is_running(field: Field, state: State, keys: Keys, now: float | None) -> bo
     prefix = prefix_of(field)
     if field.kind != ANNOTATION or prefix is None or prefix == keys.prefix:
         return False
-    annotation, _ = parse(state.fields[field], OBSERVED)
-    time = annotation.reported.time if annotation else None
+    time = reported_time(state.fields[field])
     return time is not None and (now is None or abs(now - time) < MAX_AGE)
 
 

@@ -57,6 +57,8 @@ class Desired:
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
+    # keys that stay as the Node has them: facts are missing that their labels are made of
+    frozen: frozenset[str] = frozenset()
     # lost interfaces that the Node's annotation had; one that it lacks now is forgotten
     confirmed: frozenset[Identity] = frozenset()
 
@@ -152,8 +154,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
     asked[keys.annotation_field] = render(annotation)
     problems = []
-    if annotation.dropped:
-        text = f"no room for {annotation.dropped} interfaces: at most {MAX_BYTES} bytes are written"
+    if any(annotation.left_out):
+        text = f"no room for {annotation.left_out}: at most {MAX_BYTES} bytes are written"
         problems.append(Problem("node", keys.annotation, None, text))
     found = owned(state, keys, desired.now)
     problems += [malformed] if malformed else []
@@ -163,7 +165,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         for field in asked.keys() | state.managed
         if {field.key, keys.family(field)} & desired.backed_off
     }
-    frozen = postponed | (found.outside - found.former)
+    stays = {field for field in state.managed if field.key in desired.frozen}
+    frozen = postponed | stays | (found.outside - found.former)
     todo = _plan_fields(state, asked, frozen, keys, found)
     return replace(
         todo,

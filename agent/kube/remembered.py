@@ -30,6 +30,8 @@ from agent.kube.annotation import (
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import Keys
 from agent.labels import encode
+from agent.labels.render import freezable
+from agent.labels.table import FLAVOR, LEAF_GROUP, SPEEDS
 from agent.memory import KEPT, ROUND, Fact, FarEnd, Published, known_of
 from agent.model import Failed, Observation
 from agent.reasons import HoldReason
@@ -40,7 +42,6 @@ Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the ba
 NO_GLOBS: Globs = ((), ())
 Label = Mapping[str, str]  # texts of one interface, by the last part of their keys
 
-TEXTS = {"flavor": "flavor", "speed": "speed.current", "group": "leafgroup.current"}
 LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 
 
@@ -99,7 +100,7 @@ def annotate(
         lost=tuple(filter(None, lost)),
         verdict=previous.verdict,
         partial=None if is_full else now,
-        texts_since=kept(known.texts_since),
+        unknown_since=kept(known.unknown_since),
         domain_since=kept(known.domain_since, is_awaited=True),
         group_since=kept(known.group_since),
         rules=None if globs is None else rule_set(globs),
@@ -141,7 +142,7 @@ def rule_set(globs: Globs) -> str:
 
 def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
     """Return the ports of the annotation that keep their roles."""
-    if not annotation or annotation.rules != rule_set(globs) or annotation.dropped:
+    if not annotation or annotation.rules != rule_set(globs) or annotation.left_out.rows:
         return []
     backend = [
         Pin(
@@ -168,14 +169,10 @@ def published(
 ) -> Published:
     """Return what annotation and owned labels of the Node tell a new agent."""
     prefix = f"{keys.prefix}/"
+    own = {row: labels[key] for row, key in freezable(keys.naming).items() if key in labels}
+    layer, group = LAYERS.get(own.get(FLAVOR, "")), own.get(LEAF_GROUP)
     # Under either prefix: somebody else may have taken the other label.
-    texts = {
-        name: labels[f"{one}/{row}"]
-        for one in (keys.naming.ib_prefix, keys.prefix)
-        for name, row in TEXTS.items()
-        if one and f"{one}/{row}" in labels
-    }
-    layer = LAYERS.get(texts.get("flavor", ""))
+    speed = next((own[row] for row in sorted(SPEEDS, reverse=True) if row in own), None)
     ends: defaultdict[str, dict[str, str]] = defaultdict(dict)  # under either prefix
     contradicted = set()
     for key in sorted(labels, key=lambda key: not key.startswith(prefix)):
@@ -185,7 +182,7 @@ def published(
                 contradicted.add(interface)
     is_annotated = annotation is not None
     annotation = annotation or Annotation(None, None)
-    last = _trusted(annotation, texts.get("group"))
+    last = _trusted(annotation, group)
     # A name that was cut makes another hash.
     whole = {name: one for name, one in last.items() if not is_cut(one.name)}
     if annotation.reported.boot_id != boot_id:  # times of another boot
@@ -195,7 +192,7 @@ def published(
                 row._replace(state_since=None, far_since=None, role_since=None)
                 for row in annotation.interfaces
             ),
-            texts_since=None,
+            unknown_since=None,
             domain_since=None,
             group_since=None,
         )
@@ -210,7 +207,7 @@ def published(
         if _is_wanted(row, globs)
     ]
     total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
-    speed, fault = texts.get("speed"), ""
+    fault = ""
     if annotation.boot_id != boot_id:
         fault = "they are of another boot"
     elif total != speed:
@@ -224,20 +221,21 @@ def published(
         if _is_wanted(row, globs)
     ]
     gap = None
-    if annotation.dropped or any(is_cut(one.name) for one in last.values()):
+    if _is_unsure(annotation):
         gap = HoldReason.NOT_REMEMBERED
-    elif not _is_group((row.last_far for row in rows), texts.get("group")):
+    elif not _is_group((row.last_far for row in rows), group):
         gap = HoldReason.NO_NEIGHBOR
     return Published(
         rows,
         lost,
-        texts,
+        frozenset(own),
+        group is not None,
         labels.get(keys.accelerator) if keys.accelerator else None,
-        texts_since=annotation.texts_since,
+        unknown_since=annotation.unknown_since,
         domain_since=annotation.domain_since,
         group_since=annotation.group_since,
-        gap=gap if "group" in texts else None,
-        is_whole=not fault and bool(annotation.interfaces) and "flavor" in texts,
+        gap=gap if group is not None else None,
+        is_whole=not fault and bool(annotation.interfaces) and FLAVOR in own,
         fault=fault,
         subject=keys.annotation,
     )
@@ -301,10 +299,16 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
     last = {row.interface: row.last_far for row in annotation.interfaces if row.last_far}
     is_hash = HASH.fullmatch(published or "") is not None
     is_whole = _is_group(last.values(), published)
-    is_unsure = annotation.dropped or any(is_cut(one.name) for one in last.values())
-    if published is None or is_whole or (is_hash and is_unsure):
+    if published is None or is_whole or (is_hash and _is_unsure(annotation)):
         return last
     return {name: one for name, one in last.items() if not is_hash and _is_part(one, published)}
+
+
+def _is_unsure(annotation: Annotation) -> bool:
+    """Return True if the annotation had no room for a row, or for a whole name."""
+    ends = [row.last_far for row in annotation.interfaces if row.last_far]
+    left_out = annotation.left_out
+    return bool(left_out.rows or left_out.switch_names) or any(is_cut(far.name) for far in ends)
 
 
 def _is_group(ends: Iterable[FarEnd | None], published: str | None) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
-from agent.labels.table import LABELS, is_infiniband
+from agent.labels.table import FREEZABLE, LABELS, is_infiniband
 from agent.memory import known_of
 from agent.model import Problem
 
@@ -37,6 +37,19 @@ class Rendered(NamedTuple):
     # keys whose value lacks facts that were not read; without a label if it lacks all
     incomplete: Mapping[str, HoldReason] = MappingProxyType({})
     notes: tuple[Problem, ...] = ()  # of labels whose text is not the one that a neighbor sent
+    # keys whose labels stay as the Node has them, since facts are missing that they are made of
+    frozen: Mapping[str, HoldReason] = MappingProxyType({})
+
+    @property
+    def kept(self) -> dict[str, HoldReason]:
+        """The keys whose labels are held or frozen."""
+        return {**self.held, **self.frozen}
+
+    def over(self, own: Mapping[str, str]) -> Rendered:
+        """Return it with the values of the frozen labels too, of those that the Node has."""
+        kept = {key: why for key, why in self.frozen.items() if key in own}
+        labels = dict(sorted({**self.labels, **{key: own[key] for key in kept}}.items()))
+        return self._replace(labels=labels, held={**self.held, **kept})
 
 
 def render(observation: Observation, naming: Naming) -> Rendered:
@@ -47,12 +60,16 @@ def render(observation: Observation, naming: Naming) -> Rendered:
     incomplete: dict[str, HoldReason] = {}
     faults: dict[str, Problem] = {}
     notes: dict[Problem, None] = {}  # one for the rows of both prefixes
-    with_infiniband = is_infiniband(known)
+    frozen: dict[str, HoldReason] = {}
     for row in LABELS:
         template = _template(row.key, naming)
-        if not template or (row.key.startswith("IB/") and not with_infiniband):
+        if not template:
             continue
+        is_other = row.key.startswith("IB/") and not is_infiniband(known)
         for value in row.values(known):
+            is_frozen = value.is_frozen and row.key in known.whole
+            if is_other and not is_frozen:
+                continue
             key = template.replace("{if}", value.interface or "")
             if value.note:
                 notes[Problem("labels", value.interface or key, None, value.note)] = None
@@ -62,10 +79,18 @@ def render(observation: Observation, naming: Naming) -> Rendered:
                 continue
             if text:
                 labels[key] = text
-            if value.hold:
+            if value.hold and is_frozen:
+                frozen[key] = value.hold
+            elif value.hold:
                 (held if text and value.is_held else incomplete)[key] = value.hold
     ordered = dict(sorted(labels.items()))
-    return Rendered(ordered, held, tuple(faults.values()), incomplete, tuple(notes))
+    return Rendered(ordered, held, tuple(faults.values()), incomplete, tuple(notes), frozen)
+
+
+def freezable(naming: Naming) -> dict[str, str]:
+    """Return the keys of the labels that can be frozen, by their rows."""
+    keys = {row: _template(row, naming) for row in FREEZABLE}
+    return {row: key for row, key in keys.items() if key}
 
 
 class Subject(NamedTuple):

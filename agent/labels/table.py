@@ -5,7 +5,7 @@ makes its values: of what is known (agent/memory.py), and no more. The README's 
 equal to it by a test.
 
 A value says why facts that it is made of were not read just now: remembered ones are in its text
-then, or it lacks them.
+then, or it lacks them, or the label is frozen: it stays as the Node has it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from agent.text import visible
 
 Values = Iterable["Value"]  # of one row
 
+FLAVOR, LEAF_GROUP = "P/flavor", "P/leafgroup.current"
+SPEEDS = frozenset({"P/speed.current", "IB/speed.current"})
+FREEZABLE = frozenset({FLAVOR, LEAF_GROUP}) | SPEEDS  # rows of the whole node
 MAX_QUOTE = 64  # characters of a neighbor's text in a note
 
 
@@ -41,6 +44,7 @@ class Value(NamedTuple):
     interface: str | None = None  # None: a row without interfaces
     hold: HoldReason | None = None  # why facts were not read; None: all were
     is_held: bool = False  # remembered facts are in the text; else it lacks some
+    is_frozen: bool = False  # the label stays as the Node has it, since facts of it are missing
     note: str | None = None  # the reason why the text is not the one that the neighbor sent
 
 
@@ -52,11 +56,11 @@ def flavor(known: Known) -> Values:
     facts = [fact for fact in known.facts if not fact.has_ended]
     infiniband = [fact for fact in facts if fact.layer == "InfiniBand"]
     if "rdma" in known.off:
-        yield _published(known, "flavor", HoldReason.SOURCE_OFF)
+        yield _frozen(HoldReason.SOURCE_OFF)
     elif infiniband:
         yield _of_layer("infiniband", infiniband)
-    elif (hold := _unread(known)) and "flavor" in known.texts:
-        yield _published(known, "flavor", hold)
+    elif (hold := _unread(known)) and FLAVOR in known.whole:
+        yield _frozen(hold)
     elif known.may_be_infiniband:
         yield Value(None, hold=hold or HoldReason.DEVICE_FAILED)
     elif facts and all(fact.layer == "Ethernet" for fact in known.facts):
@@ -78,9 +82,9 @@ def _of_layer(text: str, facts: Iterable[Fact]) -> Value:
     return Value(text, hold=hold, is_held=hold is not None)
 
 
-def _published(known: Known, name: str, hold: HoldReason) -> Value:
-    """Return the text that is published, for want of facts."""
-    return Value(known.texts.get(name), hold=hold, is_held=True)
+def _frozen(hold: HoldReason) -> Value:
+    """Return the value of a label that stays as the Node has it, for want of facts."""
+    return Value(None, hold=hold, is_frozen=True)
 
 
 def speed(known: Known) -> Values:
@@ -89,10 +93,10 @@ def speed(known: Known) -> Values:
     A port that is unread counts what it did last. Where nobody knows that, the text stays as it is.
     """
     if "rdma" in known.off:
-        yield _published(known, "speed", HoldReason.SOURCE_OFF)
+        yield _frozen(HoldReason.SOURCE_OFF)
         return
-    if known.unknown and "speed" in known.texts:
-        yield _published(known, "speed", known.unknown)
+    if known.unknown and not SPEEDS.isdisjoint(known.whole):
+        yield _frozen(known.unknown)
         return
     ended = [fact.state_why for fact in known.facts if fact.has_ended]
     is_over = bool(ended) and len(ended) == len(known.facts)
@@ -200,9 +204,9 @@ def leaf_group(known: Known) -> Values:
     if known.disabled.issuperset(sources):
         return
     if known.off.issuperset(sources):
-        yield _published(known, "group", HoldReason.SOURCE_OFF)
+        yield _frozen(HoldReason.SOURCE_OFF)
     elif known.group_hold:
-        yield _published(known, "group", known.group_hold)
+        yield _frozen(known.group_hold)
     else:
         text = encode.ranged(fact.last_far.device for fact in known.facts if fact.last_far)
         hold = None if known.is_seeded else _lacking(known)
@@ -225,9 +229,7 @@ def accelerator(known: Known) -> Values:
 
 def is_infiniband(known: Known) -> bool:
     """Return True if the labels of InfiniBand nodes are written."""
-    if any(fact.layer == "InfiniBand" and not fact.has_ended for fact in known.facts):
-        return True
-    return bool(_unread(known)) and known.texts.get("flavor") == "infiniband"
+    return any(fact.layer == "InfiniBand" and not fact.has_ended for fact in known.facts)
 
 
 class Label(NamedTuple):

@@ -133,7 +133,7 @@ def explained(
         "absent_when": row.absent,
         "state": state,
         "value": value,
-        "raw": next((text for text in texts if text), None),
+        "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
         "reason": _absence(row, interface, observation) if value is None else None,
         "evidence": [

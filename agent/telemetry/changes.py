@@ -274,7 +274,7 @@ class HeldLabels:
         self._expired: dict[str, str] = {}  # just now: for how long they were held, and why
         self._logged: dict[str, HoldReason] = {}
 
-    def observed(self, rendered: Rendered, expired: Mapping[str, str], now: float) -> None:
+    def observed(self, rendered: Rendered, expired: Mapping[str, str | None], now: float) -> None:
         """Log the holds of an observation: their beginning, a changed reason, end and expiry.
 
         `expired` are the labels whose hold just expired, with their last values.
@@ -287,17 +287,17 @@ class HeldLabels:
                 self._expired[key] = f"{held}: {reason.text}"
             text = _text(reason)
             self._log.warning("label expired", key=key, value=value, held=held, reason=text)
-        self._since = {key: self._since.get(key, now) for key in rendered.held}
-        self._reasons = dict(rendered.held)
-        for key in sorted(self._logged.keys() - rendered.held.keys()):
+        self._reasons = rendered.kept
+        self._since = {key: self._since.get(key, now) for key in self._reasons}
+        for key in sorted(self._logged.keys() - self._reasons.keys()):
             del self._logged[key]
             if key in rendered.labels:  # one that is gone has a line of its own
                 self._log.info("label no longer held", key=key)
-        for key, held in rendered.held.items():
+        for key, held in self._reasons.items():
             since = self._since[key]
             if now >= since + LINE_DELAY and self._logged.get(key) != held:
                 self._logged[key] = held
-                value = rendered.labels[key]
+                value = rendered.labels.get(key)  # a frozen one has that of the Node
                 self._log.info("label held", key=key, value=value, reason=_text(held))
 
     def expiry(self, key: str) -> str:
@@ -336,7 +336,7 @@ class Start:
 
     def verified(self, cycle: Cycle, now: float) -> None:
         """Write the line if it is due; the Node was just found with this observation's labels."""
-        held, seen = len(cycle.rendered.held), cycle.observation
+        held, seen = len(cycle.rendered.kept), cycle.observation
         if self._is_over or (held and now < self._since + LINE_DELAY):
             return
         self._is_over = True

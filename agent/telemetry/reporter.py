@@ -127,7 +127,7 @@ class Reporter:
         durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
         self.metrics.observed(seen, durations)
         too_long = len(rendered.problems)
-        self.metrics.rendered(rendered.labels, rendered.held, len(expired), too_long)
+        self.metrics.rendered(rendered.labels, rendered.kept, len(expired), too_long)
         self.metrics.update(flapping=tuple(flapping))
         self._log_conditions("flapping", conditions.of_flapping(flapping))
         self._readiness.observed(cycle.state)

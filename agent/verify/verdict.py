@@ -7,9 +7,12 @@ Invariants:
 - A cable that flaps faster than `delay` moves nothing.
 - A finding of severity ERROR is away only if its cable was compared: one that cannot be compared
   any more (its switch is silent, its device cannot be read) stays as it is.
-- Without a verdict from before, the first one comes with the comparison that is `delay` seconds
-  after the first; it reports what that comparison finds. Until then, and so while nothing can be
-  compared, there is none.
+- The first verdict of an agent comes with the comparison that is `delay` seconds after the first;
+  it reports what that comparison finds. Until then, and so while nothing can be compared, the
+  verdict is that of the agent before, else there is none.
+- The findings of an agent before are not known, only their number. A comparison that finds as many,
+  and makes the same verdict, is taken for theirs: it is the first verdict at once, and no news.
+  A verdict of `fail` stays while a cable cannot be compared and none is found to be wrong.
 - Remarks (severity INFO) are no part of a verdict.
 
 Pure: times are seconds of a clock that never jumps (agent/daemon/schedule.py).
@@ -39,17 +42,35 @@ class Changes(NamedTuple):
     gone: tuple[Finding, ...] = ()
 
 
-class ReportedFindings:
-    """The findings that count; `remembered` are those of an agent before, None without one."""
+class Before(NamedTuple):
+    """The verdict of the agent before."""
 
-    def __init__(self, delay: float, remembered: Iterable[Finding] | None = None) -> None:
+    verdict: Verdict
+    findings: int
+
+
+class ReportedFindings:
+    """The findings that count; `before` is the verdict of an agent before, None without one."""
+
+    def __init__(self, delay: float, before: Before | None = None) -> None:
         self._delay = delay
-        self._reported = {one.id: one for one in remembered or ()}
-        self.has_verdict = remembered is not None  # of this agent, or remembered
+        self.before = before  # None: this agent has made its first verdict, or there was none
+        self._is_first = True  # this agent has made no verdict
+        self._reported: dict[str, Finding] = {}
         self._first_at: float | None = None  # of the first comparison
         # since when a finding that is not reported is there, or a reported one is away
         self._since: Mapping[str, float] = {}
         self._texts: Mapping[str, str] = {}  # by interface: as the plan names it
+
+    @property
+    def has_verdict(self) -> bool:
+        """True if there is a verdict of this agent, or of the one before."""
+        return self.before is not None or not self._is_first
+
+    @property
+    def number(self) -> int:
+        """The number of findings of the verdict."""
+        return self.before.findings if self.before else len(self._reported)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -58,18 +79,14 @@ class ReportedFindings:
 
     def compared(self, result: Result, now: float) -> Changes:
         """Take in a comparison; return what it changes."""
-        self._first_at = now if self._first_at is None else self._first_at
         counted = (one for one in result.findings if one.severity != INFO)
         found = {one.id: one for one in islice(counted, MAX_FINDINGS)}
         self._reported |= {name: found[name] for name in found.keys() & self._reported.keys()}
         reported = {name for one in self._reported.values() for name in one.interfaces}
         texts = {name: text for name, text in self._texts.items() if name in reported}
         self._texts = texts | {one.ref.interface: one.row.text for one in result.cables}
-        if not self.has_verdict:
-            if now < self._first_at + self._delay:
-                return Changes()
-            self.has_verdict, self._reported = True, found
-            return Changes(came=self.findings)
+        if self._is_first:
+            return self._begin(found, result, now)
         away = self._reported.keys() - found.keys()
         away -= _unknown((self._reported[name] for name in away), result, self._texts)
         differing = (found.keys() - self._reported.keys()) | away
@@ -82,26 +99,56 @@ class ReportedFindings:
         self._reported |= {one.id: one for one in came}
         return Changes(tuple(came), tuple(gone))
 
+    def _begin(self, found: dict[str, Finding], result: Result, now: float) -> Changes:
+        """Make the first verdict of this agent, if it is time; return what is news."""
+        before, verdict = self.before, _verdict(found.values())
+        is_same = before is not None and before == Before(verdict, len(found))
+        is_unverified = any(one.status == cables.UNVERIFIABLE for one in result.cables)
+        if (
+            before
+            and before.verdict == Verdict.FAIL != verdict
+            and (is_unverified or _is_unread(result))
+        ):
+            self._first_at = None
+            return Changes()
+        self._first_at = now if self._first_at is None else self._first_at
+        if not is_same and now < self._first_at + self._delay:
+            return Changes()
+        self._is_first, self.before, self._reported = False, None, found
+        return Changes() if is_same else Changes(came=self.findings)
+
     def failed(self) -> None:
         """Record that nothing could be compared: everything stays as it is."""
         self._since = {}
 
     def verdict(self, *, in_doubt: bool = False) -> Verdict:
         """Return the verdict; `in_doubt` if what is expected now was not compared."""
-        if not self.has_verdict:
-            return Verdict.PENDING
-        severities = {one.severity for one in self._reported.values()}
-        if ERROR in severities:
-            return Verdict.FAIL
-        return Verdict.UNVERIFIED if in_doubt or UNKNOWN in severities else Verdict.PASS
+        if self._is_first:
+            verdict = self.before.verdict if self.before else Verdict.PENDING
+        else:
+            verdict = _verdict(self._reported.values())
+        return Verdict.UNVERIFIED if in_doubt and verdict == Verdict.PASS else verdict
 
     def next_due(self, now: float) -> float:
         """Return the time after `now` at which the verdict may change, or infinity."""
         starts = [*self._since.values()]
-        if not self.has_verdict:
+        if self._is_first:
             starts = [] if self._first_at is None else [self._first_at]
         ends = (at + self._delay for at in starts)
         return min((end for end in ends if end > now), default=math.inf)
+
+
+def _verdict(findings: Iterable[Finding]) -> Verdict:
+    """Return the verdict that findings make."""
+    severities = {one.severity for one in findings}
+    if ERROR in severities:
+        return Verdict.FAIL
+    return Verdict.UNVERIFIED if UNKNOWN in severities else Verdict.PASS
+
+
+def _is_unread(result: Result) -> bool:
+    """Return True if rows could not be compared, since their device is not read or away."""
+    return any(why in {UNREAD, NUMBERING, NO_SUCH_NAME} for _, why in result.unresolved)
 
 
 def _unknown(reported: Iterable[Finding], result: Result, texts: Mapping[str, str]) -> set[str]:

@@ -218,17 +218,21 @@ class Agent:
             bus=BusMemory(),
         )
         self._observer = Observer(host, table, Naming(), (), HOLD, host.clock)
+        self._on_node = dict(labels or {})
         if labels is not None:
             self._observer.seed(labels, annotation)
 
     def observe(self, case: Case | None = None, *, after: float = 0.0) -> Cycle:
-        """Run a cycle in which this read fails."""
+        """Run a cycle in which this read fails; its labels are those that the Node has then."""
         self._passed += after
         self._root.fail(case)
         try:
-            return self._observer.observe()
+            cycle = self._observer.observe()
         finally:
             self._root.fail(None)
+        rendered = cycle.rendered.over(self._on_node)
+        self._on_node = rendered.labels
+        return cycle._replace(rendered=rendered)
 
 
 class Machine:

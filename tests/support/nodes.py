@@ -24,6 +24,7 @@ ANNOTATED = Annotation(
     NOW,
     BOOT,
     (Fact("ibp0", "0000:18:00.0", gbps=400.0, port=1, layer="InfiniBand"),),
+    prefixes=KEYS.written,
 )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
-from agent.labels.table import Naming
+from agent.labels.table import FLAVOR, LEAF_GROUP, Naming
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.memory import CAUSES, ENDED, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
@@ -37,6 +37,7 @@ from agent.sources.pci import Place
 from tests.support.lldp_frames import BRIDGE, STATION, switch
 from tests.support.observations import observation
 
+SPEED = "P/speed.current"
 HOLD = 600.0
 IB, ROCE = "InfiniBand", "Ethernet"
 PCI = {f"ibp{number}": f"0000:{0x10 + number:02x}:00.0" for number in range(10)}
@@ -105,6 +106,12 @@ def node_texts(known: Known) -> dict[str, str]:
         for (prefix, _, name), text in found
         if prefix == Naming().prefix and not name.startswith("neighbors.")
     }
+
+
+def frozen(known: Known) -> set[str]:
+    """Return the rows of the whole node whose labels stay as the Node has them."""
+    found = render(replace(observation(), known=known), Naming()).frozen
+    return {name for prefix, _, name in (key.partition("/") for key in found)}
 
 
 def rows(known: Known) -> dict[str, Fact]:
@@ -335,9 +342,10 @@ def test_a_port_that_is_no_backend_port_any_more_is_forgotten() -> None:
 def test_a_device_of_which_nothing_is_known_keeps_the_published_sum() -> None:
     """A new agent without annotation: the sum would lack it. It stays for the hold."""
     memory = Memory(HOLD)
-    memory.seed(Published(texts={"speed": "800G", "flavor": "infiniband"}), 0.0)
+    memory.seed(Published(whole=frozenset({SPEED, FLAVOR})), 0.0)
     found = observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"])
-    assert node_texts(memory.merge(found, on_bus, 1.0))["speed.current"] == "800G"
+    assert frozen(known := memory.merge(found, on_bus, 1.0)) == {"speed.current"}
+    assert "speed.current" not in node_texts(known)
     assert node_texts(memory.merge(found, on_bus, HOLD + 1))["speed.current"] == "400G"
 
 
@@ -345,7 +353,7 @@ def test_a_label_without_row_is_its_own_far_end() -> None:
     """Its text stays, as any far end that is not seen."""
     memory = Memory(HOLD)
     label = Fact("ibp0", None, layer=IB, far=FarEnd(None, "L0", "1"))
-    memory.seed(Published([label], texts={"flavor": "infiniband"}), 0.0)
+    memory.seed(Published([label], whole=frozenset({FLAVOR})), 0.0)
     found = observed([role("ibp0")], [link("ibp0", None, "no-answer")])
     known = memory.merge(found, on_bus, 1.0)
     assert leaf(known, "ibp0") == "L0"
@@ -369,7 +377,7 @@ def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
 def test_a_hold_ends_while_another_begins() -> None:
     """A device is unread, then the whole class: what the device counted goes with its own hold."""
     memory, _ = two()
-    memory.published({"speed": "800G", "flavor": "infiniband"})
+    memory.published(frozenset({SPEED, FLAVOR}))
     memory.merge(observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"]), on_bus, 10.0)
     broken = replace(observed([]), rdma=Failed("EIO"))
     known = memory.merge(broken, on_bus, HOLD)
@@ -396,12 +404,12 @@ def test_an_observation_that_compares_nothing_decides_no_move() -> None:
     names = ["ibp0", "ibp1", "ibp2"]
     memory = Memory(HOLD)
     memory.merge(observed([role(n) for n in names], [link(n, "OLD") for n in names]), on_bus, 0.0)
-    memory.published({"group": "OLD"})
+    memory.published(frozenset({LEAF_GROUP}))
     silent = [link(name, None, "no-answer") for name in names[1:]]
     moved = observed([role(n) for n in names], [link("ibp0", "NEW"), *silent])
     for found in (moved, replace(moved, rdma=Failed("EIO")), moved):
         known = memory.merge(found, on_bus, 10.0)
-        assert node_texts(known)["leafgroup.current"] == "OLD"
+        assert "leafgroup.current" in frozen(known)
     down = role("ibp2", 0.0, state="DOWN"), link("ibp2", None, "link-down")
     links = [link("ibp0", "NEW"), link("ibp1", "NEW"), down[1]]
     known = memory.merge(observed([role("ibp0"), role("ibp1"), down[0]], links), on_bus, 13.0)
@@ -518,7 +526,7 @@ class Port:
         )
 
 
-def restarted(known: Known, texts: Mapping[str, str], now: float) -> Memory:
+def restarted(known: Known, now: float) -> Memory:
     """Return the memory of the next agent, which has read the annotation of this one."""
 
     def kept(since: float | None) -> float | None:
@@ -538,7 +546,7 @@ def restarted(known: Known, texts: Mapping[str, str], now: float) -> Memory:
         for row in known.facts
     )
     memory = Memory(HOLD)
-    memory.seed(Published(found, texts=texts, is_whole=True), now)
+    memory.seed(Published(found, whole=frozenset({SPEED, FLAVOR}), is_whole=True), now)
     return memory
 
 
@@ -564,8 +572,7 @@ def test_a_port_is_what_its_own_history_says(found: list[tuple[list[Case], float
     for cases, after, what in found:
         now += after
         if what == "agent":
-            texts = {"speed": node_texts(known).get("speed.current", ""), "flavor": "infiniband"}
-            memory = restarted(known, texts, now)
+            memory = restarted(known, now)
             for one in ports:
                 one.restart(now)
         seen = dict(zip(names, [UNREAD] * 2 if what == "class" else cases, strict=True))
@@ -667,7 +674,7 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
     if found is EXAMPLES[NO_QUESTION][0]:
         by_sa = tuple(fact._replace(via="sa") for fact in known.facts)
         memory = Memory(HOLD)
-        memory.seed(Published(by_sa, texts={"group": "L0_L1"}), 100.0)
+        memory.seed(Published(by_sa, whole=frozenset({LEAF_GROUP}), has_group=True), 100.0)
     old = rows(known)["ibp0"]
     speed, neighbor, group = table()[cause]
     ends = {GRACE, HOLD, HOLD + SA_SPREAD}

@@ -34,7 +34,7 @@ def changes(world: World) -> int:
     return sum(one != before for before, one in itertools.pairwise(world.api.writes))
 
 
-def unread(world: World) -> dict[str, list[int | None]]:
+def unread(world: World) -> dict[str, dict[str, int]]:
     """Since when interfaces are unread, by the annotation."""
     return {row["interface"]: row["unread"] for row in world.rows if "unread" in row}
 
@@ -107,7 +107,7 @@ def test_restarts_renew_no_hold() -> None:
     block(world, 0)
     began = world.time
     world.look(90)
-    assert unread(world) == {"ibp0": [int(began)] * 3}
+    assert unread(world) == {"ibp0": dict.fromkeys(("state", "far", "role"), int(began))}
     for _ in range(4):
         world.start_again()
         world.run(100)

@@ -176,7 +176,7 @@ PROBLEMS = {
     ),
     "an annotation that is no text": (_with("annotations", {OBSERVED: {}}), OBSERVED),
     "an annotation that is no JSON": (node(7, observed="{"), "malformed annotation"),
-    "an annotation of another schema": (node(7, observed='{"schema":3}'), "schema 3"),
+    "an annotation of another schema": (node(7, observed='{"schema":4}'), "schema 4"),
     "a number that is a text": (
         node(7, observed=annotation(7).replace("400.0", '"400"')),
         "malformed facts, ignored: gbps of ibp0",

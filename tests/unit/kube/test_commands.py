@@ -66,14 +66,14 @@ def test_probe_renews_no_hold() -> None:
     """Of an HCA that it cannot read either, it writes since when that is so."""
     row = ANNOTATED.interfaces[0]._replace(last_far=FarEnd(None, "a", "1"))
     row = row._replace(state_since=1, far_since=2, role_since=1)
-    before = replace(ANNOTATED, interfaces=(row,), texts_since=1)
+    before = replace(ANNOTATED, interfaces=(row,), unknown_since=1)
     on = a_target(node({SPEED: "400G", LEAF: "a", f"{LEAF[:-6]}port-id": "1"}, observed=before))
     found = observation(("ibp1", "0000:19:00.0"))
     found = replace(found, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
     seen = on.completed(HOST, found)
     text = planned(on, seen, Rendered({}))[0].wanted[Field(ANNOTATION, KEYS.annotation)]
     kept = {row["interface"]: row.get("unread") for row in json.loads(text)["ports"]}
-    assert kept == {"ibp0": [1, 2, 1], "ibp1": None}
+    assert kept == {"ibp0": {"state": 1, "far": 2, "role": 1}, "ibp1": None}
 
 
 def test_a_target_that_is_another_host() -> None:

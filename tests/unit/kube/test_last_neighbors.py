@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.kube.annotation import Annotation, cut, fitted
+from agent.kube.annotation import Annotation, LeftOut, cut, fitted
 from agent.kube.remembered import annotate, published
 from agent.labels import encode
 from agent.labels.render import render
@@ -91,7 +91,7 @@ class Agent:
         """Observe this; return the leaf group."""
         self.now += after
         found = self.memory.complete(found, lambda _address: self.place, self.now)
-        rendered = render(found, Naming())
+        rendered = render(found, Naming()).over(self.labels)
         self.annotation = annotate(found, self.annotation)
         self.labels, self.last = rendered.labels, found
         return rendered.labels.get(LEAF_GROUP)
@@ -207,15 +207,15 @@ STORIES: dict[str, tuple[Annotation | None, str | None, list[Any]]] = {
         ],
     ),
     "an annotation without room changes no label, without limit": (
-        *(annotated("a", dropped=1), "a_b"),
+        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
         [(seen("a", None), "a_b"), (seen("a", None), "a_b", 1e6), (seen("a", "b"), "a_b")],
     ),
     "an annotation without room, and then no device that can be read": (
-        *(annotated("a", dropped=1), "a_b"),
+        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
         [(UNREAD, "a_b"), (seen("a", None), "a_b")],
     ),
     "an annotation without room, and another port": (
-        *(annotated("a", dropped=1), "a_b"),
+        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
         [(seen("x", None), "x")],
     ),
     "a row of an interface that does not exist": (

@@ -278,12 +278,12 @@ def test_before_the_node_is_read_the_rows_stay() -> None:
 )
 def test_a_lost_row_without_a_time(since: str) -> None:
     """The row stays, is still lost, and its time is unknown; a malformed one is a problem."""
-    row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
-    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
+    row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","lost":{since}}}'
+    found, problem = parse(f'{{"schema":3,"ports":[{row}]}}', KEYS.annotation)
     assert found
     assert found.lost == (THREE[2]._replace(gbps=None, lost_since=0),)
     assert (problem is None) == (since == "null")
-    assert problem is None or "since of lost ibp3" in problem.text
+    assert problem is None or "lost of lost ibp3" in problem.text
     assert '"lost":null' in render(found)
     before = replace(found, interfaces=TWO)
     agent = Agent(before)

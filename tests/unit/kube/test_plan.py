@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.kube.annotation import MAX_BYTES
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, body, plan, replan
 from agent.memory import FarEnd
@@ -95,7 +96,7 @@ def test_an_annotation_that_cannot_be_renewed() -> None:
     assert found.managed[KEYS.annotation_field] == found.wanted[KEYS.annotation_field]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":3}', "x" * 70000])
+@pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":4}', "x" * 70000])
 def test_a_malformed_annotation(text: str) -> None:
     """A malformed annotation is a problem, and is written again."""
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
@@ -109,9 +110,9 @@ def test_an_annotation_without_room() -> None:
     found = planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"}, annotation=wide)
     text = found.wanted[KEYS.annotation_field]
     written = json.loads(text)
-    assert len(text) <= 16_384
-    assert len(written["ports"]) + written["dropped"] == 999
-    assert f"no room for {written['dropped']} interfaces" in found.problems[0].text
+    assert len(text) <= MAX_BYTES
+    assert len(written["ports"]) + written["left_out"]["rows"] == 999
+    assert f"no room for {written['left_out']['rows']} rows" in found.problems[0].text
     again = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"}, annotation=wide)
     assert not again.is_due
 
@@ -162,6 +163,24 @@ def test_recently_refused(backed_off: set[str]) -> None:
     assert labels_of(found) == {FLAVOR: "roce", SPEED: "1G", LEAF: "a", ACCELERATOR_KEY: "a.1"}
     assert set(found.postponed) == {SPEED, LEAF, IB_SPEED}
     assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).is_due
+
+
+FROZEN = frozenset({SPEED, IB_SPEED})
+
+
+def test_a_frozen_label_stays_as_the_node_has_it() -> None:
+    """It is in every request until facts make it again; one that is not there is not added."""
+    found = planned(node({FLAVOR: "infiniband", SPEED: "3200G"}), {}, frozen=FROZEN)
+    assert labels_of(found) == {SPEED: "3200G"}
+    assert planned(node({SPEED: "3200G"}), {}, frozen=frozenset()).changes == (
+        (SPEED, "3200G", None),
+    )
+
+
+def test_a_frozen_label_of_another_manager_is_not_adopted() -> None:
+    """Neither its value, nor the key: somebody has changed it since the agent wrote it."""
+    found = planned(node({}, {"kubectl-edit": {SPEED: "1G"}}), {}, frozen=FROZEN)
+    assert (labels_of(found), found.changes) == ({}, ())
 
 
 AS_PLANNED = node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="1")

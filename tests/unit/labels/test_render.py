@@ -57,7 +57,7 @@ def rendered(
     )
     naming = naming or Naming()
     found = completed(observation, previous, keys=Keys(naming))
-    return render(found, naming)
+    return render(found, naming).over(previous or {})
 
 
 def labels(*devices: RdmaDevice, previous: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -116,10 +116,11 @@ def test_failure_holds(previous: dict[str, str]) -> None:
     assert held.problems == ()
 
 
-def test_failure_holds_no_infiniband_family_without_its_flavor() -> None:
-    """A stale label of the family goes even while nothing can be read."""
-    assert rendered(FAILED, ON_ROCE | {IB_SPEED: "3200G"}).labels == ON_ROCE
-    assert rendered(FAILED, {IB_SPEED: "3200G"}).labels == {SPEED: "3200G"}
+def test_a_stale_family_stays_while_nothing_can_be_read() -> None:
+    """All that the Node has is frozen alike; it goes with the first facts."""
+    stale = ON_ROCE | {IB_SPEED: "3200G"}
+    assert rendered(FAILED, stale).labels == stale
+    assert IB_SPEED not in labels(*nics_at(400_000, 400_000), previous=stale)
 
 
 INCOMPLETE = {
@@ -137,12 +138,12 @@ INCOMPLETE = {
 def test_an_incomplete_sum_keeps_the_published_one(device: RdmaDevice, reason: HoldReason) -> None:
     """A port that cannot be read may still be up, so the sum stays; the flavor is known.
 
-    Both prefixes have one text, that of the first.
+    Each label is left as the Node has it.
     """
     held = rendered(
         Seen((*hcas(7), device)), {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3100G"} | FOREIGN
     )
-    assert held.labels == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
+    assert held.labels == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3100G"}
     assert held.held == dict.fromkeys((SPEED, IB_SPEED), reason)
 
 
@@ -225,13 +226,11 @@ def test_hold_is_either_or(
     assert set(now.labels) <= set(ON_IB)
     for key, text in now.labels.items():
         read = fresh.get(key, fresh.get(SPEED))  # the family of a held flavor has the same sum
-        sums = previous.get(SPEED, previous.get(IB_SPEED))
-        held = previous.get(FLAVOR) if key == FLAVOR else sums
-        assert text == (held if key in now.held else read)
+        assert text == (previous.get(key) if key in now.held else read)
 
 
 @pytest.mark.parametrize("taken", [SPEED, IB_SPEED])
-def test_a_label_that_somebody_else_took_is_held_with_its_twin(taken: str) -> None:
-    """Nothing can be read: both prefixes keep the text of the label that is still the agent's."""
+def test_a_label_that_somebody_else_took_is_left_to_them(taken: str) -> None:
+    """Nothing can be read: what is still the agent's stays, and nothing is taken back."""
     owned = {key: text for key, text in ON_IB.items() if key != taken}
-    assert rendered(Seen((STUCK,)), owned).labels == ON_IB
+    assert rendered(Seen((STUCK,)), owned).labels == owned

@@ -41,7 +41,7 @@ def document(
     subject = subject_of(key, NAMING)
     assert subject
     seen = completed(seen, previous) if previous else seen
-    rendered = render(seen, NAMING)
+    rendered = render(seen, NAMING).over(previous or {})
     found = explain.explained(subject, seen, rendered, on_node or None)
     if (
         not on_node

@@ -38,7 +38,7 @@ def test_the_labels_of_a_driver_that_reloads_stay() -> None:
     found = completed(seen, BEFORE, remembered(LABELED), Place.BUS)
     text = "its PCI function 0000:19:00.0 is on the bus"
     assert any(text in problem.text for problem in found.problems)
-    assert BEFORE.items() <= render(found, Naming()).labels.items()
+    assert BEFORE.items() <= render(found, Naming()).over(BEFORE).labels.items()
     forgotten = render(completed(observe(host(Kernel(WITHOUT))), BEFORE), Naming()).labels
     assert forgotten[f"{P}/speed.current"] == "400G"
     assert f"{P}/neighbors.current.ibp1.device" not in forgotten
@@ -54,7 +54,7 @@ def test_a_roce_node_whose_driver_is_unloaded_keeps_its_flavor() -> None:
     seen = observe(host(Kernel(tree)), labeled={"mlx5_0": A})
     before = {f"{P}/flavor": "roce", f"{P}/speed.current": "400G"}
     found = completed(seen, before, remembered({"mlx5_0": A}), Place.BUS)
-    assert render(found, Naming()).labels == before
+    assert render(found, Naming()).over(before).labels == before
 
 
 def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> None:
@@ -71,7 +71,7 @@ def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> N
     found = completed(seen, before, remembered(LABELED), Place.BUS)
     leaf = {f"{P}/leaves.current": "leaf", "ib.coreweave.cloud/leaves.current": "leaf",
             "ib.coreweave.cloud/neighbors.current.ibp1.device": "leaf"}  # fmt: skip
-    assert render(found, Naming()).labels == before | leaf
+    assert render(found, Naming()).over(before).labels == before | leaf
     assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
 
 

@@ -119,7 +119,7 @@ def assert_unknown(seen: Observation) -> None:
     assert seen.rdma.reason.startswith("front-end-unknown: ")
     assert any(problem.text == seen.rdma.reason for problem in seen.problems)
     assert render(seen, Naming()).labels == {}
-    held = render(completed(seen, BEFORE), Naming())
+    held = render(completed(seen, BEFORE), Naming()).over(BEFORE)
     assert held.labels == BEFORE | {f"{P}/leaves.current": "leaf"}
     assert set(held.held.values()) == {HoldReason.FRONT_END_UNKNOWN}
 

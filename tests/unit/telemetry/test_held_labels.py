@@ -24,14 +24,14 @@ class Desk:
 
     def observe(self, now: float, reason: HoldReason | None) -> list[str]:
         """Return the lines of an observation in which the label is held, or read (None)."""
-        return self._observed(Rendered({DEVICE: "leaf"}, {DEVICE: reason} if reason else {}), now)
+        return self.take(Rendered({DEVICE: "leaf"}, {DEVICE: reason} if reason else {}), now)
 
     def expire(self, now: float) -> list[str]:
         """Return the lines of the observation in which the hold expires."""
-        return self._observed(Rendered({}), now, {DEVICE: "leaf"})
+        return self.take(Rendered({}), now, {DEVICE: "leaf"})
 
-    def _observed(
-        self, rendered: Rendered, now: float, expired: dict[str, str] | None = None
+    def take(
+        self, rendered: Rendered, now: float, expired: dict[str, str | None] | None = None
     ) -> list[str]:
         self.held.observed(rendered, expired or {}, now)
         lines, self.lines = self.lines, []
@@ -50,6 +50,17 @@ def test_a_held_label_has_one_line_with_its_reason() -> None:
     assert desk.observe(LINE_DELAY, FAILED) == [held(FAILED)]
     assert desk.observe(LINE_DELAY + 30, FAILED) == []
     assert desk.observe(LINE_DELAY + 60, GONE) == [held(GONE)]
+
+
+def test_a_frozen_label_has_a_line_without_value() -> None:
+    """Its value is on the Node; the end of its hold has none either."""
+    desk = Desk()
+    frozen = Rendered({}, frozen={DEVICE: FAILED})
+    desk.take(frozen, 0.0)
+    line = f'info label held key={DEVICE} reason="{FAILED}: {FAILED.text}"'
+    assert desk.take(frozen, LINE_DELAY) == [line]
+    (end,) = desk.take(Rendered({}), 600.0, {DEVICE: None})
+    assert end.startswith(f"warning label expired key={DEVICE} held=600s")
 
 
 def test_a_label_that_is_read_again_ends_its_line() -> None:

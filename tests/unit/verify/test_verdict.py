@@ -15,7 +15,7 @@ from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
 from agent.verify.judge import Result, verify
 from agent.verify.seen import SeenNode
-from agent.verify.verdict import MAX_FINDINGS, Changes, ReportedFindings
+from agent.verify.verdict import MAX_FINDINGS, Before, Changes, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
 
 DELAY = 60.0
@@ -27,6 +27,13 @@ PULLED = verify(plan(ENDS), changed(node(ENDS), "mlx5_2", state="DOWN", far_ends
 SILENT = verify(
     plan(ENDS), changed(node(ENDS), "mlx5_0", far_ends=(), missing=NeighborReason.SILENT)
 )
+UNREAD_ROW = verify(
+    plan(ENDS),
+    (seen := node(ENDS))._replace(
+        ports={name: port for name, port in seen.ports.items() if name != "mlx5_0"},
+        unread=frozenset({"mlx5_0"}),
+    ),
+)
 RESULTS = (GOOD, SWAPPED, MOVED, PULLED, SILENT)
 
 
@@ -37,13 +44,9 @@ def settled(result: Result = GOOD) -> ReportedFindings:
     return state
 
 
-def remembering(*codes: str, result: Result = SWAPPED) -> ReportedFindings:
-    """Return a state with the findings of these codes, as the annotation has them."""
-    known = (one for one in result.findings if one.code in codes)
-    bare = [
-        Finding(one.code, one.severity, one.nodes, one.ports[:1], "", id=one.id) for one in known
-    ]
-    return ReportedFindings(DELAY, bare)
+def after(verdict: Verdict, findings: int) -> ReportedFindings:
+    """Return the state of an agent whose predecessor had this verdict."""
+    return ReportedFindings(DELAY, Before(verdict, findings))
 
 
 def codes(findings: Iterable[Finding]) -> list[str]:
@@ -131,28 +134,38 @@ def test_a_cable_that_is_wrong_in_another_way() -> None:
 
 
 def test_a_restart_moves_nothing() -> None:
-    """The remembered findings count at once; a comparison replaces them after the delay."""
-    state = remembering("swapped")
-    assert (state.verdict(), codes(state.findings)) == (Verdict.FAIL, ["swapped"])
+    """The remembered verdict counts at once; the same number of findings is taken for those of
+    before, others replace them after the delay.
+    """
+    state = after(Verdict.FAIL, 1)
+    assert (state.verdict(), state.number, state.findings) == (Verdict.FAIL, 1, ())
     assert state.compared(SWAPPED, 0.0) == Changes()
-    assert state.findings == SWAPPED.findings
-    repaired = remembering("swapped")
+    assert (state.findings, state.before) == (SWAPPED.findings, None)
+    repaired = after(Verdict.FAIL, 1)
     repaired.compared(GOOD, 0.0)
     assert repaired.verdict() == Verdict.FAIL
-    assert codes(repaired.compared(GOOD, 60.0).gone) == ["swapped"]
-    passing = ReportedFindings(DELAY, [])
+    assert repaired.compared(GOOD, 60.0) == Changes()
+    assert (repaired.verdict(), repaired.number) == (Verdict.PASS, 0)
+    passing = after(Verdict.PASS, 0)
     passing.compared(SWAPPED, 0.0)
-    assert passing.verdict() == Verdict.PASS
+    assert (passing.verdict(), passing.verdict(in_doubt=True)) == (
+        Verdict.PASS,
+        Verdict.UNVERIFIED,
+    )
+    assert codes(passing.compared(SWAPPED, 60.0).came) == ["swapped"]
+    assert passing.verdict() == Verdict.FAIL
 
 
-def test_neighbors_that_come_later_than_the_delay() -> None:
-    """A restart with LLDP every 30 s and a delay of less: what cannot be compared stays."""
-    state = remembering("miscabled", result=MOVED)
+@pytest.mark.parametrize("result", [SILENT, UNREAD_ROW])
+def test_neighbors_that_come_later_than_the_delay(result: Result) -> None:
+    """A restart with LLDP every 30 s and a delay of less: what cannot be compared does not pass."""
+    state = after(Verdict.FAIL, 1)
     for now in (0.0, 100.0, 1000.0):
-        assert not state.compared(SILENT, now).gone
+        assert state.compared(result, now) == Changes()
         assert state.verdict() == Verdict.FAIL
     state.compared(GOOD, 2000.0)
-    assert "miscabled" in codes(state.compared(GOOD, 2060.0).gone)
+    assert state.verdict() == Verdict.FAIL
+    state.compared(GOOD, 2060.0)
     assert state.verdict() == Verdict.PASS
 
 
