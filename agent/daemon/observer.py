@@ -143,7 +143,7 @@ class Observer:
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
-        degraded = is_held or _is_unread(observation)
+        degraded = is_held or _is_unread(found)
         return Cycle(observation, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
@@ -173,7 +173,7 @@ class Observer:
 def _is_unread(observation: Observation) -> bool:
     """Return True if something on the node cannot be read: no event tells when it can be.
 
-    A hold may have ended long before. What is not permitted stays so.
+    A hold may have ended long before. What is not permitted stays so, but for what a label needs.
     """
     if isinstance(observation.rdma, Failed):
         return True

@@ -193,11 +193,12 @@ def test_a_cable_that_moved_while_nobody_looked_is_another_one() -> None:
     assert any("was connected to L90.1.3" in one["message"] for one in world.api.events.values())
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("path", ["ports", "ports/1/link_layer", "ports/1/state", "ports/1/rate"])
-def test_what_was_unread_for_longer_than_its_hold_is_soon_there(path: str) -> None:
+def test_what_was_unread_for_longer_than_its_hold_is_soon_there(path: str, error: int) -> None:
     """No event tells that it can be read again."""
     world = World(EIGHT, smp=leaf).run(300)
-    world.errors[f"{base(0)}/{path}"] = errno.EIO
+    world.errors[f"{base(0)}/{path}"] = error
     world.run(1000)
     assert world.api.labels[SPEED] == "2800G"
     world.errors.clear()
