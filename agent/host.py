@@ -16,6 +16,7 @@ from agent.infiniband.devices import SubnetPort
 from agent.infiniband.switch_names import SwitchNames
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.bus import BusMemory
+from agent.sysfs.front_end import NodeFacts, RouteQuery
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 
@@ -63,3 +64,6 @@ class Host:
     subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
     random: Callable[[], float] = random.random  # from 0 to 1
     bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions read before
+    # the next hops of the default routes; None: the tables of /proc/net stand in
+    routes: RouteQuery = lambda: None
+    facts: NodeFacts = field(default_factory=NodeFacts)  # of the last observation

@@ -62,8 +62,8 @@ from agent.model import (
     natural,
 )
 from agent.reasons import HoldReason, NeighborReason
+from agent.sources.interfaces import is_of_device, is_unread
 from agent.sources.pci import SOURCE, Place, bonded_functions
-from agent.sources.roles import is_of_device, is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame

@@ -241,6 +241,13 @@ class RoleChange(NamedTuple):
     after: str
 
 
+class Hint(NamedTuple):
+    """A doubt about the backend, and what would settle it."""
+
+    interfaces: tuple[str, ...]
+    text: str
+
+
 class PortRole(NamedTuple):
     """The role of a port, or of one leg of a bonded port, in the backend network."""
 
@@ -303,6 +310,7 @@ class Observation:
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()
+    hints: tuple[Hint, ...] = ()  # doubts about the backend (agent/sources/left_out.py)
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
     known: Known | None = None  # by this observation and those before; None: it stands alone
 

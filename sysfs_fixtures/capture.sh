@@ -52,6 +52,7 @@ copy() { # PATH...: copy links and files, and the names of folders, to where the
 }
 
 copy proc/net/route proc/net/ipv6_route proc/net/dev proc/sys/kernel/random/boot_id
+copy sys/class/dmi/id/sys_vendor sys/class/dmi/id/product_name proc/cpuinfo
 copy sys/class/infiniband sys/class/net sys/bus/pci/devices
 for dev in sys/class/infiniband/*; do
 	copy "$dev" "$dev/device"
@@ -76,7 +77,7 @@ for dev in sys/class/infiniband/*; do
 done
 for net in sys/class/net/*/; do
 	net=${net%/}
-	copy "$net" "$net"/lower_* "$net"/upper_*
+	copy "$net" "$net"/lower_* "$net"/upper_* "$net/device/driver" "$net/device/physfn"
 	for name in device master address operstate speed carrier_changes carrier_up_count phys_port_name bonding_slave \
 		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr \
 		bridge/group_fwd_mask brport/group_fwd_mask; do copy "$net/$name"; done

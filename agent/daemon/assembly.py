@@ -105,7 +105,7 @@ def assemble(
         lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
         switch_names=SwitchNames(),
-        roles=RoleMemory(clock),
+        roles=RoleMemory(clock, io.wall, settings.hold),
     )
     host, polled = pollers(host, flags.source_options, io.background)
 

@@ -27,9 +27,9 @@ from agent.lldp.neighbors import NeighborTable
 from agent.memory import Identity, Memory, known_of
 from agent.model import Absent, Failed, Observation, Seen
 from agent.reasons import HoldReason
+from agent.sources.interfaces import is_unread
 from agent.sources.observe import observe
 from agent.sources.pci import place
-from agent.sources.roles import is_unread
 from agent.sources.steady import NOTHING, Known
 from agent.sources.table import SOURCES
 
@@ -94,7 +94,9 @@ class Observer:
         }
         globs = self._globs
         if self.host.roles:
-            known = Known(annotation.gpus, annotation.away) if annotation else NOTHING
+            known = NOTHING
+            if annotation:
+                known = Known(annotation.gpus, annotation.away, annotation.missed)
             self.host.roles.seed(pins(annotation, globs), known)
         found = published(annotation, kept, self._keys, self._boot_id, globs)
         if annotation and annotation.reported.time is not None:

@@ -14,6 +14,7 @@
      "unread": {"node": 81200, "domain": 81200, "group": 81200},
      "rules": "2", "others": [{"pci": "0000:5e:00.0", "port": 1, "rule": "front-end"}, ...],
      "gpus": ["0000:1b:00.0", ...], "away": ["0000:1a:00.0", ...],
+     "missed": "2026-11-20T13:30:00Z",
      "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z", "verdict": "fail",
                  "findings": 9},
      "left_out": {"lost_ends": 2, "port_names": 64}}
@@ -33,7 +34,8 @@
   seconds of CLOCK_BOOTTIME, of the boot of the last observation.
 - `rules` is the rule set by which the ports have their roles, and `others` are those that it took
   out of the backend. Ports of another rule set keep no role. `gpus` are the addresses of the GPUs
-  by which it did, missing ones too, and `away` those of missing NICs (agent/sources/steady.py).
+  by which it did, missing ones too, and `away` those of missing NICs; `missed` is since when
+  anything is missing that they were decided by (agent/sources/steady.py).
 - `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it, with the
   number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
@@ -182,6 +184,7 @@ class Annotation:
     others: tuple[OtherPort, ...] = ()
     gpus: tuple[str, ...] = ()  # their addresses
     away: tuple[str, ...] = ()  # addresses of missing NICs
+    missed: int | None = None  # seconds since the epoch: since when anything is missing
 
     @property
     def reported(self) -> Report:
@@ -271,6 +274,7 @@ _HEAD: Schema = {
     "others": array(_OTHER, MAX_OTHERS),
     "gpus": array(matching(PCI), MAX_OTHERS),
     "away": array(matching(PCI), MAX_OTHERS),
+    "missed": TIME,
 }
 
 

@@ -36,7 +36,7 @@ from agent.memory import KEPT, ROUND, Fact, FarEnd, Published, known_of
 from agent.model import Failed, Observation
 from agent.reasons import HoldReason
 from agent.sources import NAMES
-from agent.sources.steady import NEEDS, NOTHING, VERSION, Known, Pin
+from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Known, Pin
 
 Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
 NO_GLOBS: Globs = ((), ())
@@ -107,6 +107,7 @@ def annotate(
         others=() if globs is None else _others(observation, previous),
         gpus=roles.gpus[:MAX_OTHERS],
         away=roles.away[:MAX_OTHERS],
+        missed=None if roles.missed is None else int(roles.missed),
     )
 
 
@@ -129,7 +130,7 @@ def _others(observation: Observation, previous: Annotation) -> tuple[OtherPort, 
     found = [
         OtherPort(role.device.pci, role.port.number, role.rule)
         for role in observation.ports
-        if not role.backend and role.device.pci and role.rule in NEEDS
+        if not role.backend and role.device.pci and role.rule in REMEMBERED
     ]
     return tuple(dict.fromkeys([*found, *kept]))[:MAX_OTHERS]
 
@@ -152,6 +153,7 @@ def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
             port_guid=row.port_guid,
             has_link=bool(row.gbps),
             is_lost=row.lost_since is not None,
+            layer=row.layer,
         )
         for row in (*annotation.interfaces, *annotation.lost)
         if row.function and row.port and row.rule

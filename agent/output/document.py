@@ -30,7 +30,6 @@ from agent.model import (
     natural,
 )
 from agent.reasons import HoldReason
-from agent.sources import left_out
 from agent.sources.table import SOURCES
 from agent.text import missing_since
 
@@ -225,7 +224,7 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         for glob in globs:
             if not any(is_named([glob], one.name, one.pci, one.pci_ids) for one in devices):
                 yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
-    for doubt in left_out.hints(observation.ports):
+    for doubt in observation.hints:
         yield Problem("rdma", "backend", None, doubt.text)
     for role in filter(is_suspect, observation.ports):
         text = (

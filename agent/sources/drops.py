@@ -1,5 +1,8 @@
 """Rule 1: ports that are no host data ports, and devices that cannot be judged.
 
+A candidate has node type CA, link layer InfiniBand or Ethernet, and a PCI function that is none of
+Omni-Path; a file that the tree lacks speaks for it.
+
 A rule whose input is unread must not pass for one that does not apply. So a device is failed, and
 has no ports, while another one that decides about it cannot be read (`with_hidden`).
 
@@ -12,13 +15,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.netdev import is_representor
+from agent.sysfs.bus import EMPTY, OMNI_PATH_CLASS, Bus
+from agent.sysfs.front_end import NOT_RECORDED, FrontEnd, netdevs_of
 
 SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
 MLX5 = "mlx5_core"
@@ -30,7 +35,7 @@ MLX5_VIRTUAL = frozenset(
 CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
 NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
 CONNECTX_7 = frozenset({"15b3:1021", "MT4129"})  # PCI ids; hca_type, in a copied tree
-_OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the driver hfi1 gives
+_OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the drivers hfi1 and hfi2 give
 MIN_PATTERN = 3  # functions; a data card has at most two
 
 Devices = Sequence[RdmaDevice]
@@ -48,85 +53,99 @@ class DevicePort(NamedTuple):
         """The key of the port."""
         return self.device.name, self.port.number
 
-    @property
-    def carries_default_route(self) -> bool:
-        """True if the default route is on its netdev, or on a leg of its bond."""
-        netdevs = (self.port.netdev, *self.port.legs)
-        return any(netdev.default_route for netdev in netdevs if netdev)
 
-
-class Drop(NamedTuple):
-    """The rule that drops a port, and its words."""
+class Verdict(NamedTuple):
+    """The rule that decided, and the evidence in words."""
 
     rule: str
     text: str
 
 
-DataPorts = Sequence[DevicePort]
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The facts that roles depend on, gathered once for each decision."""
+
+    devices: Devices
+    bus: Bus = EMPTY
+    front_end: FrontEnd = NOT_RECORDED
+    # interfaces that have labels, with the address of their PCI function
+    labeled: Mapping[str, str | None] = field(default_factory=dict)
+    excluded: frozenset[str] = frozenset()  # PCI functions that --exclude-device names
+    is_old_guest: bool = False  # both ports of a card are named p0 (agent/sysfs/front_end.py)
+
+    def carries_route(self, device: RdmaDevice) -> bool:
+        """Return True if the best default route is on a netdev of the device, or of a VF of it."""
+        netdevs = (netdev for port in device.ports for netdev in (port.netdev, *port.legs))
+        is_seen = any(netdev.default_route for netdev in netdevs if netdev)
+        return is_seen or self.front_end.carries_route(device)
 
 
-def device_ports(devices: Devices) -> DataPorts:
+def device_ports(devices: Devices) -> list[DevicePort]:
     """Return all ports that were read."""
     return [DevicePort(device, port) for device in devices for port in device.ports]
 
 
-def ethernet_data_ports(devices: Devices) -> DataPorts:
-    """Return the data ports of a node without InfiniBand ports; none of any other node."""
-    found = []
-    for one in device_ports(devices):
-        if drop(one, devices) is None:
-            if one.port.link_layer == "InfiniBand":
-                return []
-            found.append(one)
-    return found
+def ethernet_data_ports(evidence: Evidence) -> list[DevicePort]:
+    """Return the data ports of link layer Ethernet."""
+    ports = [one for one in device_ports(evidence.devices) if one.port.link_layer == "Ethernet"]
+    return [one for one in ports if drop(one, evidence) is None]
 
 
-def drop(one: DevicePort, devices: Devices) -> Drop | None:
+def drop(one: DevicePort, evidence: Evidence) -> Verdict | None:
     """Return the first rule that drops a port; None for a data port."""
-    return next(_drops(one, devices), None)
+    return next(_drops(one, evidence), None)
 
 
-def _drops(one: DevicePort, devices: Devices) -> Iterator[Drop]:
+def _drops(one: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
     """Yield the rules for which a port is no host data port."""
-    yield from _no_function_of_its_own(one, devices)
+    yield from _no_function_of_its_own(one, evidence)
     device, port = one
     if device.node_type == "RNIC":
-        yield Drop("iwarp", "iWARP (node type RNIC)")
-    if device.driver == "hfi1":
-        yield Drop("omni-path", "Omni-Path (driver hfi1)")
+        yield Verdict("iwarp", "iWARP (node type RNIC)")
+    function = evidence.bus.functions.get(device.pci or "")
+    if function and function.code == OMNI_PATH_CLASS:
+        yield Verdict("omni-path", f"Omni-Path (PCI class {OMNI_PATH_CLASS:#06x})")
     elif device.driver is None and device.pci is None and _OMNI_PATH.match(device.name):
-        yield Drop("omni-path", f"Omni-Path (by its name {device.name})")
-    if device.driver in CLOUD_DRIVERS and one.carries_default_route:
-        text = f"front end: a virtual NIC of the cloud (driver {device.driver})"
-        yield Drop("front-end", f"{text} with the default route")
+        yield Verdict("omni-path", f"Omni-Path (by its name {device.name})")
+    is_accelerated = not evidence.front_end.accelerated.isdisjoint(netdevs_of(device))
+    if is_accelerated or (device.driver in CLOUD_DRIVERS and evidence.carries_route(device)):
+        what = "below hv_netvsc" if is_accelerated else f"driver {device.driver}"
+        text = f"front end: a virtual NIC of the cloud ({what}) with the default route"
+        yield Verdict("front-end", text)
     if port.link_layer not in {"InfiniBand", "Ethernet"}:
         text = f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
-        yield Drop("other-link-layer", text)
+        yield Verdict("other-link-layer", text)
+    if device.node_type not in {None, "CA"}:
+        yield Verdict("node-type", f"node type {device.node_type}: no channel adapter")
+    if device.pci is None and (evidence.bus.gpus or any(other.pci for other in evidence.devices)):
+        text = "a software device: no PCI function, beside GPUs or devices that have one"
+        yield Verdict("software", text)
     yield from no_data(one)
 
 
-def _no_function_of_its_own(one: DevicePort, devices: Devices) -> Iterator[Drop]:
+def _no_function_of_its_own(one: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
     """Yield the rules for which another function counts in place of this one, or none."""
-    device = one.device
+    device, devices = one.device, evidence.devices
     if device.virtual_function:
-        yield Drop("virtual-function", "SR-IOV virtual function: its physical function counts")
+        yield Verdict("virtual-function", "SR-IOV virtual function: its physical function counts")
     for owner in devices if device.sub_function and device.pci else ():
         if owner.pci == device.pci and not owner.sub_function:
-            yield Drop("sub-function", f"sub-function of {owner.name}, which counts")
+            yield Verdict("sub-function", f"sub-function of {owner.name}, which counts")
     if parent := _smi_parent(device, devices):
-        yield Drop("smi", f"SMI sub-device of {parent.name}")
+        yield Verdict("smi", f"SMI sub-device of {parent.name}")
     if device.nvswitch_management:
-        yield Drop("nvswitch", "NVSwitch management function (SW_MNG in its VPD)")
+        yield Verdict("nvswitch", "NVSwitch management function (SW_MNG in its VPD)")
     elif device.nvswitch_pattern and device.nvswitch_management is None:
         text = "taken for an NVSwitch management function: its VPD cannot be read"
-        yield Drop("nvswitch-pattern", text)
-    if twin := _socket_direct_twin(one, devices) or ethernet_twin(one, devices):
+        yield Verdict("nvswitch-pattern", text)
+    twin = _socket_direct_twin(one, devices)
+    if twin := twin or (None if evidence.is_old_guest else ethernet_twin(one, devices)):
         first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
         text = f"second PCI function of the Socket-Direct card of {first}: one cable"
-        yield Drop("socket-direct", text)
+        yield Verdict("socket-direct", text)
 
 
-def no_data(one: DevicePort) -> Iterator[Drop]:
+def no_data(one: DevicePort) -> Iterator[Verdict]:
     """Yield the rules for which a port of a data device carries no data of its own.
 
     - A port of the embedded switch (switchdev mode): its traffic passes the uplink, too.
@@ -136,10 +155,10 @@ def no_data(one: DevicePort) -> Iterator[Drop]:
     if port.netdev and _is_representor(port):
         name = port.netdev.phys_port_name
         text = f"representor of a VF or SF (phys_port_name {name}): its uplink counts"
-        yield Drop("representor", text)
+        yield Verdict("representor", text)
     has_siblings = any(other.netdev and not _is_representor(other) for other in device.ports)
     if port.link_layer == "Ethernet" and not port.netdev and has_siblings:
-        yield Drop("no-netdev", "no netdev, beside ports that have one: no data port")
+        yield Verdict("no-netdev", "no netdev, beside ports that have one: no data port")
 
 
 def _is_representor(port: RdmaPort) -> bool:
@@ -240,10 +259,11 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
     """Return the devices that look like the functions that manage NVSwitches.
 
     On HGX B200 and B300 these are InfiniBand functions of a ConnectX-7, some of them ACTIVE: three
-    or more with one sys_image_guid, whatever their addresses. A device that cannot be read counts
-    if it is a function of the same PCI device. The VPD of such a function says what it is.
+    or more with one sys_image_guid, whatever their addresses; the two of a Socket-Direct port are
+    one. A device that cannot be read counts if it is a function of the same PCI device. The VPD of
+    such a function says what it is.
     """
-    candidates = [one for one in devices if _may_manage(one)]
+    candidates = [one for one in devices if _may_manage(one) and not _is_second(one, devices)]
     functions = {(one.sys_image_guid, one.pci or one.name) for one in candidates}
     counts = Counter(guid for guid, _ in functions)
     slots = {one.sys_image_guid: card_of(one.pci) for one in candidates if one.pci}
@@ -254,6 +274,11 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
             counts.update(guid for guid, slot in slots.items() if slot == card_of(one.pci))
     found = {guid for guid, count in counts.items() if count >= MIN_PATTERN}
     return frozenset(one.name for one in candidates if one.sys_image_guid in found)
+
+
+def _is_second(device: RdmaDevice, devices: Devices) -> bool:
+    """Return True for the second function of a Socket-Direct card of InfiniBand."""
+    return any(_socket_direct_twin(DevicePort(device, port), devices) for port in device.ports)
 
 
 def _may_manage(device: RdmaDevice) -> bool:

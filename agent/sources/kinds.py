@@ -1,208 +1,186 @@
-"""Rule 5: the kinds of NICs among the candidates for the backend.
+"""Candidates for the backend, their bandwidth, and the kinds among them (rule 5).
 
 A kind is vendor and device of the PCI function, and the number of network functions of its card:
 never a text. Drivers print the node description as hca_type (ionic, bnxt_re), which differs for
 each device, and a replaced card has another PSID (board_id) and is the same rail.
 
-PSID and PCI subsystem split a kind only with a second signal (`_parts`).
+The bandwidth of a candidate is the sum of the nominal rates of its cables, up, down or unread, so
+that no link that is down changes a role. The nominal rate is that of the model, or of the fastest
+ACTIVE link of the kind where that is more.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.drops import pci_numbers
-from agent.sysfs.bus import Beside, Bus
+from agent.sources.drops import Evidence, PortKey, pci_numbers
+from agent.sources.models import MODELS, rate_of_port
+from agent.sysfs.bus import Beside
 from agent.text import many
 
-# Products by PCI ids (https://pci-ids.ucw.cz), for words only.
-PRODUCTS = {
-    "15b3:1007": "ConnectX-3 Pro",
-    "15b3:1013": "ConnectX-4",
-    "15b3:1015": "ConnectX-4 Lx",
-    "15b3:1017": "ConnectX-5",
-    "15b3:1019": "ConnectX-5 Ex",
-    "15b3:101b": "ConnectX-6",
-    "15b3:101d": "ConnectX-6 Dx",
-    "15b3:101e": "ConnectX VF",
-    "15b3:101f": "ConnectX-6 Lx",
-    "15b3:1021": "ConnectX-7",
-    "15b3:1023": "ConnectX-8",
-    "15b3:1025": "ConnectX-9",
-    "15b3:a2d6": "BlueField-2",
-    "15b3:a2dc": "BlueField-3",
-    "14e4:1750": "BCM57508",
-    "14e4:1760": "BCM57608",
-    "1dd8:1002": "Pensando",
-    "8086:1592": "E810-C",
-    "8086:159b": "E810-XXV",
-}
 
+class Cable(NamedTuple):
+    """A port, or a leg of a bond."""
 
-class Nic(NamedTuple):
-    """A candidate: a device with one of its data ports, or a device or function that is unread."""
-
-    device: RdmaDevice
-    port: RdmaPort | None  # None: unread
-    layer: str | None
-    beside: Beside
-    cables: int = 1  # legs of a bonded port, each with a cable
-    active_gbps: float | None = None  # of an ACTIVE port
-    nominal_gbps: float = 0.0
+    gbps: float | None  # as the kernel prints it, of a link that is down too
+    is_active: bool
 
 
 class Kind(NamedTuple):
     """What the NICs of a kind have in common."""
 
-    model: Hashable  # vendor and device, or what stands for them
-    functions: int  # network functions of the card
-    part: int  # of those that PSID or PCI subsystem and a second signal tell apart
+    model: Hashable = None  # vendor and device, or what stands for them
+    functions: int = 1  # network functions of the card
 
 
-Nics = Sequence[Nic]
-Cards = list[list[Nic]]  # those of one PSID and subsystem
+UNKNOWN = Kind()
 
 
-def kinds(nics: Nics, devices: Iterable[RdmaDevice], bus: Bus) -> dict[Kind, list[Nic]]:
-    """Return the candidates by kind, in the order of the candidates.
+@dataclass(slots=True)
+class Candidate:
+    """A device with one of its data ports, or a device or function that is unread."""
+
+    device: RdmaDevice
+    port: RdmaPort | None  # None: unread
+    layer: str
+    beside: Beside
+    cables: Sequence[Cable] = ()  # of a port; an unread device has one
+    kind: Kind = UNKNOWN
+    gbps: float | None = None  # nominal rate of a cable; None: unknown
+
+    @property
+    def key(self) -> PortKey:
+        """The key of the port."""
+        return self.device.name, self.port.number if self.port else -1
+
+    @property
+    def bandwidth(self) -> float:
+        """The sum of the nominal rates; what the kernel prints stands in for an unknown one."""
+        printed = max((cable.gbps or 0.0 for cable in self.cables), default=0.0)
+        return (printed if self.gbps is None else self.gbps) * max(len(self.cables), 1)
+
+
+Candidates = Sequence[Candidate]
+
+
+def bandwidth(candidates: Iterable[Candidate]) -> float:
+    """Return the sum of the nominal rates of their cables, in Gb/s."""
+    return sum(candidate.bandwidth for candidate in candidates)
+
+
+def number_of_devices(candidates: Iterable[Candidate]) -> int:
+    """Return the number of devices."""
+    return len({candidate.device.name for candidate in candidates})
+
+
+def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
+    """Set the kind and the nominal rate of each candidate.
 
     A function of a card that is unread may be a network function: the card has the number of those
     that another card of the model has, if it may.
     """
-    devices = list(devices)
-    types = Counter(one.hca_type for one in devices)
+    types = Counter(device.hca_type for device in evidence.devices)
+    unread = Counter(card_of(address) for address in evidence.bus.unread)
 
-    def model_of(device: RdmaDevice) -> Hashable:
-        """Return vendor and device; without PCI ids the driver, and a shared text of hca_type."""
-        if device.pci_ids is not None:
-            return device.pci_ids
-        return device.driver, device.hca_type if types[device.hca_type] > 1 else None
+    def more(candidate: Candidate) -> int:
+        return unread[card_of(candidate.device.pci)]
 
-    unread = Counter(card_of(address) for address in bus.unread)
-    models = [model_of(nic.device) for nic in nics]
-    numbers = [_functions_of_card(nic.device, devices, bus) for nic in nics]
-    more = [unread[card_of(nic.device.pci)] for nic in nics]
-    certain = {
-        (model, number)
-        for model, number, extra in zip(models, numbers, more, strict=True)
-        if not extra
-    }
-    found: dict[tuple[Hashable, int], list[Nic]] = defaultdict(list)
-    for nic, model, number, extra in zip(nics, models, numbers, more, strict=True):
-        possible = range(number, number + extra + 1)
-        found[model, next((one for one in possible if (model, one) in certain), number)].append(nic)
-    gpus = len(bus.gpus)
-    return {
-        Kind(model, functions, part): members
-        for (model, functions), whole in found.items()
-        for part, members in enumerate(_parts(whole, gpus))
-    }
+    for candidate in candidates:
+        device = candidate.device
+        # Without PCI ids the driver, and a text of hca_type that devices share.
+        text = device.hca_type if types[device.hca_type] > 1 else None
+        model: Hashable = device.pci_ids or (device.driver, text)
+        candidate.kind = Kind(model, _functions_of_card(device, evidence))
+    certain = {candidate.kind for candidate in candidates if not more(candidate)}
+    for candidate in candidates:
+        number = candidate.kind.functions
+        for functions in range(number, number + more(candidate) + 1):
+            if (kind := candidate.kind._replace(functions=functions)) in certain:
+                candidate.kind = kind
+                break
+    # The ports of a multi-plane device share the rate of its model.
+    ports = Counter(candidate.device.name for candidate in candidates)
+    fastest: dict[tuple[Kind, str], float] = {}
+    for candidate in candidates:
+        key = candidate.kind, candidate.layer
+        rates = [cable.gbps for cable in candidate.cables if cable.is_active and cable.gbps]
+        fastest[key] = max([fastest.get(key, 0.0), *rates])
+    for candidate in candidates:
+        of_model = rate_of_port(candidate.device.pci_ids, candidate.kind.functions) or 0.0
+        of_port = of_model / ports[candidate.device.name]
+        candidate.gbps = max(of_port, fastest[candidate.kind, candidate.layer]) or None
 
 
-def _functions_of_card(device: RdmaDevice, devices: Iterable[RdmaDevice], bus: Bus) -> int:
+def _functions_of_card(device: RdmaDevice, evidence: Evidence) -> int:
     """Return the number of network functions of the card, without virtual ones."""
-    card = card_of(device.pci)
-    found = {one.address for one in bus.nics if one.card == card and not one.is_virtual}
+    card, nics = card_of(device.pci), evidence.bus.nics
     # A device that cannot be read does not say that it is virtual; the bus does.
-    virtual = {one.address for one in bus.nics if one.is_virtual}
-    virtual |= {one.pci for one in devices if one.virtual_function and one.pci}
-    here = {one.pci for one in devices if one.pci and card_of(one.pci) == card}
-    found |= here - virtual
-    return max(len(found), 1) if card else 1
+    virtual = {nic.address for nic in nics if nic.is_virtual}
+    virtual |= {other.pci for other in evidence.devices if other.virtual_function and other.pci}
+    functions = {nic.address for nic in nics} | {o.pci for o in evidence.devices if o.pci}
+    return max(sum(card_of(one) == card for one in functions - virtual), 1) if card else 1
 
 
-def size(nics: Nics) -> int:
-    """Return the number of devices, and of the legs of bonded ones: each leg has a cable."""
-    cables: dict[str, int] = {}
-    for nic in nics:
-        cables[nic.device.name] = max(cables.get(nic.device.name, 0), nic.cables)
-    return sum(cables.values())
+def by_kind(candidates: Candidates) -> dict[Kind, list[Candidate]]:
+    """Return the candidates by kind, in their order."""
+    kinds: defaultdict[Kind, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        kinds[candidate.kind].append(candidate)
+    return kinds
 
 
-def number_of_devices(nics: Nics) -> int:
-    """Return the number of devices."""
-    return len({nic.device.name for nic in nics})
+def parts_of(
+    whole: list[Candidate], gpus: int, near: Mapping[PortKey, bool]
+) -> list[list[Candidate]]:
+    """Split a kind by PSID and PCI subsystem where these tell compute from storage.
 
-
-def rank(nics: Nics) -> tuple[int, float, float, list[int]]:
-    """Return the sort key of an Ethernet kind, of which the highest is the backend.
-
-    Its size, the rate of its ACTIVE ports, its nominal rate, its lowest address, negated.
+    So where none of it is near a GPU, its number of devices is neither a multiple nor a divisor of
+    the number of GPUs, and one part has at least three quarters of that number: beside eight GPUs
+    8+1 and 8+2 split, 7+1 and 4+4 do not. What is unread belongs to that part.
     """
-    lowest = min(pci_numbers(nic.device.pci) for nic in nics)
-    return (
-        size(nics),
-        max(nic.active_gbps or 0.0 for nic in nics),
-        max(nic.nominal_gbps for nic in nics),
-        [-number for number in lowest],
-    )
+    number = number_of_devices(whole)
+    if not gpus or is_even(number, gpus) or any(near[one.key] for one in whole):
+        return [whole]
+    parts: defaultdict[Hashable, list[Candidate]] = defaultdict(list)
+    for candidate in whole:
+        if candidate.port:
+            parts[candidate.device.board_id, candidate.device.subsystem].append(candidate)
+    compute = max(parts.values(), key=number_of_devices, default=[])
+    if len(parts) < 2 or number_of_devices(compute) * 4 < gpus * 3:
+        return [whole]
+    rest = [one for one in whole if one.port and one not in compute]
+    return [[one for one in whole if one not in rest], rest]
+
+
+def is_even(devices: int, gpus: int) -> bool:
+    """Return True if GPUs and devices can be shared out evenly."""
+    return devices % gpus == 0 or gpus % devices == 0
+
+
+def rank(candidates: Candidates) -> tuple[float, list[int]]:
+    """Return the sort key of a kind: its bandwidth, and its lowest PCI address negated."""
+    lowest = min(pci_numbers(candidate.device.pci) for candidate in candidates)
+    return bandwidth(candidates), [-number for number in lowest]
 
 
 def text_of(device: RdmaDevice) -> str:
     """Return the kind in words: `ConnectX-7 15b3:1021`."""
     if device.pci_ids is None:
         return " ".join(filter(None, (device.driver, device.hca_type))) or "unnamed kind"
-    return " ".join(filter(None, (PRODUCTS.get(device.pci_ids), device.pci_ids)))
+    name = MODELS[device.pci_ids].name if device.pci_ids in MODELS else None
+    return " ".join(filter(None, (name, device.pci_ids)))
 
 
-def difference(one: Kind, backend: Kind) -> str:
+def difference(other: Kind, backend: Kind) -> str:
     """Return in words what tells a kind from that of the backend; "" where `text_of` does."""
-    if one.model != backend.model:
+    if other.model != backend.model:
         return ""
-    if one.functions != backend.functions:
-        its = many(one.functions, "network function")
+    if other.functions != backend.functions:
+        its = many(other.functions, "network function")
         return f": its card has {its}, those of the backend have {backend.functions}"
-    return ": another PSID or PCI subsystem, and another rate, place or number"
-
-
-def _parts(whole: list[Nic], gpus: int) -> list[list[Nic]]:
-    """Split a kind by PSID and PCI subsystem, where a second signal says so.
-
-    - Rates of ACTIVE ports differ.
-    - One of the parts is not near a GPU where others are.
-    - One part is a multiple of the number of GPUs, and the whole is not: 8+1 and 8+2 are split,
-      7+1 and 4+4 are not.
-
-    What is unread belongs to the largest part.
-    """
-    cards: dict[Hashable, list[Nic]] = defaultdict(list)
-    for nic in whole:
-        if nic.port:
-            cards[nic.device.board_id, nic.device.subsystem].append(nic)
-    if len(cards) < 2:
-        return [whole]
-    max(cards.values(), key=number_of_devices).extend(nic for nic in whole if not nic.port)
-    groups = [list(cards.values())]
-
-    def rate(card: list[Nic]) -> float | None:
-        return max(nic.active_gbps or 0.0 for nic in card) or None
-
-    def is_near(card: list[Nic]) -> bool:
-        return any(nic.beside.is_near for nic in card)
-
-    def is_multiple(card: list[Nic]) -> bool:
-        return number_of_devices(card) % gpus == 0
-
-    groups = [part for group in groups for part in _grouped(group, rate)]
-    groups = [part for group in groups for part in _grouped(group, is_near)]
-    parts = []
-    for group in groups:
-        is_whole = not gpus or sum(map(number_of_devices, group)) % gpus == 0
-        parts += [group] if is_whole else _grouped(group, is_multiple)
-    return [[nic for card in part for nic in card] for part in parts]
-
-
-def _grouped(cards: Cards, signal: Callable[[list[Nic]], Hashable]) -> list[Cards]:
-    """Group cards by a signal; those of which it is unknown (None) go with the largest group."""
-    groups: dict[Hashable, Cards] = defaultdict(list)
-    for card in cards:
-        groups[signal(card)].append(card)
-    unknown = groups.pop(None, [])
-    if not groups:
-        return [unknown]
-    max(groups.values(), key=lambda group: sum(map(number_of_devices, group))).extend(unknown)
-    return list(groups.values())
+    return ": another PSID or PCI subsystem"

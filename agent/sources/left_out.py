@@ -1,130 +1,146 @@
 """Rule 6: what the rules left out of the backend, and what would settle a doubt.
 
-A port that is ACTIVE, of the backend's link layer and at its rate or more is never lost silently:
-it is a hint of `probe` and `doctor` and a metric, with the flag that settles it.
+Nothing is lost silently: each doubt is a hint of `probe` and `doctor` with the flag that settles
+it, and the ACTIVE ports that it names are a metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from agent.ids import card_of
-from agent.model import PortRole
-from agent.sources.kinds import Nic, kinds, number_of_devices, text_of
-from agent.sources.roles import IN_USE, rate_of
-from agent.sysfs.bus import EMPTY, NEAR, NOWHERE
+from agent.model import Hint, Observation, PortRole
+from agent.sources.drops import DevicePort, Evidence, ethernet_twin
+from agent.sources.interfaces import IN_USE, rate_of
+from agent.sources.kinds import Candidate, is_even, text_of
+from agent.sysfs.bus import NEAR
 from agent.text import listed
 
+# The rules whose ports are doubted where they add up to the backend, or are like it.
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
+ROUTED = frozenset({"front-end", "spare-port"})  # where the kernel listed first next hops only
+SETTLES = "--exclude-device settles that, --backend-device names the backend otherwise"
+NAME = "name the backend with --backend-device"
 
 
-class Hint(NamedTuple):
-    """A doubt about the backend, and what would settle it."""
-
-    interfaces: tuple[str, ...]
-    text: str
-
-
-def left_out(roles: Iterable[PortRole]) -> list[PortRole]:
-    """Return the ACTIVE ports that may belong to the backend: of its link layer, and its rate.
-
-    One of another link layer is among them if it is a card of the backend's model, or beside a GPU
-    as the backend's are. The second port of a VPI card is not.
-    """
-    roles = list(roles)
-    backend = [role for role in roles if role.backend]
-    layers = {role.port.link_layer for role in backend}
-    models = {role.device.pci_ids for role in backend} - {None}
-    cards = {card_of(role.device.pci) for role in backend}
-    has_affinity = any(role.rule == "gpu-affinity" for role in roles)
-    rate = min((rate_of(role) for role in backend if role.port.state == IN_USE), default=0.0)
-
-    def is_alike(role: PortRole) -> bool:
-        if not layers or role.port.link_layer in layers:
-            return True
-        is_near = has_affinity and role.distance in NEAR
-        is_card_of_model = role.device.pci_ids in models and card_of(role.device.pci) not in cards
-        return role.rule == "link-layer" and (is_near or is_card_of_model)
-
-    found = (role for role in roles if role.rule in DOUBTED and not role.backend)
+def left_out(observation: Observation) -> list[PortRole]:
+    """Return the ACTIVE ports that are not counted and may belong to the backend."""
+    named = {name for hint in observation.hints for name in hint.interfaces}
     return [
         role
-        for role in found
-        if role.port.state == IN_USE and is_alike(role) and rate_of(role) >= rate
+        for role in observation.ports
+        if role.interface in named and not role.backend and role.port.state == IN_USE
     ]
 
 
-def hints(roles: Sequence[PortRole]) -> list[Hint]:
-    """Return the doubts about the backend."""
-    found = []
-    groups: dict[str, list[str]] = {}
+def hints(
+    roles: Sequence[PortRole], evidence: Evidence, unread: Collection[Candidate]
+) -> tuple[Hint, ...]:
+    """Return the doubts about the backend; `unread` may be a part of it."""
+    return tuple(_hints(roles, evidence, unread))
+
+
+def _hints(
+    roles: Sequence[PortRole], evidence: Evidence, unread: Collection[Candidate]
+) -> Iterator[Hint]:
+    backend = [role for role in roles if role.backend]
     suspects = [role.interface for role in roles if role.rule == "nvswitch-pattern"]
     if suspects:
-        text = (
-            f"{listed(suspects)}: not counted, since they look like NVSwitch management functions:"
-            " run as root, or name the backend with --backend-device"
-        )
-        found.append(Hint(tuple(suspects), text))
-    found += _counted_twice(role for role in roles if role.backend)
-    if dark := dark_backend(roles):
-        return [*found, dark]
-    # InfiniBand HCAs of a kind of their own are told in any case.
-    others = [role for role in roles if role.rule == "kind" and not role.backend]
-    other_hcas = [role for role in others if role.port.link_layer == "InfiniBand"]
-    for role in dict.fromkeys([*left_out(roles), *other_hcas]):
-        if role.rule != "nvswitch-pattern":
-            groups.setdefault(role.reason, []).append(role.interface)
-    for reason, names in groups.items():
-        text = (
-            f"{listed(names)}: ACTIVE and not counted ({reason}):"
-            " --exclude-device settles that, --backend-device names the backend otherwise"
-        )
-        found.append(Hint(tuple(names), text))
-    has_gpus = any(role.distance for role in roles)  # else nothing tells compute from storage
-    if has_gpus and (several := _several_kinds([role for role in roles if role.backend])):
-        found.append(several)
-    return found
+        text = "not counted, since they look like NVSwitch management functions: run as root, or"
+        yield Hint(tuple(suspects), f"{listed(suspects)}: {text} {NAME}")
+    yield from _not_counted(roles, backend, evidence)
+    yield from _counted_twice(backend)
+    if pairs := _old_pairs(backend, evidence):
+        text = "two ports or one Socket-Direct port: kernels before 5.16 call both p0"
+        yield Hint(tuple(pairs), f"{listed(pairs)}: {text}: --exclude-device settles that")
+    dark = not any(role.port.state == IN_USE for role in backend)
+    others = [
+        role.interface
+        for role in roles
+        if role.port.state == IN_USE and role.rule == "kind" and not role.backend
+    ]
+    if backend and dark and others:
+        text = f"no port of {text_of(backend[0].device)} is ACTIVE, but {listed(others)}"
+        yield Hint(tuple(others), f"{text} of another kind: {NAME}")
+    gpus, names = len(evidence.bus.gpus), {role.device.name for role in backend}
+    models = {role.device.pci_ids for role in backend}
+    layers = {role.port.link_layer for role in backend}
+    names |= {
+        candidate.device.name
+        for candidate in unread
+        if candidate.device.pci_ids in models and candidate.layer in layers
+    }
+    if gpus and backend and not is_even(len(names), gpus):
+        text = f"{len(names)} x {text_of(backend[0].device)} beside {gpus} GPUs count"
+        interfaces = tuple(role.interface for role in backend)
+        yield Hint(interfaces, f"{text}: exclude the storage NICs with --exclude-device")
+    if layers != {"Ethernet"}:
+        return
+    routed = [role.interface for role in backend if evidence.carries_route(role.device)]
+    if routed:
+        text = "carries the default route and counts, as rails with gateways do: --exclude-device"
+        yield Hint(tuple(routed), f"{listed(routed)}: {text} settles that")
+    for problem in evidence.front_end.problems:
+        yield Hint((), f"{problem.subject}: {problem.text}")
+    if evidence.front_end.unknown == "" and any(role.distance not in NEAR for role in backend):
+        interfaces = tuple(role.interface for role in backend)
+        text = f"no routes were copied, so a NIC of the front end may be among them: {NAME}"
+        yield Hint(interfaces, f"{listed(interfaces)}: {text}")
+
+
+def _old_pairs(backend: Iterable[PortRole], evidence: Evidence) -> list[str]:
+    """Return the ports of a guest whose old kernel does not tell two ports from two functions."""
+    devices: set[str] = set()
+    for role in backend if evidence.is_old_guest else ():
+        if twin := ethernet_twin(DevicePort(role.device, role.port), evidence.devices):
+            devices |= {twin.name, role.device.name}
+    return [role.interface for role in backend if role.device.name in devices]
+
+
+def _not_counted(
+    roles: Sequence[PortRole], backend: Sequence[PortRole], evidence: Evidence
+) -> Iterator[Hint]:
+    """Yield the ACTIVE ports that a rule took out: as much as the backend, or alike.
+
+    Alike is what has its PCI ids, of another link layer or kind; or its rate.
+    """
+    groups: defaultdict[str, list[PortRole]] = defaultdict(list)
+    doubted = DOUBTED | ROUTED if evidence.front_end.is_first_hop_only and backend else DOUBTED
+    for role in roles:
+        is_told = role.rule == "link-layer" and role.port.link_layer == "InfiniBand"
+        if role.rule in doubted and not role.backend and (role.port.state == IN_USE or is_told):
+            groups[role.rule].append(role)
+    models = {role.device.pci_ids for role in backend} - {None}
+    active = [role for role in backend if role.port.state == IN_USE]
+    speed = sum(map(rate_of, active))
+    fastest = max(map(rate_of, active), default=0.0)
+    for rule, group in groups.items():
+        up = [role for role in group if role.port.state == IN_USE]
+        alike = []
+        if rule in {"link-layer", "kind"}:
+            alike = [
+                role
+                for role in group
+                if role.device.pci_ids in models
+                or (role in up and rate_of(role) >= fastest)
+                or role.port.link_layer == "InfiniBand"
+            ]
+        is_as_much = bool(up) and sum(map(rate_of, up)) >= speed
+        if named := group if is_as_much else alike:
+            by_reason: defaultdict[str, list[str]] = defaultdict(list)
+            for role in named:
+                by_reason[role.reason].append(role.interface)
+            for reason, names in by_reason.items():
+                yield Hint(tuple(names), f"{listed(names)}: not counted ({reason}): {SETTLES}")
 
 
 def _counted_twice(backend: Iterable[PortRole]) -> Iterator[Hint]:
     """Yield a hint for each PCI function of which several devices count."""
-    by_function: dict[str, dict[str, None]] = {}
+    by_function: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for role in backend:
         if role.device.pci:
-            by_function.setdefault(role.device.pci, {})[role.device.name] = None
+            by_function[role.device.pci][role.device.name] = None
     for pci, names in by_function.items():
         if len(names) > 1:
-            text = (
-                f"{listed([*names])}: all are PCI function {pci}, and may be one port that is"
-                " counted several times: --exclude-device settles that"
-            )
-            yield Hint(tuple(names), text)
-
-
-def dark_backend(roles: Iterable[PortRole]) -> Hint | None:
-    """Return a hint if no port of the chosen kind is ACTIVE while one of another kind is."""
-    chosen, active = [], []
-    for role in roles:
-        if role.backend:
-            chosen.append(role)
-        elif role.port.state == IN_USE and role.rule == "kind":
-            active.append(role.interface)
-    if not active or not chosen or any(role.port.state == IN_USE for role in chosen):
-        return None
-    text = (
-        f"no port of {text_of(chosen[0].device)} is ACTIVE, but {', '.join(active)} of another"
-        " kind: name the backend with --backend-device"
-    )
-    return Hint(tuple(active), text)
-
-
-def _several_kinds(backend: Sequence[PortRole]) -> Hint | None:
-    """Return a hint if InfiniBand HCAs of several kinds count: some may be for storage."""
-    nics = [Nic(role.device, role.port, role.port.link_layer, NOWHERE) for role in backend]
-    found = list(kinds(nics, [role.device for role in backend], EMPTY).values())
-    if len(found) < 2 or all(nic.layer != "InfiniBand" for nic in nics):
-        return None
-    counted = ", ".join(f"{number_of_devices(one)} x {text_of(one[0].device)}" for one in found)
-    names = tuple(role.interface for role in backend)
-    return Hint(names, f"{counted}: exclude the storage HCAs with --exclude-device")
+            text = f"all are PCI function {pci}, and may be one port that is counted several times"
+            yield Hint(tuple(names), f"{listed([*names])}: {text}: {SETTLES}")

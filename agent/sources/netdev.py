@@ -1,17 +1,8 @@
-"""The network device of an RDMA port: its name, facts and bond members; the best default routes.
+"""The network device of an RDMA port: its name, its facts and the members of its bond.
 
 - The GID table names the netdev of a RoCE port. If it is empty (link down, old kernel), the netdevs
   of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond has one RDMA device,
   that of its first member; all members are read as the legs of its port.
-- /proc/net/route has the IPv4 routes of the main table: the default routes of the lowest metric
-  are the best ones. /proc/net/ipv6_route counts only where no IPv4 default route exists, since a
-  router advertisement on any link adds a route there.
-- On an Open vSwitch bridge the route is on an internal port, a netdev without lower ones. The NIC
-  is a member of `ovs-system`, and has the MAC address of the internal port where a cluster network
-  has put the two together (OVN-Kubernetes: br-ex).
-- The tables are those of this process's network namespace, /sys/class/net has the netdevs of the
-  namespace that mounted it. A Pod without the host's network has routes of its own, which say
-  nothing of the host's NICs.
 
 Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bonding.rst.
 """
@@ -19,38 +10,24 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.model import Netdev, Problem, RdmaDevice, RdmaPort
+from agent.model import Netdev
 from agent.sysfs import parse as kernel
+from agent.sysfs.front_end import NET, Routed
 from agent.sysfs.reader import UNSET, Reader
 
 SOURCE = "netdev"
-NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 IFF_UP = 0x1  # of `flags`, include/uapi/linux/if.h
-OPEN_VSWITCH = f"{NET}/ovs-system"  # the datapath, master of all netdevs in its bridges
-OWN_NETDEVS = "proc/net/dev"
-TABLES = (
-    ("proc/net/route", kernel.ipv4_default_netdevs),
-    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
-)
-UNREAD = "the routing tables cannot be read"
-OTHER_NAMESPACE = (
-    "the routing tables are those of another network namespace than {}'s:"
-    " run on the host's network (hostNetwork), or name the backend with --backend-device"
-)
 # The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"
 # (Documentation/networking/devlink/devlink-port.rst, net/devlink/port.c).
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
 
 ByPort = dict[int, str | None]  # by port number
 Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
-Routed = frozenset[str]  # netdevs of the best default route
 
 
 def netdev_names(host: Host) -> frozenset[str]:
@@ -110,8 +87,8 @@ def read_netdev(
 ) -> Network:
     """Read the netdev of a port of RDMA device `device`, and the members of its bond.
 
-    `routed` are the netdevs of the default routes. Of an IPoIB netdev only the
-    link messages are used, so it has no facts but whether there are any.
+    `routed` are the netdevs that carry the best default route. Of an IPoIB netdev only the link
+    messages are used, so it has no facts but whether there are any.
     """
     if name is None:
         return None, ()
@@ -175,121 +152,10 @@ def _read_facts(reader: Reader, name: str, routed: Routed, function: str | None 
         speed_mbps=reader.decisive.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
         bond_state=bond_state,
-        default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
+        default_route=name in routed,
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
         carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", kernel.number),
         addresses=tuple(addresses),
         phys_port_name=_phys_port_name(reader, path),
         function=function,
     )
-
-
-def _stack(reader: Reader, name: str) -> set[str]:
-    """Return the netdev and every netdev on top of it: bonds, bridges, VLANs (`upper_*`)."""
-    found: set[str] = set()
-    queue = [name]
-    while queue:
-        netdev = queue.pop()
-        if netdev in found:
-            continue
-        found.add(netdev)
-        queue += _behind("upper_", reader.decisive.names(f"{NET}/{netdev}") or ())
-        if master := _master(reader, netdev):
-            queue.append(master)
-    return found
-
-
-def _behind(prefix: str, entries: Iterable[str]) -> list[str]:
-    """Return the netdevs behind `upper_`, `lower_` (net/core/dev.c, netdev_adjacent_sysfs_add)."""
-    return [entry.removeprefix(prefix) for entry in entries if entry.startswith(prefix)]
-
-
-# The best default routes
-
-
-class DefaultRoutes(NamedTuple):
-    """The netdevs of the best default route."""
-
-    netdevs: Routed = frozenset()
-    failure: str | None = None  # the reason why they are not known
-    hints: tuple[Problem, ...] = ()
-
-
-def read_default_routes(reader: Reader) -> DefaultRoutes:
-    """Read the best default route of the process's namespace; a missing table is an empty one.
-
-    Default routes are at the beginning of a table (net/ipv4/fib_trie.c, fib_route_seq_next).
-    """
-    before = len(reader.problems)
-    try:
-        found = next((netdevs for table in TABLES if (netdevs := reader.table(*table))), set())
-        if len(reader.problems) > before:
-            return DefaultRoutes(failure=UNREAD)
-        uplinks, hints = _uplinks(reader, found)
-    except Unavailable as error:
-        return DefaultRoutes(failure=str(error))
-    if any(problem.error for problem in reader.problems[before:]):
-        return DefaultRoutes(failure="the netdevs of Open vSwitch cannot be read")
-    return DefaultRoutes(frozenset(found | uplinks), hints=tuple(hints))
-
-
-def _uplinks(reader: Reader, routed: set[str]) -> tuple[set[str], list[Problem]]:
-    """Return the NICs of the internal ports of Open vSwitch, and a hint for a port without one."""
-    uplinks: set[str] = set()
-    hints: list[Problem] = []
-    entries = reader.names(OPEN_VSWITCH) if routed else None
-    if entries is None:
-        return uplinks, hints
-    members = _behind("lower_", entries)
-    for port in sorted(routed):
-        own = reader.names(f"{NET}/{port}") or []
-        if not own or "device" in own or _behind("lower_", own):
-            continue  # not an internal port: it has hardware, or lower netdevs
-        address = _address(reader, port)
-        same = [name for name in members if address and _address(reader, name) == address]
-        if len(same) == 1:
-            uplinks.update(same)
-            continue
-        text = "no netdev there has its MAC address"
-        if same:
-            text = f"several netdevs there have its MAC address ({', '.join(same)})"
-        text = (
-            f"the default route is on this port of Open vSwitch, and {text}:"
-            " the front end is not known; name the backend with --backend-device"
-        )
-        hints.append(Problem("rdma", port, None, text))
-    return uplinks, hints
-
-
-def _address(reader: Reader, name: str) -> str | None:
-    """Read `address`; EINVAL for a netdev that is being removed."""
-    return reader.value(f"{NET}/{name}/address", kernel.mac_address, quiet=UNSET)
-
-
-def namespace_fault(
-    reader: Reader, data_ports: Sequence[tuple[RdmaDevice, RdmaPort]], routed: Routed
-) -> str | None:
-    """Return the reason why the routing tables say nothing of these ports; None if they do.
-
-    Nothing is known without /proc/net/dev, as in a copied /sys: the tables, if any, count.
-    """
-    before = len(reader.problems)
-    own = reader.table(OWN_NETDEVS, kernel.listed_netdevs)
-    if own is None:
-        return f"/{OWN_NETDEVS} cannot be read" if len(reader.problems) > before else None
-    # The netdevs of these ports and of their PCI functions.
-    netdevs: dict[str, None] = {}
-    for device, port in data_ports:
-        of_port = (netdev.name for netdev in (port.netdev, *port.legs) if netdev)
-        netdevs |= dict.fromkeys((*of_port, *device.netdevs))
-    for name in netdevs:
-        # It may have been lent since it was read; then the tree lacks it, too.
-        if name not in own and reader.link(f"{NET}/{name}") is not None:
-            return OTHER_NAMESPACE.format(name)
-    if netdevs or not routed:
-        return None
-    # The /sys of a Pod shows the RDMA devices of the host without their netdevs: the tree has
-    # netdevs, and none of them is a hardware device.
-    names = reader.names(NET) or ()
-    lacks_hardware = all(reader.link(f"{NET}/{name}/device") is None for name in names)
-    return OTHER_NAMESPACE.format(data_ports[0][0].name) if names and lacks_hardware else None

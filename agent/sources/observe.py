@@ -15,7 +15,7 @@ from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevi
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
 from agent.sources.pci import Labeled
-from agent.sources.roles import decide, may_be_infiniband
+from agent.sources.roles import NOTHING_DECIDED, decide
 from agent.sources.table import SOURCES, Outcome, Source
 from agent.sysfs.reader import Reader, Root
 
@@ -44,17 +44,26 @@ def observe(
     if isinstance(rdma, Seen):
         devices = rdma.value
     ports: Ports = ()
+    decision = NOTHING_DECIDED
     if devices:
         unbound = pci.unbound(host, devices, labeled)
         for address in sorted(unbound - {*labeled.values()}):
             text = "an InfiniBand controller without RDMA device: is its driver loaded?"
             problems.append(Problem(RDMA.name, address, None, text))
-        ports, undecided = decide(
-            devices, host.backend, labeled, host.bus.bus, unbound=unbound, memory=host.roles
+        decision = decide(
+            devices,
+            host.backend,
+            labeled,
+            host.bus.bus,
+            front_end=host.facts.front_end,
+            excluded=host.facts.excluded,
+            unbound=unbound,
+            is_old_guest=host.facts.is_old_guest,
+            memory=host.roles,
         )
-        # Without labels or --backend-device nothing but the devices tells the backend.
-        if undecided and not labeled:
-            ports, rdma = (), Failed(undecided)
+        ports = decision.roles
+        if undecided := decision.undecided:
+            ports, rdma = (), Failed(undecided, hold=decision.hold)
             problems.append(Problem(RDMA.name, RDMA.name, None, undecided))
 
     outcomes: dict[str, Any] = {RDMA.name: rdma}
@@ -70,7 +79,8 @@ def observe(
         ports=ports,
         off=frozenset(NAMES).difference(sources or NAMES),
         problems=tuple(problems),
-        may_be_infiniband=may_be_infiniband(devices, host.backend, host.bus.bus),
+        may_be_infiniband=decision.may_be_infiniband,
+        hints=decision.hints,
         **outcomes,
     )
 

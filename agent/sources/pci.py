@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.ids import is_named
 from agent.model import PortRole, RdmaDevice
 from agent.sources.drops import MIN_PATTERN
-from agent.sources.roles import is_of_device
+from agent.sources.interfaces import is_of_device
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES
@@ -96,18 +95,14 @@ def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> fr
     bus = host.bus.bus
     infiniband = [one for one in bus.nics if one.code in INFINIBAND_CLASSES and not one.is_virtual]
     of_card = Counter(one.card for one in infiniband)
-    found = {
-        one.address
-        for one in infiniband
-        if of_card[one.card] < MIN_PATTERN and not is_named(host.excluded, "", one.address, one.ids)
-    }
+    found = {one.address for one in infiniband if of_card[one.card] < MIN_PATTERN}
     # A device without ports does not count: it has just been unbound. One that failed or is
     # excluded may have no address, so its name decides.
     here = [one for one in devices if one.ports or one.failure or one.excluded]
     for interface, address in labeled.items():
         if not any(is_of_device(interface, one.name) for one in here):
             found.add(address)
-    found -= {one.pci for one in here} | bonded_functions(devices)
+    found -= {one.pci for one in here} | bonded_functions(devices) | host.facts.excluded
     return frozenset(address for address in found if place(host, address) is Place.BUS)
 
 

@@ -25,24 +25,22 @@ from typing import Any, TypeVar
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.ids import is_named, is_pci_glob
+from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
-from agent.sources import left_out
-from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports, nvswitch_pattern, with_hidden
-from agent.sources.netdev import (
-    DefaultRoutes,
-    Network,
-    Routed,
-    namespace_fault,
-    port_netdevs,
-    read_default_routes,
-    read_netdev,
+from agent.sources.drops import (
+    CLOUD_DRIVERS,
+    Evidence,
+    ethernet_data_ports,
+    nvswitch_pattern,
+    with_hidden,
 )
+from agent.sources.netdev import Network, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES, Bus, read_bus, read_ids
+from agent.sysfs.front_end import NET, Routed, is_old_guest, namespace_fault, read_front_end
 from agent.sysfs.reader import PAGE, Reader, Root
 from agent.text import visible
 
@@ -60,6 +58,7 @@ RDMA_MODULES = {
     "ionic": "ionic_rdma",
     "bnxt_en": "bnxt_re",
 }
+OFTEN_WITHOUT = {"bnxt_en"}  # RDMA, on a node without GPUs
 # Drivers of RDMA devices whose netdev may be on another PCI function: erdma, and vmw_pvrdma, which
 # has function 0 of its slot, a vmxnet3 (drivers/infiniband/hw/vmw_pvrdma/pvrdma_main.c).
 NETDEV_ELSEWHERE = CLOUD_DRIVERS | {"vmw_pvrdma"}
@@ -86,10 +85,12 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
         names = reader.names(CLASS)
         if names:
             bus = read_bus(reader, host.bus)
-            routes = read_default_routes(reader)
-            readings = _read_devices(host, names, routes.netdevs, bus)
+            facts = host.facts
+            facts.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
+            facts.is_old_guest = is_old_guest(reader, host.kernel)
+            readings = _read_devices(host, names, facts.front_end.netdevs, bus)
             devices = with_hidden([device for device, _ in readings])
-            outcome = _outcome(host, reader, devices, routes)
+            outcome = _outcome(host, reader, devices)
             problems += [problem for _, more in readings for problem in more]
         else:
             if not problems:
@@ -100,20 +101,20 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
     return Reading(outcome, tuple(problems))
 
 
-def _outcome(
-    host: Host, reader: Reader, devices: Devices, routes: DefaultRoutes
-) -> Seen[Devices] | Failed:
-    """Return the devices; Failed if none can be read, or the backend depends on an unread fact.
-
-    The backend depends on the front end on a node without InfiniBand, unless --backend-device names
-    the backend.
-    """
-    data_ports = () if host.backend else ethernet_data_ports(devices)
+def _outcome(host: Host, reader: Reader, devices: Devices) -> Seen[Devices] | Failed:
+    """Return the devices; Failed if none can be read, or no place on the bus is known."""
+    bus, front_end = host.bus.bus, host.facts.front_end
+    evidence = Evidence(devices, bus, front_end, is_old_guest=host.facts.is_old_guest)
+    data_ports = [] if host.backend else ethernet_data_ports(evidence)
     if data_ports:
-        reader.problems += routes.hints
-        if fault := routes.failure or namespace_fault(reader, data_ports, routes.netdevs):
-            reason = HoldReason.FRONT_END_UNKNOWN
-            return Failed(f"{reason}: {fault}", hold=reason)
+        try:
+            fault = namespace_fault(reader, data_ports, front_end.netdevs)
+        except Unavailable as error:
+            fault = str(error)
+        # A copied tree may lack the folder of a netdev that the device names.
+        if front_end.unknown and any(map(evidence.carries_route, devices)):
+            front_end = front_end._replace(unknown=None)
+        host.facts.front_end = front_end._replace(unknown=fault or front_end.unknown)
     if host.bus.bus.failure and not host.backend:
         return Failed(f"the place of no NIC is known: {host.bus.bus.failure}")
     # A dangling link of the class directory has no facts at all.
@@ -146,14 +147,22 @@ def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
     if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
     bus = read_bus(reader, host.bus)
-    drivers = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics if bus.gpus)
-    for driver in sorted({link.rpartition("/")[2] for link in drivers} & RDMA_MODULES.keys()):
+    links = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics)
+    drivers = {link.rpartition("/")[2] for link in links}
+    for driver in sorted(drivers & RDMA_MODULES.keys() - (set() if bus.gpus else OFTEN_WITHOUT)):
         reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {_module_of(driver)}")
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
 def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
+    # Those of a glob that names a PCI function, or its ids, need no device.
+    functions = {
+        address
+        for address, function in bus.functions.items()
+        if is_named(host.excluded, "", address, function.ids)
+    }
+    host.facts.excluded = (host.facts.excluded & bus.functions.keys()) | functions
     excluded = {name: one for name in names if (one := _excluded(host, name, bus))}
     jobs = {
         name: partial(_read_device, host, host.readers.constants(name), routed, name)
@@ -196,17 +205,38 @@ def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
 
 
 def _excluded(host: Host, name: str, bus: Bus) -> RdmaDevice | None:
-    """Return the device without facts if a glob of --exclude-device names it."""
-    if is_named(host.excluded, name):
-        return RdmaDevice(name, excluded=True)
-    if not any(map(is_pci_glob, host.excluded)):
+    """Return the device without facts if a glob of --exclude-device names it.
+
+    Its PCI function, and those of the legs of its bond, stay excluded while they are on the bus,
+    whatever name a device of theirs has. Of its folder nothing but the links is read.
+    """
+    if not host.excluded:
         return None
-    pci = _linked_pci(Reader(host.root, SOURCE), name)
+    reader = Reader(host.root, SOURCE)
+    pci = _linked_pci(reader, name)
     function = bus.functions.get(pci or "")
     ids = function.ids if function else None
-    if is_named(host.excluded, name, pci, ids):
-        return RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
-    return None
+    if pci not in host.facts.excluded and not is_named(host.excluded, name, pci, ids):
+        return None
+    if pci:
+        host.facts.excluded |= {pci, *_legs_of(reader, pci)}
+    return RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
+
+
+def _legs_of(reader: Reader, pci: str) -> set[str]:
+    """Return the functions without RDMA device whose netdevs are in a bond with one of this one."""
+    functions = set()
+    try:
+        for netdev in reader.names(f"{PCI}/{pci}/net") or ():
+            bond = (reader.link(f"{NET}/{netdev}/master") or "").rpartition("/")[2]
+            slaves = f"{NET}/{bond}/bonding/slaves"
+            for leg in (reader.value(slaves, kernel.netdev_names) if bond else None) or ():
+                function = kernel.pci_address(reader.link(f"{NET}/{leg}") or "")
+                if function and not reader.names(f"{PCI}/{function}/infiniband"):
+                    functions.add(function)
+    except Unavailable:
+        return functions
+    return functions
 
 
 def _read_device(host: Host, constants: Constants, routed: Routed, name: str) -> DeviceReading:
@@ -265,6 +295,10 @@ def _device(
             constants[function, attribute] = value
         return value
 
+    has_failed = pci is None and any(problem.error for problem in reader.problems)
+    if has_failed and not _is_sub_function(reader, base):
+        # Without a PCI function it would pass for a software device.
+        reader.undecided.append(f"/{base} has an unread link")
     layers = _link_layers(reader, base)
     netdevs = reader.decisive.names(f"{base}/device/net")
     if not netdevs:  # that of a software device (rxe, siw), which has no PCI function
@@ -451,7 +485,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
     if found:
         text = f"files that root may read: {len(found)}, first {found[0]}"
         yield missing(Step.PRIVILEGE, text, AS_ROOT)
-    for doubt in left_out.hints(around.observation.ports):
+    for doubt in around.observation.hints:
         yield absent(f"in doubt: {doubt.text}")
 
 

@@ -1,25 +1,20 @@
-"""Steady roles: a role that was decided stays while evidence for it is missing.
+"""Steady roles: a role that was decided stays while anything is missing.
 
 The rules (agent/sources/roles.py) judge each observation by itself. A GPU that fell off the bus, an
 HCA in recovery, a NIC lent to a VM, a lease without its route, or links that have not come up since
-a reboot would give other answers. So a port keeps its role
+a reboot would give other answers. So once a role has lasted for CONFIRM seconds, it stays
 
-    while something is missing that the rule needs which took the port out, then or now
+    while anything is missing that was there, for at most AWAY seconds of wall clock, over restarts
     until another verdict, with nothing missing, was found twice, CONFIRM seconds apart
 
-A GPU or NIC that was off the bus for AWAY seconds is gone for good, and not missing any more.
+Missing is a NIC or GPU that was on the bus and is not, a device that cannot be read, the default
+route where a NIC carried it, and a link that was up; never a device without PCI function. While
+anything is missing, or other roles are about to change, a port without a remembered role does not
+join: all labels are made of one set of roles. So it is with a port of another link layer than
+before. Rule 1 judges by facts of the port itself, and takes effect at once.
 
-A role is remembered once it has lasted for CONFIRM seconds: while drivers load and leases come,
-each observation counts. What a rule needs is in NEEDS. A rule that is not there judges by facts of
-the port itself, and takes effect at once: an SMI sub-device for instance, whose function and port
-number are those of its parent.
-
-A new agent begins with the ports and the GPUs of the annotation (`seed`). A rule that took one of
-the ports out, and abstains now, lacks its evidence until it takes out a port again. A port that the
-annotation does not have is judged anew; so is each one if the ports have other addresses than
-before.
-
-Times are seconds of a clock that does not jump.
+A new agent begins with what the annotation has (`seed`): a port that it does not have is judged
+anew; so is each one if the ports have other addresses than before.
 """
 
 from __future__ import annotations
@@ -30,47 +25,35 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.ids import PCI
 from agent.model import RdmaDevice, RoleChange
-from agent.sources.drops import PortKey, device_ports
+from agent.sources.drops import Evidence, PortKey, Verdict, device_ports
 from agent.sysfs.bus import Bus
 
-VERSION = 2  # of the rule set: another one if what the rules mean changes
+VERSION = 3  # of the rule set: another one if what the rules mean changes
 CONFIRM = 60.0  # seconds
 AWAY = 7 * 86400.0  # seconds; a dead GPU is not replaced in a day
 MAX_PORTS = 1024  # remembered
 UNDECIDED = "undecided"
-GPUS, NICS, DEVICES, LINKS, ROUTE = "gpus", "nics", "devices", "links", "route"
-NEEDS: Mapping[str, frozenset[str]] = {
-    "front-end": frozenset({ROUTE}),
-    "spare-port": frozenset({ROUTE, LINKS}),
-    "gpu-affinity": frozenset({GPUS, NICS, DEVICES}),
-    "link-layer": frozenset({GPUS, NICS, DEVICES}),
-    "kind": frozenset({GPUS, NICS, DEVICES, LINKS}),
-    "socket-direct": frozenset({DEVICES}),
-}
+# The rules whose verdicts are remembered of a port that they take out.
+REMEMBERED = frozenset(
+    {"front-end", "spare-port", "gpu-affinity", "link-layer", "kind", "front-end-unknown"}
+)
 DATA_PORT = "data-port"  # no rule took a port out
-REMEMBERED = {*NEEDS, UNDECIDED}
+ROUTE = "the default route"
+FUNCTION, DEVICE = 0, -1  # in place of the number of a port
 
-# Of a port: address of its PCI function, else its device; number. Of what has no number: 0
+# Of a port: address of its PCI function, else its device; number
 Identity = tuple[str, int]
-
-
-class Verdict(NamedTuple):
-    """The rule that decided, and the evidence in words."""
-
-    rule: str
-    text: str
-
-
 Verdicts = Mapping[PortKey, Verdict]
 
 
 class Role(NamedTuple):
-    """What a port was decided to be."""
+    """What a port was decided to be, and since when."""
 
     backend: bool
     verdict: Verdict
+    since: float
+    layer: str | None = None  # link layer; None: unknown
 
     def __str__(self) -> str:
         word = "backend" if self.backend else "no backend"
@@ -78,10 +61,11 @@ class Role(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Addresses of what the roles were decided by, beside the ports that are there."""
+    """What a new agent has to know beside the ports that are there."""
 
-    gpus: tuple[str, ...] = ()  # those that are there, or missing
-    away: tuple[str, ...] = ()  # devices that are missing
+    gpus: tuple[str, ...] = ()  # addresses of those that are there, or missing
+    away: tuple[str, ...] = ()  # addresses of NICs that are missing
+    missed: float | None = None  # seconds since the epoch: the first part was missed
 
 
 NOTHING = Known()
@@ -96,152 +80,144 @@ class Pin(NamedTuple):
     port_guid: str | None = None
     has_link: bool = False  # when it was written
     is_lost: bool = False  # it had left the bus
+    layer: str | None = None  # link layer
 
 
 @dataclass(slots=True)
 class RoleMemory:
     """The roles of the ports of one node; it belongs to one Host."""
 
-    clock: Callable[[], float]
+    clock: Callable[[], float]  # seconds that do not jump
+    wall: Callable[[], float]  # seconds since the epoch
+    hold: float = 600.0  # seconds for which an unlabeled node is undecided
     changed: tuple[RoleChange, ...] = ()  # by the last observation
+    known: Known = NOTHING  # after the last observation
     _roles: dict[Identity, Role] = field(default_factory=dict)
-    # All that was ever there, and when it was there last
-    _evidence: dict[str, dict[Identity, float]] = field(default_factory=dict)
-    _since: dict[Identity, float] = field(default_factory=dict)  # of each role
+    _there: frozenset[Identity] = frozenset()  # all that roles were decided by
     _contradicted: dict[Identity, float] = field(default_factory=dict)  # since when
     _pins: tuple[Pin, ...] = ()  # for the next observation
-    _known: Known = NOTHING  # for it, and of the last one
-    # Rules that took out a port of the annotation, and none since the start
-    _unseen: dict[Identity, str] = field(default_factory=dict)
+    _undecided_since: float | None = None
 
     def seed(self, pins: Iterable[Pin], known: Known = NOTHING) -> None:
         """Start from what the annotation has, with the next observation."""
-        self._pins = tuple(one for one in pins if one.rule in (NEEDS.keys() | {DATA_PORT}))
-        self._known = known
+        self._pins = tuple(one for one in pins if one.rule in REMEMBERED | {DATA_PORT, UNDECIDED})
+        self.known = known
 
-    @property
-    def known(self) -> Known:
-        """What a new agent has to know beside the ports."""
-        return self._known
+    def awaits_unread(self) -> bool:
+        """Return True until a node without labels has been undecided for the hold."""
+        if self._undecided_since is None:
+            self._undecided_since = self.clock()
+        return self.clock() < self._undecided_since + self.hold
 
-    def _begin(self, devices: Collection[RdmaDevice], bus: Bus) -> None:
-        pins, self._pins = self._pins, ()
-        if _have_moved(pins, devices, bus):
-            return
-        text = "before the start"
-        for one in pins:
-            self._roles[one.identity] = Role(one.backend, Verdict(one.rule, text))
-            self._since[one.identity] = -math.inf
-        self._contradicted = {}
-        self._unseen = {one.identity: one.rule for one in pins if not one.backend}
-        known = [one for one in pins if one.backend and not one.is_lost]
-        self._learn(
-            {
-                GPUS: frozenset((address, 0) for address in self._known.gpus),
-                DEVICES: frozenset(
-                    (address, 0)
-                    for address in (*self._known.away, *(one.identity[0] for one in known))
-                ),
-                LINKS: frozenset(one.identity for one in known if one.has_link),
-            }
-        )
-
-    def keep(
-        self, devices: Collection[RdmaDevice], bus: Bus, ignored: Verdicts, backend: Verdicts
+    def keep(  # noqa: C901 - the table of cases in the module's docstring
+        self, evidence: Evidence, ignored: Verdicts, backend: Verdicts
     ) -> tuple[Verdicts, Verdicts]:
         """Return the verdicts with the roles that stay as they were."""
-        now, evidence = self.clock(), evidence_of(devices, bus)
+        rules = REMEMBERED | {UNDECIDED}
+        judged = [*(key for key, one in ignored.items() if one.rule in rules), *backend]
+        now, there = self.clock(), there_of(evidence, judged)
+        self._undecided_since = None
         if self._pins:
-            self._begin(devices, bus)
-        self._forget_gone(bus)
-        missing = {
-            name
-            for name, known in self._evidence.items()
-            if not known.keys() <= evidence.get(name, known.keys())
-        }
-        rules = {verdict.rule for verdict in ignored.values()}
-        addresses = {device.name: device.pci or device.name for device in devices}
-        self._unseen = {key: rule for key, rule in self._unseen.items() if rule not in rules}
-        for name, number in [*ignored, *backend]:
-            missing |= NEEDS.get(self._unseen.get((addresses[name], number), ""), frozenset())
+            self._begin(evidence)
+        missing = self._missing(evidence, there)
+        ports = {one.key: one for one in device_ports(evidence.devices)}
+        is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
         out, kept, changed = dict(ignored), dict(backend), []
-        contradicted = {}
-        for key in [*ignored, *backend]:
-            if key in ignored and ignored[key].rule not in REMEMBERED:
-                continue
-            identity = addresses[key[0]], key[1]
-            found = Role(key not in ignored, ignored.get(key) or backend[key])
-            before, since = self._roles.get(identity), self._since.get(identity, now)
-            is_other = before is None or before.backend is not found.backend
-            if before and is_other and now >= since + CONFIRM:
-                if not (_needs(before, found) & missing or found.verdict.rule == UNDECIDED):
-                    contradicted[identity] = self._contradicted.get(identity, now)
-                if now < contradicted.get(identity, math.inf) + CONFIRM:
-                    text = f"as before: {before.verdict.text}"
-                    out.pop(key, None)
-                    kept.pop(key, None)
-                    (kept if before.backend else out)[key] = before.verdict._replace(text=text)
+        contradicted: dict[Identity, float] = {}
+        roles: dict[Identity, Role] = {}
+        new: dict[Identity, PortKey] = {}
+        for key in judged:
+            device, port = ports[key]
+            identity = device.pci or device.name, port.number
+            verdict = ignored.get(key) or backend[key]
+            found = Role(key not in ignored, verdict, now, port.link_layer)
+            before = self._roles.get(identity)
+            if before is None or before.layer not in {None, port.link_layer}:
+                new[identity] = key
+            elif before.backend is found.backend:
+                found = found._replace(since=before.since)
+            elif now >= before.since + CONFIRM:
+                since = math.inf
+                if not missing and verdict.rule != UNDECIDED:
+                    since = contradicted[identity] = self._contradicted.get(identity, now)
+                if now < since + CONFIRM:
+                    why = f"while {missing[0]} is missing" if missing else "as before"
+                    (kept if found.backend else out).pop(key)
+                    words = before.verdict._replace(text=f"{before.verdict.text}, {why}")
+                    (kept if before.backend else out)[key] = words
                     continue
-                contradicted.pop(identity)
+                del contradicted[identity]
                 changed.append(RoleChange(*key, str(before), str(found)))
-            self._roles[identity] = found
-            self._since[identity] = now if is_other else since
+            roles[identity] = found
+        if is_settled and (missing or contradicted):
+            why = f"{missing[0]} is missing" if missing else "other roles change"
+            for identity, key in new.items():
+                if key in kept:  # it does not join
+                    out[key] = Verdict(UNDECIDED, f"it came while {why}: {kept.pop(key).text}")
+                    self._roles.pop(identity, None)
+                    del roles[identity]
+        self._roles = dict([*self._roles.items(), *roles.items()][-MAX_PORTS:])
         self._contradicted, self.changed = contradicted, tuple(changed)
-        if changed:
-            self._unseen = {}
-        self._learn(evidence)
-        gpus, away = self._evidence[GPUS].keys(), self._evidence[DEVICES].keys() - evidence[DEVICES]
-        away = {one for one in away if PCI.fullmatch(one[0])}  # soft-RoCE has no function
-        self._known = Known(*(tuple(sorted(name for name, _ in one)) for one in (gpus, away)))
         return out, kept
 
     def next_end(self) -> float:
         """Return the time at which a contradiction may count; infinity if there is none."""
         return min(self._contradicted.values(), default=math.inf) + CONFIRM
 
-    def _learn(self, evidence: Mapping[str, frozenset[Identity]]) -> None:
-        """Remember what is there. A decision that was changed has its own evidence from then on."""
-        now = self.clock()
-        for name, found in evidence.items():
-            before = {} if self.changed else self._evidence.get(name, {})
-            self._evidence[name] = before | dict.fromkeys(found, now)
-        for identity in list(self._roles)[:-MAX_PORTS]:
-            del self._roles[identity], self._since[identity]
+    def _begin(self, evidence: Evidence) -> None:
+        """Take over the roles of the annotation, and what it says was there."""
+        pins, self._pins = self._pins, ()
+        if _have_moved(pins, evidence.devices, evidence.bus):
+            self.known = NOTHING
+            return
+        there = {(address, FUNCTION) for address in (*self.known.gpus, *self.known.away)}
+        there |= {(address, DEVICE) for address in self.known.away}
+        self._roles = {}  # of observations before the annotation was read
+        for pin in pins:
+            verdict = Verdict(pin.rule, "before the start")
+            self._roles[pin.identity] = Role(pin.backend, verdict, -math.inf, pin.layer)
+            if not pin.is_lost:
+                there |= {(pin.identity[0], FUNCTION), (pin.identity[0], DEVICE)}
+            if pin.has_link or (pin.backend and self.known.missed is not None):
+                there.add(pin.identity)
+            if pin.rule in {"front-end", "spare-port"}:
+                there.add((ROUTE, FUNCTION))
+        self._there, self._contradicted = frozenset(there), {}
 
-    def _forget_gone(self, bus: Bus) -> None:
-        """Forget what is gone for good. A route is no function, and may come back."""
-        oldest = self.clock() - AWAY
-        for name, known in self._evidence.items():
-            for one in list(known) if name != ROUTE else ():
-                if one[0] not in bus.functions and known[one] <= oldest:
-                    del known[one]
+    def _missing(self, evidence: Evidence, there: frozenset[Identity]) -> list[str]:
+        """Return in words what was there and is missing; what was missed for long is forgotten."""
+        gone = self._there - there
+        missed = self.known.missed
+        if not gone:
+            missed = None
+        elif missed is None or missed > self.wall():
+            missed = self.wall()
+        elif self.wall() >= missed + AWAY:
+            gone, missed, self._there = frozenset(), None, there
+        self._there |= there
+        addresses = {name for name, number in gone if number in {FUNCTION, DEVICE}} - {ROUTE}
+        gpus = {gpu.address for gpu in evidence.bus.gpus}
+        gpus |= {name for name in self.known.gpus if (name, FUNCTION) in self._there}
+        self.known = Known(tuple(sorted(gpus)), tuple(sorted(addresses - gpus)), missed)
+        links = [f"the link of {name}" for name, number in sorted(gone) if number > 0]
+        return [*sorted(addresses), *([ROUTE] if (ROUTE, FUNCTION) in gone else []), *links]
 
 
-def evidence_of(devices: Collection[RdmaDevice], bus: Bus) -> dict[str, frozenset[Identity]]:
-    """Return what the rules judge by, as far as it may be gone for the moment."""
-    own = [one for one in devices if not (one.virtual_function or one.sub_function)]
-    ports = device_ports(own)
-    active = {
-        (one.device.pci or one.device.name, one.port.number)
-        for one in ports
-        if one.port.state == "ACTIVE"
-    }
-    routed = any(one.carries_default_route for one in device_ports(tuple(devices)))
-    return {
-        GPUS: frozenset((one.address, 0) for one in bus.gpus),
-        NICS: frozenset((one.address, 0) for one in bus.nics if not one.is_virtual),
-        DEVICES: frozenset((one.pci or one.name, 0) for one in own if one.ports),
-        LINKS: frozenset(active),
-        ROUTE: frozenset({(ROUTE, 0)} if routed else ()),
-    }
+def there_of(evidence: Evidence, judged: Collection[PortKey]) -> frozenset[Identity]:
+    """Return what may be missing another time, and is there.
 
-
-def _needs(before: Role, found: Role) -> frozenset[str]:
-    """Return the evidence that a change needs: that of the rule which takes the port out."""
-    if found.verdict.rule == "front-end" and before.backend:
-        return frozenset()  # the route is there
-    rule = before.verdict.rule if found.backend else found.verdict.rule
-    return NEEDS.get(rule, frozenset())
+    Of the links those of the ports that rules 2 to 5 `judged`: those of VFs come and go.
+    """
+    nics = [*evidence.bus.gpus, *(nic for nic in evidence.bus.nics if not nic.is_virtual)]
+    there = {(function.address, FUNCTION) for function in nics}
+    for device, port in device_ports(evidence.devices):
+        if device.pci and not (device.virtual_function or device.sub_function):
+            there.add((device.pci, DEVICE))
+            if port.state == "ACTIVE" and (device.name, port.number) in judged:
+                there.add((device.pci, port.number))
+    if evidence.front_end.nics or any(map(evidence.carries_route, evidence.devices)):
+        there.add((ROUTE, FUNCTION))
+    return frozenset(there)
 
 
 def _have_moved(pins: Collection[Pin], devices: Collection[RdmaDevice], bus: Bus) -> bool:

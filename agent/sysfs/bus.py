@@ -35,7 +35,12 @@ ETHERNET_CLASS = 0x0200  # PCI_CLASS_NETWORK_ETHERNET
 INFINIBAND_CLASSES = frozenset({0x0207, 0x0C06})  # PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
 # PCI_CLASS_DISPLAY_{VGA,3D,OTHER} (OTHER: MI100, MI250), PCI_CLASS_ACCELERATOR_PROCESSING
 GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
-GPU_VENDORS = frozenset({"10de", "1002", "1da3"})  # NVIDIA, AMD, Habana Labs
+VGA_CLASS = 0x0300  # of the display of a BMC, too
+VGA_VENDORS = frozenset({"10de", "1002"})  # of GPUs of that class: NVIDIA, AMD
+# Not of a GPU of another class: displays of guests (Red Hat, Bochs, QEMU), FPGAs of Xilinx, and
+# NPUs of Huawei, which have RDMA ports of their own.
+NO_GPU_VENDORS = frozenset({"1af4", "1234", "1b36", "10ee", "19e5"})
+OMNI_PATH_CLASS = 0x0208  # PCI_CLASS_NETWORK_FABRIC
 # The Data Direct function of a ConnectX-8: a DMA engine beside the GPU, whose NIC is elsewhere.
 DATA_DIRECT = "15b3:2100"
 NEAR = frozenset({"PIX", "PXB"})  # distances with a PCI bridge above both
@@ -73,7 +78,8 @@ class Function(NamedTuple):
     numa_node: int | None = None  # of a GPU
     host_bridge: str | None = None  # "pci0000:16"
     bridges: tuple[str, ...] | None = None  # addresses, the root port first; None: no valid path
-    bridge_ids: tuple[str | None, ...] = ()  # their vendor and device
+    # their vendor and device; None: unread, "": a copied tree lacks them
+    bridge_ids: tuple[str | None, ...] = ()
 
     @property
     def card(self) -> str:
@@ -84,7 +90,11 @@ class Function(NamedTuple):
     def is_gpu(self) -> bool:
         """True for a GPU; the virtual functions of one are no GPUs of their own."""
         vendor = (self.ids or "").partition(":")[0]
-        return self.code in GPU_CLASSES and vendor in GPU_VENDORS and not self.is_virtual
+        if self.code not in GPU_CLASSES or self.is_virtual:
+            return False
+        if self.code == VGA_CLASS:
+            return vendor in VGA_VENDORS
+        return vendor not in NO_GPU_VENDORS
 
     @property
     def is_nic(self) -> bool:
@@ -98,9 +108,14 @@ class Function(NamedTuple):
 
         Functions of one place are alike, whatever their addresses.
         """
-        if self.ids is None or not self.bridge_ids or None in self.bridge_ids:
+        if self.ids is None or not self.bridge_ids or not all(self.bridge_ids):
             return None
         return self.ids, self.bridge_ids
+
+    @property
+    def has_known_place(self) -> bool:
+        """True unless its path, or the ids of a bridge on it, could not be read."""
+        return self.bridges is not None and None not in self.bridge_ids
 
     def distance(self, other: Function) -> str | None:
         """Return PIX, PXB or PHB; None if nothing but the CPU is between."""
@@ -200,10 +215,12 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     for one in filter(None, found):
         for bridge in one.bridges or ():
             if bridge not in memory.bridges:
+                count = len(reader.problems)
                 try:
-                    memory.bridges[bridge] = read_ids(reader, f"{DEVICES}/{bridge}")
+                    ids_of_bridge = read_ids(reader, f"{DEVICES}/{bridge}") or ""
                 except Unavailable:
-                    memory.bridges[bridge] = None
+                    ids_of_bridge = None
+                memory.bridges[bridge] = None if len(reader.problems) > count else ids_of_bridge
         ids = tuple(memory.bridges[bridge] for bridge in one.bridges or ())
         functions[one.address] = one._replace(bridge_ids=ids)
     unread = {

@@ -190,6 +190,15 @@ def ipv4_default_netdevs(text: str) -> set[str]:
     return _best(routes)
 
 
+def release(text: str) -> tuple[int, int] | None:
+    """Parse the release of a kernel, `uname -r`: its first two numbers."""
+    match re.match(r"(\d{1,4})\.(\d{1,4})", text, re.ASCII):
+        case None:
+            return None
+        case numbers:
+            return int(numbers[1]), int(numbers[2])
+
+
 def ipv6_default_netdevs(text: str) -> set[str]:
     """Parse `/proc/net/ipv6_route`: the netdevs of the best IPv6 default routes."""
     routes = []

@@ -24,7 +24,7 @@ from agent.memory import Fact, known_of
 from agent.model import Failed, Observation, Seen, natural
 from agent.output.document import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
-from agent.sources.roles import IN_USE
+from agent.sources.interfaces import IN_USE
 from agent.telemetry.log import Log
 from agent.text import listed
 

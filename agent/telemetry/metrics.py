@@ -331,7 +331,7 @@ OBSERVED: tuple[Metric[Observation], ...] = (
                                       else None))),
     Metric("bwagent_ports_left_out", GAUGE,
            "ACTIVE ports at the rate of the backend that a rule does not count.", (),
-           lambda seen: single(len(left_out(seen.ports)))),
+           lambda seen: single(len(left_out(seen)))),
     Metric("bwagent_suspect_rates", GAUGE,
            "ACTIVE ports with a rate too low for their HCA.", (),
            lambda seen: single(sum(map(document.is_suspect, seen.ports)))),

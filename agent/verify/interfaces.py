@@ -28,7 +28,7 @@ from typing import NamedTuple
 from agent.errors import Malformed
 from agent.ids import pci_address
 from agent.plans.own import table
-from agent.sources.roles import is_of_device
+from agent.sources.interfaces import is_of_device
 from agent.verify.expected import Row
 from agent.verify.seen import SeenNode
 

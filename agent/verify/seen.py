@@ -8,7 +8,7 @@ from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort, twin_port
 from agent.memory import known_of
 from agent.model import LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.roles import is_unread
+from agent.sources.interfaces import is_unread
 
 MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Table 8-2
 DOWN = "DOWN"

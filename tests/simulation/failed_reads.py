@@ -212,7 +212,7 @@ class Agent:
         host = replace(
             host,
             clock=clock,
-            roles=RoleMemory(clock),
+            roles=RoleMemory(clock, clock, HOLD),
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
             readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
             bus=BusMemory(),

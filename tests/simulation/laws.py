@@ -322,8 +322,10 @@ class Laws:
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
                 granted = max(granted, HOLD + AWAITED if awaits else granted)
-            if is_kept and none in {value, *timeline.now}:
-                granted = math.inf
+            if none in {value, *timeline.now}:  # another role, which was to be confirmed
+                granted = math.inf if is_kept else max(granted, CONFIRMED)
+            elif kind == TEXT:
+                granted = max(granted, CONFIRMED)
             begin = self._since_boot(last) if granted else last
             if now - begin <= granted + lag + away:
                 found.add(value)

@@ -49,10 +49,10 @@ ROWS = (
     # be it: no port is published as backend ("with nothing published there are no RoCE labels").
     # An InfiniBand node does not need them.
     Row(r"proc/net/((ipv6_)?route|dev)", NO_RDMA_LABEL, ROCE_MACHINES),
-    # The route may be on a bridge of Open vSwitch, whose uplink is then the front end. Only the
-    # addresses of its members tell which one that is.
-    Row(r"sys/class/net/ovs-system/", NO_RDMA_LABEL, ROCE_MACHINES),
-    Row(r"sys/class/net/IF/(address)?", NO_RDMA_LABEL, "ovn-kubernetes"),
+    # So it is while a netdev with the route, or one below it, cannot be read: a bond's members, or
+    # those of a bridge of Open vSwitch.
+    Row(r"sys/class/net/(ovs-system|IF)(@|/.*)", NO_RDMA_LABEL, ROCE_MACHINES),
+    Row(r"sys/bus/pci/devices/BDF/(\*\*|physfn@)", NO_RDMA_LABEL, ROCE_MACHINES),
     # The place and the kind of each NIC are known from the PCI bus. Where it cannot even be listed,
     # nobody knows which of them are the backend.
     Row(r"sys/bus/pci/devices/", NO_RDMA_LABEL),

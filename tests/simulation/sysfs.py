@@ -20,6 +20,7 @@ Entry = bytes | str | tuple[str, ...]
 
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
+MANAGEMENT = "eno1"  # a netdev without RDMA device
 BLOCKED = 1.0  # seconds, after which the agent waits no longer
 
 
@@ -33,6 +34,10 @@ def tree(node: Node) -> dict[str, Entry]:
     if node.soft:
         found |= _soft(node.soft)
     netdevs = ["lo"]
+    if not node.front:  # a NIC without RDMA has the default route
+        netdevs.append(MANAGEMENT)
+        path = f"{NET}/{MANAGEMENT}"
+        found |= {path: ("device", "operstate"), f"{path}/device": "../../../0000:01:00.0"}
     functions = []
     for hca in node.all():
         if hca.where != GONE and not hca.parent:
@@ -60,7 +65,7 @@ def tree(node: Node) -> dict[str, Entry]:
 
 def _routes(node: Node) -> bytes:
     line = b"%s\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
-    netdev = node.front.netdev if node.front else None
+    netdev = node.front.netdev if node.front else MANAGEMENT
     return b"Iface\tDestination\n" + (line % netdev.encode() if netdev else b"")
 
 
@@ -133,7 +138,8 @@ def _device(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
 def _netdev(hca: Hca) -> dict[str, Entry]:
     path = f"{NET}/{hca.netdev}"
     found: dict[str, Entry] = {
-        path: ("operstate", "speed", "address"),
+        path: ("device", "operstate", "speed", "address"),
+        f"{path}/device": f"../../../{hca.pci}",
         f"{path}/operstate": b"up\n" if hca.up else b"down\n",
         f"{path}/carrier_changes": b"%d\n" % hca.carrier,
         f"{path}/carrier_up_count": b"%d\n" % ((hca.carrier + 1) // 2),

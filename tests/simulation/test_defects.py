@@ -18,7 +18,6 @@ from tests.simulation.scenario import play, run
 from tests.simulation.world import AN_HOUR, World
 
 Step = Callable[[World, list[Hca]], object]
-ROLES = pytest.mark.xfail(reason="the one condition for roles mends it", strict=True)
 
 
 def hcas(count: int, *, infiniband: bool, card: bool = False) -> list[Hca]:
@@ -113,16 +112,12 @@ def tell(name: str) -> tuple[str, ...]:
     return play(world, 1, rng, (), max(at for at, _ in steps) + 3200.0).violations
 
 
-NAMES = [pytest.param(name, marks=[ROLES] if name.startswith("D5") else []) for name in STORIES]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STORIES)
 def test_no_story_makes_a_label_wrong(name: str) -> None:
     """The laws hold in each of them."""
     assert tell(name) == ()
 
 
-@ROLES
 def test_d1_a_port_has_another_link_layer() -> None:
     """Flavor, speed and neighbors are of one set of roles, whatever was converted."""
     assert run(8, faults=[alterations.link_layer_changed]).violations == ()

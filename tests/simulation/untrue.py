@@ -6,6 +6,8 @@ Held against the clean observation of the same machine:
 - A node that has no labels yet may lack those of the devices whose facts the read is one of. The
   speed counts what could be read. Nothing else may be missing, and nothing may be there that the
   clean observation does not have: no label, and no port in another role.
+- Such a node is undecided while no PCI function is known of a device that cannot be read, or the
+  place of a NIC near GPUs: it publishes nothing of its RDMA devices.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from agent.daemon.observer import Cycle
-from agent.model import PortRole
+from agent.model import Failed, PortRole
 from tests.simulation.failed_reads import Case, Machine
 from tests.simulation.names import ACC, IB, P
 
@@ -26,6 +28,7 @@ _JOINED = {
     *(f"{IB}/{name}.current" for name in ("leaves", "ports")),
 }
 _SPEEDS = {f"{P}/speed.current", f"{IB}/speed.current"}
+UNDECIDED = "the backend is not known while "
 MAX_PARTS = 12  # interfaces of a device whose rates are summed in every combination
 
 
@@ -51,6 +54,9 @@ def untrue(machine: Machine, case: Case, cycle: Cycle) -> list[Change]:
     """Return what a node without labels must not publish, or lack, after this failed read."""
     may_lack = _Allowance(machine, machine.touched(case) or frozenset())
     labels = changed(machine.labels, cycle.rendered.labels)
+    rdma = cycle.observation.rdma
+    if isinstance(rdma, Failed) and rdma.reason.startswith(UNDECIDED):
+        return [change for change in labels if change.after is not None or change.subject == ACC]
     found = [change for change in labels if not may_lack.allows(change)]
     return found + _roles(machine.roles, cycle.observation.ports)
 

@@ -189,14 +189,15 @@ def test_the_annotation_of_0_2_0_pins_no_role() -> None:
 
 
 def test_another_version_of_the_rules_pins_no_role() -> None:
-    """Of the same one, the front end that has lost its route would stay one."""
-    world = agent(FOUR, nic(4), routes("eth4"))
+    """Of the same one, the rail that is left would stay the backend."""
+    world = agent(FOUR, other(5), other(6), other(7))
     written = json.loads(world.told)
     world.api.annotation = json.dumps(written | {"rules": f"{VERSION - 1}"})
-    world.entries |= routes()
+    away(world, has_left=True)
     world.start_again()
     world.run(20)
-    assert world.speeds == ["1600G", "2000G"]
+    names = [row["interface"] for row in world.rows if "lost" not in row]
+    assert names == ["mlx5_5", "mlx5_6", "mlx5_7"]
 
 
 def test_repeated_lldp_frames_postpone_no_change() -> None:

@@ -152,7 +152,10 @@ def test_unbound_functions_that_manage_nvswitches_withhold_nothing() -> None:
 
 NO_HCA: dict[str, tuple[Entries, dict[str, Any]]] = {
     "named by no --backend-device": ({}, {"backend": ("mlx5_8",)}),
-    "class of Ethernet": ({f"{HOME}/{bdf(0)}/class": b"0x020000\n"}, {}),
+    "class of Ethernet": (
+        {f"{HOME}/{bdf(0)}/class": b"0x020000\n", f"{HOME}/{bdf(0)}/device": b"0x101d\n"},
+        {},
+    ),
     "virtual function": ({f"{HOME}/{bdf(0)}/physfn": "../0000:18:00.1"}, {}),
 }
 
@@ -211,7 +214,9 @@ def leave(world: World, *numbers: int) -> World:
 
 
 def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
-    """Until it leaves itself: two functions alone would be a data card."""
+    """Until it leaves itself: two functions alone would be a data card, and join when nothing is
+    missing.
+    """
     board = managing()
     world = agent(union(card(f"ibp{number}", bdf(number)) for number in range(2)), board)
     assert leave(world.look(120.0), 2, 3).speeds == ["800G"]
@@ -219,7 +224,10 @@ def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
     world.entries |= {
         path: one for path, one in board.items() if re.search(r"00\.[01]|_[01]$", path)
     }
-    assert world.look(120.0).speeds == ["800G", "1600G"]
+    assert world.look(120.0).speeds == ["800G"]
+    seen = world.metrics.snapshot.observation
+    assert seen
+    assert [role.rule for role in seen.ports[-2:]] == ["undecided"] * 2
 
 
 def test_a_function_of_unknown_kind_may_be_one() -> None:

@@ -13,6 +13,7 @@ from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
 from agent.reasons import AcceleratorReason, HoldReason
+from agent.sysfs.bus import Bus, Function
 from tests.support.devices import assign, eth, ib, netdev, plain, port
 from tests.support.remembering import completed
 
@@ -21,7 +22,8 @@ FLAVOR, SPEED, IB_SPEED = f"{P}/flavor", f"{P}/speed.current", f"{IB}/speed.curr
 ON_IB = {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
 ON_ROCE = {FLAVOR: "roce", SPEED: "800G"}
 FAILED = Failed("the driver reloads")
-STUCK = RdmaDevice("ibp9", failure="blocks")
+STUCK = RdmaDevice("ibp9", failure="blocks", pci="0000:f9:00.0")
+BUS = Bus({"0000:f9:00.0": Function("0000:f9:00.0", 0x0207, "15b3:1021")})
 
 # Keys of other managers, some of them almost equal to ours.
 FOREIGN = {
@@ -44,7 +46,7 @@ def rendered(
     naming: Naming | None = None,
 ) -> Rendered:
     """Render the first observation of these devices of a new agent; `previous` are its labels."""
-    roles = assign(rdma.value) if isinstance(rdma, Seen) else ()
+    roles = assign(rdma.value, bus=BUS) if isinstance(rdma, Seen) else ()
     absent = Absent("not asked")
     observation = Observation(
         *(0.0, "n1", None),
@@ -168,7 +170,7 @@ def test_ignored_ports_leave_the_sum_complete() -> None:
 def test_an_unread_device_may_be_infiniband() -> None:
     """An InfiniBand Node stays one while a device blocks, though only Ethernet was read."""
     assert labels(*nics_at(400_000, 400_000), STUCK, previous=ON_IB) == ON_IB
-    assert labels(*nics_at(400_000, 400_000), STUCK) == ON_ROCE
+    assert labels(*nics_at(400_000, 400_000), STUCK) == {}
     assert labels(STUCK, previous=ON_IB) == ON_IB
     assert labels(STUCK) == {}
 

@@ -31,6 +31,7 @@ from agent.model import (
 from agent.nvml.domain import verdict
 from agent.reasons import HoldReason
 from agent.sources.pci import Place
+from agent.sysfs.bus import Bus, Function
 from agent.text import visible
 from tests.support.devices import assign, eth, ib, netdev, port
 from tests.support.remembering import completed
@@ -79,6 +80,9 @@ def hcas(*names: str) -> list[RdmaDevice]:
     return [ib(name, bus) for bus, name in enumerate(names)]
 
 
+BUS = Bus({"0000:f9:00.0": Function("0000:f9:00.0", 0x0200, "15b3:1021")})
+
+
 def rendered(
     devices: list[RdmaDevice],
     previous: Mapping[str, str] | None = None,
@@ -93,7 +97,7 @@ def rendered(
     off = outcomes.pop("off", frozenset())
     facts = {"rdma": Seen(tuple(devices)), "lldp": NONE, "ib": NONE, "nvml": NONE, **outcomes}
     facts["accelerator"] = verdict(facts["nvml"])
-    facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
+    facts["ports"] = assign(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
     naming = naming or Naming()
     found = completed(observation, previous, place=Place.BUS, keys=Keys(naming), before=before)
@@ -328,7 +332,7 @@ def test_a_failed_device_holds_all_its_ports_and_legs() -> None:
         **about("xmlx5_1", "f", "6"),
         **about("mlx5_bond_1-eth2", "g", "7"),
     }
-    stuck = RdmaDevice("mlx5_1", failure="blocks")
+    stuck = RdmaDevice("mlx5_1", failure="blocks", pci="0000:f9:00.0")
     found = rendered([*nics("mlx5_2"), stuck], own | others, lldp=seen(roce_link("mlx5_2")))
     assert neighbors(found) == own | about("mlx5_2", "leaf-1", "swp1", "swp1")
 

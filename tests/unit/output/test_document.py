@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,21 +73,6 @@ def test_a_flag_that_matches_no_device_is_a_problem() -> None:
         "--exclude-device bond*: names no RDMA device here",
         "--backend-device mlx4_*: names no RDMA device here",
     ]
-
-
-def test_infiniband_hcas_of_several_kinds_are_a_problem() -> None:
-    """The rarer ones may be for storage; a replaced card with another PSID is no other kind."""
-    rails = [ib(f"ibp{bus}", bus, board_id="MT_2") for bus in range(2)]
-    storage = ib("ibp9", 9, pci_ids="15b3:101b")
-    assert problems(observed(*rails, ib("ibp8", 8, board_id="MT_1"))) == []
-    assert problems(observed(*rails, storage)) == []  # without GPUs nothing tells them apart
-    observation = observed(*rails, storage)
-    beside = tuple(role._replace(distance="SYS") for role in observation.ports)
-    (hint,) = problems(replace(observation, ports=beside))
-    assert hint == (
-        "backend: 2 x ConnectX-7 15b3:1021, 1 x ConnectX-6 15b3:101b:"
-        " exclude the storage HCAs with --exclude-device"
-    )
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,10 @@ def test_the_fabric_of_the_gpus() -> None:
 
 @pytest.mark.parametrize(
     ("interface", "reason"),
-    [("mlx5_0", "link-down: no link"), ("mlx5_1", "front end: carries the default route")],
+    [
+        ("mlx5_0", "link-down: no link"),
+        ("mlx5_1", "front end: carries the default route, 1 of 4 of its kind"),
+    ],
 )
 def test_why_there_is_no_label(interface: str, reason: str) -> None:
     """A port without neighbor has the reason and its state, an ignored one the rule."""

@@ -8,8 +8,7 @@ switches or alone, rails, storage, front ends and NICs without RDMA, with every 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given, settings
@@ -21,6 +20,8 @@ from agent.sysfs.bus import Bus, Function
 from tests.support.devices import eth, ib, netdev, port
 
 COMPUTE, OTHERS = "15b3:1021", ("15b3:1021", "15b3:101d", "15b3:a2dc")
+# Gb/s of a port, of a card with one network function and with several: data sheets
+RATES = {"15b3:1021": (400, 200), "15b3:101d": (100, 100), "15b3:a2dc": (400, 200)}
 Group = list["RdmaDevice"]
 
 
@@ -98,55 +99,125 @@ class Machine:
                 link["netdev"] = netdev(f"e{name}", **of_netdev)
                 self.devices.append(eth(name, 1, port(rate_gbps=float(gbps), **link), **facts))
 
+    @property
+    def gpus(self) -> list[Function]:
+        return [one for one in self.functions.values() if one.code == 0x0302]
+
+    def kind(self, device: RdmaDevice) -> tuple[str | None, int]:
+        """Return the PCI ids, and the number of network functions of the card."""
+        nics = [one for one in self.functions.values() if one.code != 0x0302]
+        return device.pci_ids, sum(card(nic.address) == card(device.pci) for nic in nics)
+
+    def kinds(self, group: Group) -> list[Group]:
+        kinds = {self.kind(one) for one in group}
+        return [[one for one in group if self.kind(one) == kind] for kind in kinds]
+
+    def total(self, group: Group) -> float:
+        """Return the bandwidth: of each the rate of the model, or of the fastest ACTIVE link of the
+        kind and link layer.
+        """
+        rates = []
+        for device in group:
+            alike = [
+                other
+                for other in self.devices
+                if self.kind(other) == self.kind(device)
+                and is_ethernet(other) == is_ethernet(device)
+            ]
+            single, several = RATES[device.pci_ids or ""]
+            of_model = single if self.kind(device)[1] == 1 else several
+            rates.append(max(of_model, active(alike)))
+        return sum(rates)
+
 
 def card(pci: str | None) -> str:
     return (pci or "").partition(".")[0]
 
 
 def expected(machine: Machine) -> set[str]:
-    functions, candidates = machine.functions, machine.devices
-    gpus = [one for one in functions.values() if one.code == 0x0302]
-
-    def at(device: RdmaDevice) -> Function:
-        return functions[device.pci or ""]
-
-    def is_near(one: Function, gpu: Function) -> bool:
-        return not set(one.bridges or ()).isdisjoint(gpu.bridges or ())
-
-    # 2: the devices of the default route, and spare ports of their cards that never had a link
-    front = [one for one in candidates if is_routed(one)]
-    cards = {card(one.pci) for one in front}
-    spare = [
-        one
-        for one in candidates
-        if card(one.pci) in cards and one not in front and is_ethernet(one) and not ups(one)
-    ]
-    left = [one for one in candidates if one not in front and one not in spare]
-    if front and not left:
-        # one network for everything, where a GPU is on the bus
-        left = [one for one in front if gpus]
-    candidates = left
-    # 3: decisive is: two GPUs or more, three quarters have a NIC near (not one of the front end),
-    # and some candidate is not near; then those stay that are near, or of the same PCI ids at the
-    # same place
-    taken = {card(one.pci) for one in machine.devices if one not in candidates}
-    taken -= {card(one.pci) for one in candidates}
-    nics = [one for one in functions.values() if one.code != 0x0302]
-    counted = [one for one in nics if card(one.address) not in taken]
-    served = [gpu for gpu in gpus if any(is_near(one, gpu) for one in counted)]
-    near = {one.name for one in candidates if any(is_near(at(one), gpu) for gpu in gpus)}
-    was = len(candidates)
-    if len(gpus) >= 2 and len(served) >= len(gpus) * 0.75:
-        places = {(at(one).ids, at(one).bridge_ids) for one in candidates if one.name in near}
-        candidates = [one for one in candidates if (at(one).ids, at(one).bridge_ids) in places]
-    is_decisive = len(candidates) < was
-    # 4: the layer of most candidates where affinity was decisive, else InfiniBand if there is any
+    candidates = without_front_end(machine)
+    near = near_gpus(machine, candidates)
+    candidates = near if is_decisive(machine, candidates) else candidates
+    # 4: InfiniBand, but beside GPUs an Ethernet kind of three times its bandwidth
     infiniband = [one for one in candidates if not is_ethernet(one)]
-    if infiniband and (len(infiniband) * 2 >= len(candidates) or not is_decisive):
-        parts = kinds(infiniband, nics, near, len(gpus))
-        return {one.name for one in infiniband_backend(parts, len(gpus))}
-    parts = kinds([one for one in candidates if is_ethernet(one)], nics, near, len(gpus))
-    return {one.name for one in max(parts, key=ethernet_rank, default=[])}
+    ethernet = [one for one in candidates if is_ethernet(one)]
+    sizes = [machine.total(kind) for kind in machine.kinds(ethernet)]
+    is_roce = bool(machine.gpus) and max(sizes, default=0) >= 3 * machine.total(infiniband)
+    if infiniband and not machine.gpus:
+        return {one.name for one in infiniband}
+    # 5: the kind of the greatest bandwidth; a PSID splits one that is at no GPU, whose number does
+    # not go with that of the GPUs, if a part has three quarters of that number
+    parts: list[Group] = []
+    gpus = len(machine.gpus)
+    for whole in machine.kinds(infiniband if infiniband and not is_roce else ethernet):
+        psids = {one.board_id for one in whole}
+        split = [[one for one in whole if one.board_id == psid] for psid in sorted(map(str, psids))]
+        largest, number = max(split, key=len), len(whole)
+        is_odd = bool(gpus) and bool(number % gpus and gpus % number)
+        is_apart = len(split) > 1 and not any(one in near for one in whole)
+        if is_odd and is_apart and len(largest) * 4 >= gpus * 3:
+            parts += [largest, [one for one in whole if one not in largest]]
+        else:
+            parts.append(whole)
+    chosen = max(parts, key=lambda part: (machine.total(part), lowest(part)), default=[])
+    return {one.name for one in chosen}
+
+
+def without_front_end(machine: Machine) -> Group:
+    """2: spare ports of the cards that carry the default route, which never had a link; then
+    without GPU all that carry it, else of each kind a minority, or what is beside other NICs.
+    """
+    routed = [one for one in machine.devices if is_routed(one)]
+    cards = {card(one.pci) for one in routed}
+    left = [
+        one
+        for one in machine.devices
+        if one in routed or not is_ethernet(one) or card(one.pci) not in cards or ups(one) != 0
+    ]
+    front: Group = []
+    for mine in machine.kinds(routed):
+        kind = machine.kind(mine[0])
+        every = [one for one in left if machine.kind(one) == kind and is_ethernet(one)]
+        others = [one for one in left if machine.kind(one) != kind and one not in routed]
+        is_minority = len(mine) <= 2 and len(mine) * 2 <= len(every)
+        is_beside = bool(others) and machine.total(others) * 4 >= machine.total(every)
+        if not machine.gpus or is_minority or is_beside:
+            front += mine
+    return [one for one in left if one not in front]
+
+
+def is_near(one: Function, gpu: Function) -> bool:
+    return not set(one.bridges or ()).isdisjoint(gpu.bridges or ())
+
+
+def near_gpus(machine: Machine, candidates: Group) -> Group:
+    """3: those that are near a GPU, and those of the same PCI ids at the same place."""
+    at = {one.name: machine.functions[one.pci or ""] for one in candidates}
+    places = {
+        (one.ids, one.bridge_ids)
+        for one in at.values()
+        if any(is_near(one, gpu) for gpu in machine.gpus)
+    }
+    return [one for one in candidates if (at[one.name].ids, at[one.name].bridge_ids) in places]
+
+
+def is_decisive(machine: Machine, candidates: Group) -> bool:
+    """3: two GPUs or more, three quarters have a NIC near, which is not one of the front end."""
+    dropped = [one for one in machine.devices if one not in candidates]
+    addresses = {one.pci for one in dropped}
+    taken = {card(one.pci) for one in dropped} - {card(one.pci) for one in candidates}
+    counted = [
+        one
+        for one in machine.functions.values()
+        if one.code != 0x0302 and card(one.address) not in taken and one.address not in addresses
+    ]
+    served = [gpu for gpu in machine.gpus if any(is_near(one, gpu) for one in counted)]
+    return len(machine.gpus) >= 2 and len(served) >= len(machine.gpus) * 0.75
+
+
+def lowest(group: Group) -> str:
+    """Return the lowest address, inverted: the lowest is the greatest."""
+    return "".join(chr(0x7F - ord(one)) for one in min(one.pci or "" for one in group))
 
 
 def is_ethernet(device: RdmaDevice) -> bool:
@@ -167,56 +238,6 @@ def active(devices: Iterable[RdmaDevice]) -> float:
     """Return the highest rate of an ACTIVE port; 0 without one."""
     ports = [one.ports[0] for one in devices]
     return max((one.rate_gbps or 0.0 for one in ports if one.state == "ACTIVE"), default=0.0)
-
-
-def ethernet_rank(kind: Group) -> tuple[int, float, float, str]:
-    """Return the number, the rate of ACTIVE ports, the nominal one, the address, inverted."""
-    nominal = max(one.ports[0].rate_gbps or 0.0 for one in kind)
-    lowest = min(one.pci or "" for one in kind)
-    inverted = "".join(chr(0x7F - ord(one)) for one in lowest)
-    return len(kind), active(kind), nominal, inverted
-
-
-def infiniband_backend(parts: list[Group], gpus: int) -> Group:
-    """Return all, but of 8 compute and 2 storage HCAs beside 8 GPUs the eight."""
-    every = [one for part in parts for one in part]
-    whole = [one for part in parts if gpus and len(part) % gpus == 0 for one in part]
-    return whole if gpus and len(every) % gpus and whole else every
-
-
-def kinds(devices: Group, nics: Sequence[Function], near: set[str], gpus: int) -> list[Group]:
-    """5: PCI ids and the functions of the card; PSIDs only where a second signal tells them."""
-    found: defaultdict[tuple[str | None, int], Group] = defaultdict(list)
-    for one in devices:
-        size = sum(card(nic.address) == card(one.pci) for nic in nics)
-        found[one.pci_ids, size].append(one)
-    parts = []
-    for whole in found.values():
-        by_psid = grouped([[one] for one in whole], lambda group: group[0].board_id)
-        for same_rate in grouped_sets(by_psid, lambda group: active(group) or None):
-            for alike in grouped_sets(same_rate, lambda group: any(d.name in near for d in group)):
-                number = sum(map(len, alike))
-                multiple = [alike]
-                if gpus and number % gpus:
-                    multiple = grouped_sets(alike, lambda group: len(group) % gpus == 0)
-                parts += [[one for group in part for one in group] for part in multiple]
-    return parts
-
-
-def grouped(groups: list[Group], signal: Callable[[Group], Any]) -> list[Group]:
-    return [[one for group in part for one in group] for part in grouped_sets(groups, signal)]
-
-
-def grouped_sets(groups: list[Group], signal: Callable[[Group], Any]) -> list[list[Group]]:
-    """Return the groups by signal; those without one (None) go with the most devices."""
-    found: defaultdict[Any, list[Group]] = defaultdict(list)
-    for group in groups:
-        found[signal(group)].append(group)
-    unknown = found.pop(None, [])
-    if not found:
-        return [unknown]
-    max(found.values(), key=lambda part: sum(map(len, part))).extend(unknown)
-    return list(found.values())
 
 
 @given(st.integers(min_value=0, max_value=2**32))

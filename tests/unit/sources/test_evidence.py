@@ -16,10 +16,11 @@ from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.model import RdmaDevice, Seen
 from agent.snapshot.replay import replay
-from agent.sources import left_out
+from agent.sources.left_out import left_out
 from agent.sources.observe import observe
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus
+from agent.sysfs.front_end import FrontEnd
 from agent.sysfs.reader import Root
 from tests.support.machines import MACHINES, observed
 from tests.support.nodes import PREFIX
@@ -27,24 +28,19 @@ from tests.support.nodes import PREFIX
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 DECIDED = {f"{PREFIX}/flavor", f"{PREFIX}/speed.current"}
 
-# The machines whose backend is in doubt, with the ports that may belong to it. All others have no
+# The machines whose backend is in doubt, with the ports that the hints name. All others have no
 # hint: their storage, front end, VFs and management functions are told apart.
 IN_DOUBT = {
-    "dgx-a100": {"mlx5_4", "mlx5_10"},
+    "dell-xe9680-bf3": {"rocep157s0f0-eth7", "rocep157s0f0-eth8"},
     "dgx-b200": {"mlx5_12", "mlx5_13", "mlx5_14", "mlx5_15"},
     "dgx-b300": {"mlx5_12", "mlx5_13", "mlx5_14", "mlx5_15"},
-    "h100-ib-storage-same-model": {"mlx5_8", "mlx5_9"},
-    "h200-roce-ninth-nic": {"mlx5_8"},
     "hgx-b300-no-vpd": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
     "hgx-b300-roce": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
-    "lenovo-sr675-rtx6000": {"mlx5_2", "mlx5_3"},
-    "mi250x-cx6": {"mlx5_6"},
+    "lenovo-sr675-rtx6000": {f"mlx5_{number}" for number in range(2, 12)},
     "mixed-ib-storage": {"mlx5_1", "mlx5_7"},
-}
-# Of these an ACTIVE port at the backend's rate is not counted, which the metric says.
-LEFT_OUT = {
-    *("dgx-a100", "dgx-b200", "h100-ib-storage-same-model", "h200-roce-ninth-nic"),
-    *("hgx-b300-no-vpd", "lenovo-sr675-rtx6000", "mi250x-cx6"),
+    "mlx4-dual": {"mlx4_0"},
+    "socket-direct": {"mlx5_3"},
+    "supermicro-h200-storage-near": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
 }
 
 
@@ -52,10 +48,15 @@ LEFT_OUT = {
 @every_machine
 def test_only_a_backend_in_doubt_has_a_hint(machine: Path) -> None:
     """Nothing is lost silently, and a machine without doubt needs no word."""
-    ports = observed(machine)[1].ports
-    named = {name for hint in left_out.hints(ports) for name in hint.interfaces}
+    observation = observed(machine)[1]
+    named = {name for hint in observation.hints for name in hint.interfaces}
     assert named == IN_DOUBT.get(machine.name, set())
-    assert bool(left_out.left_out(ports)) == (machine.name in LEFT_OUT)
+    active = {
+        role.interface
+        for role in observation.ports
+        if role.interface in named and role.port.state == "ACTIVE" and not role.backend
+    }
+    assert {role.interface for role in left_out(observation)} == active
 
 
 class Unprivileged:
@@ -127,6 +128,9 @@ class Shuffle:
         self.random.shuffle(found)
         return Bus({one.address: one for one in found}, bus.unread, bus.failure)
 
+    def front_end(self, front_end: FrontEnd) -> FrontEnd:
+        return front_end._replace(functions=frozenset(map(self.address, front_end.functions)))
+
     def devices(self, devices: tuple[RdmaDevice, ...]) -> tuple[dict[str, str], list[RdmaDevice]]:
         """Return the new names by the old ones, and the devices; "smi" stays in a name."""
         numbers = list(range(len(devices)))
@@ -159,7 +163,8 @@ def test_names_buses_and_order_change_no_role(machine: Path) -> None:
     for seed in range(3):
         shuffle = Shuffle(seed)
         names, devices = shuffle.devices(observation.rdma.value)
-        roles = decide(devices, bus=shuffle.bus(host.bus.bus)).roles
+        route = shuffle.front_end(host.facts.front_end)
+        roles = decide(devices, bus=shuffle.bus(host.bus.bus), front_end=route).roles
         after = {(one.device.name, one.port.number): one.backend for one in roles}
         if machine.name in BY_ADDRESS:
             assert sorted(after.values()) == sorted(before.values())

@@ -132,8 +132,8 @@ def test_an_uplink_is_matched_before_its_representors() -> None:
 
 
 def test_an_ipoib_netdev_is_no_nic() -> None:
-    """Its speed is not the port's, and its default route does not make a front end."""
-    root = Kernel(hca("x0", A), netdev("ib0", A, flags="0x1003"), routes("ib0"))
+    """Its speed is not the port's; without a default route, two files of it are read."""
+    root = Kernel(hca("x0", A), netdev("ib0", A, flags="0x1003"), routes("eno1"))
     found = ports(root)[1].netdev
     assert found == Netdev("ib0", None, "up", None, default_route=False, is_up=True)
     assert {*root.asked_below(f"{NET}/ib0")} == {
@@ -238,11 +238,16 @@ def test_a_bridge_is_no_bond() -> None:
 def upper(below: Entries, name: str, target: str) -> Entries:
     """Put `name` on top of the netdev of `below`, as a VLAN is."""
     (home,) = {path.rpartition("/")[0] for path in below if path.endswith("/operstate")}
-    return below | {f"{home}/upper_{name}": f"../{target}", f"{NET}/{name}": None}
+    lower = home.rpartition("/")[2]
+    return below | {
+        f"{home}/upper_{name}": f"../{target}",
+        f"sys/devices/virtual/net/{name}/lower_{lower}": f"../{lower}",
+        f"{NET}/{name}": f"../../devices/virtual/net/{name}",
+    }
 
 
 PLAIN = netdev("e0", A)
-BRIDGED = netdev("e0", A, master="../../../../virtual/net/br0") | {f"{NET}/br0": None}
+BRIDGED = upper(netdev("e0", A, master="../../../../virtual/net/br0"), "br0", "br0")
 ROUTES: dict[str, tuple[list[Entries], bool]] = {
     "its own": ([PLAIN, routes("e0")], True),
     "one of several": ([PLAIN, routes("eno1", "e0")], True),
@@ -264,7 +269,10 @@ ROUTES: dict[str, tuple[list[Entries], bool]] = {
         [
             leg("e0", A, "active"),
             upper(bond("e0"), "v7", "v7"),
-            {f"{NET}/v7/master": "../br7", f"{NET}/v7": None},
+            {
+                "sys/devices/virtual/net/br7/lower_v7": "../v7",
+                f"{NET}/br7": "../../devices/virtual/net/br7",
+            },
             routes("br7"),
         ],
         True,
@@ -293,10 +301,11 @@ def test_the_netdevs_of_a_default_route(parts: list[Entries], carries: bool) -> 
 
 def test_a_cycle_of_upper_netdevs_ends() -> None:
     """No kernel makes a cycle of upper devices, but a copied tree may have one."""
-    circle: Entries = {f"{NET}/v1/master": "../e0", f"{NET}/v1/upper_e0": None}
-    parts = upper(netdev("e0", A, master="../v1"), "v1", "v1") | circle
-    del parts[f"{NET}/v1"]
-    assert ports(Kernel(hca("x0", A, "Ethernet"), parts, routes("eno1")))[1].netdev
+    parts = upper(netdev("e0", A), "v1", "v1")
+    parts |= {"sys/devices/virtual/net/v1/lower_v1": "../v1"}
+    found = ports(Kernel(hca("x0", A, "Ethernet"), parts, routes("v1")))[1].netdev
+    assert found
+    assert found.default_route
 
 
 @pytest.mark.parametrize("target", ["../\x1b[2J", "../\udcff", "..", "../a\nb", "../" + "m" * 16])

@@ -312,17 +312,22 @@ def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
 def test_an_excluded_device_is_not_touched(layer: str) -> None:
-    """Neither its folder nor its netdev; of its function only what the PCI core has in memory."""
+    """Of its folder the links, and of its function what the PCI core has in memory; its netdev only
+    for the legs of a bond.
+    """
     root = Kernel(
         hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
     )
     devices = seen(root, excluded=("ibp0", "x*"))
-    assert devices["ibp0"] == RdmaDevice("ibp0", excluded=True)
+    assert devices["ibp0"] == RdmaDevice("ibp0", excluded=True, pci=A, pci_ids="15b3:1021")
     assert devices["ibp1"].ports
     touched = (f"{CLASS}/ibp0", f"{HOME}/{A}", f"{NET}/eth0", f"{BUS}/{A}")
     kept = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device", "uevent", "physfn")
     asked = [path for place in touched for path in root.asked_below(place)]
-    assert set(asked) <= {f"{BUS}/{A}", *(f"{BUS}/{A}/{name}" for name in kept)}
+    assert set(asked) <= {
+        *(f"{CLASS}/ibp0", f"{CLASS}/ibp0/device", f"{BUS}/{A}", f"{NET}/eth0/master"),
+        *(f"{BUS}/{A}/{name}" for name in (*kept, "net")),
+    }
 
 
 def board(*marks: bytes, first: str = "0000:a3:00") -> Entries:
@@ -411,14 +416,9 @@ def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
 def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
     """An Ethernet node fails, an InfiniBand node does not. A missing table is an empty one."""
     errors = {"proc/net/route": EIO}
-    outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
-    assert isinstance(outcome, Failed) == (layer == "Ethernet")
-    assert isinstance(read(host(Kernel(hca("x0", A, layer)))).outcome, Seen)
-    errors[f"{CLASS}/x1/ports/1/link_layer"] = EIO
-    both = hca("x0", A, layer) | hca("x1", B, layer)
-    assert isinstance(read(host(Kernel(both, errors=errors))).outcome, Failed) == (
-        layer == "Ethernet"
-    )
+    seen = observe(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors)))
+    assert isinstance(seen.rdma, Failed) == (layer == "Ethernet")
+    assert isinstance(observe(host(Kernel(hca("x0", A, layer)))).rdma, Seen)
 
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])

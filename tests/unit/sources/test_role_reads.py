@@ -11,8 +11,9 @@ from errno import EACCES, EINVAL, EIO, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, 
 
 import pytest
 
-from agent.model import Absent, Observation, RdmaDevice, Seen
+from agent.model import Absent, Failed, Observation, RdmaDevice, Seen
 from agent.sources.observe import observe
+from agent.sources.rdma import read
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -195,16 +196,19 @@ def test_what_sits_behind_the_function_of_a_device_that_goes_is_hidden(
 
 
 def test_an_smi_sub_device_with_a_parent_is_not_hidden() -> None:
-    """It is told by its parent, though there is a device that nobody can look into."""
+    """It is told by its parent, though there is a device that nobody can look into.
+
+    No PCI function of that one is known, so the node is undecided until it has labels.
+    """
     errors = {f"{CLASS}/odd": EIO, f"{CLASS}/odd/ports": EIO}
-    observation = observed(multi_plane() | {f"{CLASS}/odd": None}, errors)
-    assert failures(observation) == {
-        "ibp0": None,
-        "ibp1": None,
-        "odd": f"/{CLASS}/odd/ports cannot be read",
-        "smi0": None,
-    }
-    assert backend(observation) == ["ibp0", "ibp1"]
+    tree = multi_plane() | {f"{CLASS}/odd": None}
+    outcome = read(host(Kernel(tree, errors=errors))).outcome
+    assert isinstance(outcome, Seen)
+    assert {device.name for device in outcome.value if device.failure} == {"odd"}
+    assert isinstance(observed(tree, errors).rdma, Failed)
+    labels = {"ibp0": A, "ibp1": B}
+    labeled = observe(host(Kernel(tree, errors=errors)), labeled=labels)
+    assert backend(labeled) == ["ibp0", "ibp1"]
 
 
 @pytest.mark.parametrize("attribute", ["ports/1/gids/0", "ports/1/has_smi", "sys_image_guid"])

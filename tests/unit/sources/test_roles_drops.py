@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice
-from agent.sources.drops import with_hidden
+from agent.sources.drops import nvswitch_pattern, with_hidden
+from agent.sources.roles import decide
+from agent.sysfs.bus import Bus, Function
+from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import (
     GPUS,
     PORT,
@@ -36,7 +39,9 @@ FIRST, SECOND = ib("sd0", 1), plain(ib("sd1", 2, sys_image_guid=f"{1:016x}"), ha
 
 VIRTUAL = "SR-IOV virtual function: its physical function counts"
 NVSWITCH = "NVSwitch management function (SW_MNG in its VPD)"
-IWARP, OMNI_PATH = "iWARP (node type RNIC)", "Omni-Path (driver hfi1)"
+IWARP, OMNI_PATH = "iWARP (node type RNIC)", "Omni-Path (PCI class 0x0208)"
+HFI = "0000:f1:00.0"
+FABRIC = Bus({HFI: Function(HFI, 0x0208, "8086:24f0")})
 
 # (the reason, the devices dropped). Without its rule each row would be the backend in
 # place of the one Ethernet NIC beside it, as InfiniBand or by number.
@@ -46,7 +51,15 @@ DROPPED = [
     (NVSWITCH, [ib("ib0", 1, nvswitch_management=True)]),
     (IWARP, [ib("iw0", 1, node_type="RNIC")]),
     (IWARP, [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
-    (OMNI_PATH, [ib("hfi1_0", 1, driver="hfi1")]),
+    (OMNI_PATH, [ib("hfi2_0", 1, driver="hfi2", pci=HFI)]),
+    (
+        "node type usNIC UDP: no channel adapter",
+        [eth(f"usnic_{n}", n, board_id="us", node_type="usNIC UDP") for n in (1, 2)],
+    ),
+    (
+        "a software device: no PCI function, beside GPUs or devices that have one",
+        [eth(f"rxe{n}", n, pci=None, driver=None, pci_ids=None) for n in (1, 2)],
+    ),
     # of a copied tree without `device` links
     ("Omni-Path (by its name hfi1_0)", [ib("hfi1_0", 1, driver=None, pci=None, pci_ids=None)]),
     (
@@ -63,7 +76,7 @@ DROPPED = [
 @pytest.mark.parametrize(("reason", "dropped"), DROPPED)
 def test_what_is_no_data_port_is_dropped_first(reason: str, dropped: list[RdmaDevice]) -> None:
     """It neither makes an InfiniBand node nor wins by number, and the reason names the rule."""
-    roles = assign([*dropped, eth("roce0", 9, board_id="other")])
+    roles = assign([*dropped, eth("roce0", 9, board_id="other")], bus=FABRIC)
     assert backend(roles) == ["roce0"]
     assert reasons(roles) == {device.name: reason for device in dropped}
     assert all(role.counted_gbps == 0 for role in roles if not role.backend)
@@ -178,6 +191,29 @@ def test_the_first_function_of_a_cage_is_judged_without_the_second(
     assert {one.name for one in with_hidden(devices) if one.failure} == failed
 
 
+def test_an_old_guest_does_not_tell_socket_direct() -> None:
+    """Both ports of a card are p0 there; so nothing is dropped, and a hint says so."""
+    pair = [SPARK[0], SPARK[2]]
+    decision = decide(pair, is_old_guest=True)
+    assert backend(decision.roles) == ["rocep1s0f0", "roceP2p1s0f0"]
+    (hint,) = [one for one in decision.hints if "5.16" in one.text]
+    assert set(hint.interfaces) == {"rocep1s0f0", "roceP2p1s0f0"}
+    assert backend(decide(pair).roles) == ["rocep1s0f0"]
+
+
+def test_two_ports_of_a_socket_direct_card_manage_no_switches() -> None:
+    """Four functions of one image, each port by two of them; three ports of one image do."""
+    card = [
+        ib(f"m{bus}{n}", bus, replace(PORT, has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
+           sys_image_guid="7" * 16)
+        for bus in (1, 2) for n in (0, 1)
+    ]  # fmt: skip
+    assert nvswitch_pattern(card) == frozenset()
+    assert backend(assign(card)) == ["m10", "m11"]
+    board = [replace(device, ports=(PORT,)) for device in card]
+    assert nvswitch_pattern(board) == {device.name for device in board}
+
+
 NO_ETHERNET_TWINS = {
     "two ports of one card": SPARK[:2],
     "other GUIDs": [SPARK[0], twin("b", "0002:01:00.0", "6" * 16)],
@@ -223,7 +259,33 @@ def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:
 
 def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
     """A sibling whose facts are unknown proves nothing."""
-    assert backend(assign([RdmaDevice("sd0", failure="blocks"), SECOND])) == ["sd1"]
+    assert backend(assign([replace(FIRST, failure="blocks", ports=()), SECOND], bus=HCA)) == ["sd1"]
+
+
+ETH2 = frozenset({"eth2"})
+HCA = Bus({"0000:01:00.0": Function("0000:01:00.0", 0x0207, "15b3:1021")})
+
+
+def test_a_software_device_is_the_backend_of_a_node_that_has_no_other() -> None:
+    """Rxe on a node without RDMA hardware and GPUs, as a laboratory has it."""
+    rxe = eth("rxe0", 1, pci=None, driver=None, pci_ids=None)
+    assert backend(assign([rxe])) == ["rxe0"]
+    assert backend(assign([rxe], bus=GPUS)) == []
+    assert backend(assign([rxe, RdmaDevice("mlx5_0", excluded=True, pci="0000:01:00.0")])) == []
+
+
+def test_a_virtual_nic_of_a_cloud_with_the_default_route_is_none() -> None:
+    """With all its ports: mana_ib has one a vNIC. One below hv_netvsc is one, whatever it is."""
+    mana = eth("mana_0", 1, *(port(n, netdev=netdev(f"e{n}")) for n in (1, 2)), driver="mana")
+    vf = eth("mlx5_0", 2, pci_ids="15b3:1016")
+    for device, front in (
+        (mana, FrontEnd(frozenset({"e1"}), frozenset({"e1"}))),
+        (vf, FrontEnd(ETH2, ETH2, accelerated=ETH2)),
+    ):
+        for bus in (GPUS, Bus()):
+            assert backend(assign([device], bus=bus, front_end=front)) == []
+    other = FrontEnd(frozenset({"other"}), frozenset({"other"}))
+    assert backend(assign([mana, vf], bus=GPUS, front_end=other)) == ["mana_0-1", "mana_0-2"]
 
 
 REPRESENTORS = ["pf0vf0", "pf1vf127", "pf0sf88", "c1pf0vf3", "c2pf0sf1", "pf0hpf", "pf0", "c1pf0"]

@@ -12,8 +12,7 @@ from agent.labels.table import Naming
 from agent.model import Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.observe import observe
-from agent.sources.rdma import read
-from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, Kernel, hca, host, netdev
 from tests.support.remembering import completed
 
 A, B, C = "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"
@@ -124,6 +123,12 @@ def assert_unknown(seen: Observation) -> None:
     assert set(held.held.values()) == {HoldReason.FRONT_END_UNKNOWN}
 
 
+GPU: Entries = {
+    f"{HOME}/0000:f0:00.0/class": b"0x030200\n",
+    f"{BUS}/0000:f0:00.0": "../../../devices/pci0000:00/0000:f0:00.0",
+}
+
+
 def bridge(*members: Entries, address: str = "0c:42:a1:00:00:00") -> Entries:
     """Open vSwitch with these members, and its internal port br-ex."""
     entries = netdev("ovs-system", address="ce:4b:3f:11:5e:09", operstate="down")
@@ -146,8 +151,12 @@ RAIL = member(1, B, "0c:42:a1:00:00:01")
 
 
 def test_the_uplink_of_open_vswitch_is_the_front_end() -> None:
-    """It has the MAC address of the internal port with the route; no other member counts."""
-    assert front(NICS, bridge(UPLINK, POD, RAIL), ipv4(**{"br-ex": 48}, e2=100)) == ["mlx5_0"]
+    """With GPUs the member with the MAC address of the internal port, else every NIC among them."""
+    parts = (NICS, bridge(UPLINK, POD, RAIL), ipv4(**{"br-ex": 48}, e2=100))
+    assert front(*parts, GPU) == ["mlx5_0"]
+    (hint,) = [one.text for one in observe(host(Kernel(*parts, GPU))).hints if "br-ex" in one.text]
+    assert "e1: members of Open vSwitch beside the default route's br-ex" in hint
+    assert front(*parts) == ["mlx5_0", "mlx5_1"]
 
 
 def test_a_bond_is_an_uplink() -> None:
@@ -159,34 +168,32 @@ def test_a_bond_is_an_uplink() -> None:
     assert front(NICS, bridge(bond, POD), leg, ipv4(**{"br-ex": 48})) == ["mlx5_0"]
 
 
-NO_UPLINK = {
-    "none": (bridge(POD, RAIL), "no netdev there has its MAC address"),
-    "no member at all": (bridge(), "no netdev there has its MAC address"),
-    "no address": (bridge(UPLINK, address="none"), "no netdev there has its MAC address"),
-    "several": (
-        bridge(UPLINK, member(1, B, "0c:42:a1:00:00:00")),
-        "several netdevs there have its MAC address (e0, e1)",
-    ),
+UPLINKS = {
+    "none with its address": (bridge(POD, RAIL), ["mlx5_1"]),
+    "no address": (bridge(UPLINK, address="none"), ["mlx5_0"]),
+    "several": (bridge(UPLINK, member(1, B, "0c:42:a1:00:00:00")), ["mlx5_0", "mlx5_1"]),
 }
 
 
-@pytest.mark.parametrize(("entries", "words"), NO_UPLINK.values(), ids=NO_UPLINK)
-def test_without_one_uplink_the_kind_decides(entries: Entries, words: str) -> None:
-    """No NIC is dropped, and a hint names the port and the flag; InfiniBand nodes need no hint."""
-    seen = observe(host(Kernel(NICS, entries, ipv4(**{"br-ex": 48}))))
-    assert [role.backend for role in seen.ports] == [True] * 3
-    (hint,) = [problem.text for problem in seen.problems if problem.subject == "br-ex"]
-    assert words in hint
-    assert "--backend-device" in hint
-    infiniband = Kernel(NICS, entries, hca("ibp0", "0000:1b:00.0"), ipv4(**{"br-ex": 48}))
-    assert "br-ex" not in [one.subject for one in observe(host(infiniband)).problems]
+@pytest.mark.parametrize(("entries", "devices"), UPLINKS.values(), ids=UPLINKS)
+def test_without_one_uplink_all_members_are_the_front_end(
+    entries: Entries, devices: list[str]
+) -> None:
+    assert front(NICS, entries, ipv4(**{"br-ex": 48})) == devices
+
+
+def test_a_bridge_without_nics_leaves_the_front_end_unknown() -> None:
+    """InfiniBand nodes need none."""
+    parts = (NICS, bridge(POD), ipv4(**{"br-ex": 48}))
+    assert_unknown(observe(host(Kernel(*parts))))
+    assert isinstance(observe(host(Kernel(*parts, hca("ibp0", "0000:1b:00.0")))).rdma, Seen)
 
 
 @pytest.mark.parametrize("path", ["ovs-system", "br-ex", "br-ex/address", "e0/address"])
 def test_an_unread_bridge_is_not_a_bridge_without_uplink(path: str) -> None:
     """EIO hides it; a netdev that is being removed while it is read is only no uplink."""
     place = f"{NET}/{path}"
-    parts = (NICS, bridge(UPLINK, POD), ipv4(**{"br-ex": 48}))
+    parts = (NICS, bridge(UPLINK, POD), ipv4(**{"br-ex": 48}), GPU)
     assert_unknown(observe(host(Kernel(*parts, errors={place: EIO}))))
     if path.endswith("address"):
         seen = observe(host(Kernel(*parts, errors={place: EINVAL})))
@@ -227,7 +234,7 @@ def test_the_sysfs_of_a_pod_shows_no_netdev_of_the_host() -> None:
 LENT = hca("mlx5_0", A, "Ethernet")
 OURS: dict[str, tuple[Entries, list[Entries]]] = {
     "all are ours, and more": (NICS, [own("lo", "e0", "e1", "e2", "cali1"), ipv4(e0=0)]),
-    "nobody recorded the namespace": (NICS, [POD_ROUTE]),
+    "nobody recorded the namespace": (NICS, [ipv4(e0=0)]),
     "a NIC that was lent while it was read": (
         {path: entry for path, entry in NICS.items() if path != f"{NET}/e2"},
         [own("lo", "e0", "e1"), ipv4(e0=0)],
@@ -237,7 +244,6 @@ OURS: dict[str, tuple[Entries, list[Entries]]] = {
         [own("lo", "eno1"), ipv4(eno1=0)],
     ),
     "all are lent, and there is no default route": (LENT, [netdev("lo"), own("lo")]),
-    "no netdev recorded": (LENT, [own("lo", "eth0"), POD_ROUTE]),
     "a virtual function's netdev is not asked for": (
         NICS | nic(9, "0000:2b:00.0") | {f"{HOME}/0000:2b:00.0/physfn": f"../{A}"},
         [own("lo", "e0", "e1", "e2"), ipv4(e0=0)],
@@ -270,8 +276,31 @@ def test_a_switch_management_function_makes_no_infiniband_node() -> None:
     assert_unknown(observe(host(Kernel(NICS, management, own("lo", "eth0")))))
 
 
-@pytest.mark.parametrize("path", [IPV4, OWN, f"{NET}/ovs-system", f"{CLASS}"])
+@pytest.mark.parametrize("path", [IPV4, OWN, f"{NET}/e0", f"{CLASS}"])
 def test_a_read_that_blocks_fails_the_source(path: str) -> None:
     """ETIMEDOUT of a table fails all devices, whose labels are held."""
     root = Kernel(NICS, ipv4(e0=1), own("e0", "e1", "e2"), errors={path: ETIMEDOUT})
-    assert isinstance(read(host(root)).outcome, Failed)
+    assert isinstance(observe(host(root)).rdma, Failed)
+
+
+def test_a_tree_without_routes_says_nothing_of_the_front_end() -> None:
+    """A copy of class/infiniband: its NICs count, and a hint says that one may be the front end."""
+    seen = observe(host(Kernel(NICS)))
+    assert [role.backend for role in seen.ports] == [True] * 3
+    assert [hint.text for hint in seen.hints if "no routes were copied" in hint.text]
+
+
+TUNNEL = netdev("wg0") | ipv4(wg0=0)
+NO_NIC: dict[str, list[Entries]] = {
+    "no route yet": [ipv4()],
+    "a tunnel": [TUNNEL],
+    "a blackhole": [ipv4(lo=0)],
+}
+
+
+@pytest.mark.parametrize("parts", NO_NIC.values(), ids=NO_NIC)
+def test_the_front_end_is_unknown_where_no_nic_has_the_route(parts: list[Entries]) -> None:
+    assert_unknown(observe(host(Kernel(NICS, *parts))))
+    assert isinstance(observe(host(Kernel(NICS, *parts, hca("ibp0", "0000:1b:00.0")))).rdma, Seen)
+    plain = netdev("eno1", "0000:2c:00.0") | ipv4(eno1=0)
+    assert [role.backend for role in observe(host(Kernel(NICS, plain))).ports] == [True] * 3

@@ -25,7 +25,7 @@ class Node:
     memory: RoleMemory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.memory = RoleMemory(lambda: self.now)
+        self.memory = RoleMemory(lambda: self.now, lambda: self.now)
 
     def look(self, devices: Iterable[RdmaDevice], bus: Bus | None = None) -> list[str]:
         """The backend of an observation, ten seconds after the one before."""
@@ -50,7 +50,7 @@ class Node:
 
 def of(devices: Iterable[RdmaDevice], *, gpus: int = 0) -> Bus:
     """A flat bus with these devices and GPUs."""
-    nics = [Function(str(one.pci), 0x0200, one.pci_ids) for one in devices]
+    nics = [Function(one.pci, 0x0200, one.pci_ids) for one in devices if one.pci]
     cards = [Function(f"0000:f{number}:00.0", 0x0302, "10de:2330") for number in range(gpus)]
     return Bus({one.address: one for one in [*nics, *cards]})
 
@@ -176,10 +176,11 @@ def test_a_restart_while_devices_are_away_or_dark_changes_no_role() -> None:
 
 
 def test_a_rail_that_was_added_while_the_node_was_off_counts() -> None:
-    """No rule takes a port out any more; what the annotation does not have is judged anew."""
+    """What the annotation does not have joins when nothing is missing: here, the route."""
     devices = [*RAILS, eth("more", 9), front("front", 10, routed=False)]
     node = restarted(devices, "front-end", devices[5:])
-    assert node.hours(devices) == [*NAMES, "more"]
+    assert node.hours(devices) == NAMES
+    assert node.look([*devices[:5], front("front", 10)]) == [*NAMES, "more"]
 
 
 def test_ports_at_other_addresses_are_judged_anew() -> None:
@@ -231,7 +232,7 @@ def test_what_is_off_the_bus_for_a_week_is_gone_for_good(*, is_new: bool) -> Non
     if is_new:
         known = node.memory.known
         assert known.away == tuple(str(one.pci) for one in RAILS[1:])
-        node.memory = RoleMemory(lambda: node.now)
+        node.memory = RoleMemory(lambda: node.now, lambda: node.now)
         rows = [Pin((str(one.pci), 1), "kind", backend=one in RAILS) for one in left]
         rows += [Pin((one, 1), "kind", backend=True, is_lost=True) for one in known.away]
         node.memory.seed(rows, known)

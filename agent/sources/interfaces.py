@@ -1,0 +1,111 @@
+"""Interfaces: the names, legs and rates of ports.
+
+An interface is a port or, if the port is bonded, one leg of it. Its name is {device} or, if several
+ports of the device have the same role, {device}-{port}; a leg adds its netdev. Examples: ibp0,
+mlx5_0-3, mlx5_bond_0-eth2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
+from agent.sources.drops import DevicePort, Evidence, PortKey, Verdict, device_ports
+
+IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
+STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
+
+Devices = Sequence[RdmaDevice]
+Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
+Verdicts = Mapping[PortKey, Verdict]
+
+
+def roles_of(evidence: Evidence, ignored: Verdicts, backend: Verdicts) -> tuple[PortRole, ...]:
+    """Return the role of every port and leg that was read, by the verdicts on the ports."""
+    roles = []
+    for one in device_ports(evidence.devices):
+        verdict = ignored.get(one.key) or backend.get(one.key)
+        rule, text = verdict or Verdict("flag", "named by --backend-device")
+        is_backend = one.key not in ignored
+        # A device of which several ports have this role names them by their numbers.
+        name = one.device.name
+        is_ignored = [(name, sibling.number) in ignored for sibling in one.device.ports]
+        if is_ignored.count(not is_backend) > 1:
+            name = f"{name}-{one.port.number}"
+        nearest = evidence.bus.beside(one.device.pci, one.device.numa_node)
+        roles += [
+            PortRole(
+                interface=f"{name}-{leg.name}" if leg else name,
+                device=one.device,
+                port=one.port,
+                leg=leg,
+                backend=is_backend,
+                reason=text,
+                counted_gbps=counted_gbps(one.port, leg) if is_backend else 0.0,
+                rule=rule,
+                gpu=nearest.gpu,
+                distance=nearest.distance,
+            )
+            for leg in legs_of(one, evidence.devices)
+        ]
+    return tuple(roles)
+
+
+def is_unread(device: RdmaDevice) -> bool:
+    """Return True if the device may belong to the backend, but its link layer is unknown."""
+    return bool(device.failure) or any(port.link_layer is None for port in device.ports)
+
+
+def had_labels(device: RdmaDevice, labeled: Labeled) -> bool:
+    """Return True if the device, or one of its ports or legs, had labels.
+
+    Names change, so the address of its PCI function decides where it is known.
+    """
+    return any(
+        device.pci == pci if device.pci and pci else is_of_device(interface, device.name)
+        for interface, pci in labeled.items()
+    )
+
+
+def is_of_device(interface: str, device: str) -> bool:
+    """Return True for the interface of a device's only port, or of one of its ports or legs."""
+    return interface == device or interface.startswith(f"{device}-")
+
+
+def legs_of(one: DevicePort, devices: Devices) -> Sequence[Netdev | None]:
+    """Return the legs of a bonded port in natural order; (None,) for any other port.
+
+    A bond whose members are RDMA devices of their own does not make any of them a bonded device.
+    """
+    names = {leg.name for leg in one.port.legs}
+    others = (other for other in devices if other.name != one.device.name)
+    if not names or any(not names.isdisjoint(other.netdevs) for other in others):
+        return (None,)
+    return sorted(one.port.legs, key=lambda leg: natural(leg.name))
+
+
+def counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:
+    """Return the Gb/s that the port or leg adds to the node's speed; None if unknown.
+
+    0 unless the port is ACTIVE and, for a leg, the bond uses it.
+    """
+    if port.state is None:
+        return None
+    if port.state != IN_USE or (leg and (leg.bond_state or leg.operstate) in STANDBY):
+        return 0.0
+    return printed_gbps(leg or port.netdev, port)
+
+
+def rate_of(role: PortRole) -> float:
+    """Return the Gb/s of a port or leg, whatever its role; 0 if unknown."""
+    return printed_gbps(role.leg or role.port.netdev, role.port) or 0.0
+
+
+def printed_gbps(netdev: Netdev | None, port: RdmaPort) -> float | None:
+    """Return the rate of the port's netdev where it is known, else that of the port.
+
+    `rate` of an Ethernet port may be nominal: soft-RoCE (rxe) reports 2.5 Gb/s.
+    """
+    if port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
+        return netdev.speed_mbps / 1000
+    return port.rate_gbps
