@@ -6,7 +6,8 @@
 
 A version between two releases is that of the next one with `.dev0` (PEP 440). Tags of images and
 versions of charts are Semantic Versions: 0.5.0-dev.2fd1c04a9e31, with the revision. What is checked
-in cannot know it and has 0.5.0-dev, which is no tag of a release either.
+in cannot know it and has 0.5.0-dev, which is no tag of a release either. So has an archive without
+git; a checkout that git refuses has no tag.
 
 Invariant: imports the standard library only, since it runs before anything is installed.
 """
@@ -106,6 +107,15 @@ def _changelog(text: str, version: str, day: str) -> str:
     return f"{head}\n{UNRELEASED}\n{first}"
 
 
+def _known(root: Path, version: str) -> Revision | None:
+    """Return the revision; raises Refused where git, which has it, does not name it."""
+    known = revision(root)
+    if not known and not is_release(version) and (root / ".git").exists():
+        see = f"run as the owner of the checkout, and see: git -C {root} log -1"
+        raise Refused(f"{root}: git names no commit, which belongs into the tag: {see}")
+    return known
+
+
 def main() -> int:
     """Print the tag, or write the files; return the exit code; an error is one line on stderr."""
     parser = argparse.ArgumentParser(
@@ -118,7 +128,7 @@ def main() -> int:
         if flags.version is None:
             file, before, _ = PLACES[0]
             (current,) = written(ROOT, file, before)
-            print(tag(current, revision(ROOT)))  # noqa: T201 - what was asked for
+            print(tag(current, _known(ROOT, current)))  # noqa: T201 - what was asked for
             return 0
         day = time.strftime("%Y-%m-%d", time.gmtime())
         for path, text in changed(ROOT, flags.version, day).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -43,7 +44,10 @@ def test_the_sample_of_verify(repository: Path, update_golden: bool) -> None:
     """The README shows the verdict and the findings of a golden output."""
     golden = (repository / "tests/unit/verify/golden/h200-roce.txt").read_text()
     verdict, _, findings, *_ = golden.split("\n\n")
-    truth, begin = f"{verdict}\n...\n{findings}\n", "verify --plan cabling.csv\n"
+    truth, begin = (
+        f"{verdict}\n...\n{findings}\n",
+        "--plan tests/unit/verify/golden/h200-roce.csv\n",
+    )
     assert between(repository / "README.md", begin, "```", truth, update=update_golden) == truth
 
 
@@ -189,6 +193,39 @@ def test_the_keys_for_nvsentinel(repository: Path) -> None:
     assert keys
     site = {"topology.kubernetes.io/zone", "backend.coreweave.cloud/speed.expected"}
     assert {*keys} - site <= table
+
+
+TAGGED = ("README.md", "docs/install.md", "manifests/README.md", "manifests/chart/README.md")
+
+
+def test_no_command_goes_on_without_a_tag(repository: Path, tmp_path: Path) -> None:
+    """Elsewhere than in the checkout's root none writes a file or builds an image with an empty
+    tag, also when they are pasted one after the other.
+    """
+    site, tools = tmp_path / "manifests/overlays/site", tmp_path / "bin"
+    for folder in (site, tools):
+        folder.mkdir(parents=True)
+    python = f'exec {sys.executable} -S "$@"'  # -S: .venv finds the checkout from everywhere
+    for tool, text in {"docker": f"touch {tmp_path}/built", "python3": python}.items():
+        (tools / tool).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / tool).chmod(0o755)
+    environment = {"PATH": f"{tools}:{os.defpath}"}
+    for name in TAGGED:
+        blocks = [text for _, text in documented.blocks(repository / name)]
+        commands = [one for text in blocks for one in documented.commands(text) if "TAG" in one]
+        assert any("python3 -m release.version" in one for one in commands), name
+        assert not any("release.version" in one.partition("\n")[2] for one in commands), name
+        for command in commands:
+            ran = subprocess.run(
+                ["sh", "-c", command],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                check=False,
+            )
+            assert (ran.returncode != 0, ran.stdout) == (True, b""), command
+    files = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {tools / "docker", tools / "python3"}
 
 
 def test_every_command_of_the_documents_is_run() -> None:

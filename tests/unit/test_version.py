@@ -19,6 +19,7 @@ from tests.support.checkouts import COMMITTED, committed
 
 NAME = "2fd1c04a9e31" + 28 * "0"
 DAY = "2027-01-15"
+NO_CACHE = shutil.ignore_patterns("__pycache__")  # Python may write it anew
 # https://semver.org, "Is there a suggested regular expression", without build metadata: none can
 # be in the tag of an image.
 SEMVER = re.compile(
@@ -124,7 +125,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command(repository: Path, copy: Path) -> None:
     """It needs no package but the checkout's; it prints the tag, and sets the version."""
     shutil.copy(repository / "agent/revision.py", copy / "agent")
-    shutil.copytree(repository / "release", copy / "release")
+    shutil.copytree(repository / "release", copy / "release", ignore=NO_CACHE)
     committed(copy)
     assert re.fullmatch(r"7\.8\.0-dev\.[0-9a-f]{12,}\n", run(copy).stdout)
     refused = run(copy, "7.7.0")
@@ -132,3 +133,19 @@ def test_the_command(repository: Path, copy: Path) -> None:
     assert run(copy).stdout.startswith("7.8.0-dev.")
     assert run(copy, "7.8.0").returncode == 0
     assert run(copy).stdout == "7.8.0\n"
+
+
+def test_a_checkout_that_git_refuses(repository: Path, copy: Path) -> None:
+    """One line and no tag, which would lack the commit: as for another user than the owner."""
+    shutil.copy(repository / "agent/revision.py", copy / "agent")
+    shutil.copytree(repository / "release", copy / "release", ignore=NO_CACHE)
+    assert run(copy).stdout == "7.8.0-dev\n"  # an archive
+    (copy / ".git").mkdir()
+    refused = run(copy)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"release.version: {copy}: git names no commit, which belongs into the tag: "
+        f"run as the owner of the checkout, and see: git -C {copy} log -1\n"
+    )
+    set_to(copy, "7.8.0")
+    assert run(copy).stdout == "7.8.0\n"  # a release has no commit in its tag

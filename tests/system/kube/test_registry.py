@@ -49,7 +49,7 @@ def section(language: str, address: str) -> str:
     """Return the block of the README's section on the image, with this registry."""
     text = (MANIFESTS / "README.md").read_text().partition("## The image")[2].partition("\n## ")[0]
     (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    block = block.replace("$TAG", TAG).replace("newTag: TAG", f"newTag: {TAG}")
+    block = block.replace("${TAG:?}", TAG).replace("newTag: TAG", f"newTag: {TAG}")
     block = block.replace("USER", registry.USER).replace("PASSWORD", registry.PASSWORD)
     return str(block).replace(ITS, address)
 
