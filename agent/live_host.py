@@ -15,6 +15,7 @@ from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
 from agent.sources.table import SOURCES
 from agent.sysfs.reader import LiveRoot
+from agent.sysfs.routes import RouteTable
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
@@ -45,6 +46,7 @@ def live_host(
         private_flags=private_flags,
         ask_smp=DeviceQueries(_query_ports),
         ask_sa=DeviceQueries(_query_sa, processes=1),
+        routes=RouteTable(),
     )
     for source in SOURCES:
         if source.queries:

@@ -52,6 +52,16 @@ copy() { # PATH...: copy links and files, and the names of folders, to where the
 }
 
 copy proc/net/route proc/net/ipv6_route proc/net/dev proc/sys/kernel/random/boot_id
+# All next hops of the default routes, of which /proc/net/route has the first only. BusyBox's ip knows no -j.
+if [ -z "${ROOT-}" ]; then
+	routes=
+	for family in -4 -6; do
+		more=$(ip -j $family route show table main default 2>/dev/null) || more=
+		more=${more#\[} more=${more%\]}
+		routes="$routes${more:+${routes:+, }$more}"
+	done
+	if [ -n "$routes" ]; then printf '[%s]\n' "$routes" >"$out/routes.json"; fi
+fi
 copy sys/class/dmi/id/sys_vendor sys/class/dmi/id/product_name proc/cpuinfo
 copy sys/class/infiniband sys/class/net sys/bus/pci/devices
 for dev in sys/class/infiniband/*; do

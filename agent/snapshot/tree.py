@@ -219,6 +219,10 @@ class SnapshotFiles:
         """Return True if there is a folder at this path."""
         return self._store.kind(path) == "folder"
 
+    def has_file(self, path: str) -> bool:
+        """Return True if there is a regular file at this path."""
+        return self._store.kind(path) == "file"
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the regular files in a folder; none if there is no folder."""
         names = sorted(self._store.names(folder)) if self.has_folder(folder) else []

@@ -24,6 +24,7 @@ from agent.nvml import domain
 from agent.nvml import poller as nvml_poller
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
+from agent.sysfs import route_snapshot
 
 if TYPE_CHECKING:  # these import the table
     from agent.daemon.background import BackgroundTask, Poller
@@ -102,7 +103,12 @@ class Source(NamedTuple):
 
 # The first row reads the RDMA devices, which give the others their ports.
 SOURCES = (
-    Source("rdma", rdma.read, rdma.checks),
+    Source(
+        "rdma",
+        rdma.read,
+        rdma.checks,
+        snapshot=SnapshotPart(route_snapshot.record, route_snapshot.load),
+    ),
     Source(
         "lldp",
         lldp.read,

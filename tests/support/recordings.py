@@ -12,6 +12,7 @@ from agent.lldp.snapshot import RecordedLldp
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.replay import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles, Store
+from agent.sysfs.route_snapshot import RecordedRoutes
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
 IB = ROCE | {"link_layer": b"InfiniBand\n"}
@@ -54,7 +55,9 @@ def recorded(
 ) -> RecordedIo:
     """Recorded I/O of all sources, with the order of its parts in the table of sources."""
     lldp = RecordedLldp(received or {}, failed or {}, flags or {}, listening)
-    return RecordedIo({"lldp": lldp, "ib": RecordedSmps(answers or {}), "nvml": RecordedNvml()})
+    smps = RecordedSmps(answers or {})
+    routes, nvml = RecordedRoutes(), RecordedNvml()
+    return RecordedIo({"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml})
 
 
 def loaded(store: Store, **facts: Any) -> RecordedIo:

@@ -1,0 +1,184 @@
+"""Default routes by rtnetlink: all next hops of the main table (man 7 rtnetlink).
+
+/proc/net/route lists only the first next hop of a multipath route. A dump begins with the default
+routes (net/ipv4/fib_trie.c, fib_table_dump), so of IPv4 it is read no further than these, and of
+IPv6 up to MAX_OCTETS: a longer table is not known.
+
+The kernel is asked again only after a change of a route: a socket that has joined the groups of
+routes is never waited for, and tells by what is queued there. It may have overflowed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from agent.errors import Unavailable
+from agent.sysfs.front_end import Hop
+
+MAX_OCTETS = 1 << 22  # of one dump
+TIMEOUT = 2.0  # seconds for one answer
+QUEUE = 4096  # octets of messages about changes; one suffices
+
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
+_RTM_NEWROUTE, _RTM_GETROUTE = 24, 26  # include/uapi/linux/rtnetlink.h
+_RTMGRP_IPV4_ROUTE, _RTMGRP_IPV6_ROUTE = 0x40, 0x400
+_RT_TABLE_MAIN, _RTN_UNICAST = 254, 1
+_RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_NH_ID = 1, 4, 6, 9, 15, 30
+_SOL_NETLINK, _NETLINK_GET_STRICT_CHK = 270, 12  # Linux 4.20: the kernel selects the table
+_NLMSGHDR = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+# family, length of the destination's prefix, of the source's, TOS, table, protocol, scope, type,
+# flags
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_RTATTR = struct.Struct("=HH")  # length, type
+_RTNEXTHOP = struct.Struct("=HBBi")  # length, flags, weight, interface
+_ENOENT = 2
+FAMILIES = {socket.AF_INET: 4, socket.AF_INET6: 6}
+
+
+class RouteTable:
+    """The default routes of this network namespace, as of the last change."""
+
+    def __init__(self) -> None:
+        self._changes: socket.socket | None = None
+        self._hops: tuple[Hop, ...] | None = None
+
+    def __call__(self) -> tuple[Hop, ...]:
+        """Return all next hops of the default routes; raises Unavailable."""
+        try:
+            if self._changes is None or self._has_changed():
+                self._watch()
+                self._hops = None
+            if self._hops is None:
+                self._hops = query(socket.AF_INET) or query(socket.AF_INET6)
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"routes: {error.strerror or error}") from error
+        return self._hops
+
+    def close(self) -> None:
+        if self._changes:
+            self._changes.close()
+        self._changes = None
+
+    def _has_changed(self) -> bool:
+        try:
+            return self._changes is not None and bool(self._changes.recv(1))
+        except BlockingIOError:
+            return False
+        except OSError:  # ENOBUFS: more than the queue holds
+            return True
+
+    def _watch(self) -> None:
+        """Open a new socket, whose queue is empty; before the dump, so that no change is missed."""
+        self.close()
+        self._changes = _socket(socket.SOCK_NONBLOCK)
+        self._changes.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, QUEUE)
+        self._changes.bind((0, _RTMGRP_IPV4_ROUTE | _RTMGRP_IPV6_ROUTE))
+
+
+def _socket(flags: int = 0) -> socket.socket:
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | flags
+    return socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+
+
+def query(family: socket.AddressFamily) -> tuple[Hop, ...]:
+    """Return the next hops of the default routes of a family; raises OSError or Unavailable."""
+    names: dict[int, str] = {}
+    hops = []
+    with closing(_socket()) as sock:
+        sock.settimeout(TIMEOUT)
+        with suppress(OSError):
+            sock.setsockopt(_SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
+        body = _RTMSG.pack(family, 0, 0, 0, _RT_TABLE_MAIN, 0, 0, 0, 0)
+        length = _NLMSGHDR.size + len(body)
+        flags = _NLM_F_REQUEST | _NLM_F_DUMP
+        sock.send(_NLMSGHDR.pack(length, _RTM_GETROUTE, flags, 1, 0) + body)
+        for metric, index in _default_routes(_answers(sock), family):
+            if index not in names:
+                names[index] = socket.if_indextoname(index)
+            hops.append(Hop(FAMILIES[family], metric, names[index]))
+    return tuple(hops)
+
+
+def _answers(sock: socket.socket) -> Iterator[bytes]:
+    """Yield the datagrams of a dump; raises Unavailable beyond MAX_OCTETS."""
+    octets = 0
+    while octets < MAX_OCTETS:
+        data = sock.recv(1 << 16)
+        octets += len(data)
+        yield data
+    raise Unavailable(f"routes: more than {MAX_OCTETS} octets")
+
+
+def _default_routes(answers: Iterator[bytes], family: int) -> Iterator[tuple[int, int]]:
+    """Yield metric and interface of each next hop, until the dump, or its default routes, end."""
+    for data in answers:
+        for kind, body in messages(data):
+            if kind == _NLMSG_ERROR:
+                number = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
+                if number in (0, _ENOENT):  # there is no such table
+                    return
+                raise OSError(number, os.strerror(number))
+            if kind == _NLMSG_DONE:
+                return
+            if kind != _RTM_NEWROUTE or len(body) < _RTMSG.size:
+                continue
+            _, prefix, _, _, table, _, _, route_type, _ = _RTMSG.unpack_from(body)
+            found = attributes(body[_RTMSG.size :])
+            number = _number(found.get(_RTA_TABLE), table)
+            if number == _RT_TABLE_MAIN and prefix == 0 and route_type == _RTN_UNICAST:
+                yield from hops_of(found)
+            destination = found.get(_RTA_DST, b"")
+            is_beyond = number == _RT_TABLE_MAIN and any(destination)
+            if is_beyond and family == socket.AF_INET:
+                return
+
+
+def hops_of(found: dict[int, bytes]) -> Iterator[tuple[int, int]]:
+    """Yield metric and interface of each next hop of a route, by its attributes."""
+    metric = _number(found.get(_RTA_PRIORITY), 0)
+    interfaces = [_number(found[_RTA_OIF], 0)] if _RTA_OIF in found else []
+    rest = found.get(_RTA_MULTIPATH, b"")
+    while len(rest) >= _RTNEXTHOP.size:
+        length, _, _, index = _RTNEXTHOP.unpack_from(rest)
+        interfaces.append(index)
+        rest = rest[max(_aligned(length), _RTNEXTHOP.size) :]
+    if not interfaces and _RTA_NH_ID in found:  # net.ipv4.nexthop_compat_mode is 0
+        raise Unavailable("routes: the kernel names next hops by their objects only")
+    for index in interfaces:
+        yield metric, index
+
+
+def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and body of the messages of a datagram; a truncated one is the last."""
+    while len(data) >= _NLMSGHDR.size:
+        length, kind, *_ = _NLMSGHDR.unpack_from(data)
+        if length < _NLMSGHDR.size or length > len(data):
+            return
+        yield kind, data[_NLMSGHDR.size : length]
+        data = data[_aligned(length) :]
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes by type; a truncated one ends them."""
+    found: dict[int, bytes] = {}
+    while len(data) >= _RTATTR.size:
+        length, kind = _RTATTR.unpack_from(data)
+        if length < _RTATTR.size or length > len(data):
+            return found
+        found[kind & 0x3FFF] = data[_RTATTR.size : length]  # without NLA_F_NESTED
+        data = data[_aligned(length) :]
+    return found
+
+
+def _number(data: bytes | None, default: int) -> int:
+    return struct.unpack("=I", data)[0] if data is not None and len(data) == 4 else default
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
