@@ -98,7 +98,7 @@ class Losses:
 
 def flapping(interfaces: Iterable[str]) -> list[Notice]:
     """Return the ports that are flapping since now."""
-    text = "changed five times in ten minutes: changes of its labels wait up to ten minutes"
+    text = "changed five times in ten minutes: changes of its labels wait up to two minutes"
     return [Notice(Reason.PORT_FLAPPING, name, f"{name} {text}") for name in interfaces]
 
 

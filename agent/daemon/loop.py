@@ -351,7 +351,8 @@ class Loop:
         labels = owned_labels(node, keys)
         self.observer.seed(labels, annotation)
         self.verification.seed(annotation)
-        boot_id = annotation.boot_id if annotation else None  # what made the labels, in any boot
+        # What made the labels, in any boot
+        boot_id = annotation.reported.boot_id if annotation else None
         rows = published(annotation, labels, keys, boot_id).rows
         self.reporter.node_read(annotation, problem, rows)
         self._node_read_at = now

@@ -187,7 +187,8 @@ def published(
     last = _trusted(annotation, group)
     # A name that was cut makes another hash.
     whole = {name: one for name, one in last.items() if not is_cut(one.name)}
-    if annotation.reported.boot_id != boot_id:  # times of another boot
+    is_of_boot = annotation.reported.boot_id == boot_id
+    if not is_of_boot:
         annotation = replace(
             annotation,
             interfaces=tuple(
@@ -210,7 +211,7 @@ def published(
     ]
     total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
     fault = ""
-    if annotation.boot_id != boot_id:
+    if not is_of_boot:
         fault = "they are of another boot"
     elif total != speed:
         fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"

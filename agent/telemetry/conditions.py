@@ -61,7 +61,7 @@ class ConditionLog:
 
 def of_flapping(interfaces: Iterable[str]) -> list[Condition]:
     """Return a condition per flapping port."""
-    reason = "five changes in ten minutes: changes of its labels wait up to ten minutes"
+    reason = "five changes in ten minutes: changes of its labels wait up to two minutes"
     return [
         Condition("port flapping", "port steady", (("interface", name), ("reason", reason)))
         for name in interfaces

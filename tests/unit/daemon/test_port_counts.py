@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from agent.kube.answers import Answer
-from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, hca, netdev, routes, union
+from tests.support.kernel_tree import BUS, CLASS, HOME, base, bdf, gpu, hca, netdev, routes, union
 from tests.support.nodes import IB_SPEED, SPEED
 from tests.support.running import HOUR, Api, World
 from tests.support.smps import leaf
@@ -119,6 +120,20 @@ def test_restarts_renew_no_hold() -> None:
     world.start_again()
     world.run(100)
     assert world.speeds == ["3200G", "2800G"]
+
+
+def test_a_source_that_fails_for_ever_does_not_make_the_counts_old() -> None:
+    """No observation is full; after a restart the cables that were pulled count at once."""
+    world = World(EIGHT, gpu(), smp=leaf).run(90)
+    assert json.loads(world.told)["time"] is None
+    block(world, 0)
+    pull(world, (1, 2, 3, 4))
+    world.start_again()
+    world.run(30)
+    assert world.speeds == ["3200G", "1600G"]
+    assert not any("ignored" in line for line in world.lines)
+    world.run(HOLD)
+    assert world.speeds == ["3200G", "1600G", "1200G"]
 
 
 def test_another_boot_begins_another_hold() -> None:

@@ -14,6 +14,7 @@ from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX, SPEED
 
 GUID, NAME = "b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"
 IB_LEAF = LEAF.replace(PREFIX, IB_PREFIX)
+REPORT = {"boot_id": BOOT, "time": "2026-11-20T13:34:49Z"}
 
 
 def last_switches(
@@ -74,6 +75,8 @@ def test_what_is_no_switch(neighbor: FarEnd | None) -> None:
         ({"gbps": 1e308}, "their sum is 400G, and the speed label is 800G"),
         ({"gbps": float("nan")}, "their sum is 400G, and the speed label is 800G"),
         ({"boot_id": "another"}, "they are of another boot"),
+        ({"partial": REPORT | {"boot_id": "another"}}, "they are of another boot"),
+        ({"boot_id": "another", "partial": REPORT}, ""),
     ],
 )
 def test_counts_that_are_not_used(change: dict[str, Any], fault: str) -> None:
