@@ -27,8 +27,9 @@ Rules:
   read all files once. Not so that of a far end or an NVLink domain whose first frame or answer is
   still awaited: it stays for `hold` from the start of each agent, and at most for `hold` and
   `resync` from the last report of one that awaited none.
-- The node was moved if no far end that is seen is the one of before. The last far ends of its other
-  ports are forgotten then, but not while one of them may have its far end still.
+- The node was moved if the first far end of a port in this boot is not the one of an earlier boot.
+  All last far ends of earlier boots are forgotten then. In one boot a port that is down keeps its
+  own, whatever the others do.
 
 Invariants: absence removes and failure holds, for each port on its own; no part but `last_far`
 outlives its last read by more than M2 says; merge is idempotent.
@@ -196,6 +197,7 @@ class Fact(NamedTuple):
     gbps: float | None = None  # its part of the speed label
     far: FarEnd | None = None
     last_far: FarEnd | None = None
+    is_earlier: bool = False  # `last_far` is of an earlier boot
     via: str | None = None  # "lldp" | "smp" | "sa": the way that `last_far` was read by
     # Unread since; None: read by the last observation
     state_since: float | None = None  # state and rate
@@ -280,10 +282,6 @@ class Memory:
         self._facts: tuple[Fact, ...] = ()
         self._lost: tuple[Fact, ...] = ()
         self._is_read = False
-        # The last far ends, by row, from before the first one that was another, until a move of
-        # the node is decided.
-        self._doubted: dict[Key, FarEnd] = {}
-        self._doubted_since: float | None = None
         # Functions that were read without backend port; None: none was.
         self._ignored: frozenset[str] | None = None
         self._is_whole = False  # a device without row is known to count nothing
@@ -311,8 +309,7 @@ class Memory:
         self._whole, self._domain = published.whole, published.domain
         self._unknown_since = _past(published.unknown_since, begun)
         self._settles_at = -math.inf if published.has_group else now + self._settle
-        self._ignored, self._doubted, self._strangers = None, {}, {}
-        self._doubted_since = None
+        self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
         self._domain_since = None
         if published.domain:
@@ -394,7 +391,7 @@ class Memory:
             self._is_read = True
             facts = self._merged(observation, where, now)
             unknown = self._stranger_hold(observation, facts, now)
-        moved, is_same = self._moved(facts, now)
+        is_same = self._compare(facts)
         facts = [self._aged(fact, now) for fact in facts]
         was = self._was(facts)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
@@ -409,7 +406,7 @@ class Memory:
             unknown,
             bool(self._strangers),
             self._may_be_infiniband,
-            moved or self._group_hold(now, is_same=is_same),
+            self._group_hold(now, is_same=is_same),
             self._domain,
             domain_why,
             self._whole,
@@ -535,15 +532,22 @@ class Memory:
         if link and link.neighbors and port.state != "DOWN":
             far = far_end(link.neighbors[0])
             if not far.device:
-                return fact._replace(far=far, last_far=old.last_far, via=old.via)
+                return fact._replace(
+                    far=far, last_far=old.last_far, is_earlier=old.is_earlier, via=old.via
+                )
             if far.is_station:
                 was_leaf = old.last_far is not None and not old.last_far.is_same(far)
                 last = old.last_far if was_leaf else None
-                return fact._replace(far=far, last_far=last, via=old.via if last else None)
+                return fact._replace(
+                    far=far,
+                    last_far=last,
+                    is_earlier=was_leaf and old.is_earlier,
+                    via=old.via if last else None,
+                )
             return fact._replace(far=far, last_far=far, via=link.neighbors[0].via)
         if old.layer not in (None, port.link_layer):
             old = Fact(role.interface, role.device.pci)
-        fact = fact._replace(last_far=old.last_far, via=old.via)
+        fact = fact._replace(last_far=old.last_far, is_earlier=old.is_earlier, via=old.via)
         missing = link.missing if link else None
         if missing in ENDED or (link is None and failure is None):  # the source is disabled
             return fact
@@ -590,7 +594,6 @@ class Memory:
     def _next_end(self, now: float) -> float:
         ends = [since + self._hold for since in self._strangers.values()]
         ends += [self._settles_at]
-        ends += [one + self._hold for one in (self._doubted_since,) if one is not None]
         since = [self._unknown_since, self._domain_since, self._gap_since if self._gap else None]
         for fact in self._facts:
             since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
@@ -656,42 +659,38 @@ class Memory:
 
     # The last far ends
 
-    def _moved(self, facts: list[Fact], now: float) -> tuple[HoldReason | None, bool]:
-        """Forget the last far ends of a node that was moved, and take over new names of switches.
+    def _compare(self, facts: list[Fact]) -> bool:
+        """Compare the far ends that are seen with the last ones; return True if all are the same.
 
-        Returns the reason why the last far ends may be outdated, and True if all that were compared
-        are the same. Changes `facts` in place.
+        Forgets those of earlier boots if the node was moved, and takes over new names of switches.
+        Changes `facts` in place.
         """
         rows = {_key(row): row for row in self._facts}
-        before = {
-            key: last
-            for key, row in rows.items()
-            if (last := self._doubted.get(key, row.last_far)) and last.device
-        }
+        before = {key: row.last_far for key, row in rows.items() if row.last_far}
+        before = {key: last for key, last in before.items() if last.device}
         seen = {
             _key(fact): fact.far
             for fact in facts
             if fact.far and not fact.far.is_station and fact.far_why is None
         }
-        compared = [seen[key].is_same(before[key]) for key in seen.keys() & before.keys()]
-        # An observation that compares nothing leaves a doubt as it is.
-        is_elsewhere = not any(compared) if compared else bool(self._doubted)
-        absent = {_key(fact) for fact in facts if fact.far_why in {None, HoldReason.LINK_DOWN}}
-        is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
-        self._doubted = before if is_undecided else {}
-        self._doubted_since = _first(self._doubted_since, now) if is_undecided else None
+        other = [key for key in seen.keys() & before.keys() if not seen[key].is_same(before[key])]
+        is_moved = any(rows[key].is_earlier for key in other)
         for index, fact in enumerate(facts):
-            if _key(fact) in seen or fact.last_far is None:
+            if fact.last_far is None or _key(fact) in seen:
                 continue
-            if is_elsewhere and not is_undecided:
-                facts[index] = fact._replace(last_far=None)
+            if is_moved and fact.is_earlier:
+                facts[index] = fact._replace(last_far=None, is_earlier=False)
             else:
                 names = _names_now(fact.last_far, before, seen)
                 if len(names) == 1 and fact.last_far.name not in names:
                     last = fact.last_far._replace(name=names.pop())
                     facts[index] = fact._replace(last_far=last)
-        is_doubtful = is_undecided and not self._is_over(self._doubted_since, now)
-        return HoldReason.MAY_HAVE_MOVED if is_doubtful else None, all(compared)
+        if is_moved:
+            self._lost = tuple(
+                row._replace(last_far=None, is_earlier=False) if row.is_earlier else row
+                for row in self._lost
+            )
+        return not other
 
     def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
         """Return the former far ends of the ports whose cable leads elsewhere now."""
@@ -756,6 +755,7 @@ def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
         far_since=far.far_since,
         # That of before, with which the next observation compares
         last_far=row.last_far or own.last_far,
+        is_earlier=row.is_earlier,
         via=row.via if row.last_far else own.via,
     )
 

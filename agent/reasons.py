@@ -101,10 +101,6 @@ class HoldReason(Reason):
     LINK_DOWN = "link-down", "the link went down a moment ago"
     NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
     NOT_ASKED = "not-asked", "the subnet administrator has not been asked since the start"
-    MAY_HAVE_MOVED = (
-        "may-have-moved",
-        "every neighbor seen so far is another one than before: the node may have been moved",
-    )
     NOT_REMEMBERED = (
         "not-remembered",
         "the annotation had no room for the last neighbor of a port without one",

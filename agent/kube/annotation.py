@@ -24,10 +24,10 @@
   another one, so that an agent with a failing source is not taken for a dead one.
 - `prefixes` are those of the labels that are written.
 - `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of one is
-  missing, null at an unknown time. `far` is the last far end; the labels say whether it is the
-  present one. `station` is the present far end if that says that it is neither Bridge nor Router,
-  so that `far` is the last leaf. `via` is `sa` if it is from the subnet administrator, and left out
-  if it was read by SMP or LLDP. What is unknown is left out.
+  missing, null at an unknown time. `far` is the last far end, of an `earlier` boot if that is true;
+  the labels say whether it is the present one. `station` is the present far end if that says that
+  it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from the
+  subnet administrator, and left out if it was read by SMP or LLDP. What is unknown is left out.
 - `unread` of a port has since when its state and rate, its far end and its role are unread, those
   that are so for a minute; that of the annotation, since when facts are missing that the labels of
   the whole node have, the NVLink domain, and what the leaf group has more than the rows. They are
@@ -214,6 +214,13 @@ FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
 _UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
 _PORT = Kind(lambda value: int(number(MAX_PORT).parse(value)))
 
+
+def _parse_flag(value: object) -> bool:
+    if value is not True:
+        raise ValueError(value)
+    return True
+
+
 # The facts of a row, in the order in which they are written
 _ROW: Schema = {
     "interface": matching(_NAME),
@@ -228,17 +235,24 @@ _ROW: Schema = {
     "gbps": number(MAX_GBPS),
     "via": matching(_VIA),
     "far": record(FarEnd, FAR_END),
+    "earlier": Kind(_parse_flag),
     "station": record(FarEnd, FAR_END),
     "unread": record(Unread, _UNREAD),
     "lost": TIME,
 }
 # Their fields of a Fact, where those have other names
-_FIELDS = {"pci": "function", "far": "last_far", "lost": "lost_since", "station": "far"}
+_FIELDS = {
+    "pci": "function",
+    "far": "last_far",
+    "earlier": "is_earlier",
+    "lost": "lost_since",
+    "station": "far",
+}
 # Those that can be written of a row
 _FACTS: Schema = {
     _FIELDS.get(name, name): _ROW[name]
     for name in _ROW
-    if name not in {"far", "station", "unread", "lost"}
+    if name not in {"far", "earlier", "station", "unread", "lost"}
 }
 _FACTS_WRITTEN = [name for name in _ROW if _FIELDS.get(name, name) in _FACTS]
 # A row in the output of a command (docs/cli.md): other names
@@ -291,6 +305,7 @@ def writable(row: Fact) -> Fact | None:
     station = row.far if row.far and row.far.is_station else None
     far, last = _writable_end(station), _writable_end(row.last_far)
     kept = Fact(**facts, far=far, last_far=last, lost_since=row.lost_since)
+    kept = kept._replace(is_earlier=row.is_earlier and last is not None)
     return kept if row.lost_since is None else kept._replace(gbps=None)
 
 
@@ -342,6 +357,8 @@ def _row_document(row: Fact) -> Json:
     for name, far in (("far", row.last_far), ("station", row.far)):
         if far and (name == "far" or far.is_station):
             document[name] = {part: cut(text) for part in FAR_END if (text := getattr(far, part))}
+    if row.last_far and row.is_earlier:
+        document["earlier"] = True
     if since := written(unread(row)._asdict(), _UNREAD):
         document["unread"] = since
     if row.lost_since is not None:

@@ -192,8 +192,16 @@ def published(
         annotation = replace(
             annotation,
             interfaces=tuple(
-                row._replace(state_since=None, far_since=None, role_since=None)
+                row._replace(
+                    state_since=None,
+                    far_since=None,
+                    role_since=None,
+                    is_earlier=row.last_far is not None,
+                )
                 for row in annotation.interfaces
+            ),
+            lost=tuple(
+                row._replace(is_earlier=row.last_far is not None) for row in annotation.lost
             ),
             unknown_since=None,
             domain_since=None,

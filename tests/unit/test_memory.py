@@ -399,20 +399,23 @@ def test_a_port_that_is_read_has_its_name() -> None:
     assert found["backend.coreweave.cloud/speed.current"] == "800G"
 
 
-def test_an_observation_that_compares_nothing_decides_no_move() -> None:
-    """The node may have been moved: two of its ports are silent, and then nothing can be read."""
-    names = ["ibp0", "ibp1", "ibp2"]
+def test_the_class_is_unread_when_a_node_was_moved() -> None:
+    """Nothing is forgotten until a port of this boot has another leaf; a station is none."""
+    names = ["ibp0", "ibp1"]
+    last = FarEnd(f"{0:016x}", "OLD", "1")
+    rows = [Fact(name, PCI[name], 1, layer=IB, last_far=last, is_earlier=True) for name in names]
     memory = Memory(HOLD)
-    memory.merge(observed([role(n) for n in names], [link(n, "OLD") for n in names]), on_bus, 0.0)
-    memory.published(frozenset({LEAF_GROUP}))
-    silent = [link(name, None, "no-answer") for name in names[1:]]
-    moved = observed([role(n) for n in names], [link("ibp0", "NEW"), *silent])
-    for found in (moved, replace(moved, rdma=Failed("EIO")), moved):
+    memory.seed(Published(rows, whole=frozenset({LEAF_GROUP}), has_group=True), 0.0)
+    silent = [link(name, None, "no-answer") for name in names]
+    for found in (
+        replace(observed([]), rdma=Failed("EIO")),
+        observed([role(name) for name in names], silent),
+    ):
         known = memory.merge(found, on_bus, 10.0)
-        assert "leafgroup.current" in frozen(known)
-    down = role("ibp2", 0.0, state="DOWN"), link("ibp2", None, "link-down")
-    links = [link("ibp0", "NEW"), link("ibp1", "NEW"), down[1]]
-    known = memory.merge(observed([role("ibp0"), role("ibp1"), down[0]], links), on_bus, 13.0)
+        assert node_texts(known)["leafgroup.current"] == "OLD"
+    known = memory.merge(
+        observed([role(name) for name in names], [link("ibp0", "NEW"), silent[1]]), on_bus, 13.0
+    )
     assert node_texts(known)["leafgroup.current"] == "NEW"
 
 

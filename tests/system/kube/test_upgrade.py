@@ -41,7 +41,7 @@ LABELS = {
 }
 START = "tests/support/quick.py"
 OLDEST = "0.2.0"
-SCHEMAS = {OLDEST: 1}  # of the annotation, where it is not that of today
+SCHEMAS = {OLDEST: 1, "0.3.0": 2}  # of the annotation, where it is not that of today
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text()
 SECTIONS = re.findall(r"^## ([0-9.]+) - ", CHANGELOG, re.MULTILINE)
 RELEASES = SECTIONS[: SECTIONS.index(OLDEST) + 1]  # newest first

@@ -287,6 +287,7 @@ def test_facts_both_ways() -> None:
         Fact("a", "0000:18:00.0", gbps=0.0),
         Fact("b", "0000:18:00.0", last_far=FarEnd(name="Größe\n\x00")),
         Fact("c", "0000:18:00.0", last_far=FarEnd()),
+        WHOLE._replace(interface="f", is_earlier=True),
     )
     unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
     lost = WHOLE._replace(interface="e", gbps=None, lost_since=NOW)
@@ -412,12 +413,13 @@ def test_no_counts_without_the_speed_label() -> None:
         ("gbps", ["400", True, -1, 10_000.5, math.nan, math.inf, 10**400, []]),
         ("layer", ["ib", 7, []]),
         ("via", ["smp", "x", 7, []]),
+        ("earlier", [False, 1, "true", []]),
         ("far", ["L90", [], 7, {"id": 7}, {"name": ""}, {"port_id": "\ud800"}, {"id": "x" * 1025}]),
     ],
 )
 def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
     """A malformed fact is dropped with a problem that names it; the row stays."""
-    without: Any = {{"far": "last_far"}.get(name, name): None}
+    without: Any = {{"far": "last_far"}.get(name, name): None} if name != "earlier" else {}
     found = Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
     for value in values:
         document = json.loads(render(Annotation(NOW, BOOT, whole(2))))

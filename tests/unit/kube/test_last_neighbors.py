@@ -146,9 +146,20 @@ STORIES: dict[str, tuple[Annotation | None, str | None, list[Any]]] = {
         *(annotated("a", "b", "c"), "a_b_c"),
         [(seen("a", "x", SILENT), "a_c_x", 0.0)],
     ),
-    "one cable moved while the agent was away: the next one says that the node did not": (
+    "cables moved while the agent was away: in one boot a port without link keeps its leaf": (
         *(annotated("a", "b", "c"), "a_b_c"),
-        [(seen("x", SILENT, None), "a_b_c", 0.0), (seen("x", "b", None), "b_c_x", 9.0)],
+        [(seen("x", SILENT, None), "b_c_x", 0.0), (seen("x", "y", None), "c_x_y", 9.0)],
+    ),
+    "the first neighbor of another boot is the one of before: the node is where it was": (
+        *(annotated("a", "b", "c", boot_id="before"), "a_b_c"),
+        [
+            *((seen("a", SILENT, None), "a_b_c", 0.0), (seen("x", SILENT, None), "b_c_x", 9.0)),
+            *((seen("x", "y", None), "x_y", 9.0), (seen("x", "y", None), "x_y")),
+        ],
+    ),
+    "a switch of another boot that was replaced by one of its name": (
+        *(annotated("a", "b", boot_id="before"), "a_b"),
+        [(seen("a@z", None), "a_b", 0.0)],
     ),
     "a port that never had a neighbor delays nothing": (
         *(annotated("a", "b", None), "a_b"),
@@ -286,18 +297,21 @@ def test_an_interface_takes_its_leaf() -> None:
 
 def test_a_node_that_was_moved_forgets() -> None:
     """No port that is seen has the leaf that it had."""
-    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    agent = Agent(annotated("a", "b", "c", boot_id="before"), "a_b_c")
     assert agent.sees(seen("x", "y", None), after=0.0) == "x_y"
     assert agent.remembered == ["MF0;x:MQM9700/U1", "MF0;y:MQM9700/U1", None]
 
 
-def test_a_move_shows_when_all_have_spoken() -> None:
-    """Until then the published label stays: one port with another leaf is no move yet."""
-    agent = Agent(annotated("a", "b", "c", "d"), "a_b_c_d")
-    assert agent.sees(seen("x", SILENT, SILENT, SILENT), after=0.0) == "a_b_c_d"
-    assert agent.hold is HoldReason.MAY_HAVE_MOVED
-    assert agent.sees(seen("x", "y", SILENT, SILENT), after=9.0) == "a_b_c_d"
-    assert agent.sees(seen("x", "y", "z", None), after=9.0) == "x_y_z"
+def test_the_first_port_that_speaks_says_that_the_node_was_moved() -> None:
+    """All rows of earlier boots are forgotten then, over a restart in between, too: the annotation
+    has of which boot each one is.
+    """
+    agent = Agent(annotated("a", "b", "c", "d", boot_id="before"), "a_b_c_d")
+    assert agent.sees(seen(None, SILENT, SILENT, SILENT), after=0.0) == "a_b_c_d"
+    agent = agent.restarts()
+    assert agent.sees(seen(None, "x", SILENT, SILENT), after=0.0) == "x"
+    assert agent.remembered == [None, "MF0;x:MQM9700/U1", None, None]
+    assert agent.sees(seen("y", "x", "z", None), after=9.0) == "x_y_z"
 
 
 def test_renumbered_devices_keep_their_leaves() -> None:
