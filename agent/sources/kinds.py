@@ -85,6 +85,11 @@ def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
     that another card of the model has, if it may.
     """
     types = Counter(device.hca_type for device in evidence.devices)
+    on_bus = {nic.address: nic.ids for nic in evidence.bus.nics if nic.ids}
+    ids = {
+        candidate.key: candidate.device.pci_ids or on_bus.get(candidate.device.pci or "")
+        for candidate in candidates
+    }
     unread = Counter(card_of(address) for address in evidence.bus.unread)
 
     def more(candidate: Candidate) -> int:
@@ -94,7 +99,7 @@ def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
         device = candidate.device
         # Without PCI ids the driver, and a text of hca_type that devices share.
         text = device.hca_type if types[device.hca_type] > 1 else None
-        model: Hashable = device.pci_ids or (device.driver, text)
+        model: Hashable = ids[candidate.key] or (device.driver, text)
         candidate.kind = Kind(model, _functions_of_card(device, evidence))
     certain = {candidate.kind for candidate in candidates if not more(candidate)}
     for candidate in candidates:
@@ -111,7 +116,7 @@ def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
         rates = [cable.gbps for cable in candidate.cables if cable.is_active and cable.gbps]
         fastest[key] = max([fastest.get(key, 0.0), *rates])
     for candidate in candidates:
-        of_model = rate_of_port(candidate.device.pci_ids, candidate.kind.functions) or 0.0
+        of_model = rate_of_port(ids[candidate.key], candidate.kind.functions) or 0.0
         of_port = of_model / ports[candidate.device.name]
         candidate.gbps = max(of_port, fastest[candidate.kind, candidate.layer]) or None
 
