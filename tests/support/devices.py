@@ -81,3 +81,16 @@ def reasons(roles: tuple[PortRole, ...]) -> dict[str, str]:
 def plain(device: RdmaDevice, **facts: Any) -> RdmaDevice:
     """The same device, with other facts of every port of it."""
     return replace(device, ports=tuple(replace(p, **facts) for p in device.ports))
+
+
+def without_route(device: RdmaDevice) -> RdmaDevice:
+    """The same device, with no default route on any netdev of it."""
+
+    def bare(netdev: Netdev) -> Netdev:
+        return replace(netdev, default_route=False)
+
+    ports = tuple(
+        replace(port, netdev=port.netdev and bare(port.netdev), legs=tuple(map(bare, port.legs)))
+        for port in device.ports
+    )
+    return replace(device, ports=ports)

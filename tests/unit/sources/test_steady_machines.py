@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from agent.kube.remembered import annotate, pins
-from agent.model import Netdev, PortRole, RdmaDevice, Seen
+from agent.model import PortRole, RdmaDevice, Seen
 from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
-from tests.support.devices import backend
+from tests.support.devices import backend, without_route
 from tests.support.machines import FOLDERS, observed
 
 
@@ -50,17 +50,6 @@ NO_ADDRESS = {"soft-roce"}  # so its ports are not in the annotation
 
 def with_ports(device: RdmaDevice, **facts: Any) -> RdmaDevice:
     return replace(device, ports=tuple(replace(port, **facts) for port in device.ports))
-
-
-def without_route(device: RdmaDevice) -> RdmaDevice:
-    def bare(netdev: Netdev) -> Netdev:
-        return replace(netdev, default_route=False)
-
-    ports = tuple(
-        replace(port, netdev=port.netdev and bare(port.netdev), legs=tuple(map(bare, port.legs)))
-        for port in device.ports
-    )
-    return replace(device, ports=ports)
 
 
 def missing(
