@@ -38,6 +38,7 @@ UNDECIDED = "undecided"
 REMEMBERED = frozenset(
     {"front-end", "spare-port", "gpu-affinity", "link-layer", "kind", "front-end-unknown"}
 )
+UNKNOWN = frozenset({"front-end-unknown", UNDECIDED})  # verdicts that are no roles
 DATA_PORT = "data-port"  # no rule took a port out
 ROUTE = "the default route"
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
@@ -148,14 +149,15 @@ class RoleMemory:
                     continue
                 del contradicted[identity]
                 changed.append(RoleChange(*key, str(before), str(found)))
-            roles[identity] = found
+            if found.backend or verdict.rule not in UNKNOWN:
+                roles[identity] = found
         if is_settled and (missing or contradicted):
             why = f"{missing[0]} is missing" if missing else "other roles change"
             for identity, key in new.items():
                 if key in kept:  # it does not join
                     out[key] = Verdict(UNDECIDED, f"it came while {why}: {kept.pop(key).text}")
                     self._roles.pop(identity, None)
-                    del roles[identity]
+                    roles.pop(identity, None)
         self._roles = dict([*self._roles.items(), *roles.items()][-MAX_PORTS:])
         self._contradicted, self.changed = contradicted, tuple(changed)
         return out, kept

@@ -12,6 +12,7 @@ from agent.model import RdmaDevice
 from agent.sources.roles import decide
 from agent.sources.steady import AWAY, CONFIRM, Pin, RoleMemory
 from agent.sysfs.bus import Bus, Function
+from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import backend, eth, ib, netdev, plain, port
 
 OTHER = {"pci_ids": "15b3:101d", "hca_type": "MT4125", "board_id": "other"}
@@ -260,3 +261,13 @@ def test_a_sub_device_has_the_function_of_its_parent() -> None:
     smi = replace(parent, name="smi1", ports=(replace(parent.ports[0], rate_gbps=None),))
     for devices in ([parent], [smi, parent], [parent, smi]):
         assert node.settled(devices) == backend(decide(devices).roles)
+
+
+def test_a_front_end_that_is_not_known_for_long_is_no_role() -> None:
+    """The table could not be read since the first minute: the rails count when it can be."""
+    node, unknown = Node(), FrontEnd(unknown="the routing tables cannot be read")
+    node.look(RAILS)
+    for _ in range(20):
+        node.now += 60
+        decide(RAILS, bus=of(RAILS), front_end=unknown, memory=node.memory)
+    assert node.look(RAILS) == NAMES
