@@ -13,8 +13,9 @@ anything is missing, or other roles are about to change, a port without a rememb
 join: all labels are made of one set of roles. So it is with a port of another link layer than
 before. Rule 1 judges by facts of the port itself, and takes effect at once.
 
-A new agent begins with what the annotation has (`seed`): a port that it does not have is judged
-anew; so is each one if the ports have other addresses than before.
+A card that is at another address than before, by the GUIDs of its ports, is not missing: its roles
+go along. A new agent begins with what the annotation has (`seed`): a port that it does not have is
+judged anew; so is each one if the ports have other addresses than before.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Role(NamedTuple):
     verdict: Verdict
     since: float
     layer: str | None = None  # link layer; None: unknown
+    port_guid: str | None = None
 
     def __str__(self) -> str:
         word = "backend" if self.backend else "no backend"
@@ -120,6 +122,7 @@ class RoleMemory:
         self._undecided_since = None
         if self._pins:
             self._begin(evidence)
+        self._follow(evidence)
         missing = self._missing(evidence, there)
         ports = {one.key: one for one in device_ports(evidence.devices)}
         is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
@@ -131,7 +134,7 @@ class RoleMemory:
             device, port = ports[key]
             identity = device.pci or device.name, port.number
             verdict = ignored.get(key) or backend[key]
-            found = Role(key not in ignored, verdict, now, port.link_layer)
+            found = Role(key not in ignored, verdict, now, port.link_layer, port.port_guid)
             before = self._roles.get(identity)
             if before is None or before.layer not in {None, port.link_layer}:
                 new[identity] = key
@@ -177,7 +180,8 @@ class RoleMemory:
         self._roles = {}  # of observations before the annotation was read
         for pin in pins:
             verdict = Verdict(pin.rule, "before the start")
-            self._roles[pin.identity] = Role(pin.backend, verdict, -math.inf, pin.layer)
+            role = Role(pin.backend, verdict, -math.inf, pin.layer, pin.port_guid)
+            self._roles[pin.identity] = role
             if not pin.is_lost:
                 there |= {(pin.identity[0], FUNCTION), (pin.identity[0], DEVICE)}
             if pin.has_link or (pin.backend and self.known.missed is not None):
@@ -185,6 +189,15 @@ class RoleMemory:
             if pin.rule in {"front-end", "spare-port"}:
                 there.add((ROUTE, FUNCTION))
         self._there, self._contradicted = frozenset(there), {}
+
+    def _follow(self, evidence: Evidence) -> None:
+        """Let cards that are at other addresses than before keep their roles."""
+        places, functions = _places(evidence.devices), evidence.bus.functions
+        for identity, role in list(self._roles.items()):
+            address, place = identity[0], places.get(role.port_guid or "")
+            if place and functions and ":" in address and address not in functions:
+                self._roles.setdefault(place, self._roles.pop(identity))
+                self._there = frozenset(one for one in self._there if one[0] != address)
 
     def _missing(self, evidence: Evidence, there: frozenset[Identity]) -> list[str]:
         """Return in words what was there and is missing; what was missed for long is forgotten."""
@@ -227,17 +240,21 @@ def _have_moved(pins: Collection[Pin], devices: Collection[RdmaDevice], bus: Bus
 
     So it is in a VM that was created anew, or after a card was added: buses have other numbers.
     """
-    guids = {
-        (device.pci or device.name, port.number): port.port_guid
-        for device in devices
-        for port in device.ports
-        if port.port_guid
-    }
-    # One that several functions have is nobody's.
-    numbers = Counter(guid for guid, _ in {(guid, key[0]) for key, guid in guids.items()})
+    places = _places(devices)
     is_elsewhere = any(
-        numbers[one.port_guid or ""] == 1 and guids.get(one.identity) != one.port_guid
-        for one in pins
+        places.get(one.port_guid or "", one.identity) != one.identity for one in pins
     )
     has_none = bus.functions.keys().isdisjoint(one.identity[0] for one in pins)
     return is_elsewhere or (bool(bus.functions) and has_none)
+
+
+def _places(devices: Iterable[RdmaDevice]) -> dict[str, Identity]:
+    """Return where the port of each GUID is; one that several functions have is nobody's."""
+    ports = [
+        (port.port_guid, (device.pci or device.name, port.number))
+        for device in devices
+        for port in device.ports
+        if port.port_guid
+    ]
+    numbers = Counter(guid for guid, _ in {(guid, place[0]) for guid, place in ports})
+    return {guid: place for guid, place in ports if numbers[guid] == 1}

@@ -206,6 +206,20 @@ def test_ports_whose_guid_is_elsewhere_are_judged_anew() -> None:
     assert node.look([storage, *moved[:3], replace(rails[3], pci="0000:77:00.0")]) == NAMES
 
 
+@pytest.mark.parametrize("name", ["rail4", "renamed"])
+def test_a_card_in_another_slot_is_not_missing(name: str) -> None:
+    """It was taken out, and joins again at another address; one with another GUID does not."""
+    node = Node()
+    rails = [plain(one, port_guid=f"a088c20300abcd0{n}") for n, one in enumerate(RAILS)]
+    assert node.settled(rails) == NAMES
+    assert node.hours(rails[:3]) == NAMES[:3]
+    elsewhere = replace(rails[3], name=name, pci="0000:77:00.0")
+    foreign = plain(elsewhere, port_guid="a088c20300abcd99")
+    assert node.hours([*rails[:3], foreign]) == NAMES[:3]
+    assert node.look([*rails[:3], elsewhere]) == [*NAMES[:3], name]
+    assert not node.memory.known.away
+
+
 def test_a_guid_of_several_functions_has_not_moved() -> None:
     """Virtual functions of a cloud have the GUID 0, or one for all."""
     node, devices = Node(), [*RAILS, *OTHERS[:3]]
