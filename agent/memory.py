@@ -285,6 +285,8 @@ class Memory:
         # Functions that were read without backend port; None: none was.
         self._ignored: frozenset[str] | None = None
         self._is_whole = False  # a device without row is known to count nothing
+        # The new name of a switch, by identifier and former name
+        self._renamed: dict[tuple[str | None, str | None], str | None] = {}
         # Devices that may be backend ports, and of which nothing is known: unread since.
         self._strangers: dict[str, float] = {}
         self._may_be_infiniband = False  # one of them
@@ -675,6 +677,7 @@ class Memory:
         }
         other = [key for key in seen.keys() & before.keys() if not seen[key].is_same(before[key])]
         is_moved = any(rows[key].is_earlier for key in other)
+        self._note_renamed(before, seen)
         for index, fact in enumerate(facts):
             if fact.last_far is None or _key(fact) in seen:
                 continue
@@ -682,6 +685,8 @@ class Memory:
                 facts[index] = fact._replace(last_far=None, is_earlier=False)
             else:
                 names = _names_now(fact.last_far, before, seen)
+                if not names and fact.last_far[:2] in self._renamed:
+                    names = {self._renamed[fact.last_far[:2]]}
                 if len(names) == 1 and fact.last_far.name not in names:
                     last = fact.last_far._replace(name=names.pop())
                     facts[index] = fact._replace(last_far=last)
@@ -691,6 +696,19 @@ class Memory:
                 for row in self._lost
             )
         return not other
+
+    def _note_renamed(self, before: Mapping[Key, FarEnd], seen: Mapping[Key, FarEnd]) -> None:
+        """Note which switches have other names, while other ports have the former one.
+
+        A port of a switch that was renamed may go down before it has heard the new name.
+        """
+        for key in seen.keys() & before.keys():
+            last, far = before[key], seen[key]
+            if last.id == far.id and last.port_id == far.port_id and last.name != far.name:
+                self._renamed[last[:2]] = far.name
+                self._renamed.pop(far[:2], None)
+        former = {(seen.get(key) or last)[:2] for key, last in before.items()}
+        self._renamed = {end: name for end, name in self._renamed.items() if end in former}
 
     def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
         """Return the former far ends of the ports whose cable leads elsewhere now."""

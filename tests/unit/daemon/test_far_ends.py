@@ -57,6 +57,25 @@ def test_names_that_a_boot_swapped_beside_an_unread_port(world: World) -> None:
     assert leaves(world)[3] == "leaf-0_leaf-1"
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_switch_is_renamed_before_a_port_goes_down(world: World, *, is_heard: bool) -> None:
+    """The port that is down has heard one frame with the new name, or none: it takes it over."""
+    for after in range(0, 120, 30):
+        for number in (0, 1):
+            frame = switch("old", f"\x05swp{number}".encode())
+            world.at(after, do=partial(world.hear, f"eth{number}", frame))
+    world.run(120)
+    assert leaves(world)[2:] == ("old", "old")
+    for after in range(1, 200, 30):
+        world.at(after, do=partial(world.hear, "eth0", switch("new", b"\x05swp0")))
+    if is_heard:
+        world.at(1, do=partial(world.hear, "eth1", switch("new", b"\x05swp1")))
+    world.run(40)
+    world.write(f"{HOME}/{B}/infiniband/mlx5_1/ports/1/state", b"1: DOWN\n")
+    world.look(160)
+    assert leaves(world)[2:] == ("new", "new")
+
+
 def test_restarts_renew_no_hold_of_a_far_end(world: World) -> None:
     """A switch is silent; the agent is started again each five minutes."""
     hear(world, int(HOUR), (1,))
