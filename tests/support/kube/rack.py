@@ -27,6 +27,8 @@ from tests.support.switch import Leaf, Namespace, bring_up, cable
 STAYS, GOODBYE, SILENT, MOVED, REBUILT, PULLED, FLOODED = PORTS = range(7)
 LEAVES = {GOODBYE: 2, SILENT: 3, MOVED: 2}  # the others are on the first
 ADDRESS = "192.0.2.1"
+# No NIC of the namespace carries a default route, so which ports are the front end is not known.
+BACKEND = ("--backend-device", "mlx5_*")
 
 
 def roce(number: int) -> Entries:
@@ -90,7 +92,7 @@ def cabled(cluster: Cluster, folder: Path) -> Iterator[Rack]:
         stack.enter_context(relayed(node, urlsplit(cluster.url).port or 0))
         agent = stack.enter_context(
             Agent(
-                *(cluster, folder, "rack", tree()),
+                *(cluster, folder, "rack", tree(), *BACKEND),
                 under=node.command(),
                 fetch=lambda url: node.call(get, url),
                 address=ADDRESS,

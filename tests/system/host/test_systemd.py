@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kube.rack import tree
+from tests.support.kube.rack import BACKEND, tree
 from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.switch import missing as no_switch
@@ -103,7 +103,7 @@ def test_its_privileges_are_enough(node_and_leaf: tuple[Namespace, Leaf], tmp_pa
     read_only = ["unshare", "--mount", "sh", "-c", 'mount -o remount,bind,ro / && exec "$@"', "sh"]
     words = setting("ExecStart").replace("/etc/bwagent/cabling.csv", str(tmp_path / "cabling.csv"))
     command = words.replace(PROGRAM, f"{sys.executable} -m agent.cli").split()
-    where = ["--sysfs-root", str(tmp_path / "sys"), "--node-name", "gpu-1", "--wait", "3"]
+    where = ["--sysfs-root", str(tmp_path / "sys"), "--node-name", "gpu-1", "--wait", "3", *BACKEND]
 
     def verify() -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.kube.rack import tree
+from tests.support.kube.rack import BACKEND, tree
 from tests.support.real_parts import require
 from tests.support.switch import Leaf, Namespace, cable, missing
 from tests.support.sysfs_on_disk import lay
@@ -47,7 +47,7 @@ class Rack:
     def verify(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `bwagent verify` on the node; two seconds are enough for a frame each second."""
         options = ("--sysfs-root", str(self.folder / "sys"), "--wait", "3", "--node-name", "gpu-1")
-        command = [sys.executable, "-m", "agent.cli", "verify", *options, *words]
+        command = [sys.executable, "-m", "agent.cli", "verify", *options, *BACKEND, *words]
         return subprocess.run(
             self.node.command("env", f"PYTHONPATH={REPO}", *command),
             check=False,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.rack import ADDRESS, tree
+from tests.support.kube.rack import ADDRESS, BACKEND, tree
 from tests.support.kube.resident import Agent, get
 from tests.support.lldp_frames import END, MAC, ethernet, identity, station, switch, tlv
 from tests.support.real_parts import require
@@ -53,7 +53,7 @@ class Wires:
 
     def agent(self) -> Agent:
         return Agent(
-            *(self._cluster, self._folder, "wires", tree(PORTS)),
+            *(self._cluster, self._folder, "wires", tree(PORTS), *BACKEND),
             under=self.node.command(),
             fetch=lambda url: self.node.call(get, url),
             address=ADDRESS,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.kube.cluster import MERGE, Cluster
-from tests.support.kube.rack import tree
+from tests.support.kube.rack import BACKEND, tree
 from tests.support.kube.resident import Agent, P, get
 from tests.support.real_parts import require
 from tests.support.relay import relayed
@@ -47,7 +47,7 @@ class Host:
     def start(self) -> Agent:
         return Agent(
             *(self._cluster, self._folder, self._name, tree(PORTS)),
-            *("--verdict-delay", f"{DELAY:g}s"),
+            *("--verdict-delay", f"{DELAY:g}s", *BACKEND),
             under=self.here.command(),
             fetch=lambda url: self.here.call(get, url),
         )
