@@ -47,6 +47,7 @@ SYSFS = {
     "class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0": NETDEV,
     f"class/net/{NETDEV}/operstate": "up",
     f"class/net/{NETDEV}/speed": "10000",
+    "class/net/eth0/device/vendor": "0x1af4",  # the front end, which carries the default route
 }
 SPEED = {"flavor": "roce", "speed.current": "10G"}
 NEIGHBOR = {

@@ -21,6 +21,7 @@ from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.refusal import MESSAGE, refusing
+from tests.support.kube.rack import BACKEND
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.relay import relayed
@@ -36,10 +37,10 @@ class Site(NamedTuple):
     cluster: Cluster
     made: Deployment
 
-    def agent(self, folder: Path, node: str, tree: Entries, **options: Any) -> Agent:
+    def agent(self, folder: Path, node: str, tree: Entries, *flags: str, **options: Any) -> Agent:
         """Start an agent with the token of its Pod."""
         token = self.cluster.token_for_pod_on(node, self.made.account, self.made.namespace)
-        return Agent(self.cluster, folder, node, tree, "--events", token=token, **options)
+        return Agent(self.cluster, folder, node, tree, "--events", *flags, token=token, **options)
 
     def described(self, node: str) -> list[str]:
         """Return the lines of the agent's Events in `kubectl describe node`."""
@@ -89,7 +90,7 @@ def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
         stack.enter_context(relayed(place, urlsplit(site.cluster.url).port or 0))
 
         def start() -> Agent:
-            return site.agent(tmp_path, node, tree, under=place.command())
+            return site.agent(tmp_path, node, tree, *BACKEND, under=place.command())
 
         def move(one: Leaf, other: Leaf, last: str) -> None:
             # lldpd takes an address for its Chassis ID, and a renamed switch is no other one.
