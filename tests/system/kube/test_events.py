@@ -20,8 +20,8 @@ from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.rack import BACKEND
+from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.relay import relayed
