@@ -233,6 +233,7 @@ def test_a_capture_replays_as_the_node_was(tour: Path) -> None:
         str(tour / "captured"),
         "-o",
         "json",
+        *("--backend-device", "rxe*"),  # as in each look
     ]
     done = subprocess.run(command, cwd=REPO, check=True, capture_output=True)
     assert not done.stderr
