@@ -29,7 +29,8 @@ from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.switch import PATIENCE, Leaf, Lldpd, Namespace, cable, wait_for
 
 # No NIC carries a default route, so which ports are the front end is not known.
-LOOK = ("probe", "--dry-run", "-o", "json", "--backend-device", "rxe*")
+BACKEND = ("--backend-device", "rxe*")
+LOOK = ("probe", "--dry-run", "-o", "json", *BACKEND)
 ORDERS, RESULTS = 3, 4  # the descriptors that lead to forked.py
 ENOUGH = "4"  # seconds in which every leaf has sent several frames
 LATE = ethernet(identity(b"\x04" + MAC, b"\x05port") + tlv(5, b"leaf-3") + END)
@@ -222,7 +223,9 @@ def main() -> None:
         tour.note_second("cabled")
         tour.look("unheard", "--no-wait")
         tour.bwagent("powerless.json", "powerless.terminal", "powerless", *LOOK)
-        tour.bwagent("capture.out", "capture.err", "capture", "captured", "--wait", ENOUGH)
+        tour.bwagent(
+            *("capture.out", "capture.err", "capture", "captured", "--wait", ENOUGH, *BACKEND)
+        )
         tour.look_at_changes("changes")
         tour.leaf1.lldpd.start()
         tour.leaf1.rename("leaf-8")
