@@ -140,7 +140,7 @@ def test_a_swap_a_restart_and_a_repair(host: Host) -> None:
         assert scraped.value("bwagent_plan_rows") == len(PORTS)
         scraped.lint()
         agent.says("finding code=swapped interface=mlx5_0 text=")
-        agent.until(lambda: '"code":"swapped"' in str(agent.metadata()["annotations"]))
+        agent.until(lambda: '"verdict":"fail"' in str(agent.metadata()["annotations"]))
         assert agent.stop() == 0
     with host.start() as agent:
         assert first_verdicts(host, agent) <= {(0, None), (404, "pending"), (503, "fail")}
