@@ -20,7 +20,7 @@ from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.drops import Evidence, PortKey, pci_numbers
 from agent.sources.models import MODELS, rate_of_port
-from agent.sysfs.bus import Beside
+from agent.sysfs.bus import Beside, Bus
 from agent.text import many
 
 
@@ -78,6 +78,12 @@ def number_of_devices(candidates: Iterable[Candidate]) -> int:
     return len({candidate.device.name for candidate in candidates})
 
 
+def ids_of(device: RdmaDevice, bus: Bus) -> str | None:
+    """Return the PCI ids of a device: its own, else those that the bus has of its function."""
+    function = bus.functions.get(device.pci or "")
+    return device.pci_ids or (function.ids if function else None)
+
+
 def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
     """Set the kind and the nominal rate of each candidate.
 
@@ -85,11 +91,7 @@ def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
     that another card of the model has, if it may.
     """
     types = Counter(device.hca_type for device in evidence.devices)
-    on_bus = {nic.address: nic.ids for nic in evidence.bus.nics if nic.ids}
-    ids = {
-        candidate.key: candidate.device.pci_ids or on_bus.get(candidate.device.pci or "")
-        for candidate in candidates
-    }
+    ids = {candidate.key: ids_of(candidate.device, evidence.bus) for candidate in candidates}
     unread = Counter(card_of(address) for address in evidence.bus.unread)
 
     def more(candidate: Candidate) -> int:

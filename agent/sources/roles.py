@@ -47,6 +47,7 @@ from agent.sources.kinds import (
     bandwidth,
     by_kind,
     difference,
+    ids_of,
     number_of_devices,
     parts_of,
     rank,
@@ -201,10 +202,11 @@ def _may_be_infiniband(devices: Devices, backend_globs: Sequence[str], bus: Bus)
     found = set()
     for device in devices:
         function = bus.functions.get(device.pci or "")
-        ids = device.pci_ids or (function and function.ids)
         if not (is_unread(device) and device.pci) or card_of(device.pci) in managing:
             continue
-        if backend_globs and not is_named(backend_globs, device.name, device.pci, ids):
+        if backend_globs and not is_named(
+            backend_globs, device.name, device.pci, ids_of(device, bus)
+        ):
             continue
         if function is None or not (function.is_virtual or function.code == ETHERNET_CLASS):
             found.add(device.name)
