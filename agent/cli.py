@@ -114,7 +114,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags, host)
     observation = inputs.observed(host, flags, target)
     rendered = render(observation, naming)
-    rendered = rendered.over(target.previous()) if target else rendered
+    shown = rendered.over(target.previous()) if target else rendered
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
     globs = flags["backend_device"], flags["exclude_device"]
@@ -124,7 +124,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     # A table is of the host that it was read from, a manifest of the Node that was asked for.
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
-    show(document(observation, choices, notes, rendered), output)
+    show(document(observation, choices, notes, shown), output)
     inputs.require_rdma(observation)
     if not target:
         return

@@ -248,14 +248,10 @@ _FIELDS = {
     "lost": "lost_since",
     "station": "far",
 }
-# Those that can be written of a row
-_FACTS: Schema = {
-    _FIELDS.get(name, name): _ROW[name]
-    for name in _ROW
-    if name not in {"far", "earlier", "station", "unread", "lost"}
-}
-_FACTS_WRITTEN = [name for name in _ROW if _FIELDS.get(name, name) in _FACTS]
-# A row in the output of a command (docs/cli.md): other names
+# The facts that are one JSON value each, and their fields
+_PLAIN = [name for name in _ROW if name not in {"far", "earlier", "station", "unread", "lost"}]
+_FACTS: Schema = {_FIELDS.get(name, name): _ROW[name] for name in _PLAIN}
+# A row in the output of a command: other names
 _OUTPUT: Schema = {
     **{name: _ROW[name] for name in ("interface", "pci", "port_guid", "node_guid")},
     "counted_gbps": _ROW["gbps"],
@@ -353,7 +349,7 @@ def _head_document(annotation: Annotation) -> Json:
 def _row_document(row: Fact) -> Json:
     """Return the JSON object of a row, without what is unknown."""
     facts = row._asdict()
-    document = written({name: facts[_FIELDS.get(name, name)] for name in _FACTS_WRITTEN}, _ROW)
+    document = written({name: facts[_FIELDS.get(name, name)] for name in _PLAIN}, _ROW)
     for name, far in (("far", row.last_far), ("station", row.far)):
         if far and (name == "far" or far.is_station):
             document[name] = {part: cut(text) for part in FAR_END if (text := getattr(far, part))}

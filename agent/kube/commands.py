@@ -153,7 +153,7 @@ def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[P
     before, now = on.annotation(), time.time()
     annotation = replace(annotate(observation, before), prefixes=on.keys.written)
     desired = Desired(
-        {key: text for key, text in rendered.labels.items() if key not in rendered.frozen},
+        rendered.labels,
         annotation,
         now=now,
         frozen=frozenset(rendered.frozen),

@@ -61,11 +61,12 @@ def render(observation: Observation, naming: Naming) -> Rendered:
     faults: dict[str, Problem] = {}
     notes: dict[Problem, None] = {}  # one for the rows of both prefixes
     frozen: dict[str, HoldReason] = {}
+    with_infiniband = is_infiniband(known)
     for row in LABELS:
         template = _template(row.key, naming)
         if not template:
             continue
-        is_other = row.key.startswith("IB/") and not is_infiniband(known)
+        is_other = row.key.startswith("IB/") and not with_infiniband
         for value in row.values(known):
             is_frozen = value.is_frozen and row.key in known.whole
             if is_other and not is_frozen:
