@@ -25,7 +25,7 @@ INTERVAL = 0.2  # seconds between two
 OF_CLUSTER = ("selector", "kubeconfig", "context")
 OF_SNAPSHOTS = ("exclude_device", "backend_device")
 HTML = "html"
-WIRING = frozenset({"csv", "dot", "graphml"})  # formats of the cables as they are seen
+WIRING = frozenset({"csv", "dot"})  # formats of the cables as they are seen
 
 
 def verify(flags: Flags) -> int:

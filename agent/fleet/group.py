@@ -8,11 +8,24 @@ import click
 
 from agent.options import CheckedCommand, comparison_options, reading_options, short_help
 
-EXPORTS = (
-    *("csv", "dot", "graphml", "kai", "kueue", "slinky", "slurm", "slurm-block", "slurm-yaml"),
-    "volcano",
-)
+EXPORTS = ("csv", "dot", "kueue", "slurm", "slurm-block", "slurm-yaml")
+# Formats that were removed, with what takes their place.
+FORMER = {
+    "graphml": "use dot, or csv, which has every fact of a cable",
+    "kai": "a Topology that names the labels, as in docs/exports.md",
+    "slinky": "Topograph reads the labels, as in docs/exports.md",
+    "volcano": "its label discoverer makes HyperNodes, as in docs/exports.md",
+}
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
+
+
+class Format(click.Choice[str]):
+    """A format of `fleet export`; the error for one that was removed says what to use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in FORMER:
+            self.fail(f"{value} was removed: {FORMER[value]}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.group()
@@ -50,7 +63,7 @@ def verify(**flags: Any) -> None:
         "bwagent fleet export slurm --nodes nodes.json >topology.conf",
     ),
 )
-@click.argument("form", metavar="FORMAT", type=click.Choice(EXPORTS))
+@click.argument("form", metavar="FORMAT", type=Format(EXPORTS))
 @reading_options
 @click.option(
     "--strict",
@@ -60,10 +73,8 @@ def verify(**flags: Any) -> None:
 def export(form: str, **flags: Any) -> None:
     """Print the topology for a scheduler, or the wiring itself.
 
-    \b
-    FORMAT: csv, dot, graphml; kai, kueue, slinky, slurm, slurm-block,
-            slurm-yaml, volcano
-    """  # noqa: D301 - click's mark for lines that are not wrapped
+    FORMAT: csv, dot; kueue, slurm, slurm-block, slurm-yaml
+    """
     from agent.fleet.command import export as print_export
 
     click.get_current_context().exit(print_export(form, flags))

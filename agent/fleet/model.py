@@ -44,7 +44,6 @@ class FleetNode:
     """One Node, read."""
 
     name: str
-    uid: str | None = None
     flavor: str | None = None  # INFINIBAND or ROCE
     speed_gbps: float | None = None  # `speed.current`
     ports: tuple[FleetPort, ...] = ()  # in natural order of the interfaces

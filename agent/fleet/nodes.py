@@ -82,10 +82,8 @@ class NodeReader:
         if speed is not None and (gbps is None or gbps > MAX_SPEED):
             problems.append(f"speed.current is {_quoted(speed)}")
             gbps = None
-        uid = metadata.get("uid")
         return FleetNode(
             name=metadata["name"],
-            uid=uid if isinstance(uid, str) else None,
             flavor=flavor,
             speed_gbps=gbps,
             ports=_ports(own, annotation, flavor, problems),

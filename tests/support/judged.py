@@ -48,7 +48,7 @@ def node(name: str, group: int, place: int, speed: float = 3200) -> FleetNode:
         )
         for rail in range(RAILS)
     )
-    return FleetNode(name, None, INFINIBAND, speed, ports, time=NOW - 600, agent="0.1.0")
+    return FleetNode(name, INFINIBAND, speed, ports, time=NOW - 600, agent="0.1.0")
 
 
 def fleet(nodes: int, per_group: int) -> Judged:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from jsonschema import Draft202012Validator
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def only(**properties: Any) -> dict[str, Any]:
-    """Return the schema of an object with exactly these fields."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
 
 
 def validator(command: str) -> Draft202012Validator:

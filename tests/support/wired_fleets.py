@@ -45,7 +45,6 @@ def node(  # noqa: PLR0913 - a Node has many labels
         labels[f"{NAMING.prefix}/flavor"] = flavor
     return FleetNode(
         name,
-        uid=f"00000000-0000-4000-8000-{sum(map(ord, name)):012}",
         flavor=flavor,
         ports=tuple(ports),
         labels=labels,
@@ -120,5 +119,5 @@ def hostile(text: str) -> Fleet:
     bad = node(f"gpu-1{text}", f"leaf{text}", domain=text, ports=[port])
     site = {"fabric": f"f{text}", "superpod": text}
     good = fleet_of(Rack(names(1, 2), ("leaf1",), site))
-    odd = replace(good.nodes[1], accelerator=f"domain{text}", uid=f"uid{text}")
+    odd = replace(good.nodes[1], accelerator=f"domain{text}")
     return fleet([good.nodes[0], odd, bad])

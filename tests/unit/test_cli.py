@@ -16,6 +16,7 @@ import click
 import pytest
 
 from agent.cli import cli
+from agent.fleet.group import FORMER
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, FIXTURES, SMALL, bwagent, complaint, lay
 
@@ -147,6 +148,10 @@ USAGE: dict[str, tuple[str, str]] = {
     "no number": ("probe --dry-run --wait x", "'x' is not a valid number of seconds"),
     "no export": ("fleet export", "FORMAT"),
     "an unknown export": ("fleet export xml", "FORMAT"),
+    **{
+        f"a former export: {form}": (f"fleet export {form} --nodes -", f"{form} was removed: {use}")
+        for form, use in FORMER.items()
+    },
     "no shell": ("completion", "SHELL"),
     "an unknown shell": ("completion tcsh", "tcsh"),
     "a plan of the fleet that is not there": (f"{FLEET} --plan /nowhere", "--plan"),

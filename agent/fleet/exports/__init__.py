@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.fleet.exports import levels, slurm, volcano, wiring
+from agent.fleet.exports import levels, slurm, wiring
 from agent.fleet.exports.text import Exported
 from agent.fleet.model import Fleet
 from agent.labels.table import Naming
@@ -18,12 +18,8 @@ from agent.labels.table import Naming
 FORMATS: dict[str, Callable[[Fleet, Naming], Exported]] = {
     "csv": wiring.csv_rows,
     "dot": wiring.graph,
-    "graphml": wiring.graphml,
-    "kai": levels.kai,
     "kueue": levels.kueue,
-    "slinky": slurm.manifests,
     "slurm": slurm.tree_conf,
     "slurm-block": slurm.block_conf,
     "slurm-yaml": slurm.topology_yaml,
-    "volcano": volcano.hypernodes,
 }

@@ -1,14 +1,11 @@
-"""Topologies that name Node labels: those of Kueue and of the KAI Scheduler.
+"""The topology of Kueue, which names Node labels.
 
-Such a topology holds no nodes: the scheduler reads their labels itself. Levels go from the
-outermost to the Node, and both schedulers want the Node last. Nodes that lack a label of a level
-are not part of the topology: Kueue places nothing there that asks for it.
+It holds no nodes: the scheduler reads their labels itself. Levels go from the outermost to the
+Node, which is the last. Nodes that lack a label of a level are not part of the topology: Kueue
+places nothing there that asks for it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
 
 from agent.fleet.exports.text import Exported, Quoted, commented, listed, yaml_text
 from agent.fleet.exports.topology import CROSSING, INNER, OUTER, Topology, labeled, topology
@@ -31,7 +28,15 @@ def kueue(fleet: Fleet, naming: Naming) -> Exported:
     flavors = sorted({node.flavor for node in found.nodes if node.flavor in FLAVORS})
     if not flavors:
         return Exported("", tuple(notes))
-    documents = [_topology(KUEUE, keys)]
+    levels = [{"nodeLabel": Quoted(key)} for key in keys]
+    documents = [
+        {
+            "apiVersion": KUEUE,
+            "kind": "Topology",
+            "metadata": {"name": NAME},
+            "spec": {"levels": levels},
+        }
+    ]
     for flavor in flavors:
         labels = {Quoted(key): Quoted(flavor)}
         documents.append(
@@ -44,26 +49,6 @@ def kueue(fleet: Fleet, naming: Naming) -> Exported:
         )
     head = commented([f"Kueue: leaf groups by {found.key}", *notes])
     return Exported(head + yaml_text(documents), tuple(notes))
-
-
-def kai(fleet: Fleet, naming: Naming) -> Exported:
-    """Return a Topology (kai.scheduler/v1alpha1)."""
-    found = topology(fleet, naming)
-    if not found.groups:
-        return Exported("", found.notes)
-    keys, notes = _levels(found, naming)
-    head = commented([f"KAI Scheduler: leaf groups by {found.key}", *notes])
-    return Exported(head + yaml_text([_topology("kai.scheduler/v1alpha1", keys)]), tuple(notes))
-
-
-def _topology(version: str, keys: Iterable[str]) -> dict[str, Any]:
-    levels = [{"nodeLabel": Quoted(key)} for key in keys]
-    return {
-        "apiVersion": version,
-        "kind": "Topology",
-        "metadata": {"name": NAME},
-        "spec": {"levels": levels},
-    }
 
 
 def _levels(found: Topology, naming: Naming) -> tuple[list[str], list[str]]:

@@ -1,7 +1,6 @@
-"""Slurm: topology.conf as a tree or as blocks, topology.yaml, and both of them in Slinky's Pods.
+"""Slurm: topology.conf as a tree or as blocks, and topology.yaml.
 
 topology.conf(5), topology.yaml(5) of Slurm 25.05 and newer.
-https://slinky.schedmd.com/projects/slurm-operator/en/latest/usage/topology.html
 
 A switch is a leaf group, or a value of one of the site's levels above. Slurm takes any name of up
 to 64 characters that its hostlists can hold: a leaf group keeps its label value, so that
@@ -15,11 +14,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
-from agent.fleet.exports.topology import Path, Topology, is_value, topology
+from agent.fleet.exports.topology import Path, Topology, topology
 from agent.fleet.model import Fleet, FleetNode
 from agent.labels.table import Naming
 from agent.model import natural
@@ -27,8 +26,6 @@ from agent.model import natural
 MAX_NAME = 64  # HOST_NAME_MAX, for switches
 MAX_DOUBLINGS = 15  # levels of blocks above the base
 TREE, BLOCKS = "topo-switch", "topo-block"  # names of Slinky's documentation
-ANNOTATION = "topology.slinky.slurm.net/spec"
-CONFIG_MAP, FILE = "slurm-topology", "topology.yaml"
 JOINS = "If all of them are one network, {} a job span them:"
 Place = tuple["Path", str | None]  # a level's value at the end of a path; of a leaf group, its own
 
@@ -105,56 +102,14 @@ def block_conf(fleet: Fleet, naming: Naming) -> Exported:
 
 
 def topology_yaml(fleet: Fleet, naming: Naming) -> Exported:
-    """Return topology.yaml."""
+    """Return topology.yaml: blocks only of NVLink domains."""
     found = topology(fleet, naming)
     if not found.groups:
         return Exported("", found.notes)
-    body, _, notes = _yaml(found)
-    head = commented([f"topology.yaml: leaf groups by {found.key}", *notes])
-    return Exported(head + body, notes)
-
-
-def manifests(fleet: Fleet, naming: Naming) -> Exported:
-    """Return Slinky's ConfigMap with topology.yaml, and a manifest of each Node of known UID.
-
-    `kubectl apply --server-side` sets the annotation and leaves the rest of a Node alone. Each
-    Node bears its UID, so that a Node that is gone, or new under its old name, is an error instead
-    of a new object.
-    """
-    found = topology(fleet, naming)
-    if not found.groups:
-        return Exported("", found.notes)
-    body, tree, notes = _yaml(found)
-    block_of = {node.name: value for value, nodes in found.domains.items() for node in nodes}
-    documents: list[dict[str, Any]] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": CONFIG_MAP},
-            "data": {FILE: text.Block(body)},
-        }
-    ]
-    for node in found.nodes:
-        if is_value(node.uid):
-            block = block_of.get(node.name)
-            spec = f"{TREE}:{tree.switch_of[node.name]}" + (f",{BLOCKS}:{block}" if block else "")
-            metadata = {
-                "name": Quoted(node.name),
-                "uid": Quoted(node.uid),
-                "annotations": {ANNOTATION: Quoted(spec)},
-            }
-            documents.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    if unknown := [node.name for node in found.nodes if not is_value(node.uid)]:
-        notes += (f"not annotated, of unknown UID: {listed(unknown)}",)
-    head = commented([f"Slinky: leaf groups by {found.key}", *notes])
-    return Exported(head + yaml_text(documents), notes)
-
-
-def _yaml(found: Topology) -> tuple[str, Tree, tuple[str, ...]]:
-    """Return topology.yaml, its tree, and the notes: blocks only of NVLink domains."""
     names, odd = _hosts(found.nodes)
     tree = _tree(found, names)
     blocks, of_blocks = _blocks(found, names) if found.domains else ([], [])
+    notes = (*found.notes, *odd, *tree.notes, *of_blocks)
     switches = [one.as_yaml for one in tree.switches]
     body = yaml_text(
         [[{"topology": TREE, "cluster_default": True, "tree": {"switches": switches}}]]
@@ -168,7 +123,8 @@ def _yaml(found: Topology) -> tuple[str, Tree, tuple[str, ...]]:
         ]
         of_sizes = {"block_sizes": block_sizes(blocks), "blocks": parts}
         body += yaml_text([[{"topology": BLOCKS, "cluster_default": False, "block": of_sizes}]])
-    return body, tree, (*found.notes, *odd, *tree.notes, *of_blocks)
+    head = commented([f"topology.yaml: leaf groups by {found.key}", *notes])
+    return Exported(head + body, notes)
 
 
 def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
@@ -78,31 +78,23 @@ def _ranges(numbers: Sequence[str]) -> list[str]:
     return found
 
 
-def unique(
-    wanted: Mapping[Thing, str], limit: int, shaped: Callable[[str], str] = str
-) -> dict[Thing, str]:
-    """Return a name for each thing: its wanted one in the format's characters.
+def unique(wanted: Mapping[Thing, str], limit: int) -> dict[Thing, str]:
+    """Return a name for each thing: its wanted one.
 
     Where that is too long, or that of two things, a hash of the thing is appended: the name then
     depends on the thing alone, whatever is in the fleet beside it.
     """
-    found = {thing: shaped(name) for thing, name in wanted.items()}
-    counts = Counter(found.values())
-    for thing, name in found.items():
+    counts = Counter(wanted.values())
+    names = dict(wanted)
+    for thing, name in wanted.items():
         if counts[name] > 1 or not 0 < len(name) <= limit:
             head = name[: limit - HASH_LENGTH].rstrip("._-") or "x"
-            found[thing] = f"{head}-{fnv1a_64(repr(thing).encode()):016x}"
-    return found
+            names[thing] = f"{head}-{fnv1a_64(repr(thing).encode()):016x}"
+    return names
 
 
 class Quoted(str):
     """A text of the data, in quotes: no schema takes it for a number, a date or null."""
-
-    __slots__ = ()
-
-
-class Block(str):
-    """A text of several lines, printed as they are."""
 
     __slots__ = ()
 
@@ -112,14 +104,12 @@ def yaml_text(documents: Iterable[Mapping[str, Any] | Sequence[Any]]) -> str:
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        """Prints `Quoted` and `Block`."""
+        """Prints `Quoted`."""
 
-    def scalar(style: str) -> Callable[[Any, str], Any]:
-        tag = "tag:yaml.org,2002:str"
-        return lambda dumper, text: dumper.represent_scalar(tag, str(text), style)
+    def quoted(dumper: Any, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), '"')
 
-    Dumper.add_representer(Quoted, scalar('"'))
-    Dumper.add_representer(Block, scalar("|"))
+    Dumper.add_representer(Quoted, quoted)
     texts: Iterator[str] = (
         yaml.dump(one, Dumper=Dumper, sort_keys=False, width=1 << 30) for one in documents
     )

@@ -7,7 +7,7 @@ Invariants:
 - Everything is in natural order, so equal fleets give equal exports.
 
 A leaf group is made of all leaves of a node, so that one wrong cable makes a group of its own: a
-switch with one node in Slurm, a HyperNode in Volcano, and NVLink domains that cross leaf groups.
+switch with one node in Slurm, and NVLink domains that cross leaf groups.
 A scheduler loses more by such a group than by a node with one rail on another leaf, so `placed`
 puts a node with wrong cables into the group in which it is once they are right.
 """

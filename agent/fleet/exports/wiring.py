@@ -1,4 +1,4 @@
-r"""The wiring of a fleet as CSV, DOT and GraphML: the cable of each port that has a neighbor.
+r"""The wiring of a fleet as CSV and DOT: the cable of each port that has a neighbor.
 
 Nodes and neighbors choose their own names, so every text here is made one printable line: what
 does not print becomes an escape as in Python, and a backslash two, so that different texts stay
@@ -8,11 +8,9 @@ different.
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from xml.sax.saxutils import XMLGenerator
 
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.model import Fleet, FleetNode, FleetPort
@@ -25,10 +23,6 @@ from agent.verify.seen import SeenEnd
 
 MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
-KEYS = {
-    "node": ("kind", "name", "leaf_group", "accelerator"),
-    "edge": ("interface", "pci", "port", "port_id", "rate"),
-}
 
 
 class Link(NamedTuple):
@@ -98,66 +92,6 @@ def graph(fleet: Fleet, _naming: Naming) -> Exported:
 def _id(text: str) -> str:
     escaped = plain(text).replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def graphml(fleet: Fleet, _naming: Naming) -> Exported:
-    """Return an undirected graph in GraphML 1.0, a cable an edge.
-
-    http://graphml.graphdrawing.org/. NetworkX, igraph, Gephi and yEd read it. The IDs are `node:`
-    and `switch:` with the name or identity, so that no node is taken for a switch of its name.
-    """
-    found = _wiring(fleet)
-    if not found.links:
-        return Exported("", found.notes)
-    text = io.StringIO()
-    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
-    xml.startDocument()
-    for note in found.notes:
-        text.write(f"<!-- {re.sub('-(?=-)', '- ', note)} -->\n")  # two dashes end a comment
-    xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})  # type: ignore[arg-type]
-    for kind, names in KEYS.items():
-        for name in names:
-            _element(
-                xml, 1, "key", {"id": name, "for": kind, "attr.name": name, "attr.type": "string"}
-            )
-    xml.characters("\n  ")
-    xml.startElement("graph", {"id": "wiring", "edgedefault": "undirected"})  # type: ignore[arg-type]
-    for switch, name in found.switches.items():
-        _element(xml, 2, "node", {"id": f"switch:{switch}"}, kind="switch", name=name)
-    for node in found.nodes:
-        facts = {"leaf_group": node.leaf_group, "accelerator": node.accelerator}
-        _element(xml, 2, "node", {"id": f"node:{node.name}"}, kind="node", name=node.name, **facts)
-    for link in found.links:
-        node, port, end = link
-        ends = {"source": f"switch:{end.switch}", "target": f"node:{node.name}"}
-        near = {"interface": port.interface, "pci": port.pci}
-        far = {"port": end.port, "port_id": end.port_id, "rate": link.rate}
-        _element(xml, 2, "edge", {"id": f"{node.name}/{port.interface}", **ends}, **near, **far)
-    xml.characters("\n  ")
-    xml.endElement("graph")
-    xml.characters("\n")
-    xml.endElement("graphml")
-    text.write("\n")
-    return Exported(text.getvalue(), found.notes)
-
-
-def _element(
-    xml: XMLGenerator, depth: int, tag: str, attributes: dict[str, str], **data: str | None
-) -> None:
-    """Write an element and the data that are known of it, each on a line."""
-    line = "\n" + "  " * depth
-    xml.characters(line)
-    shown = {name: plain(value) for name, value in attributes.items()}
-    xml.startElement(tag, shown)  # type: ignore[arg-type]
-    for name, value in data.items():
-        if value is not None:
-            xml.characters(f"{line}  ")
-            xml.startElement("data", {"key": name})  # type: ignore[arg-type]
-            xml.characters(plain(value))
-            xml.endElement("data")
-    if data:
-        xml.characters(line)
-    xml.endElement(tag)
 
 
 def _wiring(fleet: Fleet) -> Wiring:

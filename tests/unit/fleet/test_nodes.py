@@ -60,7 +60,7 @@ def test_a_node_whose_agent_has_a_failing_source() -> None:
 def test_a_node() -> None:
     """Everything that the model has is read."""
     found = read(whole(7))
-    assert (found.name, found.uid) == ("gpu-00007", "u-7")
+    assert found.name == "gpu-00007"
     assert (found.flavor, found.speed_gbps) == ("infiniband", 3200.0)
     assert (found.time, found.boot_id, found.node_boot_id) == (
         TIME,
@@ -246,7 +246,7 @@ json_values = st.recursive(
 @given(json_values, json_values, json_values, st.sampled_from(sorted(labels(7))))
 def test_no_type_is_an_exception(value: object, more: object, status: object, key: str) -> None:
     """Whatever stands in a part of a Node, the Node is read."""
-    for part in ("labels", "annotations", "uid"):
+    for part in ("labels", "annotations"):
         read({**_with(part, value), "status": status})
     wrong = node(7)
     wrong["metadata"]["labels"][key] = value

@@ -1,4 +1,4 @@
-"""The topologies of Kueue and KAI: which labels are levels, and which Nodes that excludes."""
+"""The topology of Kueue: which labels are levels, and which Nodes that excludes."""
 
 from __future__ import annotations
 
@@ -6,41 +6,17 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
-from agent.fleet.exports.levels import kai, kueue
+from agent.fleet.exports.levels import kueue
 from agent.fleet.model import ROCE, Fleet
-from tests.support.schemas import only
 from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node
 
 GROUP, ACC = f"{NAMING.prefix}/leafgroup.current", NAMING.accelerator
 HOST = "kubernetes.io/hostname"
-# After https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/topology
-KEY = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
-
-LEVELS = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": 16,
-    "uniqueItems": True,
-    "items": only(nodeLabel={"type": "string", "maxLength": 316, "pattern": KEY}),
-}
-KAI = Draft202012Validator(
-    only(
-        apiVersion={"const": "kai.scheduler/v1alpha1"},
-        kind={"const": "Topology"},
-        metadata=only(name={"type": "string"}),
-        spec=only(levels=LEVELS),
-    )
-)
 
 
 def levels(found: Fleet) -> list[str]:
-    """Return the keys of Kueue's levels; KAI's are the same."""
     first, *_ = yaml.safe_load_all(kueue(found, NAMING).text)
-    (other,) = yaml.safe_load_all(kai(found, NAMING).text)
-    KAI.validate(other)
-    assert first["spec"] == other["spec"]
     return [one["nodeLabel"] for one in first["spec"]["levels"]]
 
 

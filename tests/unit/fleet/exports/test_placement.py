@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from agent.cli import cli
 from agent.fleet.exports.topology import INNER, placed, topology
-from agent.fleet.exports.volcano import hypernodes
 from agent.fleet.model import Fleet as Model
 from tests.support import fleet_models, fleets
 from tests.support.fleet_nodes import IB, P, annotation, guid, leaf, listed, node
@@ -75,15 +73,6 @@ def test_nodes_without_a_pattern_stay() -> None:
     assert placed(seen) == (seen, [])
 
 
-def test_volcano_names_the_members_that_no_label_selects() -> None:
-    """A group with a moved node lists its Nodes; the others are selected by label."""
-    seen = model(wired())
-    bare = replace(seen, nodes=tuple(replace(one, accelerator=None) for one in seen.nodes))
-    fleet, _ = placed(bare)
-    found = yaml.safe_load_all(hypernodes(fleet, NAMING).text)
-    assert sorted(len(one["spec"]["members"]) for one in found) == [1, 1, 32, 32]
-
-
 def exported(form: str, *flags: str) -> str:
     """Return what `fleet export` prints of a rack of 32 nodes, one cable of which is wrong."""
     own = [leaf(0, rail) for rail in range(8)]
@@ -110,7 +99,7 @@ def test_slurm_has_no_switch_for_one_node() -> None:
     assert not any("wrong cables" in line for line in strict)
 
 
-@pytest.mark.parametrize("form", ["csv", "dot", "graphml"])
+@pytest.mark.parametrize("form", ["csv", "dot"])
 def test_the_wiring_is_as_seen(form: str) -> None:
     """It has the wrong cables, so --strict has no effect there and is refused."""
     assert leaf(32, 7) in exported(form)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
@@ -11,11 +9,10 @@ from agent.fleet.exports.slurm import (
     Switch,
     block_conf,
     block_sizes,
-    manifests,
     topology_yaml,
     tree_conf,
 )
-from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, node, tall
+from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, node
 
 
 def entries(text: str) -> list[str]:
@@ -109,11 +106,3 @@ def test_names_of_yaml_are_texts() -> None:
         topology_yaml(fleet(node(f"gpu-{at}", one) for at, one in enumerate(odd)), NAMING).text
     )
     assert {one["switch"] for one in tree["tree"]["switches"]} == set(odd)
-
-
-def test_a_node_of_unknown_uid_is_not_annotated() -> None:
-    """Without its UID, the manifest of a Node could make a Node that is gone anew."""
-    first, *others = tall().nodes
-    exported = manifests(fleet([replace(first, uid=None), *others]), NAMING)
-    assert "not annotated, of unknown UID: 1 Node: gpu-001" in exported.notes
-    assert len(list(yaml.safe_load_all(exported.text))) == 8

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fleet.exports import FORMATS
-from agent.fleet.exports.topology import is_value
+from agent.fleet.exports.topology import is_value, topology
 from agent.fleet.model import Fleet
 from agent.labels.encode import is_subdomain
 from agent.labels.table import Naming
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
 FLEETS: dict[str, Callable[[], Fleet]] = {"flat": flat, "tall": tall}
-MANIFESTS = ("kai", "kueue", "slinky", "slurm-yaml", "volcano")
+MANIFESTS = ("kueue", "slurm-yaml")
 SCHEDULERS = ("slurm", "slurm-block", *MANIFESTS)
 ATTACKS = (
     "\nSwitchName=evil Nodes=gpu-001",
@@ -67,7 +67,7 @@ def test_a_node_without_a_group_is_said(name: str) -> None:
     assert f"{NAMING.prefix}/leafgroup.current" in note
 
 
-@pytest.mark.parametrize("name", ["kai", "kueue", "slurm", "volcano"])
+@pytest.mark.parametrize("name", ["kueue", "slurm"])
 def test_the_prefix_is_the_operators(name: str) -> None:
     naming = Naming(prefix="net.example.org", accelerator="net.example.org/domain")
     nodes = [
@@ -106,11 +106,9 @@ def test_any_text(text: str) -> None:
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=6))
 def test_what_is_exported_is_valid_in_kubernetes(pairs: list[tuple[str, str]]) -> None:
     """No name of Node or group that Kubernetes would refuse reaches a scheduler."""
-    text = FORMATS["slinky"](fleet(node(name, group) for name, group in pairs), NAMING).text
-    for one in documents(text)[1:]:
-        assert is_subdomain(one["metadata"]["name"])
-        (spec,) = one["metadata"]["annotations"].values()
-        assert is_value(spec.removeprefix("topo-switch:")) or len(spec) <= 80
+    exported = topology(fleet(node(name, group) for name, group in pairs), NAMING)
+    assert all(is_subdomain(one.name) for one in exported.nodes)
+    assert all(is_value(group.value) for group in exported.groups)
 
 
 def documents(text: str) -> list[Any]:

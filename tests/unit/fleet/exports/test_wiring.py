@@ -1,4 +1,4 @@
-"""The wiring as CSV, DOT and GraphML, read back by other programs and by our own plans."""
+"""The wiring as CSV and DOT, read back by our own plans."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import csv
 import io
 from pathlib import Path
 
-import networkx as nx  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.exports.wiring import csv_rows, graph, graphml, plain
+from agent.fleet.exports.wiring import csv_rows, graph, plain
 from agent.fleet.model import Fleet, FleetPort
 from agent.plans.reader import read_plan
 from agent.verify.seen import SeenEnd
-from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
+from tests.support.wired_fleets import NAMING, flat, fleet, node, tall
 
 
 def cables(found: Fleet) -> set[tuple[str, str, str, str | None]]:
@@ -48,33 +47,6 @@ def test_no_cell_is_a_formula() -> None:
     assert next(csv.DictReader(io.StringIO(text)))["device"] == "'=cmd()"
 
 
-@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
-def test_networkx_reads_graphml(found: Fleet) -> None:
-    parsed = nx.parse_graphml(graphml(found, NAMING).text)
-    seen = set()
-    for a, b, data in parsed.edges(data=True):
-        switch, name = sorted((a, b), key=lambda end: parsed.nodes[end]["kind"], reverse=True)
-        assert (switch[:7], name[:5]) == ("switch:", "node:")
-        ends = (parsed.nodes[name]["name"], data["interface"])
-        seen.add((*ends, parsed.nodes[switch]["name"], data["port_id"]))
-    assert seen == cables(found)
-
-
-@given(st.text(st.characters(), max_size=40))
-def test_graphml_of_any_text(text: str) -> None:
-    """Any text in a name leaves GraphML that parses, with the same nodes and edges."""
-    parsed = nx.parse_graphml(graphml(hostile(text), NAMING).text)
-    kinds = sorted(kind for _, kind in parsed.nodes(data="kind"))
-    assert kinds == ["node", "node", "node", "switch", "switch"]
-    assert len(parsed.edges) == 3
-
-
-def test_a_comment_of_graphml_has_no_two_dashes() -> None:
-    bare = node("gpu-9", None, ports=[FleetPort("a---->b--")])
-    text = graphml(fleet([*tall().nodes, bare]), NAMING).text
-    assert len(nx.parse_graphml(text).nodes) == 11
-
-
 def test_two_switches_of_one_name() -> None:
     """Switches with one name and two identities are two, and said to be."""
     ends = [SeenEnd("leaf", "1", id=f"000000000000000{at}", name="leaf") for at in (1, 2)]
@@ -87,7 +59,7 @@ def test_two_switches_of_one_name() -> None:
 def test_ports_without_a_neighbor_are_said() -> None:
     """A port that sees nobody is in no graph, but in a note; so is a Node without ports."""
     nodes = [*flat().nodes, node("cpu-1", None)]
-    for export in (csv_rows, graph, graphml):
+    for export in (csv_rows, graph):
         notes = export(fleet(nodes), NAMING).notes
         assert notes == (
             "without a neighbor: 1 port: gpu-009/ibp0",
