@@ -104,7 +104,6 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     if flags["replay"] or (dry_run and not diff):
         refuse_cluster("--replay" if flags["replay"] else "--dry-run without --diff")
     inputs.refuse_idle(flags)
-    from agent.kube.commands import planned, publish
     from agent.labels.render import render
     from agent.output.document import Choices, document
     from agent.output.formats import show
@@ -128,6 +127,8 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     inputs.require_rdma(observation)
     if not target:
         return
+    from agent.kube.commands import planned, publish
+
     todo, lines = planned(target, observation, rendered)
     fault = None
     if not dry_run:

@@ -90,11 +90,11 @@ def target(flags: Flags, host: Host) -> Target:
 
 def lldp_wait(flags: Flags) -> LldpWait | None:
     """Return the source of LLDP frames; None with --no-wait, and for a snapshot."""
+    if flags["no_wait"] or flags.get("replay"):
+        return None
     from agent.lldp.inbox import LldpWait, progress
     from agent.lldp.packet_socket import Listener
 
-    if flags["no_wait"] or flags.get("replay"):
-        return None
     return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
 
 
