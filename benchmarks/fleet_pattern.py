@@ -2,7 +2,8 @@
 
 Fleets of 1,024 nodes of each regular shape get faults of one kind, or of all kinds mixed, at four
 rates (the part of the cables that are wrong). The oracle is the list of what was injected, and
-tests/support/fleet_models.py says when a finding is right. A cell is `recall`, with the precision
+tests/support/fleet_models.py says when a finding is right. A fault counts if it has a cable off its
+leaf: which port of a leaf is right, only a plan says. A cell is `recall`, with the precision
 before it unless that is 1. The seeds are 0, 1, 2, and so on; each has another style of names.
 
 Then the CPU time and the memory of one inference, on top of the model, for fleets of three sizes.
@@ -23,14 +24,14 @@ from tests.support.fleets import Shape
 
 NODES = 1024
 RATES = (0.001, 0.01, 0.05, 0.2)
-KINDS = {**{kind: (kind,) for kind in (*fleets.KINDS, fleets.MIRRORED)}, "mixed": fleets.KINDS}
+KINDS = {**{kind: (kind,) for kind in fleets.KINDS}, "mixed": fleets.KINDS}
 SIZES = (1_000, 10_000, 100_000)
 MAX_SECONDS, MAX_MEGABYTES = 15.0, 300.0  # of 100,000 nodes
 
 
 def measured(shape: Shape, kinds: Sequence[str], rate: float, seeds: int) -> Score:
     """Return the sum of the scores of all seeds."""
-    total = Score(0, 0, 0, 0, 0)
+    total = Score(0, 0, 0, 0)
     for seed in range(seeds):
         style = fleets.STYLES[seed % len(fleets.STYLES)]
         fleet = fleets.Fleet(shape, NODES, style=style, seed=seed)
@@ -48,16 +49,13 @@ def cell(found: Score) -> str:
 def table(seeds: int) -> bool:
     """Print the table; return False if a finding at up to 5 % is wrong."""
     is_good = True
-    print("| shape | fault | 0.1 % | 1 % | 5 % | 20 % | faults | restored |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| shape | fault | 0.1 % | 1 % | 5 % | 20 % | faults |")
+    print("|---|---|---|---|---|---|---|")
     for shape in fleets.REGULAR:
         for name, kinds in KINDS.items():
-            if shape is fleets.MIXED and name == fleets.MIRRORED:
-                continue  # nodes of two generations cannot have each other's places
             scores = [measured(shape, kinds, rate, seeds) for rate in RATES]
             faults = sum(one.faults for one in scores)
-            back = sum(one.restored for one in scores) / sum(one.found for one in scores)
-            cells = [shape.name, name, *map(cell, scores), str(faults), f"{back:.3f}"]
+            cells = [shape.name, name, *map(cell, scores), str(faults)]
             print(f"| {' | '.join(cells)} |", flush=True)
             is_good &= all(one.precision == 1 for one in scores[:3])
     return is_good

@@ -29,8 +29,6 @@ from agent.fleet.expectation import Expectations
 from agent.fleet.leaf_causes import Leaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
-from agent.fleet.pattern.ports import MIN_MIRRORED
-from agent.fleet.pattern.words import in_reverse
 from agent.fleet.seen import seen_node, with_names
 from agent.model import natural
 from agent.reasons import NeighborReason
@@ -50,6 +48,7 @@ MIN_NODES = 3  # whose plan lacks the same interface
 MAX_REASONS = 20  # more that are of one node each are one finding
 OTHERS = "reasons of one node each"
 MIN_INTERFACES = 2  # of a node, all missing
+MIN_MIRRORED = 4  # nodes in the reverse order; two or three may have each other's names
 SWAPPED = "swapped"
 RINGS = frozenset({SWAPPED, "shifted"})
 
@@ -198,7 +197,9 @@ def _mirrored(
         yield finding(
             "mirrored",
             [one.ref for one in moved],
-            in_reverse(len(members), nodes[members[0]], nodes[members[-1]]),
+            f"The cables of the {len(members)} nodes from {nodes[members[0]]} to "
+            f"{nodes[members[-1]]} are in the reverse order: exchange those of the first and the "
+            "last, the second and the last but one, and so on.",
             moves=tuple(one.move for one in moved),
             expected=moved[0].expected,
             actual=moved[0].actual,

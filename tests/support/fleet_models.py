@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.findings.finding import Ends, Finding
+from agent.findings.finding import Finding
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model
 from agent.verify.seen import SeenEnd
@@ -55,11 +54,10 @@ def _port(fleet: Fleet, cable: Cable) -> FleetPort:
 class Score(NamedTuple):
     """Counts of findings and faults."""
 
-    right: int  # findings whose ports are all in one injected fault
+    right: int  # findings that lead cables of faults back to their leaves
     wrong: int  # other findings
-    found: int  # injected faults of which every port is in a right finding
-    faults: int
-    restored: int  # found faults whose moves lead every cable back to where it was built
+    found: int  # injected faults of which every cable off its leaf is in a right finding
+    faults: int  # those with a cable off its leaf
 
     def __add__(self, other: Score) -> Score:  # type: ignore[override]
         """Add the counts."""
@@ -79,40 +77,26 @@ class Score(NamedTuple):
 def score(fleet: Fleet, findings: tuple[Finding, ...]) -> Score:
     """Judge findings by the injected faults, and by nothing else.
 
-    A finding is right if it names ports, and all of them are ports of one injected fault.
+    A finding is right if it names ports, each is one of a fault, and its moves lead each back to
+    its leaf. Which port of the leaf a cable is on is not judged.
     """
-    owner = {
-        (fleets.node_name(cable.node), fleet.interface(cable)): number
-        for number, fault in enumerate(fleet.faults)
-        for cable in fault.before
-    }
+    built: dict[tuple[str, str], str] = {}  # the leaf of each cable of a fault
+    off: list[set[tuple[str, str]]] = []  # of each fault, the cables that are off their leaves
+    for fault in fleet.faults:
+        astray = set()
+        for cable, before in fault.before.items():
+            port, after = (fleets.node_name(cable.node), fleet.interface(cable)), fault.after[cable]
+            built[port] = fleets.names(before, fleet.style).name
+            if after is None or after.leaf != before.leaf:
+                astray.add(port)
+        off += [astray] if astray else []
     right = 0
     named: set[tuple[str, str]] = set()
-    moved: dict[tuple[str, str], Ends] = {}
     for one in findings:
-        owners = {owner.get((port.node, port.interface), -1) for port in one.ports}
-        if len(owners) == 1 and owners != {-1}:
+        wanted = {(*move.port,): move.wanted[0] for move in one.moves}
+        ports = {(port.node, port.interface) for port in one.ports}
+        if ports and all(port in built and wanted.get(port) == built[port] for port in ports):
             right += 1
-            named |= {(port.node, port.interface) for port in one.ports}
-            moved |= {(port.node, port.interface): wanted for port, _, wanted, *_ in one.moves}
-    total = Counter(owner.values())
-    found = {
-        number
-        for number, count in Counter(owner[port] for port in named).items()
-        if count == total[number]
-    }
-    back = sum(1 for number in found if _is_restored(fleet, number, moved))
-    return Score(right, len(findings) - right, len(found), len(fleet.faults), back)
-
-
-def _is_restored(fleet: Fleet, number: int, moved: dict[tuple[str, str], Ends]) -> bool:
-    """Return True if the moves lead every cable of a fault back."""
-    for cable, end in fleet.faults[number].before.items():
-        names = fleets.names(end, fleet.style)
-        device, port = moved.get(
-            (fleets.node_name(cable.node), fleet.interface(cable)), (None, None)
-        )
-        spelled = {names.port_id, names.port_name, (names.port_name or "").replace("/", "-")}
-        if device != names.name or port not in spelled:
-            return False
-    return True
+            named |= ports
+    found = sum(astray <= named for astray in off)
+    return Score(right, len(findings) - right, found, len(off))

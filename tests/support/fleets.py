@@ -174,10 +174,11 @@ class Fleet:
         if kind == SWAP_WITHIN:
             return [Cable(node, slot) for slot in sorted(self._random.sample(slots, 2))]
         if kind == SWAP_BETWEEN:
-            slot = self._random.choice(slots)
-            nodes = range(self.size)
-            near = [one for one in range(node - 3, node + 4) if one in nodes and one != node]
-            return [Cable(node, slot), Cable(self._random.choice(near), slot)]
+            slot, group = self._random.choice(slots), self.shape.group
+            near = [one for one in (node - group, node + group) if one in range(self.size)]
+            return [
+                Cable(one, slot) for one in (node, *self._random.sample(near, min(1, len(near))))
+            ]
         if kind == SHIFT:
             return [Cable(node, slot) for slot in slots]
         if kind == LEAF_DOWN:

@@ -40,11 +40,6 @@ def surprise(m: int, n: int, alternatives: float) -> float:
     return (m - 1) * log2(alternatives) - log2(comb(n, m))
 
 
-def is_coincidence(m: int, n: int, alternatives: float) -> bool:
-    """Return True if nodes wired at random may agree so well."""
-    return surprise(m, n, alternatives) < NO_COINCIDENCE
-
-
 def is_habit(rivals: int, n: int) -> bool:
     """Return True if so many of `n` nodes deviate alike that it is no mistake."""
     return rivals >= max(RIVALS, n / RIVAL_SHARE)

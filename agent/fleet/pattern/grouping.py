@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import accumulate
 from math import factorial, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.fleet import silent
 from agent.fleet.model import Fleet, FleetNode, FleetPort
@@ -34,9 +34,6 @@ from agent.fleet.pattern.evidence import (
     surprise,
 )
 from agent.verify.seen import SeenEnd
-
-if TYPE_CHECKING:
-    from agent.fleet.pattern.ports import PortNumbers
 
 Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
 Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns
@@ -54,7 +51,6 @@ class Row(NamedTuple):
     node: FleetNode
     ports: tuple[FleetPort, ...]
     leaves: Leaves  # of each port now, or last; None: never known
-    numbers: tuple[int | None, ...]  # of the leaf's ports
     is_fresh: bool  # not silent; a silent node says nothing about today's cables
     is_whole: bool  # every port has a neighbor now
 
@@ -66,9 +62,10 @@ class LeafRule(NamedTuple):
     counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
     bits: float  # how unlikely it is that nodes wired at random agree so well
     is_sure: bool  # no coincidence
+    is_only: bool = False  # the cables of a node of this group could be on no other leaves
 
 
-def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
+def tables(fleet: Fleet) -> list[list[Row]]:
     """Return the nodes of each generation, in the order in which their first ones are listed."""
     # The identifier that goes with each label; None if two switches have it.
     names: dict[str, str | None] = {}
@@ -88,7 +85,6 @@ def tables(fleet: Fleet, numbers: PortNumbers) -> list[list[Row]]:
             node,
             ports,
             tuple([end.id or names.get(end.label, end.label) if end else None for end in ends]),
-            tuple([numbers[end] if end else None for end in ends]),
             silent.cause(node, fleet.now) is None,
             all(port.far_end for port in ports),
         )
@@ -200,7 +196,7 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     if not wirings:
         return LeafRule((None,) * columns, ((0, 0),) * columns, 0.0, is_sure=False)
     rule = tuple(leaves)
-    bits = 0.0
+    bits, is_only = 0.0, False
     if 2 * rule.count(None) < columns and not _has_rival(wirings, rule):
         followers = sum(count for wiring, count in wirings.items() if _follows(wiring, rule))
         # In how many ways at least a node of this group might be wired: its cables in any order,
@@ -211,7 +207,8 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
         ways = factorial(cables) // prod(map(factorial, ruled.values()))
         ways += cables * (all_leaves - 1) if cables > PAIR else 0
         bits = surprise(followers, wirings.total(), ways)
-    return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE)
+        is_only = ways == 1 and cables > 1
+    return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE, is_only)
 
 
 def _follows(wiring: Leaves, leaves: Leaves) -> bool:

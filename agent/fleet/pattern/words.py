@@ -6,74 +6,59 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from agent.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Group
-from agent.fleet.pattern.causes import LEAF, MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled, Seat
+from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import Row, current
-from agent.fleet.pattern.ports import PortNumbers
 from agent.model import natural
 from agent.text import listed, many
-from agent.verify.seen import SeenEnd
 
-ALONE = {LEAF: "miscabled", MISSING: "missing"}
 NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"
 
 
-class Ports:
-    """The names of the ports of leaves."""
+class Leaves:
+    """The names of leaves."""
 
-    def __init__(self, groups: Iterable[Ruled], numbers: PortNumbers) -> None:
+    def __init__(self, groups: Iterable[Ruled]) -> None:
         """Keep the groups; they are searched when the first name is wanted."""
         self._groups = groups
-        self._numbers = numbers
-        self._ends: dict[str, SeenEnd] = {}
-
-    def names(self, seat: Seat | None) -> Ends:
-        """Return the device and the port of a seat."""
-        if not seat:
-            return NO_END
-        end = self._end(seat.leaf)
-        return end.device, None if seat.number is None else self._numbers.text(end, seat.number)
+        self._names: dict[str, str] = {}
 
     def name(self, leaf: str) -> str:
         """Return the name of a leaf."""
-        return self._end(leaf).device
-
-    def _end(self, leaf: str) -> SeenEnd:
-        """Return a port of a leaf."""
-        if not self._ends:
-            seen = [
-                (leaf, end)
+        if not self._names:
+            self._names = {
+                leaf: end.device
                 for group in self._groups
                 for row in group.rows
                 for leaf, port in zip(row.leaves, row.ports, strict=True)
                 if leaf and (end := current(port))
-            ]
-            # One that is named as most ports of its leaf goes before any other.
-            self._ends = dict(seen) | dict(one for one in seen if self._numbers[one[1]] is not None)
-        return self._ends[leaf]
+            }
+        return self._names[leaf]
 
 
-def of_cause(cause: Cause, ports: Ports) -> Finding:
-    """Return the finding of one mistake."""
+def of_cause(cause: Cause, leaves: Leaves) -> Finding:
+    """Return the finding of one mistake.
+
+    The wanted port is that of the cable whose place it is, or of a missing cable the last one.
+    """
     moves = []
     for odd in cause.odds:
-        port, wanted = odd.row.ports[odd.column], ports.names(odd.wanted)
-        last, end = port.last_end, port.far_end
-        if odd.wrong == MISSING and odd.was_there and last and not wanted[1]:
-            wanted = (wanted[0], last.port)
+        port = odd.row.ports[odd.column]
+        end, place = port.far_end, odd.exchanged
+        if odd.code == MISSING and odd.was_there:
+            place = port.last_end
+        wanted = leaves.name(odd.wanted), place.port if place else None
         actual = (end.device, end.port) if end else NO_END
         moves.append(Move(PortRef(odd.row.node.name, odd.interface), actual, wanted))
-    first = cause.odds[0]
-    code = cause.kind if cause.kind in (SWAPPED, SHIFTED) else ALONE.get(first.wrong, "wrong-port")
     weakest = min(cause.odds, key=lambda odd: confidence(*odd.majority))
     return finding(
-        code,
+        cause.code,
         [move.port for move in moves],
-        _sentence(code, moves),
+        _sentence(cause.code, moves),
         moves=tuple(moves),
         confidence=round(confidence(*weakest.majority), 3),
-        majority=_majority(weakest, ports),
+        majority=_majority(weakest, leaves),
         expected=moves[0].wanted,
         actual=moves[0].actual,
     )
@@ -90,7 +75,7 @@ def _sentence(code: str, moves: Sequence[Move]) -> str:
         steps = [f"{name} to {_end(move.wanted)}" for name, move in zip(near, moves, strict=True)]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"
         return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
-    if code == "missing":
+    if code == MISSING:
         return f"Check the cable of {near[0]}: no neighbor; it belongs to {_end(one.wanted)}."
     return f"Move the far end of {near[0]} from {_end(one.actual)} to {_end(one.wanted)}."
 
@@ -100,58 +85,15 @@ def _end(end: Ends) -> str:
     return f"{device}/{port}" if port else f"{device}"
 
 
-def _majority(odd: Odd, ports: Ports) -> str:
+def _majority(odd: Odd, leaves: Leaves) -> str:
     """Return what the majority is made of."""
     m, n = odd.majority
-    of = f"{m} of {n} nodes of the group"
-    leaf = ports.name(odd.wanted.leaf)
-    if odd.wrong == MISSING:
-        return f"{of} have a neighbor on {odd.interface}, on {leaf}"
-    if odd.wrong == LEAF:
-        return f"{of} have {odd.interface} on {leaf}"
-    if odd.by_line:
-        return f"{of} have neighboring ports, in the order of their names"
-    return f"{of} have {odd.interface} on the port of {leaf} that their other cables suggest"
-
-
-def of_mirrored(group: Ruled, run: range, ports: Ports) -> Finding:
-    """Return the finding of nodes in the reverse order of their line."""
-    moves = []
-    on_line_group = group._replace(places=group.line.places) if group.line else group
-    for rank in run:
-        row = group.rows[rank]
-        for column, port in enumerate(row.ports):
-            leaf, wanted = group.leaf_rule.leaves[column], on_line_group.number(rank, column)
-            if not leaf or row.leaves[column] != leaf or not port.far_end:
-                continue
-            if wanted not in {None, row.numbers[column]}:
-                actual = (port.far_end.device, port.far_end.port)
-                names = ports.names(Seat(leaf, wanted))
-                moves.append(Move(PortRef(row.node.name, port.interface), actual, names))
-    first, last = (group.rows[rank].node.name for rank in (run[0], run[-1]))
-    on_line, all_nodes = group.line.agreed if group.line else (0, 0)
-    return finding(
-        "mirrored",
-        [move.port for move in moves],
-        in_reverse(len(run), first, last),
-        moves=tuple(moves),
-        confidence=round(confidence(on_line, all_nodes), 3),
-        majority=f"{on_line} of {all_nodes} nodes have neighboring ports in the order of names",
-        expected=moves[0].wanted,
-        actual=moves[0].actual,
-    )
-
-
-def in_reverse(nodes: int, first: str, last: str) -> str:
-    """Return the sentence of so many nodes in the reverse order."""
-    return (
-        f"The cables of the {nodes} nodes from {first} to {last} are in the reverse order: exchange"
-        " those of the first and the last, the second and the last but one, and so on."
-    )
+    have = f"a neighbor on {odd.interface}," if odd.code == MISSING else odd.interface
+    return f"{m} of {n} nodes of the group have {have} on {leaves.name(odd.wanted)}"
 
 
 def groups_of(
-    found: Sequence[Ruled], unseen: Sequence[Row], ports: Ports
+    found: Sequence[Ruled], unseen: Sequence[Row], leaves: Leaves
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return every node in one group, and the notes: why there is no pattern, or no evidence.
 
@@ -163,12 +105,12 @@ def groups_of(
     for group in large:
         ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
         seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
-        leaves = tuple(dict.fromkeys(seen))
-        names = sorted({ports.name(leaf) for leaf in leaves}, key=natural)
+        used = tuple(dict.fromkeys(seen))
+        names = sorted({leaves.name(leaf) for leaf in used}, key=natural)
         title = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
         members = tuple(row.node.name for row in group.rows)
         pattern = _pattern(group) if group.is_regular else None
-        groups.append(Group(title, members, leaves, pattern))
+        groups.append(Group(title, members, used, pattern))
     groups.sort(key=lambda one: natural(one.nodes[0]))
     for name, rows in ((SMALL, small), (NO_NEIGHBORS, unseen)):
         if rows:
@@ -186,18 +128,12 @@ def _pattern(group: Ruled) -> str:
     ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
     leaves = {*ruled}
     if len(leaves) == 1:
-        shape = "single leaf: all interfaces on one leaf"
-    elif len(leaves) == len(ruled) == 2:
-        shape = "dual-plane: two interfaces on two leaves"
-    elif len(leaves) == len(ruled):
-        shape = "rail-optimized: interface i on leaf i"
-    else:
-        shape = f"fat tree: {len(ruled)} interfaces on {len(leaves)} leaves"
-    offsets = {*group.port_rule.offsets} - {None} if group.port_rule else set()
-    if offsets:
-        shape += ", one port number" if len(offsets) == 1 else ", neighboring ports"
-        shape += " for each node"
-    return shape + (", in the order of names" if group.line else "")
+        return "single leaf: all interfaces on one leaf"
+    if len(leaves) == len(ruled) == 2:
+        return "dual-plane: two interfaces on two leaves"
+    if len(leaves) == len(ruled):
+        return "rail-optimized: interface i on leaf i"
+    return f"fat tree: {len(ruled)} interfaces on {len(leaves)} leaves"
 
 
 def _notes(large: Sequence[Ruled], small: Sequence[Row], unseen: Sequence[Row]) -> Iterator[str]:

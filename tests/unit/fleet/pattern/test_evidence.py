@@ -26,11 +26,11 @@ def test_confidence_is_never_certainty() -> None:
 
 def test_two_nodes_of_eight_rails_prove_as_much_as_sixteen_pairs() -> None:
     """A node that agrees counts the logarithm of the ways in which it might be wired."""
-    assert not evidence.is_coincidence(2, 2, factorial(8))
-    assert not evidence.is_coincidence(16, 16, 2)
-    assert evidence.is_coincidence(15, 15, 2)
-    assert evidence.is_coincidence(15, 16, 2)
-    assert evidence.is_coincidence(0, 0, 2)
+    assert evidence.surprise(2, 2, factorial(8)) >= evidence.NO_COINCIDENCE
+    assert evidence.surprise(16, 16, 2) >= evidence.NO_COINCIDENCE
+    assert evidence.surprise(15, 15, 2) < evidence.NO_COINCIDENCE
+    assert evidence.surprise(15, 16, 2) < evidence.NO_COINCIDENCE
+    assert evidence.surprise(0, 0, 2) == 0
 
 
 @pytest.mark.parametrize(("n", "habit", "crew"), [(8, 4, 2), (16, 4, 4), (32, 4, 7), (128, 8, 26)])

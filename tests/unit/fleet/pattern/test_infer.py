@@ -19,15 +19,16 @@ from tests.support.fleets import Cable, End, Fleet, Shape
 from tests.support.small_fleets import cabled
 
 NODES = 96
-KINDS = (*fleets.KINDS, fleets.MIRRORED)
-NO_SCORE = Score(0, 0, 0, 0, 0)
+NO_SCORE = Score(0, 0, 0, 0)
+
+
+PAIRS = Shape("pairs", 2, 32, lambda node, slot, _: End(node // 32, node % 32 * 2 + slot + 1))
 
 
 def faulty(shape: Shape, *kinds: str, rate: float = 0.01, seed: int = 0) -> Fleet:
     """Return a fleet with faults, in one of the styles of names."""
     style = fleets.STYLES[seed % len(fleets.STYLES)]
-    size = 2 * NODES if fleets.MIRRORED in kinds else NODES  # the line is that of most groups
-    fleet = Fleet(shape, size // shape.group * shape.group, style=style, seed=seed)
+    fleet = Fleet(shape, NODES // shape.group * shape.group, style=style, seed=seed)
     fleet.inject(rate, kinds)
     return fleet
 
@@ -50,12 +51,12 @@ def of_nodes(fleet: Model, node: int, **facts: Any) -> Model:
     return replace(fleet, nodes=tuple(nodes))
 
 
-# Nodes of two generations cannot have each other's places.
+# What stays within a leaf is no fault here.
 FAULTS = [
     (shape, kind)
     for shape in fleets.REGULAR
-    for kind in KINDS
-    if (shape, kind) != (fleets.MIXED, fleets.MIRRORED)
+    for kind in fleets.KINDS
+    if shape != fleets.SINGLE_LEAF or kind not in {fleets.SWAP_WITHIN, fleets.SHIFT}
 ]
 
 
@@ -63,8 +64,8 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("shape", "kind"), FAULTS, ids=lambda one: one if isinstance(one, str) else one.name
 )
-def test_few_faults_are_found_and_their_moves_restore_the_fleet(shape: Shape, kind: str) -> None:
-    """Below 1 %: no wrong finding, nearly every fault found, each undone by its moves."""
+def test_few_faults_are_found_and_nothing_else(shape: Shape, kind: str) -> None:
+    """Below 1 %: nearly every fault is found, and no finding leads a cable to a wrong leaf."""
     total = NO_SCORE
     for seed in range(6):
         fleet = faulty(shape, kind, rate=0.005, seed=seed)
@@ -72,7 +73,6 @@ def test_few_faults_are_found_and_their_moves_restore_the_fleet(shape: Shape, ki
     assert total.faults >= 6
     assert total.precision == 1
     assert total.recall > 0.98
-    assert total.restored == total.found
 
 
 @pytest.mark.slow
@@ -168,21 +168,18 @@ def test_faults_in_a_fleet_without_a_pattern_are_not_guessed() -> None:
 
 def test_swap_between_two_nodes_is_one_finding() -> None:
     """It names both cables and both far ends, the majority and the confidence."""
-    one, other = End(3, 1), End(3, 2)
-    fleet = with_fault(fleets.RAIL, {Cable(0, 3): other, Cable(1, 3): one})
+    one, other = End(3, 1), End(4, 2)
+    fleet = with_fault(fleets.RAIL, {Cable(0, 3): other, Cable(1, 4): one})
     (found,) = infer(model(fleet)).findings
     assert found.code == "swapped"
     assert found.text == (
-        "Exchange the far ends of gpu-00000 mlx5_3 and gpu-00001 mlx5_3: L90.1.4/2 and L90.1.4/1."
+        "Exchange the far ends of gpu-00000 mlx5_3 and gpu-00001 mlx5_4: L90.1.5/2 and L90.1.4/1."
     )
     assert found.nodes == ("gpu-00000", "gpu-00001")
-    assert found.moves[0].actual == ("L90.1.4", "2")
+    assert found.moves[0].actual == ("L90.1.5", "2")
     assert found.moves[0].wanted == ("L90.1.4", "1")
-    assert found.majority == (
-        "30 of 32 nodes of the group have mlx5_3 on the port of L90.1.4"
-        " that their other cables suggest"
-    )
-    assert found.confidence == pytest.approx(31 / 34, abs=0.001)
+    assert found.majority == "31 of 32 nodes of the group have mlx5_3 on L90.1.4"
+    assert found.confidence == pytest.approx(32 / 34, abs=0.001)
 
 
 def test_swap_of_rails_without_port_numbers() -> None:
@@ -198,21 +195,10 @@ def test_swap_of_rails_without_port_numbers() -> None:
     assert found.majority == "31 of 32 nodes of the group have mlx5_0 on L90.1.1"
 
 
-@pytest.mark.parametrize("name", ["s1", "Ethernet1/1/1", "999999/999999", "<script>", "", "9" * 60])
-def test_a_port_that_is_named_otherwise_is_not_compared(name: str) -> None:
-    """One port of a leaf with a name of another kind is no wrong port."""
-    end = far_end(End(2, 4), fleets.INFINIBAND)._replace(port_id=name)
-    fleet = changed(model(Fleet(fleets.RAIL, 32)), 3, 2, far_end=end, last_end=end)
-    assert infer(fleet).findings == ()
-
-
-@pytest.mark.parametrize("odd", [0, 31])
-def test_one_odd_name_hides_no_other(odd: int) -> None:
-    """The wanted port of a leaf has its name, though the first or last cable there has none."""
-    fleet = model(with_fault(fleets.RAIL, {Cable(5, 2): End(2, 77)}, 32))
-    end = far_end(End(2, odd + 1), fleets.INFINIBAND)._replace(port_id="s1")
-    (found,) = infer(changed(fleet, odd, 2, far_end=end, last_end=end)).findings
-    assert (found.code, found.expected) == ("wrong-port", ("L90.1.3", "6"))
+def test_ports_are_not_judged() -> None:
+    """Which port of the right leaf is right, only a plan says."""
+    fleet = with_fault(fleets.RAIL, {Cable(3, 2): End(2, 77), Cable(5, 2): End(2, 4)})
+    assert infer(model(fleet)).findings == ()
 
 
 def test_a_node_moved_to_another_rack_is_no_wrong_cable() -> None:
@@ -238,11 +224,30 @@ def test_a_node_in_the_making_is_not_missing(plugged: int) -> None:
 
 
 def test_a_port_without_a_neighbor_belongs_where_the_others_say() -> None:
-    """The wanted end is known to the port, though the port never had a neighbor."""
+    """The wanted leaf is known, though the port never had a neighbor; the port is not."""
     fleet = model(with_fault(fleets.RAIL, {Cable(3, 2): None}))
     (found,) = infer(changed(fleet, 3, 2, last_end=None)).findings
     assert found.code == "missing"
-    assert found.moves[0].wanted == ("L90.1.3", "4")
+    assert found.moves[0].wanted == ("L90.1.3", None)
+
+
+@pytest.mark.parametrize(("shape", "size"), [(fleets.SINGLE_LEAF, 18), (PAIRS, 96)])
+def test_where_no_other_leaf_is_possible(shape: Shape, size: int) -> None:
+    """On the only leaf of a fleet, and with both cables on one, a cable is missed all the same."""
+    assert infer(model(Fleet(shape, size))).covered == size * shape.slots
+    fleet = model(with_fault(shape, {Cable(3, 1): None}, size))
+    for seen in (fleet, changed(fleet, 3, 1, last_end=None)):
+        (found,) = infer(seen).findings
+        assert (found.code, found.expected[0]) == ("missing", "L90.1.1")
+
+
+def test_a_cable_is_missing_though_its_rule_may_be_a_coincidence() -> None:
+    """It was there: ten pairs of legs prove no order of the legs, and need not."""
+    fleet = model(with_fault(fleets.DUAL_PLANE, {Cable(3, 1): None}, 10))
+    (found,) = infer(fleet).findings
+    assert (found.code, found.expected) == ("missing", ("L90.1.2", "4"))
+    assert infer(fleet).groups[0].pattern is None
+    assert infer(changed(fleet, 3, 1, last_end=None)).findings == ()
 
 
 def test_a_lost_port_is_no_missing_cable() -> None:
@@ -320,10 +325,9 @@ def test_ids_do_not_depend_on_the_order_of_discovery() -> None:
 
 def test_the_patterns_have_names() -> None:
     words = [infer(model(Fleet(shape, 64))).groups[0].pattern for shape in fleets.REGULAR[:4]]
-    ends = ["one port number for each node", "neighboring ports for each node"]
     assert words == [
-        f"rail-optimized: interface i on leaf i, {ends[0]}, in the order of names",
-        f"fat tree: 8 interfaces on 2 leaves, {ends[1]}, in the order of names",
-        f"single leaf: all interfaces on one leaf, {ends[1]}, in the order of names",
-        f"dual-plane: two interfaces on two leaves, {ends[0]}, in the order of names",
+        "rail-optimized: interface i on leaf i",
+        "fat tree: 8 interfaces on 2 leaves",
+        "single leaf: all interfaces on one leaf",
+        "dual-plane: two interfaces on two leaves",
     ]
