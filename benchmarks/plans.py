@@ -140,7 +140,6 @@ WRITERS: dict[str, Write] = {
     "NetBox CSV": lambda found: plans.csv_text(plans.rows(found, "netbox-import")),
     "own CSV": own,
     "NetBox JSON": plans.netbox,
-    "links JSON": plans.links,
     "dot": plans.dot,
     "ibnetdiscover": plans.ibnetdiscover,
     "iblinkinfo": plans.iblinkinfo,

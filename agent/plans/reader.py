@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from agent.errors import Malformed
 from agent.limits import uncollected
-from agent.plans import dot, ib_dump, links, netbox, own, sheets, xlsx
+from agent.plans import dot, ib_dump, netbox, own, sheets, xlsx
 from agent.plans.model import NO_FIELDS, Plan
 from agent.plans.source import Columns, Source, load
 
@@ -22,7 +22,6 @@ KINDS: dict[str, tuple[Callable[[Source], bool], Callable[[Source], list[Plan]]]
     "own": (own.is_own, own.read_csv),
     "labels": (own.is_labels, own.read_labels),
     "netbox": (netbox.recognizes, netbox.read),
-    "links": (links.recognizes, links.read),
     "dot": (dot.recognizes, dot.read),
     "ibnetdiscover": (ib_dump.is_ibnetdiscover, ib_dump.read_ibnetdiscover),
     "iblinkinfo": (ib_dump.is_iblinkinfo, ib_dump.read_iblinkinfo),
@@ -53,7 +52,7 @@ LOOKS = (
 
 
 # Kinds that were removed, with what takes their place.
-FORMER = {"topo": "ibnetdiscover"}
+FORMER = {"links": "dot, or own", "topo": "ibnetdiscover"}
 
 
 def read_plan(
@@ -68,7 +67,7 @@ def read_plan(
 def read_source(source: Source, format: str | None = None) -> list[Plan]:  # noqa: A002
     """Read a plan file whose content is already there."""
     if format in FORMER:
-        raise Malformed(f"{source.file}: the kind {format} was removed: use {FORMER[format]}")
+        raise Malformed(f"{source.file}: {_removed(format)}")
     if format is not None and format not in KINDS:
         raise Malformed(f"{source.file}: {format!r} is none of the kinds {', '.join(KINDS)}")
     if source.columns and format not in {None, TABLES}:
@@ -82,13 +81,20 @@ def read_source(source: Source, format: str | None = None) -> list[Plan]:  # noq
     raise Malformed(f"{_no_kind(source)} (kinds: {', '.join(KINDS)})")
 
 
+def _removed(kind: str) -> str:
+    return f"the kind {kind} was removed: use {FORMER[kind]}"
+
+
 def _no_kind(source: Source) -> str:
     """Return why a file is not read: what it looks like, else that it has no header."""
     if source.looks_like_json:
-        document = source.json
-        keys = ", ".join(map(str, [*document][:5])) if isinstance(document, dict) else ""
+        document = source.json if isinstance(source.json, dict) else {}
+        content = document.get("content")
+        if "links" in document or (isinstance(content, dict) and "links" in content):
+            return f"{source.file}: JSON of NVIDIA AIR or spcx-gen: {_removed('links')}"
+        keys = ", ".join(map(str, [*document][:5]))
         keys = f" with the keys {keys[:80]}" if keys else ""
-        return f"{source.file}: JSON{keys}: neither cables of NetBox nor links"
+        return f"{source.file}: JSON{keys}: no cables of NetBox"
     for pattern, name, nearest in LOOKS:
         if re.search(pattern, source.head, re.MULTILINE):
             return f"{source.file}: looks like {name}: not read; nearest: {nearest}"

@@ -159,21 +159,6 @@ def _termination(end: End) -> dict[str, Any]:
     return {"object_type": "dcim.interface", "object_id": 2, "object": interface}
 
 
-def links(cables: Sequence[Cable]) -> str:
-    """Return a topology of spcx-gen."""
-    ends = [[_link_end(one.a), _link_end(one.b)] for one in cables]
-    return json.dumps({"nodes": [], "links": ends})
-
-
-def air(cables: Sequence[Cable]) -> str:
-    """Return an export of NVIDIA AIR."""
-    return json.dumps({"format": "JSON", "title": "t", "content": json.loads(links(cables))})
-
-
-def _link_end(end: End) -> dict[str, str]:
-    return {"node": end.node, "interface": end.interface}
-
-
 def dot(cables: Sequence[Cable]) -> str:
     """Return a graph of ptmd."""
     edges = "".join(

@@ -23,7 +23,7 @@ from openpyxl.styles import Font
 
 from agent.errors import Malformed, Unavailable
 from agent.plans import xlsx
-from agent.plans.model import Plan
+from agent.plans.model import Cable, End, Place, Plan
 from agent.plans.reader import KINDS, read_plan, read_source
 from agent.plans.source import Source
 from tests.support import plans
@@ -84,7 +84,7 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         ("Rack,U,Name,HCA/Port,Rack,Name,Name,Port\n", ", row 1: 3 columns 'Name', not one an end"),
         ("Name,Name,Port,Port\n", ", row 1: the columns of the two ends are not side by side"),
         ("{", ", row 1, column 2: not JSON: Expecting property name"),
-        ("{}", ": JSON: neither cables of NetBox nor links"),
+        ("{}", ": JSON: no cables of NetBox"),
         ("[" * 100_000, ": not JSON: "),
         ('{"links": ["\\ud83d"]}', ": not JSON: 'utf-8' codec can't encode character"),
         ("graph G {\n a:b -- c:d", ", row 2: the file ends within the graph: truncated"),
@@ -132,16 +132,8 @@ def test_a_wrong_row(row: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"links": [[{"node": "a", "interface": "1"}]]}, "row 1: no pair of ends"),
-        ({"links": [[{"node": "a"}, {}]]}, "row 1: an end without node and interface"),
-        ({"links": [["exit", {}]]}, "no cables"),
-        (
-            {
-                "nodes": {"a": {"function": "server"}, "b": {"role": "host"}},
-                "links": [[{"node": "a", "interface": "1"}, {"node": "b", "interface": "1"}]],
-            },
-            "row 1: both ends are hosts: 'a', 'b'",
-        ),
+        ({"links": []}, "plan.csv: JSON of NVIDIA AIR or spcx-gen: the kind links was removed: "),
+        ({"title": "t", "content": {"links": []}}, "the kind links was removed: use dot, or own"),
         (
             {"count": 9, "next": None, "results": [{"a_terminations": []}]},
             "plan.csv: one page of several (1 of 9 cables): ask for all with ?limit=0",
@@ -162,8 +154,9 @@ def test_json(document: Any, message: str) -> None:
 
 def test_a_pair_of_surrogates_is_one_character() -> None:
     """JSON escapes a character beyond U+FFFF as two."""
-    ends = r'{"node": "\ud83d\ude00", "interface": "1"}, {"node": "leaf", "interface": "1"}'
-    (plan,) = read(f'{{"links": [[{ends}]]}}')
+    document = plans.netbox([Cable(End("\U0001f600", "1"), End("leaf", "1"), Place("plan"))])
+    assert r"\ud83d\ude00" in document
+    (plan,) = read(document)
     assert plan.cables[0].a.node == "\U0001f600"
 
 

@@ -124,9 +124,7 @@ def test_workbooks(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "write", [plans.netbox, plans.netbox_before_3_3, plans.links, plans.air, plans.dot]
-)
+@pytest.mark.parametrize("write", [plans.netbox, plans.netbox_before_3_3, plans.dot])
 @settings(max_examples=20)
 @given(data=st.data())
 def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:

@@ -175,8 +175,8 @@ def test_columns_that_are_not_there(text: str, kind: str | None, message: str) -
         ("name: t\ntopology:\n  kinds:\n    x:\n", "looks like YAML of containerlab: not read"),
         ("kind: ConfigMap\ndata:\n", "looks like YAML: not read; nearest: labels"),
         ("---\n# a\n- name: x\n  state: y\n", "looks like YAML: not read; nearest: labels"),
-        ('{"vertices": [], "edges": []}', "JSON with the keys vertices, edges: neither cables of"),
-        ("[1]", "JSON: neither cables of NetBox nor links"),
+        ('{"vertices": [], "edges": []}', "JSON with the keys vertices, edges: no cables of"),
+        ("[1]", "JSON: no cables of NetBox"),
         ("hello\n", "no header such as A-Node Name, A-Port, Z-Node Name, Z-Port in the first 20"),
     ],
 )  # fmt: skip
