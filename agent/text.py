@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+Json = dict[str, Any]  # a JSON object
+
 MAX_LISTED = 8  # names in one sentence
 
 
@@ -24,7 +26,8 @@ def visible(text: str, max_length: int) -> str:
     if not text.isprintable():
         head = text[: max_length + 1]  # escaping makes it no shorter
         text = "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode() for one in head
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in head
         )
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
@@ -37,8 +40,8 @@ def with_octets(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else "".join(f"\\x{octet:02x}" for octet in one.encode())
-        for one in text
+        letter if letter.isprintable() else "".join(f"\\x{octet:02x}" for octet in letter.encode())
+        for letter in text
     )
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from agent.errors import Malformed
 from agent.infiniband import node_description as nodedesc
 from agent.infiniband import sa, smp
-from agent.infiniband.devices import Answer, recorded_reason
+from agent.infiniband.devices import recorded_reason
 from agent.infiniband.smp import Attribute, Exchange
+from agent.text import Json
 
 if TYPE_CHECKING:  # a package that imports this one
     from agent.snapshot.anonymize import Names
@@ -47,58 +48,57 @@ _NODE_TYPE, _SWITCH = 2, 2  # octet of NodeType in NodeInfo, and its value
 _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 
 
-Rebuild = Callable[[list[Answer], "Names"], list[Exchange]]
+Rebuild = Callable[[list[Json], "Names"], list[Exchange]]
 
 
-def anonymized(answer: Answer, names: Names, rebuild: Rebuild) -> Answer:
-    """Return the rebuilt answer of one port (agent/helper/main.py); `rebuild` is that of its verb.
+def anonymized(entry: Json, names: Names, rebuild: Rebuild) -> Json:
+    """Return the rebuilt entry of one port (agent/helper/main.py); `rebuild` is that of its verb.
 
-    Only the error "malformed" is left of an answer that does not follow the format.
+    Only the error "malformed" is left of an entry that does not follow the format.
     """
-    port = {"device": names.text(answer["device"]), "port": answer["port"]}
+    port = {"device": names.text(entry["device"]), "port": entry["port"]}
     try:
-        exchanges = rebuild(answer["exchanges"], names)
+        exchanges = rebuild(entry["exchanges"], names)
         return {
             **port,
             "exchanges": [exchange.as_json() for exchange in exchanges],
-            "error": answer["error"] and recorded_reason(answer["error"]),
-            "text": answer["text"] and names.text(answer["text"]),
+            "error": entry["error"] and recorded_reason(entry["error"]),
+            "text": entry["text"] and names.text(entry["text"]),
         }
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
 
 
-def by_smp(exchanges: list[Answer], names: Names) -> list[Exchange]:
+def by_smp(recorded: list[Json], names: Names) -> list[Exchange]:
     """Rebuild exchanges of the verb smp."""
-    decoded = [_decoded(exchange) for exchange in exchanges]
+    exchanges = [_decoded(exchange) for exchange in recorded]
     kind = "switch"  # of the described node
-    for one in decoded:
-        if one.reply and one.request[_ATTRIBUTE] == Attribute.NODE_INFO:
-            kind = "switch" if smp.node_info(one.reply).node_type == "switch" else "peer"
+    for exchange in exchanges:
+        if exchange.reply and exchange.request[_ATTRIBUTE] == Attribute.NODE_INFO:
+            kind = "switch" if smp.node_info(exchange.reply).node_type == "switch" else "peer"
             break
-    return [_rebuilt(one, kind, names) for one in decoded]
+    return [_rebuilt(exchange, kind, names) for exchange in exchanges]
 
 
-def by_sa(exchanges: list[Answer], names: Names) -> list[Exchange]:
+def by_sa(recorded: list[Json], names: Names) -> list[Exchange]:
     """Rebuild exchanges of the verb sa."""
-    return [_rebuilt_sa(exchange, names) for exchange in exchanges]
+    return [_rebuilt_sa(Exchange.from_json(exchange), names) for exchange in recorded]
 
 
-def _rebuilt_sa(exchange: Answer, names: Names) -> Exchange:
-    found = Exchange.from_json(exchange)
-    request = found.request
+def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
+    request = exchange.request
     sa.require_get_table(request)
-    if found.reply is None:
-        return found
+    if exchange.reply is None:
+        return exchange
     try:
-        records = sa.decode(found.reply, request)
-        if request[_ATTRIBUTE] == sa.Attribute.NODE_RECORD:
+        records = sa.decode(exchange.reply, request)
+        if request[_ATTRIBUTE] == sa.RecordType.NODE_RECORD:
             records = [_node_record(record, names) for record in records]
     except smp.PortUnavailable as refused:
         return Exchange(request, None, refused.reason)
     except Malformed:
         return Exchange(request, None, "malformed")
-    return Exchange(request, sa.encode(request, records), found.error)
+    return Exchange(request, sa.encode(request, records), exchange.error)
 
 
 def _node_record(record: bytes, names: Names) -> bytes:
@@ -117,19 +117,19 @@ def _with_guids(info: bytes, names: Names) -> bytes:
     return info[:_NODE_INFO]
 
 
-def _decoded(exchange: Answer) -> Exchange:
-    """Return the exchange with attribute data in place of the reply; None without a good one."""
-    found = Exchange.from_json(exchange)
-    smp.require_get(found.request)
-    if found.reply is None:
-        return found
+def _decoded(recorded: Json) -> Exchange:
+    """Return the exchange with attribute data in place of the reply; None without a valid one."""
+    exchange = Exchange.from_json(recorded)
+    smp.require_get(exchange.request)
+    if exchange.reply is None:
+        return exchange
     try:
-        data = smp.decode(found.reply, found.request)
-        if found.request[_ATTRIBUTE] == Attribute.NODE_INFO:
+        data = smp.decode(exchange.reply, exchange.request)
+        if exchange.request[_ATTRIBUTE] == Attribute.NODE_INFO:
             smp.node_info(data)
     except Malformed:
-        return replace(found, reply=None, error="malformed")
-    return replace(found, reply=data)
+        return replace(exchange, reply=None, error="malformed")
+    return replace(exchange, reply=data)
 
 
 def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
@@ -146,6 +146,7 @@ def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
         data = _description(nodedesc.text(data), kind, names).encode()
     else:
         data = bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
+    # method GetResp, status with the D bit only
     head = request[:3] + b"\x81\x80\x00" + request[6:64]
     return replace(decoded, reply=head + data.ljust(64, b"\0") + request[128:])
 

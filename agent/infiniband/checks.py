@@ -27,7 +27,7 @@ SMPS_NEED = (
     "SMPs need a subnet management interface (a physical function; on ConnectX-8 and -9 an SMI"
     " device) and no M_Key at level 2"
 )
-SA_NEEDS = {  # by the reason of a port on which neither way is open: what opens the second
+SA_NEEDS = {  # prerequisite of the SA's answer, by the reason of a port that has no neighbor
     NeighborReason.NO_SM: "a subnet manager that has configured the port: `sminfo`",
     NeighborReason.NO_LID: "a LID of the virtual port's own, or the physical function",
     NeighborReason.SA_NO_ANSWER: "a subnet manager that answers: `saquery LR` on another host",
@@ -72,17 +72,17 @@ def hints(observation: Observation) -> Iterator[Problem]:
 
 
 def checks(around: Surroundings) -> Iterator[Check]:
-    """Check the umad devices, their files, the library, and whether any port was queried."""
+    """Check the umad devices, their files, the library, and the queries of the ports."""
     outcome = around.observation.ib
     if isinstance(outcome, Absent):
         yield absent(outcome.reason)
         return
     links = outcome.value if isinstance(outcome, Seen) else ()
-    found = list(_umads(around)) if around.is_live else []
+    lacks = list(_umads(around)) if around.is_live else []
     texts = (problem.text for problem in around.observation.problems if problem.source == SOURCE)
     if text := next((text for text in texts if LIBRARY in text), None):
-        found.append(missing(Step.LIBRARY, text, INSTALL))
-    yield from found or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
+        lacks.append(missing(Step.LIBRARY, text, INSTALL))
+    yield from lacks or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
     for hint in hints(around.observation):
         first = without_smi(around.observation)[0].device.name
         yield missing(Step.DEVICE_FILE, hint.text, f"{MAKE_SMI} {first}")
@@ -104,22 +104,25 @@ def _umads(around: Surroundings) -> Iterator[Check]:
 
 
 def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:
-    """Check the queries themselves, where everything that they need seems to be there."""
+    """Check the queries themselves: all their prerequisites seem to be there."""
     if failure:
         yield missing(Step.DRIVER, failure, "dmesg")
-    unsent = [(link.missing, link.interface) for link in links if link.missing in UNSENT]
-    for reason in dict.fromkeys(reason for reason, _ in unsent):
-        ports = ", ".join(interface for other, interface in unsent if other == reason)
-        step, command = UNSENT[reason or ""]
-        yield missing(step, f"queries of {ports}: {reason}", command)
-    if not (failure or unsent):
+
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for link in links:
+        if link.missing in UNSENT:
+            by_reason[link.missing].append(link.interface)
+    for reason, ports in by_reason.items():
+        step, command = UNSENT[reason]
+        yield missing(step, f"queries of {', '.join(ports)}: {reason}", command)
+    if not (failure or by_reason):
         answered = sum(bool(link.neighbors) for link in links)
         yield there(f"InfiniBand backend ports with a neighbor: {answered} of {len(links)}")
         yield from _ways(links)
 
 
 def _ways(links: tuple[Link, ...]) -> Iterator[Check]:
-    """Check which way to the neighbor is open on the ports that do not answer by SMPs."""
+    """Report how the neighbors of ports without SMPs are queried, and what the others need."""
     by_sa = [link.interface for link in links if link.neighbors and link.neighbors[0].via == "sa"]
     if by_sa:
         names = listed(by_sa)

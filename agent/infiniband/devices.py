@@ -22,7 +22,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from agent.errors import Malformed, Unavailable
 from agent.ids import CODE
 from agent.reasons import NeighborReason
-from agent.text import visible
+from agent.text import Json, visible
+
+Address = tuple[str, int]  # device, port
 
 
 class SubnetPort(NamedTuple):
@@ -36,12 +38,15 @@ class SubnetPort(NamedTuple):
     pkey_index: int  # of pkeys/: a partition with full membership, if there is one
     subnet_prefix: int | None = None  # gids/0, upper half; None: no global route may be needed
 
+    @property
+    def address(self) -> Address:
+        """The device and the number of the port."""
+        return self.device, self.number
 
-Answer = dict[str, Any]
-Address = tuple[str, int]  # device, port
+
 P = TypeVar("P", bound="tuple[Any, ...]")  # an Address or a SubnetPort
-Group = tuple[P, ...]  # the ports that one process queries
-Outcome = dict[Address, Answer] | Unavailable
+PortGroup = tuple[P, ...]  # the ports that one process queries
+Entries = dict[Address, Json]  # of ports in an answer
 
 MAX_PROCESSES = 4
 MAX_TEXT = 200  # characters of a text for operators
@@ -55,46 +60,49 @@ DEFAULT_PREFIX = 0xFE80 << 48  # of a subnet, 4.1.1
 class DeviceQueries(Generic[P]):
     """Host.ask_smp or ask_sa over `query`, which runs one process for a group of ports."""
 
-    def __init__(self, query: Callable[[Group[P]], Answer], processes: int = MAX_PROCESSES) -> None:
+    def __init__(
+        self, query: Callable[[PortGroup[P]], Json], processes: int = MAX_PROCESSES
+    ) -> None:
         self._query = query
         self._processes = processes
         self._suspects: set[str] = set()
 
-    def __call__(self, ports: Sequence[P]) -> Answer:
-        """Query ports; return {"ports": [ENTRY, ...], "failed": [[device, port], ...]}.
+    def __call__(self, ports: Sequence[P]) -> Json:
+        """Query ports; return {"ports": [ENTRY, ...], "failed": [[device, number], ...]}.
 
         An ENTRY is that of the SMP helper (agent/helper/main.py). "failed" lists the ports whose
         process was late or died; their entries are `unanswered`. Raises Unavailable if all
         processes failed.
         """
-        common = tuple(port for port in ports if port[0] not in self._suspects)
-        suspects = _by_device(port for port in ports if port[0] in self._suspects)
+        common = tuple(port for port in ports if _address(port)[0] not in self._suspects)
+        suspects = _by_device(port for port in ports if _address(port)[0] in self._suspects)
         outcomes = self._run([common, *suspects] if common else suspects)
         # the common process has failed: query each of its devices in a process of its own
         if isinstance(outcomes.get(common), Unavailable) and len(_by_device(common)) > 1:
             del outcomes[common]
             outcomes |= self._run(_by_device(common))
-        entries: dict[Address, Answer] = {}
-        failures: dict[Group[P], Unavailable] = {}
+        entries: Entries = {}
+        failures: dict[PortGroup[P], Unavailable] = {}
         for group, outcome in outcomes.items():
-            devices = {port[0] for port in group}
+            addresses = [_address(port) for port in group]
+            devices = {device for device, _ in addresses}
             if isinstance(outcome, Unavailable):
                 self._suspects |= devices
                 failures[group] = outcome
-                entries |= {port[:2]: unanswered(port[:2], str(outcome)) for port in group}
+                entries |= {address: unanswered(address, str(outcome)) for address in addresses}
             else:
                 self._suspects -= devices
                 entries |= outcome
         if failures and len(failures) == len(outcomes):
             raise next(iter(failures.values()))
-        failed = [list(port[:2]) for group in failures for port in group]
-        found = [entries[port[:2]] for port in ports if port[:2] in entries]
-        return {"ports": found, "failed": failed}
+        failed = [list(_address(port)) for group in failures for port in group]
+        asked = map(_address, ports)
+        return {"ports": [entries[port] for port in asked if port in entries], "failed": failed}
 
-    def _run(self, groups: list[Group[P]]) -> dict[Group[P], Outcome]:
+    def _run(self, groups: list[PortGroup[P]]) -> dict[PortGroup[P], Entries | Unavailable]:
         """Query groups, a limited number at a time; one in the calling thread."""
         waiting = deque(groups)
-        outcomes: dict[Group[P], Outcome] = {}
+        outcomes: dict[PortGroup[P], Entries | Unavailable] = {}
 
         def query_all() -> None:
             while True:
@@ -119,7 +127,7 @@ class DeviceQueries(Generic[P]):
         return outcomes
 
 
-def by_port(answer: Answer) -> dict[Address, Answer]:
+def by_port(answer: Json) -> Entries:
     """Return the entries of an answer about ports; raises Malformed."""
     try:
         return {(entry["device"], entry["port"]): dict(entry) for entry in answer["ports"]}
@@ -127,7 +135,7 @@ def by_port(answer: Answer) -> dict[Address, Answer]:
         raise Malformed(f"malformed answer of the helper: {error!r}") from error
 
 
-def unanswered(port: Address, text: str | None = None) -> Answer:
+def unanswered(port: Address, text: str | None = None) -> Json:
     """Return the entry of a port that has not been queried, or whose process failed with `text`."""
     device, number = port
     return {
@@ -151,14 +159,20 @@ def printable(text: object) -> str:
     return visible(text if isinstance(text, str) else repr(text), MAX_TEXT)
 
 
-def is_unasked(answer: Answer) -> bool:
+def is_unasked(answer: Json) -> bool:
     """Return True for the entry of a port that has not been queried."""
     fields = answer.get("exchanges"), answer.get("error"), answer.get("text")
     return fields == ([], NeighborReason.NO_ANSWER, None)
 
 
-def _by_device(ports: Iterable[P]) -> list[Group[P]]:
-    groups: dict[str, Group[P]] = {}
+def _address(port: P) -> Address:
+    device, number, *_ = port
+    return device, number
+
+
+def _by_device(ports: Iterable[P]) -> list[PortGroup[P]]:
+    groups: dict[str, PortGroup[P]] = {}
     for port in ports:
-        groups[port[0]] = (*groups.get(port[0], ()), port)
+        device, _ = _address(port)
+        groups[device] = (*groups.get(device, ()), port)
     return list(groups.values())

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
-from agent.infiniband.devices import SA_SPREAD, Address, Answer, SubnetPort, by_port, unanswered
+from agent.infiniband.devices import SA_SPREAD, Address, SubnetPort, by_port, unanswered
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Observation, Seen
 from agent.pace import doubled
 from agent.reasons import NeighborReason
+from agent.text import Json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
@@ -54,10 +55,10 @@ SA_NAME_INTERVAL = 600.0  # seconds, doubled with each answer that has no name
 
 
 @dataclass(slots=True)
-class _Port:
+class _SmpPort:
     """The last answer of one port, and the time of its next query."""
 
-    answer: Answer
+    answer: Json
     failure: str | None = None  # why the last poll could not query it
     due: float = -math.inf
     queried: float = -math.inf
@@ -75,7 +76,7 @@ class _Port:
         self.triggered = min(self.triggered, max(now, self.queried + MIN_QUERY_INTERVAL))
         self.due, self.tries = min(self.due, self.triggered), 0
 
-    def update(self, answer: Answer, failure: str | None, now: float) -> None:
+    def update(self, answer: Json, failure: str | None, now: float) -> None:
         """Cache an answer and set the time of the next query.
 
         A trigger while the query was under way stands: the answer may be of before.
@@ -110,20 +111,20 @@ class SmpPoller:
 
     def __init__(
         self,
-        ask: Callable[[Sequence[Address]], Answer],
-        task: BackgroundTask[Answer],
+        ask: Callable[[Sequence[Address]], Json],
+        task: BackgroundTask[Json],
         names: SwitchNames | None = None,
     ) -> None:
         self.task = task
         self._ask = ask
         self._names = names or SwitchNames()  # as the observations derive them
-        self._ports: dict[Address, _Port] = {}
-        self._previous: dict[Address, _Port] = {}  # those of the observation before
+        self._ports: dict[Address, _SmpPort] = {}
+        self._previous: dict[Address, _SmpPort] = {}  # those of the observation before
         self._queried: tuple[Address, ...] = ()  # the poll under way
 
-    def __call__(self, addresses: Sequence[Address]) -> Answer:
+    def __call__(self, addresses: Sequence[Address]) -> Json:
         self._ports = {
-            address: self._previous.get(address) or _Port(unanswered(address))
+            address: self._previous.get(address) or _SmpPort(unanswered(address))
             for address in addresses
         }
         ports = list(self._ports.values())
@@ -163,7 +164,7 @@ class SmpPoller:
         failed = answer.get("failed", []) if isinstance(answer, dict) else []
         for address in self._queried:
             port = self._ports.get(address)
-            if port is None or math.isinf(port.queried):  # it was down meanwhile: it is a new one
+            if port is None or math.isinf(port.queried):  # it was down meanwhile: it is new
                 continue
             if entry := entries.get(address):
                 failure = str(entry.get("text")) if list(address) in failed else None
@@ -195,8 +196,8 @@ class _Asked:
 class _SaPort:
     """The last answer about one port, and the time of the next question."""
 
-    place: SubnetPort
-    answer: Answer | None = None
+    subnet_port: SubnetPort
+    answer: Json | None = None
     is_new: bool = False  # it was there at the start, or came later for the first time
     due: float | None = None  # None: at a random time from now on
     has_changed: bool = False  # the next question is because of that
@@ -216,8 +217,8 @@ class SaPoller:
 
     def __init__(
         self,
-        ask: Callable[[Sequence[SubnetPort]], Answer],
-        task: BackgroundTask[Answer],
+        ask: Callable[[Sequence[SubnetPort]], Json],
+        task: BackgroundTask[Json],
         names: SwitchNames | None = None,
         random: Callable[[], float] = random.random,
     ) -> None:
@@ -230,20 +231,22 @@ class SaPoller:
         self._queried: tuple[Address, ...] = ()  # the poll under way
         self._asked: dict[Address, _Asked] = {}  # of ports that are down too
 
-    def __call__(self, places: Sequence[SubnetPort]) -> Answer:
-        for place in places:
-            address = place.device, place.number
-            port = self._previous.get(address) or _SaPort(place, is_new=address not in self._asked)
+    def __call__(self, subnet_ports: Sequence[SubnetPort]) -> Json:
+        for subnet_port in subnet_ports:
+            address = subnet_port.device, subnet_port.number
+            port = self._previous.get(address) or _SaPort(
+                subnet_port, is_new=address not in self._asked
+            )
             self._ports[address] = port
             self._asked.setdefault(address, _Asked())
-            if port.place != place:
-                port.place, port.due, port.tries, port.is_new = place, None, 0, False
-        rows = [
+            if port.subnet_port != subnet_port:
+                port.subnet_port, port.due, port.tries, port.is_new = subnet_port, None, 0, False
+        entries = [
             {**port.answer, "answered": port.answered} if port.answer else unanswered(address)
             for address, port in self._ports.items()
             if port.answer or port.is_new
         ]
-        return {"ports": rows}
+        return {"ports": entries}
 
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports | self._unread, {}
@@ -297,7 +300,8 @@ class SaPoller:
         if self.next_due() > now:
             return
         # The larger the fabric, the more agents ask at once.
-        highest = max(max(one.place.lid, one.place.sm_lid) for one in self._ports.values())
+        lids = ((port.subnet_port.lid, port.subnet_port.sm_lid) for port in self._ports.values())
+        highest = max(map(max, lids))
         jitter = min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
         start = now + jitter * self._random()
         for address, port in self._ports.items():
@@ -316,8 +320,8 @@ class SaPoller:
                     is_quiet = now >= asked.time + SA_QUIET
                     asked.changes, port.has_changed = 1 if is_quiet else asked.changes + 1, False
                 asked.time = now
-            places = [port.place for port in due.values()]
-            self.task.start(lambda: self._ask(places))
+            subnet_ports = [port.subnet_port for port in due.values()]
+            self.task.start(lambda: self._ask(subnet_ports))
 
     def collect(self, now: float) -> bool:
         answer = self.task.take()
@@ -345,11 +349,11 @@ class SaPoller:
     def next_due(self) -> float:
         if self.task.busy:
             return math.inf
-        times = [-math.inf if one.due is None else one.due for one in self._ports.values()]
+        times = [-math.inf if port.due is None else port.due for port in self._ports.values()]
         return min(times, default=math.inf)
 
 
-def _entries(answer: Answer | Exception) -> tuple[dict[Address, Answer], str]:
+def _entries(answer: Json | Exception) -> tuple[dict[Address, Json], str]:
     """Return the entries of a helper's answer, and why a port has none."""
     try:
         if isinstance(answer, Exception):
@@ -360,7 +364,7 @@ def _entries(answer: Answer | Exception) -> tuple[dict[Address, Answer], str]:
 
 
 def make(
-    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
+    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Json]
 ) -> tuple[SmpPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
     poller = SmpPoller(host.ask_smp, task, host.switch_names)
@@ -368,7 +372,7 @@ def make(
 
 
 def make_sa(
-    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
+    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Json]
 ) -> tuple[SaPoller, dict[str, Any]]:
     """Return the poller of the SA, and the fields of a Host that read its cache."""
     poller = SaPoller(host.ask_sa, task, host.switch_names, host.random)

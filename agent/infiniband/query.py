@@ -23,11 +23,11 @@ from agent.errors import Malformed
 from agent.infiniband import smp
 from agent.infiniband.devices import SA_PORT_LIMIT, SubnetPort
 from agent.infiniband.smp import PortUnavailable
-from agent.infiniband.umad import TIMEOUT_SLACK, Management, Port
+from agent.infiniband.umad import TIMEOUT_SLACK, Management, UmadPort
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
-OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
+OpenPort = Callable[[str, int], UmadPort]  # of a device and a port number; raises PortUnavailable
 
 # An open umad device is an agent of its own, so each conversation of SMPs counts from here, and two
 # recordings of a port have equal requests. One with the subnet administrator begins at random: any
@@ -51,7 +51,7 @@ class PortQuery:
     error: NeighborReason | None = None  # why there is no neighbor
     text: str | None = None  # the same in words
     _tries_left: int = 0
-    _port: Port | None = None
+    _port: UmadPort | None = None
 
     def start(self, open_port: OpenPort) -> None:
         """Open the port and send the first request."""
@@ -166,7 +166,7 @@ def query_ports(
 
 
 def query_sa(
-    open_port: Callable[..., Port],
+    open_port: Callable[..., UmadPort],
     ports: Iterable[SubnetPort],
     timeout_ms: int,
     limit: float = SA_PORT_LIMIT,
@@ -196,8 +196,8 @@ def query_sa(
         end = time.monotonic() + limit
         for subnet_prefix in dict.fromkeys((None, port.subnet_prefix)):
             to = management._replace(subnet_prefix=subnet_prefix)
-            steps = sa.conversation(port.lid, int.from_bytes(os.urandom(4)))
-            query = PortQuery(port.device, port.number, timeout_ms, 1, steps, end)
+            questions = sa.conversation(port.lid, int.from_bytes(os.urandom(4)))
+            query = PortQuery(*port.address, timeout_ms, 1, questions, end)
             _run([query], partial(open_port, management=to))
             if query.error is not NeighborReason.NO_ANSWER or len(query.exchanges) > 1:
                 break

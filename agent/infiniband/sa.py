@@ -53,7 +53,7 @@ _STATUSES = smp.STATUSES | {  # 15.2.2
 }
 
 
-class Attribute(enum.IntEnum):
+class RecordType(enum.IntEnum):
     """AttributeID of the records that a request may get, 15.2.5."""
 
     NODE_RECORD = 0x0011
@@ -85,12 +85,12 @@ class _Sa(NamedTuple):
 _SA = struct.Struct(">4BH2xQH2xI4BIIQH2xQ")
 _LINK_RECORD = struct.Struct(">HBBH")
 _NODE_RECORD = struct.Struct(">H2x40s64s")
-_SIZES = {Attribute.LINK_RECORD: _LINK_RECORD.size, Attribute.NODE_RECORD: _NODE_RECORD.size}
+_SIZES = {RecordType.LINK_RECORD: _LINK_RECORD.size, RecordType.NODE_RECORD: _NODE_RECORD.size}
 _LOCAL_PORT = 36  # octet of LocalPortNum in NodeInfo
 
 
 class LinkRecord(NamedTuple):
-    """One end of a link, and the other."""
+    """A link: its near end, and its far end."""
 
     from_lid: int
     from_port: int
@@ -98,14 +98,14 @@ class LinkRecord(NamedTuple):
     to_lid: int
 
 
-def get_table(attribute: Attribute, tid: int, lid: int) -> bytes:
+def get_table(record_type: RecordType, tid: int, lid: int) -> bytes:
     """Build the 256 bytes of a SubnAdmGetTable of the records with this LID (FromLID of a link).
 
     Raises Malformed unless `lid` is a unicast LID.
     """
     if not 1 <= lid <= LAST_UNICAST_LID:
         raise Malformed(f"SA request: {lid:#06x} is no unicast LID")
-    header = _Sa(tid=tid & 0xFFFFFFFF, attribute=Attribute(attribute))
+    header = _Sa(tid=tid & 0xFFFFFFFF, attribute=RecordType(record_type))
     return (_SA.pack(*header) + lid.to_bytes(2, "big")).ljust(smp.LENGTH, b"\0")
 
 
@@ -114,11 +114,11 @@ def require_get_table(request: bytes) -> tuple[int, int]:
     header = _header(request, "request")
     tid, lid = transaction(request), int.from_bytes(request[_SA.size : _SA.size + 2], "big")
     try:
-        attribute = Attribute(header.attribute)
+        record_type = RecordType(header.attribute)
     except ValueError:
         text = f"SA request: AttributeID {header.attribute:#06x} is not allowed"
         raise Malformed(text) from None
-    if request != get_table(attribute, tid, lid):
+    if request != get_table(record_type, tid, lid):
         raise Malformed("SA request: not a plain SubnAdmGetTable by LID")
     return lid, tid
 
@@ -149,13 +149,13 @@ def decode(reply: bytes, request: bytes) -> list[bytes]:
         word = _STATUSES.get(header.status, "unknown")
         raise PortUnavailable(reason, f"SA reply: Status is {header.status:#06x} ({word})")
     _require_whole(header, len(reply))
-    return _records(reply[_SA.size :], header.offset * 8, _SIZES[Attribute(asked.attribute)])
+    return _records(reply[_SA.size :], header.offset * 8, _SIZES[RecordType(asked.attribute)])
 
 
 def encode(request: bytes, records: Iterable[bytes]) -> bytes:
     """Build the reply to `request` with these records, each as long as `decode` returns it."""
     asked = _header(request, "request")
-    size = _padded(_SIZES[Attribute(asked.attribute)])
+    size = _padded(_SIZES[RecordType(asked.attribute)])
     header = asked._replace(method=_GET_TABLE_RESP, offset=size // 8)
     return _SA.pack(*header) + b"".join(record.ljust(size, b"\0") for record in records)
 
@@ -222,7 +222,7 @@ def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
 
 def _links(tid: int, lid: int) -> Generator[bytes, bytes, list[LinkRecord]]:
     """Ask for the links of a LID; return each once, in the order of our ports (planes)."""
-    request = get_table(Attribute.LINK_RECORD, tid, lid)
+    request = get_table(RecordType.LINK_RECORD, tid, lid)
     records = decode((yield request), request)
     links = sorted({LinkRecord._make(_LINK_RECORD.unpack(record)) for record in records})
     if not links:
@@ -240,8 +240,8 @@ def _links(tid: int, lid: int) -> Generator[bytes, bytes, list[LinkRecord]]:
 
 def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | None]:
     """Ask for the node at the far end of a link; None if no node has that LID (any more)."""
-    request = get_table(Attribute.NODE_RECORD, tid, link.to_lid)
-    found = set()
+    request = get_table(RecordType.NODE_RECORD, tid, link.to_lid)
+    nodes = set()
     for record in decode((yield request), request):
         lid, info, description = node_record(record)
         if lid != link.to_lid:
@@ -254,12 +254,12 @@ def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | No
             raise Malformed(f"SA reply: port {link.to_port} of a node with {node.ports}")
         text = nodedesc.text(description)
         ids = node.node_type, node.node_guid, node.sys_image_guid
-        found.add(IbNeighbor(*ids, link.to_port, text, "sa"))
-    if len(found) > 1:
+        nodes.add(IbNeighbor(*ids, link.to_port, text, "sa"))
+    if len(nodes) > 1:
         raise PortUnavailable(
-            NeighborReason.SA_AMBIGUOUS, f"{len(found)} nodes have LID {link.to_lid}"
+            NeighborReason.SA_AMBIGUOUS, f"{len(nodes)} nodes have LID {link.to_lid}"
         )
-    return found.pop() if found else None
+    return nodes.pop() if nodes else None
 
 
 def _far_end(lid: int, ends: dict[LinkRecord, IbNeighbor]) -> IbNeighbor:
@@ -268,12 +268,12 @@ def _far_end(lid: int, ends: dict[LinkRecord, IbNeighbor]) -> IbNeighbor:
     The planes of one port lead to one switch, which may have a node for each.
     """
     (first_link, first), *others = ends.items()
-    for link, other in others:
-        is_same = other.node_guid == first.node_guid or (
-            first.sys_image_guid is not None and other.sys_image_guid == first.sys_image_guid
+    for link, node in others:
+        is_same = node.node_guid == first.node_guid or (
+            first.sys_image_guid is not None and node.sys_image_guid == first.sys_image_guid
         )
         if not is_same or link.from_port == first_link.from_port:
-            names = f"{first.node_guid} port {first.port} and {other.node_guid} port {other.port}"
+            names = f"{first.node_guid} port {first.port} and {node.node_guid} port {node.port}"
             raise PortUnavailable(NeighborReason.SA_AMBIGUOUS, f"LID {lid} leads to {names}")
     return first
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, Answer, SubnetPort, by_port, unanswered
+from agent.infiniband.devices import Address, Entries, SubnetPort, by_port, unanswered
 from agent.reasons import NeighborReason
 from agent.text import as_json
 
@@ -23,43 +23,42 @@ if TYPE_CHECKING:  # packages that import this one
 
 FOLDER = "smp"
 SA_FOLDER = "sa"
-Answers = dict[Address, Answer]
 
 
 @dataclass(slots=True)
 class RecordedSmps:
-    """The recorded answers by port, and the Host I/O that replays them."""
+    """The recorded entries by port, and the Host I/O that replays them."""
 
-    answers: Answers = field(default_factory=dict)
-    of_sa: Answers = field(default_factory=dict)
+    answers: Entries = field(default_factory=dict)
+    of_sa: Entries = field(default_factory=dict)
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
         return {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa}
 
-    def ask_smp(self, ports: Sequence[Address]) -> Answer:
-        """Return the answers of these ports, without those that were not recorded."""
+    def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
+        """Return the entries of these ports, without those that were not recorded."""
         return {"ports": [self.answers[port] for port in ports if port in self.answers]}
 
-    def ask_sa(self, ports: Sequence[SubnetPort]) -> Answer:
-        """Return the subnet administrator's answers about these ports, as `ask_smp` does.
+    def ask_sa(self, ports: Sequence[SubnetPort]) -> dict[str, Any]:
+        """Return the subnet administrator's entries about these ports, as `ask_smp` does.
 
-        The one about another LID than the port has is replaced by its reason.
+        An entry about another LID than the port has is replaced by its reason.
         """
-        found = ((port, self.of_sa.get(port[:2])) for port in ports)
-        return {"ports": [_of_lid(answer, port) for port, answer in found if answer]}
+        recorded = [port for port in ports if port.address in self.of_sa]
+        return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
     def newest(self) -> None:
-        """Return no time: an answer has none."""
+        """Return no time: an entry has none."""
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names."""
         from agent.infiniband.anonymize import Rebuild, anonymized, by_sa, by_smp
 
-        def renamed(answers: Answers, rebuild: Rebuild) -> Answers:
+        def renamed(entries: Entries, rebuild: Rebuild) -> Entries:
             return {
-                (names.text(device), port): anonymized(answer, names, rebuild)
-                for (device, port), answer in answers.items()
+                (names.text(device), number): anonymized(entry, names, rebuild)
+                for (device, number), entry in entries.items()
             }
 
         return type(self)(renamed(self.answers, by_smp), renamed(self.of_sa, by_sa))
@@ -69,39 +68,40 @@ class RecordedSmps:
         return {}
 
     def files(self) -> dict[str, bytes | None]:
-        """Return the files of the answers."""
+        """Return the files of the entries."""
         return {
-            f"{folder}/{device}-{port}.json": as_json(answer)
-            for folder, answers in ((FOLDER, self.answers), (SA_FOLDER, self.of_sa))
-            for (device, port), answer in answers.items()
+            f"{folder}/{device}-{number}.json": as_json(entry)
+            for folder, entries in ((FOLDER, self.answers), (SA_FOLDER, self.of_sa))
+            for (device, number), entry in entries.items()
         }
 
 
-def _of_lid(answer: Answer, port: SubnetPort) -> Answer:
+def _of_lid(entry: dict[str, Any], port: SubnetPort) -> dict[str, Any]:
+    """Return the entry of a port, or of its reason if it is about another LID."""
     from agent.infiniband import sa, smp  # a replay without answers of the SA does not load them
 
     try:
-        lid, _ = sa.require_get_table(smp.Exchange.from_json(answer["exchanges"][0]).request)
+        lid, _ = sa.require_get_table(smp.Exchange.from_json(entry["exchanges"][0]).request)
     except (Malformed, LookupError, TypeError):
-        return answer  # its decoder reports it
+        return entry  # its decoder reports it
     if lid == port.lid:
-        return answer
+        return entry
     name = f"{port.device} port {port.number}"
     text = f"{name}: the record is of LID {lid}, the port has LID {port.lid}"
-    return unanswered(port[:2], text) | {"error": NeighborReason.SA_FOREIGN}
+    return unanswered(port.address, text) | {"error": NeighborReason.SA_FOREIGN}
 
 
 def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
     """Return an empty record, and the fields of a Host that query `host` and fill the record."""
     recorded = RecordedSmps()
 
-    def ask_smp(ports: Sequence[Address]) -> Answer:
+    def ask_smp(ports: Sequence[Address]) -> dict[str, Any]:
         answer = host.ask_smp(ports)
         with suppress(Malformed):  # the source reports it
             recorded.answers.update(by_port(answer))
         return answer
 
-    def ask_sa(ports: Sequence[SubnetPort]) -> Answer:
+    def ask_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
         answer = host.ask_sa(ports)
         with suppress(Malformed):
             recorded.of_sa.update(by_port(answer))
@@ -111,19 +111,19 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
-    """Load the record; raises Malformed for a file without the answer of a port."""
-    return RecordedSmps(_answers(files, FOLDER), _answers(files, SA_FOLDER))
+    """Load the record; raises Malformed for a file without the entry of a port."""
+    return RecordedSmps(_entries(files, FOLDER), _entries(files, SA_FOLDER))
 
 
-def _answers(files: SnapshotFiles, folder: str) -> Answers:
-    answers: Answers = {}
+def _entries(files: SnapshotFiles, folder: str) -> Entries:
+    entries: Entries = {}
     for name in files.names(folder):
         path = f"{folder}/{name}"
-        answer = files.json(path) or {}
-        device, port = answer.get("device"), answer.get("port")
+        entry = files.json(path) or {}
+        device, number = entry.get("device"), entry.get("port")
         if not isinstance(device, str):
             raise Malformed(f"{path}: no answer of a port: 'device' is no text")
-        if not isinstance(port, int):
+        if not isinstance(number, int):
             raise Malformed(f"{path}: no answer of a port: 'port' is no number")
-        answers[device, port] = answer
-    return answers
+        entries[device, number] = entry
+    return entries

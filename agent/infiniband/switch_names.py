@@ -10,7 +10,7 @@ default host name for some minutes. Its name is known from earlier answers with 
 
 Invariants:
 - Any answer without a name makes a retry due.
-- Only answers change the state, and each of them once: observations in between do not.
+- Each answer changes the state once; observations between two answers do not change it.
 
 Pure: times are those of the answers, in seconds of a clock that does not jump.
 """
@@ -47,10 +47,10 @@ class Name(NamedTuple):
 
 @dataclass(slots=True)
 class _FarEnd:
-    """The far end of one interface, for as long as it has the same node GUID."""
+    """The far end of an interface, as long as it has the same node GUID."""
 
     guid: str
-    known: str | None  # the last NodeDescription with a name
+    description: str | None  # the last NodeDescription with a name
     answer: Answered | None = None  # the last
     is_named: bool = True  # the last answer had a name
     unnamed: int = 0  # answers in a row that had none, since the last event
@@ -60,16 +60,16 @@ class _FarEnd:
         self.answer, self.is_named = answer, _name(description) is not None
         self.unnamed += 1
         if self.is_named:
-            self.known, self.unnamed = description, 0
+            self.description, self.unnamed = description, 0
 
     def name(self, description: str | None) -> Name:
         """Return its name; `description` is that of the last answer."""
-        known, lost = _name(self.known), "no answer to NodeDescription"
-        if known and _name(description) == known:
-            return Name(known)
-        if known:
+        name, lost = _name(self.description), "no answer to NodeDescription"
+        if name and _name(description) == name:
+            return Name(name)
+        if name:
             fault = lost if description is None else "factory NodeDescription"
-            return Name(known, self.known, f"{fault}: {visible(known, MAX_TEXT)} is kept")
+            return Name(name, self.description, f"{fault}: {visible(name, MAX_TEXT)} is kept")
         problem = f"{lost}: labeled by its node GUID" if description is None else None
         return Name(self.guid, problem=problem)
 
@@ -81,12 +81,12 @@ class SwitchNames:
         self._far_ends: dict[str, _FarEnd] = {}  # by interface
         self._names: dict[str, str] = {}  # by node GUID: the last NodeDescription with a name
 
-    def seed(self, known: Mapping[str, tuple[str, str | None]]) -> None:
+    def seed(self, far_ends: Mapping[str, tuple[str, str | None]]) -> None:
         """Start from the last far end of these interfaces: node GUID and NodeDescription.
 
         The others have their answers so far.
         """
-        for interface, (guid, description) in known.items():
+        for interface, (guid, description) in far_ends.items():
             named = description if _name(description) else None
             self._far_ends[interface] = _FarEnd(guid, named)
             self._remember(guid, named)
@@ -99,13 +99,13 @@ class SwitchNames:
             self._far_ends[interface] = far_end
         if far_end.answer != answer:
             far_end.take_in(facts.node_description, answer)
-            self._remember(guid, far_end.known)
+            self._remember(guid, far_end.description)
         return far_end.name(facts.node_description)
 
     def retry(self, answer: Answered) -> int | None:
-        """Return the number of retries before the one that an answer made due; None: none is."""
-        answered = [one for one in self._far_ends.values() if one.answer == answer]
-        tries = [max(one.unnamed - 1, 0) for one in answered if not one.is_named]
+        """Return the number of retries before the retry that an answer made due; None: none is."""
+        answered = [far_end for far_end in self._far_ends.values() if far_end.answer == answer]
+        tries = [max(far_end.unnamed - 1, 0) for far_end in answered if not far_end.is_named]
         return min(tries, default=None)
 
     def trigger(self) -> None:

@@ -1,7 +1,7 @@
 """Send and receive the management datagrams of one InfiniBand port through libibumad, by ctypes.
 
 Invariant: nothing leaves but a Get of class 0x81 and, to the subnet administrator, a GetTable of
-class 3. `Port.send` is the only caller of umad_send(), and it sends no bytes that
+class 3. `UmadPort.send` is the only caller of umad_send(), and it sends no bytes that
 `smp.require_get` or `sa.require_get_table` rejects.
 
 libibumad is a thin layer over /dev/infiniband/umadN (Linux, Documentation/infiniband/user_mad.rst;
@@ -106,7 +106,7 @@ class Umad:
             raise PortUnavailable(NeighborReason.NO_UMAD, text) from error
         self.lib.umad_init()
 
-    def open(self, device: str, port: int, management: Management = SMPS) -> Port:
+    def open(self, device: str, port: int, management: Management = SMPS) -> UmadPort:
         """Open the umad device of an RDMA device's port and register an agent of that class.
 
         Raises PortUnavailable.
@@ -114,10 +114,10 @@ class Umad:
         # libibumad itself would choose for these: port 0 is "any port", no name "any device"
         if port < 1 or not device or "\0" in device:
             raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
-        return Port(self, device, port, management)
+        return UmadPort(self, device, port, management)
 
 
-class Port:
+class UmadPort:
     """An open umad device with a registered agent; close it after use."""
 
     def __init__(self, umad: Umad, device: str, number: int, management: Management) -> None:
@@ -126,8 +126,8 @@ class Port:
         self._lib = umad.lib
         opened = self._lib.umad_open_port(os.fsencode(device), number)
         self._id = self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
-        mgmt_class, version, rmpp = management[:3]
-        registered = self._lib.umad_register(self._id, mgmt_class, version, rmpp, None)
+        of_agent = management.mgmt_class, management.version, management.rmpp
+        registered = self._lib.umad_register(self._id, *of_agent, None)
         try:
             self._agent = self._check(registered, NeighborReason.REFUSED, "umad_register")
         except PortUnavailable:

@@ -6,12 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from agent.errors import Unavailable
 from agent.labels.encode import prefix_fault
-
-Json = dict[str, Any]
+from agent.text import Json
 
 
 def show(document: Json, output: str) -> None:

@@ -23,7 +23,6 @@ from agent.infiniband.devices import (
     DEFAULT_PREFIX,
     LAST_UNICAST_LID,
     Address,
-    Answer,
     SubnetPort,
     by_port,
     is_unasked,
@@ -36,6 +35,7 @@ from agent.reasons import NeighborReason
 from agent.sources.drops import is_smi_of
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader, Root
+from agent.text import Json
 
 SOURCE = "ib"
 CLASS = "sys/class/infiniband"
@@ -89,7 +89,7 @@ def _is_down(role: PortRole) -> bool:
     return role.port.state == "DOWN"
 
 
-def _needs_sa(role: PortRole, answer: Answer) -> bool:
+def _needs_sa(role: PortRole, answer: Json) -> bool:
     """Return True if the SMPs of a port that is up failed: not if none could be tried so far."""
     if _is_down(role):
         return False
@@ -101,7 +101,7 @@ def _needs_sa(role: PortRole, answer: Answer) -> bool:
 
 def _ask_sa(
     host: Host, ports: list[tuple[PortRole, str]]
-) -> tuple[dict[Address, Answer], list[Problem]]:
+) -> tuple[dict[Address, Json], list[Problem]]:
     """Return the entries of the SA for these ports, whose SMPs failed for a reason.
 
     An entry has an `error` where the SA cannot be asked.
@@ -116,7 +116,7 @@ def _ask_sa(
     for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
         places |= {(name, number): place for number, place in of_ports.items()}
         found += problems
-    entries: dict[Address, Answer] = {}
+    entries: dict[Address, Json] = {}
     asked = []
     for role, smp_reason in ports:
         address = role.device.name, role.port.number
@@ -130,7 +130,7 @@ def _ask_sa(
             prefix = place.subnet_prefix if smp_reason == NeighborReason.REFUSED else None
             sl, index = place.sm_sl, place.pkey_index
             asked.append(SubnetPort(*address, place.lid, place.sm_lid, sl, index, prefix))
-    answers: dict[Address, Answer] = {}
+    answers: dict[Address, Json] = {}
     try:
         answers = by_port(host.ask_sa(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
@@ -186,7 +186,7 @@ def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Plac
 
 
 def _link(
-    host: Host, role: PortRole, sender: Address, answer: Answer | None, second: Answer | None
+    host: Host, role: PortRole, sender: Address, answer: Json | None, second: Json | None
 ) -> tuple[Link, str | None]:
     """Return the neighbor of a port, or the reason why there is none; and its problem.
 
@@ -216,7 +216,7 @@ def _link(
 
 
 def _facts(
-    answer: Answer | None, *, is_sa: bool = False
+    answer: Json | None, *, is_sa: bool = False
 ) -> tuple[IbNeighbor | None, str | None, str | None]:
     """Return the neighbor of a port's entry; without one, the reason and its text for operators."""
     if answer is None:
@@ -237,7 +237,7 @@ def _facts(
         return None, str(getattr(error, "reason", error)), None
 
 
-def _replayed(answer: Answer, *, is_sa: bool) -> IbNeighbor:
+def _replayed(answer: Json, *, is_sa: bool) -> IbNeighbor:
     """Decode the exchanges of an entry; raises Unavailable with the reason, and Malformed."""
     from agent.infiniband import smp  # an observation without answers does not load it
 

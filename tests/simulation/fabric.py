@@ -87,8 +87,8 @@ def _administered(node: Node, hca: Hca, place: SubnetPort) -> dict[str, Any]:
         return told | {"error": "sa-busy" if node.sa_trouble == "busy" else "no-answer"}
     if place.lid != node.lid(hca):
         return told | {"error": "sa-no-record"}
-    links = sa.get_table(sa.Attribute.LINK_RECORD, 1, place.lid)
-    nodes = sa.get_table(sa.Attribute.NODE_RECORD, 2, place.lid + 1)
+    links = sa.get_table(sa.RecordType.LINK_RECORD, 1, place.lid)
+    nodes = sa.get_table(sa.RecordType.NODE_RECORD, 2, place.lid + 1)
     name = f"MF0;{hca.peer.device}:MQM9700/U1".encode()
     answers = (
         (links, sas.link(place.lid + 1, int(hca.peer.port), place.lid)),

@@ -6,13 +6,13 @@ import struct
 from typing import Any
 
 from agent.infiniband import sa
-from agent.infiniband.sa import Attribute
+from agent.infiniband.sa import RecordType
 from agent.model import IbNeighbor
 from tests.support.smps import node_info
 
 LID, LEAF_LID, TID = 22, 1, 1
-ASK_LINK = sa.get_table(Attribute.LINK_RECORD, TID, LID)
-ASK_NODE = sa.get_table(Attribute.NODE_RECORD, TID + 1, LEAF_LID)
+ASK_LINK = sa.get_table(RecordType.LINK_RECORD, TID, LID)
+ASK_NODE = sa.get_table(RecordType.NODE_RECORD, TID + 1, LEAF_LID)
 LEAF = IbNeighbor(
     "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1", "sa"
 )

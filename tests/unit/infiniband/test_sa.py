@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa, smp
-from agent.infiniband.sa import MAX_LENGTH, Attribute
+from agent.infiniband.sa import MAX_LENGTH, RecordType
 from agent.infiniband.smp import Exchange, PortUnavailable
 from agent.model import IbNeighbor
 from tests.support.sas import (
@@ -40,7 +40,7 @@ def asked(
 
     def answer(request: bytes) -> bytes:
         lid, _ = sa.require_get_table(request)
-        return reply(request, *(links if request[17] == Attribute.LINK_RECORD else nodes(lid)))
+        return reply(request, *(links if request[17] == RecordType.LINK_RECORD else nodes(lid)))
 
     return smp.converse(sa.conversation(LID, TID), answer)
 
@@ -59,9 +59,9 @@ def test_a_request_has_the_layout_of_the_specification() -> None:
     assert ASK_NODE[16:18] == bytes.fromhex("0011")
 
 
-@given(st.sampled_from(Attribute), st.integers(0, 0xFFFFFFFF), st.integers(1, 0xBFFF))
+@given(st.sampled_from(RecordType), st.integers(0, 0xFFFFFFFF), st.integers(1, 0xBFFF))
 def test_every_request_is_accepted_by_its_own_check(
-    attribute: Attribute, tid: int, lid: int
+    attribute: RecordType, tid: int, lid: int
 ) -> None:
     """Both directions of the codec."""
     assert sa.require_get_table(sa.get_table(attribute, tid, lid)) == (lid, tid)
@@ -71,7 +71,7 @@ def test_every_request_is_accepted_by_its_own_check(
 def test_only_a_unicast_lid_is_asked_for(lid: int) -> None:
     """Zero is no LID, the others are multicast LIDs and the permissive one."""
     with pytest.raises(Malformed, match="no unicast LID"):
-        sa.get_table(Attribute.NODE_RECORD, 1, lid)
+        sa.get_table(RecordType.NODE_RECORD, 1, lid)
 
 
 @given(st.integers(0, 255), st.integers(1, 255))
@@ -82,7 +82,7 @@ def test_any_other_request_is_rejected(place: int, change: int) -> None:
     changed[place] ^= change
     if place in free or bytes(changed) == ASK_NODE:
         return
-    if place == 17 and changed[17] == Attribute.NODE_RECORD:
+    if place == 17 and changed[17] == RecordType.NODE_RECORD:
         return
     with pytest.raises(Malformed):
         sa.require_get_table(bytes(changed))
@@ -149,7 +149,7 @@ def test_a_lid_that_moves_is_asked_for_again() -> None:
 
     def answer(request: bytes) -> bytes:
         lid, _ = sa.require_get_table(request)
-        if request[17] == Attribute.LINK_RECORD:
+        if request[17] == RecordType.LINK_RECORD:
             return reply(request, link(next(lids)))
         return reply(request, *([node(6)] if lid == 6 else []))
 
@@ -162,7 +162,7 @@ def test_two_rounds_are_the_last() -> None:
 
     def answer(request: bytes) -> bytes:
         sent.append(request)
-        return reply(request, *([link()] if request[17] == Attribute.LINK_RECORD else []))
+        return reply(request, *([link()] if request[17] == RecordType.LINK_RECORD else []))
 
     with pytest.raises(PortUnavailable, match="no NodeRecord of LID 1"):
         smp.converse(sa.conversation(LID, TID), answer)
