@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask, pollers
 from agent.daemon.loop import Loop, Monitors, PortStates
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.schedule import AwakeClock, Schedule, Settings
+from agent.daemon.schedule import Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.host import Host
 from agent.infiniband.switch_names import SwitchNames

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from agent.daemon.awake_clock import MAX_LATENESS, AwakeClock
 from agent.daemon.background import BackgroundTask, Poller
 from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
 from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.schedule import MAX_LATENESS, AwakeClock, Schedule, Step
+from agent.daemon.schedule import Schedule, Step
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import WOKE, Event

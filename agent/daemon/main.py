@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.daemon.assembly import KUBE, Flags, Io, assemble
+from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
-from agent.daemon.schedule import AwakeClock
 from agent.errors import Unavailable
 from agent.events.event import Notifier
 from agent.events.monitor import Monitor, Monitors

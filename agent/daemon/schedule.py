@@ -30,17 +30,16 @@ Invariants:
 - No change is forgotten: the state desired while an apply is under way is compared with the state
   that this apply carries.
 
-Pure: times are seconds of a clock that never jumps (AwakeClock), `random` returns a float in
-[0, 1).
+Pure: times are seconds of a clock that never jumps (agent/daemon/awake_clock.py), `random` returns
+a float in [0, 1).
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 from agent.pace import BackOff
@@ -55,8 +54,6 @@ MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
 FIRST_LOOK_INTERVAL = 75.0  # from the first GET: by then labels that are held have their line
-MAX_LATENESS = 30.0  # by which a wait may exceed its timeout on a busy machine
-MISSED = 10.0  # by which it does if a cable may have been moved meanwhile
 PACED, BUDGET = 6, 10  # in so many times `min_interval` at most so many requests,
 USUAL = 2  # of which an attempt takes so many
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
@@ -84,27 +81,41 @@ class Step(NamedTuple):
     look: bool = False  # nothing is to be applied: see whether the Node is as known
 
 
+class Due(Enum):
+    """What causes an observation or a request."""
+
+    TRIGGER = auto()  # an event happened, or none did for the interval
+    RECHECK = auto()  # what the kernel reports late
+    EXPIRY = auto()  # a part of the last observation ends by itself
+    RESULTS = auto()  # of background work
+    CHANGE = auto()  # the Node has another state than the desired one, or an unknown one
+    RESYNC = auto()  # the annotation grows old
+    RETRY = auto()  # keys that were refused
+    REPAIR = auto()  # SIGHUP, once its observation was made
+    LOOK = auto()  # nothing is to be applied
+
+
+REFRESH = frozenset({Due.TRIGGER, Due.RECHECK, Due.EXPIRY})
+OBSERVE = REFRESH | {Due.RESULTS}
+
+
 class Schedule:
-    """Decides when to observe and when to apply."""
+    """Decides when to observe and when to apply: each cause has its time, the first is next."""
 
     def __init__(self, settings: Settings, now: float, random: Callable[[], float]) -> None:
         self._settings = settings
         self._random = random
         self._triggered = True  # since the last observation, its recheck aside
         self._observed_at = self._refreshed_at = -math.inf
-        self._results_at = math.inf  # the next observation that results cause
-        self._observe_at = now
-        self._recheck_at = math.inf
-        self._expires_at = math.inf
+        # Of requests the earliest times by their own cause; `_due` has what delays all
+        self._at = dict.fromkeys(Due, math.inf) | {Due.TRIGGER: now}
         self._apply_at = now  # no request before this time
         self._started_at = -math.inf  # of the last request
         self._recent: list[tuple[float, int]] = []  # the requests of attempts, by their ends
         self._paced_until = -math.inf  # no request before this time either
-        self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
         self._is_repairing = False  # the observation that a repair asked for is due
-        self._reread_at, self._reread_started = math.inf, -math.inf
-        self._look_at = math.inf
+        self._repair_started = -math.inf
         self._back_off = BackOff(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL, random)
         self._desired: Hashable = None
         self._resumes_at = -math.inf  # no apply of the desired state before, if that alone is due
@@ -115,12 +126,12 @@ class Schedule:
         """Observe as soon as MIN_OBSERVE_INTERVAL allows: an event happened."""
         self._triggered = True
         earliest = self._refreshed_at + MIN_OBSERVE_INTERVAL
-        self._observe_at = min(self._observe_at, max(now, earliest))
+        self._at[Due.TRIGGER] = min(self._at[Due.TRIGGER], max(now, earliest))
 
     def results(self, now: float) -> None:
         """Observe as soon as MIN_RESULTS_INTERVAL allows: results of background work are there."""
         earliest = self._observed_at + MIN_RESULTS_INTERVAL
-        self._results_at = min(self._results_at, max(now, earliest))
+        self._at[Due.RESULTS] = min(self._at[Due.RESULTS], max(now, earliest))
 
     def observed(
         self,
@@ -138,28 +149,28 @@ class Schedule:
 
         An observation that only results caused (`refreshed` is false) serves no trigger.
         """
-        self._observed_at, self._results_at = now, math.inf
+        self._observed_at, self._at[Due.RESULTS] = now, math.inf
         next_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
         # Something that has expired and is still there must not cause an endless loop.
-        self._expires_at = max(expires_at, now + MIN_OBSERVE_INTERVAL)
+        self._at[Due.EXPIRY] = max(expires_at, now + MIN_OBSERVE_INTERVAL)
         if not refreshed:
-            self._observe_at = min(self._observe_at, next_at)
+            self._at[Due.TRIGGER] = min(self._at[Due.TRIGGER], next_at)
             return
-        is_recheck = now >= self._recheck_at
-        self._recheck_at, self._refreshed_at = math.inf, now
+        is_recheck = now >= self._at[Due.RECHECK]
+        self._at[Due.RECHECK], self._refreshed_at = math.inf, now
         if not (self._triggered and is_recheck):
             if self._triggered:
-                self._recheck_at = now + RECHECK_DELAY
+                self._at[Due.RECHECK] = now + RECHECK_DELAY
             self._triggered = False
-            self._observe_at = next_at
+            self._at[Due.TRIGGER] = next_at
             if self._is_repairing:
                 self._is_repairing = False
-                self._reread_at = max(now, self._reread_started + self._settings.min_interval)
+                self._at[Due.REPAIR] = max(now, self._repair_started + self._settings.min_interval)
 
     def extend(self, now: float, expires_at: float) -> None:
         """Postpone the expiry of what was observed; one that is due already stays due."""
-        if now < self._expires_at:
-            self._expires_at = max(expires_at, self._observed_at + MIN_OBSERVE_INTERVAL)
+        if now < self._at[Due.EXPIRY]:
+            self._at[Due.EXPIRY] = max(expires_at, self._observed_at + MIN_OBSERVE_INTERVAL)
 
     def node_read(self, now: float, age: float) -> None:
         """Record that the Node was read; its annotation is `age` seconds old."""
@@ -168,9 +179,9 @@ class Schedule:
         self._apply_at = now
         # any time until the annotation is older than `resync`
         left = max(self._settings.resync - max(age, 0.0), self._overdue_interval())
-        self._resync_at = now + self._random() * left
-        self._look_at = now + self._look_interval(FIRST_LOOK_INTERVAL)
-        self._triggered, self._observe_at = True, now
+        self._at[Due.RESYNC] = now + self._random() * left
+        self._at[Due.LOOK] = now + self._look_interval(FIRST_LOOK_INTERVAL)
+        self._triggered, self._at[Due.TRIGGER] = True, now
 
     def set_desired(self, state: Hashable) -> None:
         """Set the state that the Node should have by the last observation; never None."""
@@ -184,8 +195,8 @@ class Schedule:
         """Record that a request is under way; no other is due until it ends."""
         self._is_applying, self._started_at = True, now
         self._apply_at = now + self._settings.min_interval
-        if now >= self._reread_at:
-            self._reread_at, self._reread_started = math.inf, now
+        if now >= self._at[Due.REPAIR]:
+            self._at[Due.REPAIR], self._repair_started = math.inf, now
 
     def requested(self, now: float, requests: int) -> None:
         """Record how many requests an attempt has made, whatever came of it."""
@@ -230,12 +241,12 @@ class Schedule:
         self._refused = waiting | {key: now + wait for key, wait in waits.items()}
         if heard:
             self._back_off.succeeded()
-            self._look_at = now + self._look_interval()
+            self._at[Due.LOOK] = now + self._look_interval()
         if not requests:
             self._apply_at = now
-        elif now >= self._resync_at - self._overdue_interval():
+        elif now >= self._at[Due.RESYNC] - self._overdue_interval():
             share = self._random() if after_outage else 0.9 + 0.2 * self._random()
-            self._resync_at = now + self._settings.resync * share
+            self._at[Due.RESYNC] = now + self._settings.resync * share
 
     def _look_interval(self, seconds: float = math.inf) -> float:
         return min(seconds, self._settings.look) * (0.8 + 0.4 * self._random())
@@ -250,12 +261,12 @@ class Schedule:
         """
         self._is_applying = False
         if looked:
-            self._look_at = now
+            self._at[Due.LOOK] = now
         else:
             self._applied = None
         wait = self._back_off.failed(retry_after)
         # A repair during the request ends this wait, too; `_apply_at` keeps to `min_interval`.
-        reread = self._reread_started < self._started_at <= self._reread_at < math.inf
+        reread = self._repair_started < self._started_at <= self._at[Due.REPAIR] < math.inf
         ends_at = now if reread or self._is_repairing else now + wait
         self._apply_at = max(self._apply_at, ends_at)
         return max(self._apply_at, self._paced_until) - now
@@ -263,7 +274,9 @@ class Schedule:
     def resync(self, now: float) -> None:
         """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""
         self.trigger(now)
-        self._resync_at = min(self._resync_at, now + self._overdue_interval() * self._random())
+        self._at[Due.RESYNC] = min(
+            self._at[Due.RESYNC], now + self._overdue_interval() * self._random()
+        )
 
     def repair(self, now: float) -> None:
         """Observe, then read the Node and apply what differs, refused keys included.
@@ -283,99 +296,38 @@ class Schedule:
 
     def step(self, now: float) -> Step:
         """Return the actions that are due at `now`, and the time until the next that is not."""
-        refresh_at = min(self._observe_at, self._expires_at, self._recheck_at)
-        observe_at = min(refresh_at, self._results_at)
-        due_at = self._next_apply()
-        is_known = self._is_node_read and not self._is_applying
-        is_applied = self._applied is not None and self._desired == self._applied
-        look_at = math.inf
-        if is_known and is_applied:
-            look_at = max(self._look_at, self._apply_at, self._paced_until)
-        apply_at = min(due_at, look_at)
+        times = self._due()
+        due = {cause for cause, at in times.items() if now >= at}
+        requests = due - OBSERVE
         return Step(
-            wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
-            observe=now >= observe_at,
-            refresh=now >= refresh_at,
-            apply=now >= apply_at,
-            resync=now >= apply_at and now >= min(self._resync_at, self._retry_refused_at()),
-            reread=now >= apply_at and now >= self._reread_at,
-            look=look_at <= now < due_at,
+            wait=min((at - now for at in times.values() if at > now), default=math.inf),
+            observe=not due.isdisjoint(OBSERVE),
+            refresh=not due.isdisjoint(REFRESH),
+            apply=bool(requests),
+            resync=not requests.isdisjoint({Due.RESYNC, Due.RETRY}),
+            reread=Due.REPAIR in requests,
+            look=requests == {Due.LOOK},
         )
 
-    def _next_apply(self) -> float:
-        """Return the time of the next request; infinity if none is needed or one is under way."""
-        has_nothing_to_apply = self._is_node_read and self._desired is None
-        waits_to_repair = self._is_repairing and self._reread_at == math.inf
-        if self._is_applying or has_nothing_to_apply or waits_to_repair:
-            return math.inf
-        earliest = max(self._apply_at, self._paced_until)
+    def _due(self) -> dict[Due, float]:
+        """Return the time of each cause, of requests only while one may be made."""
+        times = dict(self._at)
+        is_changed = self._applied is None or self._desired != self._applied
+        times[Due.RETRY] = min(self._refused.values(), default=math.inf)
         if self._applied is None:
-            return earliest
-        changed_at = self._resumes_at if self._desired != self._applied else math.inf
-        at = min(changed_at, self._resync_at, self._reread_at, self._retry_refused_at())
-        return max(earliest, at)
-
-    def _retry_refused_at(self) -> float:
-        """Return the time at which the first of the refused keys is tried again."""
-        return min(self._refused.values(), default=math.inf)
+            times[Due.CHANGE] = -math.inf
+        elif is_changed:
+            times[Due.CHANGE] = self._resumes_at
+        if is_changed or not self._is_node_read:
+            times[Due.LOOK] = math.inf
+        earliest = max(self._apply_at, self._paced_until)
+        has_nothing_to_apply = self._is_node_read and self._desired is None
+        waits_to_repair = self._is_repairing and times[Due.REPAIR] == math.inf
+        for cause in times.keys() - OBSERVE:
+            waits = cause is not Due.LOOK and (has_nothing_to_apply or waits_to_repair)
+            is_open = not (waits or self._is_applying)
+            times[cause] = max(times[cause], earliest) if is_open else math.inf
+        return times
 
     def _overdue_interval(self) -> float:
         return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)
-
-
-class AwakeClock:
-    """A clock without the time in which the agent could not run; call it for the seconds awake.
-
-    Invariant: nothing expires while the agent could not have renewed it. The wall clock jumps when
-    NTP steps it, and a monotonic clock runs on while a machine is suspended or a container is
-    frozen: each neighbor's TTL and each hold would expire at the moment of waking up, though the
-    switch has sent frames all the time. So the time between two calls is left out where it exceeds
-    what a busy machine explains, less the timeout of a wait between them (`waits`).
-
-    A freeze may begin in a wait or in the midst of an observation: the call that follows it, from
-    whatever thread, notices it.
-
-    `clock` is CLOCK_BOOTTIME, which counts suspension, so that it can be detected.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
-    ) -> None:
-        self.woke_at = -math.inf  # the last call that noticed more than MISSED seconds lost
-        self._clock = clock
-        self._left_out = 0.0
-        self._lock = threading.Lock()
-        self._called_at = clock()
-        self._awaited_until = -math.inf  # the end of the wait under way
-        self._missed = 0.0  # the longest time lost that `missed` has not returned
-
-    def __call__(self) -> float:
-        with self._lock:
-            now = self._clock()
-            lost = now - max(self._called_at, self._awaited_until)
-            self._called_at = now
-            if lost > MAX_LATENESS:
-                self._left_out += lost
-            if lost > MISSED:
-                self._missed = max(self._missed, lost)
-                self.woke_at = now - self._left_out
-            return now - self._left_out
-
-    def left_out(self) -> float:
-        """Return the seconds that it is behind CLOCK_BOOTTIME."""
-        return self._left_out
-
-    def waits(self, timeout: float) -> None:
-        """Record that a wait of so many seconds begins, which `missed` ends."""
-        self()
-        self._awaited_until = self._called_at + timeout
-
-    def missed(self) -> float:
-        """Return the seconds lost in one piece since the last call, 0.0 if not more than MISSED.
-
-        They are left out if they are more than MAX_LATENESS.
-        """
-        self()
-        self._awaited_until = -math.inf
-        lost, self._missed = self._missed, 0.0
-        return lost

@@ -10,24 +10,4 @@ Labels pass through six types from rendering to the wire:
     Request   kube/answers.py      one server-side apply
 """
 
-import sys
-from importlib.util import find_spec
-from types import ModuleType
-
 MANAGER = "bwagent"  # the field manager of every server-side apply
-
-
-def _leave_out_http2() -> None:
-    """Keep urllib3 from running `urllib3/http2/__init__.py`, whose switch to HTTP/2 is not used.
-
-    It would load importlib.metadata with zipfile and csv, 0.6 MB of a resident agent. The module
-    `urllib3.http2.probe`, which each connection asks, is loaded from the package's folder.
-    """
-    spec = find_spec("urllib3")
-    if spec and spec.submodule_search_locations and "urllib3" not in sys.modules:
-        package = ModuleType("urllib3.http2")
-        package.__path__ = [f"{folder}/http2" for folder in spec.submodule_search_locations]
-        sys.modules[package.__name__] = package
-
-
-_leave_out_http2()

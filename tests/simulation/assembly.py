@@ -15,8 +15,9 @@ from prometheus_client import generate_latest
 
 from agent.daemon.assembly import KUBE, Flags, Io
 from agent.daemon.assembly import assemble as assemble_agent
+from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
-from agent.daemon.schedule import AwakeClock, Settings
+from agent.daemon.schedule import Settings
 from agent.host import Host
 from agent.kube.answers import Answer, read
 from agent.lldp.frame import Frame

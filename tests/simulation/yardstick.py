@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.daemon.assembly import Flags, Io, assemble
+from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
-from agent.daemon.schedule import AwakeClock
 from agent.events.event import Event
 from agent.host import Host
 from agent.kube.answers import Answer, read

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from agent.daemon.assembly import KUBE, Flags, Io, assemble
+from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
 from agent.daemon.plan_file import PlanFile
-from agent.daemon.schedule import AwakeClock, Settings
+from agent.daemon.schedule import Settings
 from agent.daemon.verification import PlanRows
 from agent.errors import Unavailable
 from agent.events.event import Event

@@ -199,16 +199,6 @@ def test_a_short_command_loads_little(flag: str) -> None:
     assert rooms <= {"fleet", "shell"}
 
 
-def test_the_resident_agent_loads_no_package_metadata() -> None:
-    """urllib3's HTTP/2, which nothing uses, would load it, with zipfile and csv: 0.6 MB."""
-    code = "import sys, agent.daemon.main, urllib3.connection; print(*sys.modules)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
-    loaded = {*done.stdout.split()}
-    assert "urllib3.http2.probe" in loaded
-    assert not loaded & {"importlib.metadata", "zipfile", "csv"}
-
-
 def test_listed_modules_exist() -> None:
     """A module that was renamed or removed leaves every list."""
     assert MODULES.keys() >= MEASURED_IO | OMITTED_IO | THIRD_PARTY | (NVML - {"nvml"})
