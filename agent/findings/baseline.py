@@ -69,46 +69,46 @@ class Sorted(NamedTuple):
 
 def read(path: str) -> dict[str, Entry]:
     """Return the rows of a file by ID; raises Malformed."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for place, cells in table(path, COLUMNS[:1], COLUMNS[1:]):
-        one = {name: unquoted(cell) for name, cell in cells.items()}
-        if not _ID.fullmatch(one["id"]):
-            shown = visible(one["id"], 64)
+        row = {name: unquoted(cell) for name, cell in cells.items()}
+        if not _ID.fullmatch(row["id"]):
+            shown = visible(row["id"], 64)
             raise Malformed(f"{place}: {shown!r} is no ID of 12 hex digits, import IDs as text")
         try:
-            _ = one["date"] and date.fromisoformat(one["date"])
+            _ = row["date"] and date.fromisoformat(row["date"])
         except ValueError:
-            shown = visible(one["date"], 64)
+            shown = visible(row["date"], 64)
             raise Malformed(f"{place}: {shown!r} is no date such as 2026-11-23") from None
-        entry = Entry(**{**one, "where": frozenset(one["where"].split())})  # type: ignore[arg-type]
-        if found.setdefault(entry.id, entry) != entry:
+        entry = Entry(**{**row, "where": frozenset(row["where"].split())})  # type: ignore[arg-type]
+        if entries.setdefault(entry.id, entry) != entry:
             raise Malformed(f"{place}: the ID {entry.id} is in an earlier row, which differs")
-    return found
+    return entries
 
 
 def sort(
-    found: Sequence[Finding], entries: Mapping[str, Entry], nodes: Collection[str], path: str
+    findings: Sequence[Finding], entries: Mapping[str, Entry], nodes: Collection[str], path: str
 ) -> Sorted:
     """Take the accepted findings out; `nodes` are those that were compared."""
     kept: list[Finding] = []
     accepted: list[Accepted] = []
     grown: list[str] = []
-    for one in found:
-        entry = entries.get(one.id)
-        if entry and (not entry.where or _where(one) <= entry.where):
-            accepted.append(Accepted(one, entry))
+    for finding in findings:
+        entry = entries.get(finding.id)
+        if entry and (not entry.where or _where(finding) <= entry.where):
+            accepted.append(Accepted(finding, entry))
         else:
-            kept.append(one)
-            grown += [one.id] if entry else []
-    ids = {one.id for one in found}
+            kept.append(finding)
+            grown += [finding.id] if entry else []
+    ids = {finding.id for finding in findings}
     here = {*nodes}
     unseen = [entry for entry in entries.values() if entry.id not in ids]
     elsewhere = [
-        one
-        for one in unseen
-        if not one.where or any(name.partition("/")[0] not in here for name in one.where)
+        entry
+        for entry in unseen
+        if not entry.where or any(name.partition("/")[0] not in here for name in entry.where)
     ]
-    gone = [one.id for one in unseen if one not in elsewhere]
+    gone = [entry.id for entry in unseen if entry not in elsewhere]
     notes = [f"{path}: {many(len(accepted), 'finding')} accepted"] if accepted else []
     if grown:
         notes.append(f"{path}: not accepted, they have grown: {listed(grown)}")
@@ -117,9 +117,9 @@ def sort(
     return Sorted(tuple(kept), tuple(accepted), tuple(notes), tuple(elsewhere))
 
 
-def _where(one: Finding) -> frozenset[str]:
+def _where(finding: Finding) -> frozenset[str]:
     """Return its ports, or else its nodes, without white space."""
-    ports = [f"{port.node}/{port.interface}" for port in one.ports] or one.nodes
+    ports = [f"{port.node}/{port.interface}" for port in finding.ports] or finding.nodes
     return frozenset("_".join(name.split()) for name in ports)
 
 
@@ -132,17 +132,23 @@ def write(
     is overwritten but `renewed`, the file that was read. Raises Unavailable.
     """
     today = datetime.now(UTC).date().isoformat()
-    entries = [*sorted_.kept, *(one.entry for one in sorted_.accepted)]
+    entries = [*sorted_.kept, *(acceptance.entry for acceptance in sorted_.accepted)]
     entries += [
-        Entry(one.id, today, former.get(one.id, _NEW).note, one.code, _where(one), one.text)
-        for one in sorted_.findings
-        if one.severity != INFO
+        former.get(finding.id, _NEW)._replace(
+            id=finding.id,
+            date=today,
+            code=finding.code,
+            where=_where(finding),
+            text=finding.text,
+        )
+        for finding in sorted_.findings
+        if finding.severity != INFO
     ]
     rows = []
-    for one in entries:
-        where = " ".join(sorted(one.where))
+    for entry in entries:
+        where = " ".join(sorted(entry.where))
         shown = where if len(where) <= MAX_WHERE else ""
-        rows.append((*one[:4], shown, visible(one.text, 1000)))
+        rows.append((*entry[:4], shown, visible(entry.text, 1000)))
     text = rows_text([COLUMNS, *rows])
     is_renewed = renewed is not None and os.path.realpath(renewed) == os.path.realpath(path)
     draft = f"{path}.new" if is_renewed else path
@@ -156,26 +162,33 @@ def write(
         raise Unavailable(f"{path}: it exists; {hint}") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}") from error
-    return {one.id: one for one in entries}
+    return {entry.id: entry for entry in entries}
 
 
-def document(one: Accepted) -> dict[str, str]:
+def document(acceptance: Accepted) -> dict[str, str]:
     """Return the JSON object of an accepted finding."""
-    known = {"id": one.finding.id, "code": one.finding.code, "severity": one.finding.severity}
-    return {**known, "text": one.finding.text, "date": one.entry.date, "note": one.entry.note}
+    finding, entry = acceptance
+    return {
+        "id": finding.id,
+        "code": finding.code,
+        "severity": finding.severity,
+        "text": finding.text,
+        "date": entry.date,
+        "note": entry.note,
+    }
 
 
 def settled(
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     nodes: Collection[str],
     baseline: str | None,
     written: str | None,
 ) -> Sorted:
     """Return the findings by the flags: those of `written` are accepted from now on."""
-    result, former = Sorted(tuple(found)), dict[str, Entry]()
+    result, former = Sorted(tuple(findings)), dict[str, Entry]()
     if baseline:
         former = read(baseline)
-        result = sort(found, former, nodes, baseline)
+        result = sort(findings, former, nodes, baseline)
     if written:
-        result = sort(found, write(written, result, former, baseline), nodes, written)
+        result = sort(findings, write(written, result, former, baseline), nodes, written)
     return result

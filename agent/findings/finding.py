@@ -223,7 +223,9 @@ def finding(  # noqa: PLR0913 - most are keywords
         names,
         tuple(ports),
         text,
-        facts=tuple((name, str(one)) for name, one in (facts or {}).items() if one is not None),
+        facts=tuple(
+            (name, str(value)) for name, value in (facts or {}).items() if value is not None
+        ),
         id=hashlib.sha256(identity).hexdigest()[:ID_LENGTH],
         **others,
     )
@@ -253,44 +255,44 @@ class Draft(NamedTuple):
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return the items by key, in their order."""
-    found: dict[K, list[T]] = {}
+    groups: dict[K, list[T]] = {}
     for item in items:
         name = key(item)
-        if name in found:
-            found[name].append(item)
+        if name in groups:
+            groups[name].append(item)
         else:
-            found[name] = [item]
-    return found
+            groups[name] = [item]
+    return groups
 
 
 # The order of lists: of a node by what weighs most, of a fleet by the walk from leaf to leaf
 
 
-def order(one: Finding) -> tuple[int, int]:
+def order(finding: Finding) -> tuple[int, int]:
     """Return the sort key of a node's findings: by severity, then by code."""
-    return SEVERITIES.index(one.severity), RANK[one.code]
+    return SEVERITIES.index(finding.severity), RANK[finding.code]
 
 
 CLASSES = {ERROR: 0, WARNING: 0, UNKNOWN: 1, INFO: 2}
 
 
-def place_of(one: Finding) -> tuple[str | None, str]:
+def place_of(finding: Finding) -> tuple[str | None, str]:
     """Return rack and leaf, spelled alike for all findings of one leaf."""
-    return one.rack, leaf_key(one.leaf or "")
+    return finding.rack, leaf_key(finding.leaf or "")
 
 
-def fleet_order(one: Finding) -> tuple[object, ...]:
+def fleet_order(finding: Finding) -> tuple[object, ...]:
     """Return the sort key of a fleet's findings: a person goes to each leaf once.
 
     Findings without a leaf come before those of leaves.
     """
     return (
-        CLASSES[one.severity],
-        *(natural(part or "") for part in place_of(one)),
-        RANK[one.code],
-        natural(one.expected[1] or one.actual[1] or ""),
-        natural(one.nodes[0] if one.nodes else ""),
-        one.id,
+        CLASSES[finding.severity],
+        *(natural(part or "") for part in place_of(finding)),
+        RANK[finding.code],
+        natural(finding.expected[1] or finding.actual[1] or ""),
+        natural(finding.nodes[0] if finding.nodes else ""),
+        finding.id,
     )
 
 
@@ -302,12 +304,14 @@ def end_document(device: str | None, port: str | None) -> Json:
     return {"device": device, "port": port}
 
 
-def finding_document(one: Finding) -> Json:
+def finding_document(finding: Finding) -> Json:
     """Return the JSON object of a finding in `verify` and /verdict."""
-    return _document(one, {"interface": one.interface, "interfaces": [*one.interfaces]}, {})
+    return _document(
+        finding, {"interface": finding.interface, "interfaces": [*finding.interfaces]}, {}
+    )
 
 
-def fleet_document(one: Finding) -> Json:
+def fleet_document(finding: Finding) -> Json:
     """Return the JSON object of a finding in `fleet verify`."""
     moves = [
         {
@@ -317,22 +321,22 @@ def fleet_document(one: Finding) -> Json:
             "near": move.near._asdict(),
             "far": move.far._asdict(),
         }
-        for move in one.moves
+        for move in finding.moves
     ]
-    subject = {"nodes": [*one.nodes], "ports": [port._asdict() for port in one.ports]}
-    evidence = {"confidence": one.confidence, "majority": one.majority}
-    return _document(one, subject, {"moves": moves, **evidence})
+    subject = {"nodes": [*finding.nodes], "ports": [port._asdict() for port in finding.ports]}
+    evidence = {"confidence": finding.confidence, "majority": finding.majority}
+    return _document(finding, subject, {"moves": moves, **evidence})
 
 
-def _document(one: Finding, subject: Json, more: Json) -> Json:
+def _document(finding: Finding, subject: Json, more: Json) -> Json:
     return {
-        "id": one.id,
-        "code": one.code,
-        "severity": one.severity,
+        "id": finding.id,
+        "code": finding.code,
+        "severity": finding.severity,
         **subject,
-        "expected": end_document(*one.expected),
-        "actual": end_document(*one.actual),
-        "text": one.text,
+        "expected": end_document(*finding.expected),
+        "actual": end_document(*finding.actual),
+        "text": finding.text,
         **more,
-        "facts": [{"name": name, "value": value} for name, value in one.facts],
+        "facts": [{"name": name, "value": value} for name, value in finding.facts],
     }

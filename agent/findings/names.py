@@ -76,8 +76,8 @@ _PADDING = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)
 
 def guid(text: str) -> str | None:
     """Return the 16 hex digits of a GUID in any notation; None for other text."""
-    found = _GUID.fullmatch(text)
-    return found[1].replace(":", "").lower() if found else None
+    match = _GUID.fullmatch(text)
+    return match[1].replace(":", "").lower() if match else None
 
 
 def mac(text: str) -> str | None:
@@ -94,9 +94,9 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
     if address := guid(expected):
         return same_address(address, seen.guids, "guid", off)
     if address := mac(expected):
-        found = same_address(address, [mac(one) or one for one in seen.macs], "mac", off)
-        if found.equal is not None:
-            return found
+        match = same_address(address, [mac(text) or text for text in seen.macs], "mac", off)
+        if match.equal is not None:
+            return match
     for name in seen.names:
         by = same_name(expected, name, off)
         if not by and "padding" not in off:
@@ -126,15 +126,15 @@ def unpadded(name: str) -> str:
 
 
 @lru_cache(8192)
-def same_name(one: str, other: str, off: Off = frozenset()) -> str | None:
+def same_name(name: str, other: str, off: Off = frozenset()) -> str | None:
     """Return the tolerances by which two names of hosts or switches are equal; None if not."""
-    if one == other:
+    if name == other:
         return EXACT
-    if by := same_text(one, other, off):
+    if by := same_text(name, other, off):
         return by
     if "fqdn" in off:
         return None
-    for whole, short in ((one, other), (other, one)):
+    for whole, short in ((name, other), (other, name)):
         for host in hosts(whole):
             if by := EXACT if host == short else same_text(host, short, off):
                 return "fqdn" if by == EXACT else f"fqdn+{by}"
@@ -148,14 +148,14 @@ def hosts(name: str) -> Iterator[str]:
             yield name[: dot.start()]
 
 
-def same_text(one: str, other: str, off: Off) -> str | None:
+def same_text(text: str, other: str, off: Off) -> str | None:
     """Return `label`, `case`, or both, if the texts are equal by these; None if not."""
-    first, second = one.casefold(), other.casefold()
+    first, second = text.casefold(), other.casefold()
     if first == second and "case" not in off:
         return "case"
-    if "label" in off or (label_value(one) == one and label_value(other) == other):
+    if "label" in off or (label_value(text) == text and label_value(other) == other):
         return None
-    if label_value(one) == other or label_value(other) == one:
+    if label_value(text) == other or label_value(other) == text:
         return "label"
     if "case" in off:
         return None
@@ -233,7 +233,7 @@ class Leaves:
 
     def like(self, name: str) -> list[str]:
         """Return the leaf of this name, else all that differ in domain and leading zeros only."""
-        if found := self._by_key.get(leaf_key(name)):
-            return [found]
+        if leaf := self._by_key.get(leaf_key(name)):
+            return [leaf]
         alike = self._alike.get(likeness(name), ())
-        return [one for one in alike if same_name(unpadded(one), unpadded(name))]
+        return [other for other in alike if same_name(unpadded(other), unpadded(name))]

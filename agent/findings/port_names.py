@@ -75,10 +75,10 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     if not {*expected}.isdisjoint(texts):
         return SAME
     results = {
-        (one, text): _infiniband(one, text, seen.twin_port, off)
+        (name, text): _infiniband(name, text, seen.twin_port, off)
         if seen.infiniband
-        else _ethernet(one, text, off)
-        for one in expected
+        else _ethernet(name, text, off)
+        for name in expected
         for text in texts
     }
     equal = [match for match in results.values() if match.equal]
@@ -97,15 +97,15 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
 def _infiniband(expected: str, number: str, is_twin: bool | None, off: Off) -> Match:
     """Compare a port of a plan with a LocalPortNum."""
     text = expected.casefold()
-    found = _NUMBER.fullmatch(text) or (_SLOT.fullmatch(text) if is_twin is False else None)
-    cage = _CAGE.fullmatch(text) if is_twin and not found else None
+    plain = _NUMBER.fullmatch(text) or (_SLOT.fullmatch(text) if is_twin is False else None)
+    cage = _CAGE.fullmatch(text) if is_twin and not plain else None
     by = "twin-port" if cage else "number"
-    if not (found or cage) or by in off or not number.isdecimal():
+    if not (plain or cage) or by in off or not number.isdecimal():
         return INCOMPARABLE
     if cage:
         port = 2 * int(cage[1] or cage[3]) - 2 + int(cage[2] or cage[4])
-    elif found:
-        port = int(found[1])
+    elif plain:
+        port = int(plain[1])
     return matched(by) if port == int(number) else DIFFERENT
 
 
@@ -113,8 +113,8 @@ def _infiniband(expected: str, number: str, is_twin: bool | None, off: Off) -> M
 def _ethernet(expected: str, text: str, off: Off) -> Match:
     if by := same_text(expected, text, off):
         return matched(by)
-    if (one := mac(expected)) and (other := mac(text)):
-        return same_address(one, [other], "mac", off)
+    if (address := mac(expected)) and (other := mac(text)):
+        return same_address(address, [other], "mac", off)
     parts, seen = _parts(expected, off), _parts(text, off)
     if not parts or not seen:
         return INCOMPARABLE
@@ -149,10 +149,10 @@ class _Parts(NamedTuple):
 
 @lru_cache(8192)
 def _parts(text: str, off: Off) -> _Parts | None:
-    found = SWITCH_PORT.fullmatch(text)
-    if not found:
+    match = SWITCH_PORT.fullmatch(text)
+    if not match:
         return None
-    word, digits, lane = found.groups()
+    word, digits, lane = match.groups()
     pieces = _NUMBERS.split(digits)
     family = word if "case" in off else word.lower()
     if "abbreviation" not in off:

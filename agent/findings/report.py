@@ -44,7 +44,7 @@ ELEMENTS = {
 
 def outcome(findings: Iterable[Finding], *, is_partial: bool = False) -> str:
     """Return OK, DIFFERENCES, or UNVERIFIED if something could not be compared."""
-    severities = {one.severity for one in findings}
+    severities = {finding.severity for finding in findings}
     if severities & {ERROR, WARNING}:
         return DIFFERENCES
     return UNVERIFIED if is_partial or UNKNOWN in severities else OK
@@ -52,20 +52,20 @@ def outcome(findings: Iterable[Finding], *, is_partial: bool = False) -> str:
 
 def is_nothing_compared(as_planned: int, accepted: Iterable[Accepted]) -> bool:
     """Return True if no cable was compared, and that is accepted: no pass of anything."""
-    severities = {one.finding.severity for one in accepted}
+    severities = {finding.severity for finding, _ in accepted}
     return not as_planned and severities == {UNKNOWN}
 
 
 def accepted_count(accepted: Sequence[Accepted]) -> str:
     """Return `3 accepted, 1 of them not compared`; "" for none."""
-    unknown = sum(one.finding.severity == UNKNOWN for one in accepted)
+    unknown = sum(finding.severity == UNKNOWN for finding, _ in accepted)
     more = f", {unknown:,} of them not compared" if unknown else ""
     return f"{len(accepted):,} accepted{more}" if accepted else ""
 
 
 def unverified(subject: str, findings: Iterable[Finding], gaps: Iterable[str] = ()) -> str:
     """Return why the outcome is UNVERIFIED, as the error of a command: gaps, or what is unknown."""
-    unknown = sum(one.severity == UNKNOWN for one in findings)
+    unknown = sum(finding.severity == UNKNOWN for finding in findings)
     reasons = [*gaps, *([f"{many(unknown, 'finding')} of severity unknown"] if unknown else [])]
     return f"{subject}: not verified: {'; '.join(reasons)}"
 
@@ -75,7 +75,7 @@ def counted(findings: Iterable[Finding], *, is_compared: bool = True) -> str:
 
     Without any, it is "" unless all could be compared.
     """
-    counts = Counter(one.code for one in findings if one.severity in {ERROR, WARNING})
+    counts = Counter(finding.code for finding in findings if finding.severity in {ERROR, WARNING})
     if not counts:
         return "no findings" if is_compared else ""
     listed = ", ".join(f"{counts[code]:,} {code}" for code in CODES if code in counts)
@@ -83,29 +83,33 @@ def counted(findings: Iterable[Finding], *, is_compared: bool = True) -> str:
 
 
 def cells(
-    one: Finding, subject: Iterable[str | None], move: Move | None = None, *, is_first: bool = True
+    finding: Finding,
+    subject: Iterable[str | None],
+    move: Move | None = None,
+    *,
+    is_first: bool = True,
 ) -> list[str | None]:
     """Return a row of CSV: what it is about, its ends and racks, and the rest of COLUMNS.
 
     They are those of the cable to move; without one, the first row has those of the finding.
     """
-    facts = dict(one.facts)
-    ends = (one.expected, one.actual) if is_first else (NO_END, NO_END)
+    facts = dict(finding.facts)
+    ends = (finding.expected, finding.actual) if is_first else (NO_END, NO_END)
     places = facts.get("rack"), facts.get("far-rack")
     if move:
         ends, places = (move.wanted, move.actual), (move.near.rack, move.far.rack)
     racks = " to ".join(filter(None, places))
-    row = [*subject, *ends[0], *ends[1], one.code, one.text, racks, one.id]
+    row = [*subject, *ends[0], *ends[1], finding.code, finding.text, racks, finding.id]
     return [cell and visible(cell, MAX_TEXT) for cell in row]
 
 
-def accepted(one: Accepted, names: Iterable[str]) -> junit.Case:
+def accepted(acceptance: Accepted, names: Iterable[str]) -> junit.Case:
     """Return the test case of an accepted finding about these interfaces."""
-    case = failed(one.finding, names)
-    return case._replace(element=junit.SKIPPED, message=f"{one.reason}: {case.message}")
+    case = failed(acceptance.finding, names)
+    return case._replace(element=junit.SKIPPED, message=f"{acceptance.reason}: {case.message}")
 
 
-def failed(one: Finding, names: Iterable[str], more: str = "") -> junit.Case:
+def failed(finding: Finding, names: Iterable[str], more: str = "") -> junit.Case:
     """Return the test case of a finding about these interfaces."""
-    name = f"{' '.join(names)} {one.code} {one.id}{more}".strip()
-    return junit.Case(name, ELEMENTS[one.severity], one.text)
+    name = f"{' '.join(names)} {finding.code} {finding.id}{more}".strip()
+    return junit.Case(name, ELEMENTS[finding.severity], finding.text)

@@ -73,7 +73,9 @@ class Cables:
             raise Malformed(f"{cable.place}: both ends are {quoted(f'{a[0]} {a[1]}')}")
         known = [self._first.setdefault(port, cable) for port in (a, b)]
         known = [before for before in known if before is not cable]
-        if same := next((one for one in known if {a, b} == {one.a[:2], one.b[:2]}), None):
+        if same := next(
+            (earlier for earlier in known if {a, b} == {earlier.a[:2], earlier.b[:2]}), None
+        ):
             if self._mirrored:
                 return
             text = f"{cable.place}: the cable of row {same.place.row} again"

@@ -75,16 +75,16 @@ def _tokens(text: str, place: Place) -> Iterator[Token]:
         start, end = match.span()
         if start != at:
             break
-        kind, found = match.lastgroup, match[0]
+        kind, token = match.lastgroup, match[0]
         if kind == "simple":
             yield "simple", "\0".join(match.group("a", "p", "b", "q")), at
         elif kind == "quoted":
             # a backslash joins two lines
-            yield "text", _ESCAPE.sub(lambda one: one[1].strip("\n"), found[1:-1]), at
+            yield "text", _ESCAPE.sub(lambda escape: escape[1].strip("\n"), token[1:-1]), at
         elif kind == "name":
-            yield "text", found, at
+            yield "text", token, at
         elif kind != "space":
-            yield found, found, at
+            yield token, token, at
         at = end
     if at < len(text):
         where = place._replace(row=text.count("\n", 0, at) + 1)
@@ -196,17 +196,17 @@ class _Parser:
         return name, port
 
     def _attributes(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         while self._next == "[":
             self._take("[")
             while self._next != "]":
                 name = self._take("text")
                 self._take("=")
-                found[name] = self._take("text")
+                attributes[name] = self._take("text")
                 if self._next in {",", ";"}:
                     self._take(self._next)
             self._take("]")
-        return found
+        return attributes
 
     def _take(self, kind: str) -> str:
         """Return the text of the next token, which is to be of this kind, and go on."""

@@ -181,11 +181,11 @@ def _named(row: Sequence[str], columns: Columns, place: Place) -> Header | None:
     fields: list[Field | None] = [None] * len(row)
     for name in columns.keys() & NAMED.keys():
         fields[at[name][0]] = NAMED[name]
-    found = _header("point-to-point", row, fields, place)
-    rate = at["rate"][0] if "rate" in at else found.rate
-    mark = at["mark"][0] if "mark" in at else found.mark
-    others = tuple(column for column in found.others if column not in {rate, mark})
-    return found._replace(rate=rate, mark=mark, others=others)
+    named = _header("point-to-point", row, fields, place)
+    rate = at["rate"][0] if "rate" in at else named.rate
+    mark = at["mark"][0] if "mark" in at else named.mark
+    others = tuple(column for column in named.others if column not in {rate, mark})
+    return named._replace(rate=rate, mark=mark, others=others)
 
 
 def missing(row: Sequence[str], columns: Columns) -> list[str]:
@@ -194,8 +194,10 @@ def missing(row: Sequence[str], columns: Columns) -> list[str]:
         keys = {key(name) for name in _unique(row)}
         return [f"{title!r}" for title in columns.values() if key(title) not in keys]
     keys = {key(cell) for cell in row}
-    forms = ({table.get(one) for one in keys} for _, table in (*FORMS, *LOOSE_FORMS))
-    absent = min(([field for field in REQUIRED if field not in one] for one in forms), key=len)
+    forms = ({table.get(name) for name in keys} for _, table in (*FORMS, *LOOSE_FORMS))
+    absent = min(
+        ([field for field in REQUIRED if field not in fields] for fields in forms), key=len
+    )
     return [
         f"for the {'node' if name == 'node' else 'port'} of the {('first', 'second')[side]} end"
         for side, name in absent

@@ -108,22 +108,21 @@ def is_iblinkinfo(source: Source) -> bool:
 def read_ibnetdiscover(source: Source) -> list[Plan]:
     """Return the plan of a topology or of a report of ibnetdiscover."""
     several, around = set[str](), list[int]()
-    lines = _lines(source, _DISCOVERED, around)
-    return _plan(source, "ibnetdiscover", _discovered(source, lines, several), several, around)
+    links = list(_discovered(source, _lines(source, _DISCOVERED, around), several))
+    return _plan(source, "ibnetdiscover", links, several, around)
 
 
 def read_iblinkinfo(source: Source) -> list[Plan]:
     """Return the plan of the links of iblinkinfo."""
     around = list[int]()
-    lines = _lines(source, {"link": _LINK, "node": _HEADING}, around)
-    return _plan(source, "iblinkinfo", _linked(source, lines), set(), around)
+    links = list(_linked(source, _lines(source, {"link": _LINK, "node": _HEADING}, around)))
+    return _plan(source, "iblinkinfo", links, set(), around)
 
 
 def _plan(
-    source: Source, kind: str, found: Iterable[Link], several: set[str], around: list[int]
+    source: Source, kind: str, links: list[Link], several: set[str], around: list[int]
 ) -> list[Plan]:
-    """Return the plan; `several` and `around` are known once all links are read."""
-    links = list(found)
+    """Return the plan; `several` are the descriptions of HCAs with several ports."""
     peers = [peer for _, near, far, _ in links for peer in (near, far)]
     several |= {peer.text for peer in peers if not peer.is_switch and int(peer.port) > 1}
     cables = Cables(source.place, mirrored=True)
@@ -172,59 +171,59 @@ def _unknown(source: Source, row: int, line: str) -> Malformed:
 def _discovered(source: Source, lines: Iterable[Line], several: set[str]) -> Iterator[Link]:
     """Yield the links; add the descriptions of HCAs with several ports to a set."""
     node: re.Match[str] | None = None
-    for row, name, found in lines:
+    for row, name, match in lines:
         if name == "node":
-            node = found
-            if found["type"] == "Ca" and int(found["ports"]) > 1:
-                several.add(found["text"].strip())
+            node = match
+            if match["type"] == "Ca" and int(match["ports"]) > 1:
+                several.add(match["text"].strip())
         elif name == "port":
             if node is None:
                 place = source.place._replace(row=row)
                 raise Malformed(f"{place}: a port before the first node")
-            near = Peer(node["type"] == "Switch", node["text"].strip(), node["guid"], found["port"])
-            far = Peer(found["type"] == "S", found["text"].strip(), found["guid"], found["far"])
-            yield row, near, far, rate(found["rate"] or "")
-        elif found["far"]:
-            near = Peer(found["type"] == "SW", found["text"].strip(), found["guid"], found["port"])
-            text = found["far_text"].strip()
-            far = Peer(found["far_type"] == "SW", text, found["far_guid"], found["far"])
-            yield row, near, far, rate(found["rate"])
+            near = Peer(node["type"] == "Switch", node["text"].strip(), node["guid"], match["port"])
+            far = Peer(match["type"] == "S", match["text"].strip(), match["guid"], match["far"])
+            yield row, near, far, rate(match["rate"] or "")
+        elif match["far"]:
+            near = Peer(match["type"] == "SW", match["text"].strip(), match["guid"], match["port"])
+            text = match["far_text"].strip()
+            far = Peer(match["far_type"] == "SW", text, match["far_guid"], match["far"])
+            yield row, near, far, rate(match["rate"])
 
 
 def _linked(source: Source, lines: Iterable[Line]) -> Iterator[Link]:
     links: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
     heading = None
-    for row, name, found in lines:
+    for row, name, match in lines:
         if name == "node":
-            heading = found
+            heading = match
             continue
-        if not heading and found["text"] is None:
+        if not heading and match["text"] is None:
             place = source.place._replace(row=row)
             raise Malformed(f"{place}: a link before the first node")
-        links.append((row, heading, found))
+        links.append((row, heading, match))
     # The nodes by LID: a switch has one for all its ports, an HCA one for each.
     ports: dict[str, set[str]] = {}
-    for _, _, found in links:
-        ports.setdefault(found["lid"], set()).add(found["port"])
+    for _, _, match in links:
+        ports.setdefault(match["lid"], set()).add(match["port"])
     nodes: dict[str, Peer] = {}
-    for _, heading, found in links:
-        is_switch, text = len(ports[found["lid"]]) > 1, found["text"]
+    for _, heading, match in links:
+        is_switch, text = len(ports[match["lid"]]) > 1, match["text"]
         if heading:
             is_switch, text = heading["type"] == "Switch", heading["text"]
-        guid = found["guid"] or (heading and heading["guid"]) or ""
-        nodes[found["lid"]] = Peer(is_switch, text.strip(), guid, "")
-    for row, _, found in links:
-        up = _UP.match(found["link"])
-        if not (up and found["far"]):
+        guid = match["guid"] or (heading and heading["guid"]) or ""
+        nodes[match["lid"]] = Peer(is_switch, text.strip(), guid, "")
+    for row, _, match in links:
+        up = _UP.match(match["link"])
+        if not (up and match["far"]):
             continue
-        far = nodes.get(found["far_lid"])
+        far = nodes.get(match["far_lid"])
         if far is None:  # not listed itself
-            text = found["far_text"].strip()
+            text = match["far_text"].strip()
             is_switch = not is_host(text) or switch_name(text) != text
-            far = Peer(is_switch, text, found["far_guid"] or "", "")
-        near = nodes[found["lid"]]._replace(port=found["port"])
+            far = Peer(is_switch, text, match["far_guid"] or "", "")
+        near = nodes[match["lid"]]._replace(port=match["port"])
         gbps = lanes(int(up["width"]), SIGNALING.get(up["speed"]))
-        yield row, near, far._replace(port=found["far"]), gbps
+        yield row, near, far._replace(port=match["far"]), gbps
 
 
 # Names of InfiniBand nodes and ports, as dumps and NDT files spell them

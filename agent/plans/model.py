@@ -70,4 +70,6 @@ class Plan(NamedTuple):
     @property
     def placed_notes(self) -> list[str]:
         """The notes, each with the file."""
-        return [one if one.startswith(self.file) else f"{self.file}: {one}" for one in self.notes]
+        return [
+            note if note.startswith(self.file) else f"{self.file}: {note}" for note in self.notes
+        ]

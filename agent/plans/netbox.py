@@ -96,14 +96,14 @@ def _add(cables: Cables, entry: Any, place: Place) -> None:
 
 def _entries(document: Any) -> list[Any]:
     """Return the cables or interfaces of an answer."""
-    found = document
+    entries = document
     if isinstance(document, dict):
         data = document.get("data")
         lists = (_member(data, name) for name in _LISTS)
-        found = next((one for one in lists if one is not None), document)
-        if isinstance(found, dict):  # a page of REST, or of GraphQL from NetBox 4.5 on
-            found = found.get("results")
-    return found if isinstance(found, list) else []
+        entries = next((listed for listed in lists if listed is not None), document)
+        if isinstance(entries, dict):  # a page of REST, or of GraphQL from NetBox 4.5 on
+            entries = entries.get("results")
+    return entries if isinstance(entries, list) else []
 
 
 def _type(end: dict[str, Any]) -> str | None:
@@ -115,7 +115,7 @@ def _type(end: dict[str, Any]) -> str | None:
     return INTERFACE if is_interface else None
 
 
-def _check_whole(source: Source, found: int) -> None:
+def _check_whole(source: Source, listed: int) -> None:
     page = source.json
     if not isinstance(page, dict):
         return
@@ -123,12 +123,15 @@ def _check_whole(source: Source, found: int) -> None:
         text = _member(errors[0] if isinstance(errors, list) else errors, "message")
         raise Malformed(f"{source.file}: GraphQL answered with an error: {quoted(text)}")
     lists = (_member(page.get("data"), name) for name in _LISTS)
-    total = next((one["total_count"] for one in lists if _member(one, "total_count")), None)
+    total = next(
+        (connection["total_count"] for connection in lists if _member(connection, "total_count")),
+        None,
+    )
     count = page.get("count", total)
-    is_cut = isinstance(count, int) and count > found
+    is_cut = isinstance(count, int) and count > listed
     if is_cut or page.get("next") or page.get("previous"):
         raise Malformed(
-            f"{source.file}: one page of several ({found} of {count} "
+            f"{source.file}: one page of several ({listed} of {count} "
             "cables): ask for all with ?limit=0, or join the results"
         )
 

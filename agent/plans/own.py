@@ -58,17 +58,17 @@ def is_labels(source: Source) -> bool:
 
 def read_labels(source: Source) -> list[Plan]:
     """Read expected labels; other labels, and those with an empty value, are left out."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for key, value, place in labels_in(source):
         if EXPECTED.fullmatch(key) and value != "":
             if value is None or fault(value):
                 raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
-            if key in found:
+            if key in labels:
                 raise Malformed(f"{place}, key {quoted(key)}: given twice")
-            found[key] = value
-    if not found:
+            labels[key] = value
+    if not labels:
         raise Malformed(f"{source.file}: no expected label, such as .../speed.expected")
-    return [Plan(source.file, "labels", None, (), found, source.notes)]
+    return [Plan(source.file, "labels", None, (), labels, source.notes)]
 
 
 def is_own(source: Source) -> bool:
@@ -78,10 +78,12 @@ def is_own(source: Source) -> bool:
 
 def _separator(source: Source) -> str | None:
     """Return the separator by which the first row has the required columns; None without one."""
-    for one in SEPARATORS:
-        columns = {column(cell) for cell in next(csv.reader([header_line(source)], delimiter=one))}
+    for separator in SEPARATORS:
+        columns = {
+            column(cell) for cell in next(csv.reader([header_line(source)], delimiter=separator))
+        }
         if columns.issuperset(REQUIRED) and columns & {"port-id", "port-name"}:
-            return one
+            return separator
     return None
 
 
@@ -107,7 +109,8 @@ def cables_of(source: Source) -> Iterator[Cable]:
     header, titles, rows = csv_rows(source, _separator(source) or ",")
     columns = [column(title) for title in titles]
     _require_columns(header, columns, REQUIRED)
-    others = [one for one in zip(columns, titles, strict=True) if one[0] not in KNOWN]
+    headings = zip(columns, titles, strict=True)
+    others = [(name, title) for name, title in headings if name not in KNOWN]
     place = None
     for place, cells in rows:
         more = cells.pop(MORE, [])
@@ -149,9 +152,9 @@ def csv_rows(source: Source, separator: str) -> tuple[Place, list[str], Iterator
     def by_column() -> Iterator[PlacedRow]:
         """Yield the rows; None stands for the cells that one does not have."""
         for place, cells in rows:
-            found: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
+            row: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
             more = cells[len(columns) :]
-            yield place, found | ({MORE: more} if more else {})
+            yield place, row | ({MORE: more} if more else {})
 
     return header, titles, by_column()
 

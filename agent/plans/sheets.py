@@ -80,21 +80,21 @@ def read(source: Source) -> list[Plan]:
         if xlsx.is_workbook(source):
             sheets, notes = xlsx.sheets(source)
             columns = source.columns
-            tables = [Table(one.place, one, False, columns, one.remarks) for one in sheets]  # noqa: FBT003
+            tables = [Table(sheet.place, sheet, False, columns, sheet.remarks) for sheet in sheets]  # noqa: FBT003
         else:
             tables, notes = [table_of(source)], list(source.notes)
-        found = [(table, plan_of(table)) for table in tables]
-    plans = [plan for _, plan in found if plan and plan.cables]
+        results = [(table, plan_of(table)) for table in tables]
+    plans = [plan for _, plan in results if plan and plan.cables]
     if not plans:
-        if not found:
+        if not results:
             raise Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
-        table, plan = next((one for one in found if one[1] is not None), found[0])
+        table, plan = next((result for result in results if result[1] is not None), results[0])
         if plan is None:
             raise Malformed("; ".join([str(without_header(table)), *notes]))
         reasons = "; ".join([*plan.notes, *notes]) or "no row below the header"
         raise Malformed(f"{table.place}: no cables: {reasons}")
     locations: dict[str, Location] = {}
-    for table in [table for table, plan in found if plan is None]:
+    for table in [table for table, plan in results if plan is None]:
         of_sheet = _locations(table)
         locations |= of_sheet
         what = "gives the racks of nodes" if of_sheet else "has no header of cables: skipped"
@@ -105,7 +105,7 @@ def read(source: Source) -> list[Plan]:
         return end if end.rack or end.unit else end._replace(rack=rack, unit=unit)
 
     for number, plan in enumerate(plans if locations else ()):
-        cables = (one._replace(a=located(one.a), b=located(one.b)) for one in plan.cables)
+        cables = (cable._replace(a=located(cable.a), b=located(cable.b)) for cable in plan.cables)
         plans[number] = plan._replace(cables=tuple(cables))
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
 
@@ -113,14 +113,14 @@ def read(source: Source) -> list[Plan]:
 def _separator(source: Source) -> str | None:
     """Return the separator by which a header is found in the first rows, None if there is none."""
     head = io.StringIO(source.head, newline="").readlines()
-    for one in SEPARATORS:
-        rows = enumerate(csv.reader(head, delimiter=one), 1)
+    for separator in SEPARATORS:
+        rows = enumerate(csv.reader(head, delimiter=separator), 1)
         table = Table(source.place, rows, strict=True, columns=source.columns)
         try:
             if _find_header(table.stripped(), table):
-                return one
+                return separator
         except Malformed:  # an ambiguous header
-            return one
+            return separator
     return None
 
 
@@ -153,15 +153,15 @@ class _Rows:
 def _locations(table: Table) -> dict[str, Location]:
     """Return the places of a sheet of nodes by the name in lower case; none for any other sheet."""
     columns: dict[str, int] = {}
-    found: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for number, row in table.stripped():
         if columns:
             texts = [text.replace(UNSAVED, "") for text in row]
             cells = {name: texts[i] if i < len(texts) else "" for name, i in columns.items()}
             location = cells["rack"] or None, cells.get("unit") or None
             node = cells["node"].lower()
-            if found.setdefault(node, location) != location:
-                found[node] = None, None
+            if locations.setdefault(node, location) != location:
+                locations[node] = None, None
         elif number > MAX_HEADER_ROW:
             break
         else:
@@ -169,16 +169,16 @@ def _locations(table: Table) -> dict[str, Location]:
             at = {name: [i for i, k in enumerate(keys) if k in WORDS[name]] for name in OF_NODES}
             if at["node"] and at["rack"] and max(map(len, at.values())) == 1:
                 columns = {name: indices[0] for name, indices in at.items() if indices}
-    return found
+    return locations
 
 
 def plan_of(table: Table) -> Plan | None:
     """Return the plan of a sheet, without cables perhaps; None for a sheet without a header."""
     rows = table.stripped()
-    found = _find_header(rows, table)
-    if found is None:
+    headed = _find_header(rows, table)
+    if headed is None:
         return None
-    columns, number = found
+    columns, number = headed
     reader = _Reader(table, columns)
     for row, cells in rows:
         reader.read(row, cells)
@@ -188,9 +188,9 @@ def plan_of(table: Table) -> Plan | None:
 
 def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
-    head = takewhile(lambda one: one[0] <= MAX_HEADER_ROW, table.stripped())
+    head = takewhile(lambda row: row[0] <= MAX_HEADER_ROW, table.stripped())
     lacks = [(absent, row) for row, cells in head if (absent := missing(cells, table.columns))]
-    near = min(lacks, key=lambda one: len(one[0]), default=None)
+    near = min(lacks, key=lambda lack: len(lack[0]), default=None)
     if near and 2 * len(near[0]) <= len(table.columns or REQUIRED):
         return Malformed(f"{table.place._replace(row=near[1])}: no column {near[0][0]}")
     wanted = ", ".join(table.columns.values())
@@ -202,8 +202,8 @@ def _find_header(rows: Iterator[tuple[int, list[str]]], table: Table) -> tuple[H
     for row, cells in rows:
         if row > MAX_HEADER_ROW:
             return None
-        if found := header(cells, table.place._replace(row=row), table.columns):
-            return found, row
+        if columns := header(cells, table.place._replace(row=row), table.columns):
+            return columns, row
     return None
 
 

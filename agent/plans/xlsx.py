@@ -89,7 +89,7 @@ def _check(source: Source) -> None:
                 f"{source.file}: expands to {size >> 20} MiB in {len(members)} parts; "
                 f"the limits are {MAX_EXPANDED >> 20} MiB and {MAX_MEMBERS} parts"
             )
-        if any(one.filename == STYLES and one.file_size > MAX_STYLES for one in members):
+        if any(member.filename == STYLES and member.file_size > MAX_STYLES for member in members):
             raise Malformed(
                 f"{source.file}: styles of more than {MAX_STYLES >> 20} MiB: save as CSV"
             )
@@ -218,16 +218,16 @@ def _parser(part: Any, sheet: Any, struck: Collection[int], crossed: set[int]) -
 
 def _texts(cells: list[dict[str, Any]]) -> list[str]:
     """Return the texts of a row by column, whatever the order of its cells."""
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for cell in cells:
         column = cell["column"]
-        if column in found:
+        if column in texts:
             raise ValueError(f"two cells in column {column} of row {cell['row']}")
         if (text := _text(cell["value"])) and column > MAX_COLUMNS:
             raise ValueError(f"a text in column {column}; {MAX_COLUMNS} columns are read")
         if column <= MAX_COLUMNS:
-            found[column] = text
-    return [found.get(column, "") for column in range(1, max(found, default=0) + 1)]
+            texts[column] = text
+    return [texts.get(column, "") for column in range(1, max(texts, default=0) + 1)]
 
 
 def _text(value: Any) -> str:

@@ -103,7 +103,7 @@ def check(node: str, row: Row, port: Port, off: Off = frozenset()) -> Cable:
         reason = port.missing or NeighborReason.NOT_RECORDED
         return cable._replace(status=MISSING if reason in GONE else UNVERIFIABLE, reason=reason)
     results = [compared(cable, row, far_end, off) for far_end in port.far_ends]
-    return next((one for one in results if one.status == AS_PLANNED), results[0])
+    return next((result for result in results if result.status == AS_PLANNED), results[0])
 
 
 def compared(cable: Cable, row: Row, far_end: SeenEnd, off: Off) -> Cable:
@@ -147,13 +147,19 @@ def check_all(
 
 def _without_other_names(results: list[Cable], devices: Iterable[str], off: Off) -> list[Cable]:
     """Withdraw all results if no switch is known, and their names are of another form."""
-    seen = {one.far_end.device for one in results if one.far_end and one.device.equal is not None}
-    if not seen or any(one.device.equal and one.far_end for one in results):
+    seen = {
+        cable.far_end.device
+        for cable in results
+        if cable.far_end and cable.device.equal is not None
+    }
+    if not seen or any(cable.device.equal and cable.far_end for cable in results):
         return results
-    of_rows = (one.row.device for one in results if one.far_end and one.device.equal is not None)
+    of_rows = (
+        cable.row.device for cable in results if cable.far_end and cable.device.equal is not None
+    )
     if any_like(seen, {*devices, *filter(None, of_rows)}, off):
         return results
-    return [one.unverifiable(OTHER_NAMES) if one.is_wrong else one for one in results]
+    return [cable.unverifiable(OTHER_NAMES) if cable.is_wrong else cable for cable in results]
 
 
 def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()) -> bool:
@@ -161,7 +167,7 @@ def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()
     seen = list(seen)
     if shapes(seen) & shapes(known):
         return True
-    return any(same_name(one, other, off) for one in seen for other in known)
+    return any(same_name(name, other, off) for name in seen for other in known)
 
 
 def shapes(names: Iterable[str]) -> set[str]:
@@ -172,11 +178,12 @@ def shapes(names: Iterable[str]) -> set[str]:
 
 def _without_numbering(results: list[Cable], numbered: Collection[str]) -> list[Cable]:
     """Withdraw the results of PCI order if more than half of them are wrong."""
-    by_number = [one for one in results if one.ref.interface in numbered and one.far_end]
-    if 2 * sum(one.is_wrong for one in by_number) <= len(by_number):
+    by_number = [cable for cable in results if cable.ref.interface in numbered and cable.far_end]
+    if 2 * sum(cable.is_wrong for cable in by_number) <= len(by_number):
         return results
     return [
-        one.unverifiable(NUMBERING) if one.ref.interface in numbered else one for one in results
+        cable.unverifiable(NUMBERING) if cable.ref.interface in numbered else cable
+        for cable in results
     ]
 
 
@@ -186,53 +193,55 @@ def _without_cages(results: list[Cable]) -> list[Cable]:
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
     cage 1, and proves nothing.
     """
-    if not any(one.far_end and one.far_end.seen_port.twin_port for one in results):
+    if not any(cable.far_end and cable.far_end.seen_port.twin_port for cable in results):
         return results
     # Those with a bare number for a port of the right InfiniBand switch.
     by_number = [
-        one
-        for one in results
-        if one.row.device
-        and one.far_end
-        and one.far_end.seen_port.infiniband
-        and one.device.equal
-        and (one.row.port or "").isdecimal()
+        cable
+        for cable in results
+        if cable.row.device
+        and cable.far_end
+        and cable.far_end.seen_port.infiniband
+        and cable.device.equal
+        and (cable.row.port or "").isdecimal()
     ]
-    telling = [one for one in by_number if one.status == WRONG_PORT or not _is_cage(one)]
+    telling = [cable for cable in by_number if cable.status == WRONG_PORT or not _is_cage(cable)]
     if 2 * sum(map(_is_cage, telling)) <= len(telling):
         return results
-    plain = {one.ref for one in by_number if one.status == WRONG_PORT}
-    return [one.unverifiable(CAGES) if one.ref in plain else one for one in results]
+    plain = {cable.ref for cable in by_number if cable.status == WRONG_PORT}
+    return [cable.unverifiable(CAGES) if cable.ref in plain else cable for cable in results]
 
 
-def _is_cage(one: Cable) -> bool:
+def _is_cage(cable: Cable) -> bool:
     """Return True if the planned number is that of the cage of the port that is seen."""
-    number = one.far_end.port_id or "" if one.far_end and one.far_end.seen_port.twin_port else ""
-    return number.isdecimal() and (int(number) + 1) // 2 == int(one.row.port or "")
+    number = (
+        cable.far_end.port_id or "" if cable.far_end and cable.far_end.seen_port.twin_port else ""
+    )
+    return number.isdecimal() and (int(number) + 1) // 2 == int(cable.row.port or "")
 
 
 def _without_ambiguous(results: list[Cable], off: Off) -> list[Cable]:
     """Withdraw an equality by tolerance that holds for two rows of different far ends."""
     tolerant = {
-        one.ref
-        for one in results
-        if one.status == AS_PLANNED
-        and one.far_end
-        and not one.device.by == one.far_port.by == EXACT
+        cable.ref
+        for cable in results
+        if cable.status == AS_PLANNED
+        and cable.far_end
+        and not cable.device.by == cable.far_port.by == EXACT
     }
-    by_key = grouped(results if tolerant else (), lambda one: device_key(one.row.device or ""))
+    by_key = grouped(results if tolerant else (), lambda cable: device_key(cable.row.device or ""))
 
-    def checked(one: Cable) -> Cable:
-        if not one.far_end or one.ref not in tolerant:
-            return one
-        keys = {None, *map(device_key, (one.far_end.device, *one.far_end.seen_device.names))}
+    def checked(cable: Cable) -> Cable:
+        if not cable.far_end or cable.ref not in tolerant:
+            return cable
+        keys = {None, *map(device_key, (cable.far_end.device, *cable.far_end.seen_device.names))}
         for other in (row for key in keys for row in by_key.get(key, ())):
-            if other.row.far_end != one.row.far_end and one.leads_to(other.row, off):
-                places = f"{one.row.place} and {other.row.place}"
-                return one.unverifiable(f"{places} both name its port")
-        return one
+            if other.row.far_end != cable.row.far_end and cable.leads_to(other.row, off):
+                places = f"{cable.row.place} and {other.row.place}"
+                return cable.unverifiable(f"{places} both name its port")
+        return cable
 
-    return [checked(one) for one in results]
+    return [checked(cable) for cable in results]
 
 
 # cables that changed places: each is where the plan has the next one
@@ -240,19 +249,19 @@ def _without_ambiguous(results: list[Cable], off: Off) -> list[Cable]:
 
 def cycles(follows: Mapping[T, T | None]) -> list[list[T]]:
     """Return the members that follow each other round, each cycle once."""
-    found: list[list[T]] = []
+    closed: list[list[T]] = []
     done: set[T] = set()
     for start in follows:
         path: dict[T, None] = {}
-        one: T | None = start
-        while one is not None and one not in done:
-            done.add(one)
-            path[one] = None
-            one = follows.get(one)
-        if one is not None and one in path:
+        member: T | None = start
+        while member is not None and member not in done:
+            done.add(member)
+            path[member] = None
+            member = follows.get(member)
+        if member is not None and member in path:
             members = [*path]
-            found.append(members[members.index(one) :])
-    return found
+            closed.append(members[members.index(member) :])
+    return closed
 
 
 def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
@@ -261,14 +270,14 @@ def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
     In a ring each cable is at the planned far end of the next one, and of no other.
     """
     # by the planned device, and by the last number of the planned port, too
-    by_device = grouped(wrong, lambda one: likeness(one.row.device or ""))
+    by_device = grouped(wrong, lambda cable: likeness(cable.row.device or ""))
     ends = (
-        ((device, number), one)
+        ((device, number), cable)
         for device, same in by_device.items()
-        for one in same
-        for number in {_number(name) for name in one.row.ports or ("",)}
+        for cable in same
+        for number in {_number(name) for name in cable.row.ports or ("",)}
     )
-    by_end = grouped(ends, lambda one: one[0])
+    by_end = grouped(ends, lambda pair: pair[0])
 
     def candidates(end: SeenEnd | None) -> Iterator[Cable]:
         """Yield the cables whose planned end may be this one; likely ones first."""
@@ -284,17 +293,17 @@ def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
                 yield from same
             else:
                 for number in (*numbers, ""):
-                    yield from (one for _, one in by_end.get((device, number), ()))
+                    yield from (cable for _, cable in by_end.get((device, number), ()))
 
     follows: dict[PortRef, PortRef | None] = {}
-    for one in wrong:
-        found = {
+    for cable in wrong:
+        next_ports = {
             other.ref
-            for other in islice(candidates(one.far_end), MAX_CANDIDATES)
-            if other is not one and one.leads_to(other.row, off)
+            for other in islice(candidates(cable.far_end), MAX_CANDIDATES)
+            if other is not cable and cable.leads_to(other.row, off)
         }
-        follows[one.ref] = found.pop() if len(found) == 1 else None
-    by_port = {one.ref: one for one in wrong}
+        follows[cable.ref] = next_ports.pop() if len(next_ports) == 1 else None
+    by_port = {cable.ref: cable for cable in wrong}
     found_rings = []
     for members in cycles(follows):
         start = members.index(min(members, key=lambda port: tuple(map(natural, port))))
@@ -304,5 +313,5 @@ def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
 
 def _number(text: str) -> str:
     """Return the last number of a port's name."""
-    found = _LAST_NUMBER.search(text)
-    return found[1].lstrip("0") if found else text.casefold()
+    match = _LAST_NUMBER.search(text)
+    return match[1].lstrip("0") if match else text.casefold()

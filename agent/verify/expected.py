@@ -124,17 +124,17 @@ class Expected(NamedTuple):
 
 def from_labels(labels: Mapping[str, str], naming: Naming, source: str) -> Expected:
     """Return the expected half in labels: P, IB and the older forms, any part missing."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for prefix in filter(None, (naming.ib_prefix, naming.prefix)):
         for key, value in labels.items():
             if key.startswith(f"{prefix}/") and value:
                 name = key.removeprefix(f"{prefix}/")
-                if (first := found.setdefault(name, value)) != value:
+                if (first := values.setdefault(name, value)) != value:
                     text = f"{name} is {first!r} and {value!r} under two prefixes"
                     raise Malformed(f"{source}: {text}")
     parts: dict[str, dict[str, str]] = {}  # of each interface
-    for name, value in found.items():
-        part = next((one for one in PARTS if name.endswith(one)), None)
+    for name, value in values.items():
+        part = next((suffix for suffix in PARTS if name.endswith(suffix)), None)
         if part and name.startswith(NEIGHBOR):
             interface = name.removeprefix(NEIGHBOR).removesuffix(part)
             parts.setdefault(interface, {})[part] = value
@@ -143,7 +143,7 @@ def from_labels(labels: Mapping[str, str], naming: Naming, source: str) -> Expec
         place = Place(source, column=f"{NEIGHBOR}{interface}")
         device, port_id, port_name = map(parts[interface].get, PARTS)
         rows.append(Row(interface, place, device, port_id, port_name, is_label=True))
-    speed, leaves, ports = (found.get(f"{name}.expected") for name in ("speed", "leaves", "ports"))
+    speed, leaves, ports = (values.get(f"{name}.expected") for name in ("speed", "leaves", "ports"))
     return Expected(tuple(rows), speed, leaves, ports)
 
 
@@ -157,59 +157,62 @@ def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
 
     Raises Malformed for more than MAX_CABLES of one text.
     """
-    found: dict[str, list[Row]] = {}
+    by_text: dict[str, list[Row]] = {}
     for row in rows:
-        same = found.setdefault(row.text, [])
+        same = by_text.setdefault(row.text, [])
         if len(same) > MAX_CABLES:
             raise Malformed(f"{row.place}: {row.text} has more than {MAX_CABLES} far ends")
-        place = next((place for place, one in enumerate(same) if not _differ(one, row)), len(same))
-        same[place:] = [_combined(same[place], row) if same[place:] else row, *same[place + 1 :]]
-    return tuple(row for same in found.values() for row in same)
+        index = next((i for i, other in enumerate(same) if not _differ(other, row)), None)
+        if index is None:
+            same.append(row)
+        else:
+            same[index] = _combined(same[index], row)
+    return tuple(row for same in by_text.values() for row in same)
 
 
 def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Combine the rows of one interface; raises Malformed if they contradict each other."""
-    found: dict[str | None, Row] = {}
+    by_interface: dict[str | None, Row] = {}
     for row in rows:
-        first = found.get(row.interface)
+        first = by_interface.get(row.interface)
         if first and _differ(first, row):
             ends = []
-            for one in (row, first):
-                speed = f"at {encode.gbps(one.rate_gbps)}" if one.rate_gbps else None
-                ends.append(" ".join(filter(None, (one.device, one.port, speed))))
+            for rival in (row, first):
+                speed = f"at {encode.gbps(rival.rate_gbps)}" if rival.rate_gbps else None
+                ends.append(" ".join(filter(None, (rival.device, rival.port, speed))))
             raise Malformed(
                 f"{row.place}: {row.text} is connected to {ends[0]}, "
                 f"but to {ends[1]} by {first.place}"
             )
-        found[row.interface] = _combined(first, row) if first else row
-    return tuple(found.values())
+        by_interface[row.interface] = _combined(first, row) if first else row
+    return tuple(by_interface.values())
 
 
-def _combined(one: Row, other: Row) -> Row:
+def _combined(row: Row, other: Row) -> Row:
     """Return a row with the parts of both: labels may have the device, a plan port and rate."""
     names = ("device", "port_id", "port_name", "near", "far", "rate_gbps", "mark")
-    known = {name: getattr(one, name) or getattr(other, name) for name in names}
-    return one._replace(**known, fields={**other.fields, **one.fields})
+    known = {name: getattr(row, name) or getattr(other, name) for name in names}
+    return row._replace(**known, fields={**other.fields, **row.fields})
 
 
-def _differ(one: Row, other: Row) -> bool:
+def _differ(row: Row, other: Row) -> bool:
     """Return True if two rows cannot be of one cable: by device, port or rate.
 
     Two names differ, or two addresses; an address and a name may be one switch.
     """
-    if len({one.rate_gbps, other.rate_gbps} - {None}) > 1:
+    if len({row.rate_gbps, other.rate_gbps} - {None}) > 1:
         return True
-    if one.device and other.device:
-        addresses = [guid(text) or mac(text) for text in (one.device, other.device)]
+    if row.device and other.device:
+        addresses = [guid(text) or mac(text) for text in (row.device, other.device)]
         if addresses == [None, None]:
             seen = SeenDevice(other.device, (other.device,))
-            if not compare_device(one.device, seen).equal:
+            if not compare_device(row.device, seen).equal:
                 return True
         elif None not in addresses and addresses[0] != addresses[1]:
             return True
-    if not one.ports or not other.ports:
+    if not row.ports or not other.ports:
         return False
-    return compare_port(one.ports, SeenPort(other.ports)).equal is False
+    return compare_port(row.ports, SeenPort(other.ports)).equal is False
 
 
 def merged(parts: Sequence[Expected]) -> Expected:

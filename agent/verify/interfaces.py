@@ -80,20 +80,20 @@ def resolve(
     for text in dict.fromkeys(row.text for row in rows):
         forms = _forms(mapped(text, lookup) or text)
         named[text] = next((names[form] for form in forms if form in names), ())
-    others = [] if lookup.hca_map else [text for text, found in named.items() if not found]
+    others = [] if lookup.hca_map else [text for text, several in named.items() if not several]
     numbered, assumption = _numbered(others, rows, node, of_plan)
-    one = {text: found[0] for text, found in named.items() if len(found) == 1} | numbered
+    by_text = {text: several[0] for text, several in named.items() if len(several) == 1} | numbered
     for text, several in named.items():
-        left = [name for name in several if name not in one.values()]
+        left = [name for name in several if name not in by_text.values()]
         if len(left) == 1 < len(several) and node.ports[left[0]].number == 1:
-            one[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
-    found = tuple(row.at(one[row.text]) for row in rows if row.text in one)
+            by_text[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
+    resolved = tuple(row.at(by_text[row.text]) for row in rows if row.text in by_text)
     without = tuple(
-        (row, SEVERAL if named[row.text] else _reason(row, node, lookup, found))
+        (row, SEVERAL if named[row.text] else _reason(row, node, lookup, resolved))
         for row in rows
-        if row.text not in one
+        if row.text not in by_text
     )
-    return Resolved(found, without, assumption, frozenset(numbered.values()))
+    return Resolved(resolved, without, assumption, frozenset(numbered.values()))
 
 
 def _numbered(
@@ -113,33 +113,35 @@ def _numbered(
     counts = {max(own) - base + 1, max(every) - base + 1}
     if not order or len(order) not in counts or max(own) - base >= len(order):
         return {}, None
-    found = {text: order[number - base] for text in texts if (number := _number(text)) is not None}
+    numbered = {
+        text: order[number - base] for text in texts if (number := _number(text)) is not None
+    }
     assumption = (
         f"HCA numbers of the plan count the backend devices in PCI order: "
         f"{base} is {order[0]} (if not, give --hca-map a row for such a node)"
     )
-    return found, assumption if found else None
+    return numbered, assumption if numbered else None
 
 
 @lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
 def _names(ports: tuple[Identity, ...]) -> Mapping[str, tuple[str, ...]]:
     """Return the interfaces of every name of a port."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for interface, device, number, netdev, pci in ports:
         names = (interface, netdev, pci, device, f"{device}/{number}", f"{device}-{number}")
         for name in filter(None, names):
-            known = found.get(key := name.lower(), ())
+            known = by_name.get(key := name.lower(), ())
             if interface not in known:
-                found[key] = (*known, interface)
-    return found
+                by_name[key] = (*known, interface)
+    return by_name
 
 
 def mapped(text: str, lookup: Lookup) -> str | None:
     """Return what --hca-map has for a text of the plan, or for its number; None without either."""
     if not lookup.hca_map:
         return None
-    found = _NUMBER.fullmatch(text.strip())
-    number = lookup.hca_map.get(str(int(found[2]))) if found else None
+    match = _NUMBER.fullmatch(text.strip())
+    number = lookup.hca_map.get(str(int(match[2]))) if match else None
     return lookup.hca_map.get(map_key(text), number)
 
 
@@ -158,7 +160,7 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "#", text.lower())
 
 
-def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) -> str:
+def _reason(row: Row, node: SeenNode, lookup: Lookup, resolved: Collection[Row]) -> str:
     """Return the reason why a row has no interface, one of those above."""
     known = mapped(row.text, lookup)
     text = known or row.text
@@ -166,10 +168,10 @@ def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) ->
     if {*_forms(text), text, device} & node.others:
         return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
     for reason, devices in ((EXCLUDED, node.excluded), (UNREAD, node.unread)):
-        if any(is_of_device(device, one) for one in devices):
+        if any(is_of_device(device, name) for name in devices):
             return reason
     # in another network namespace, so its name is not known
-    is_lent = any(one.link_layer == "Ethernet" and not one.netdev for one in node.ports.values())
+    is_lent = any(port.link_layer == "Ethernet" and not port.netdev for port in node.ports.values())
     is_complete = not (node.unread or node.excluded or is_lent)
     if pci := pci_address(text.strip()):
         is_gone = lookup.on_bus and pci not in lookup.on_bus
@@ -179,7 +181,7 @@ def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) ->
     if _number(text) is not None:
         return UNMAPPED if lookup.hca_map else NUMBERING
     # any other name is missing if others of its form are there
-    is_like = any(shape(one.text) == shape(text) for one in found)
+    is_like = any(shape(peer.text) == shape(text) for peer in resolved)
     other = ABSENT if is_like and is_complete else UNKNOWN
     return NO_RDMA if is_like and text in lookup.netdevs else other
 
@@ -188,18 +190,18 @@ def _reason(row: Row, node: SeenNode, lookup: Lookup, found: Collection[Row]) ->
 def _number(text: str) -> int | None:
     """Return the number that a text is; None for any other name."""
     text = text.strip()
-    if found := _NUMBER.fullmatch(text):
-        return int(found[2])
-    if found := _GPU.fullmatch(text):
-        return int(found[1])
-    found = _CAGE.fullmatch(text)
-    return 2 * int(found[1]) - 2 + int(found[2]) if found else None
+    if match := _NUMBER.fullmatch(text):
+        return int(match[2])
+    if match := _GPU.fullmatch(text):
+        return int(match[1])
+    match = _CAGE.fullmatch(text)
+    return 2 * int(match[1]) - 2 + int(match[2]) if match else None
 
 
 def numbers(texts: Iterable[str]) -> dict[int, str]:
     """Return the numbers that name HCAs, not perhaps ports of a switch, each with a text."""
-    found = ((_number(text), text) for text in texts if text.strip()[:1].isalpha())
-    return {number: text for number, text in found if number is not None}
+    numbered = ((_number(text), text) for text in texts if text.strip()[:1].isalpha())
+    return {number: text for number, text in numbered if number is not None}
 
 
 # the file of --hca-map
@@ -227,17 +229,17 @@ def map_key(text: str) -> str:
 
 def read_map(path: str) -> HcaMap:
     """Return the rows; raises Malformed."""
-    found: dict[tuple[str, str], str] = {}
+    names: dict[tuple[str, str], str] = {}
     for place, cells in table(path, COLUMNS, ["node"]):
         port, name, node = cells.values()
         if not port or not name:
             raise Malformed(f"{place}: an empty cell")
         key = node.lower(), map_key(port)
-        if found.setdefault(key, name) != name:
-            raise Malformed(f"{place}: {port} is {name}, but {found[key]} above")
-    if not found:
+        if names.setdefault(key, name) != name:
+            raise Malformed(f"{place}: {port} is {name}, but {names[key]} above")
+    if not names:
         raise Malformed(f"{path}: no row below the header")
-    return tuple(Entry(*key, name) for key, name in found.items())
+    return tuple(Entry(*key, name) for key, name in names.items())
 
 
 def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:
@@ -251,8 +253,8 @@ def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:
 def names_of(entries: HcaMap, node: str) -> dict[str, str]:
     """Return the interfaces of a node by the texts of the plan."""
     names = (node.lower(), node.lower().partition(".")[0])
-    found: dict[str, str] = {}
+    by_port: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: not entry.node):  # stable: in the file's order
         if not entry.node or any(fnmatchcase(name, entry.node) for name in names):
-            found.setdefault(entry.port, entry.name)
-    return found
+            by_port.setdefault(entry.port, entry.name)
+    return by_port

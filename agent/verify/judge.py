@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from agent.findings.baseline import Accepted
-from agent.findings.finding import INFO, NO_END, Draft, Finding, grouped, order
+from agent.findings.finding import INFO, NO_END, Draft, Finding, order
 from agent.ids import pci_address
 from agent.model import natural
 from agent.plans.model import IGNORE
@@ -70,13 +70,13 @@ class Result(NamedTuple):
     @property
     def planned(self) -> int:
         """The number of cables of the plan that can be compared on this node."""
-        checked = sum(one.status != cables.IGNORED for one in self.cables)
+        checked = sum(cable.status != cables.IGNORED for cable in self.cables)
         return checked + sum(reason not in LOW for _, reason in self.unresolved)
 
     @property
     def as_planned(self) -> int:
         """The number of cables that are as planned."""
-        return sum(one.status == cables.AS_PLANNED for one in self.cables)
+        return sum(cable.status == cables.AS_PLANNED for cable in self.cables)
 
 
 def verify(
@@ -93,8 +93,8 @@ def verify(
     kept, resolved = _without_ignored(node, resolved, options)
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
     compared = of_cables.without_doubled(compared, expected)
-    without = tuple(one for one in resolved.without if one[0].mark != IGNORE)
-    found = [
+    without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
+    findings = [
         *of_cables.findings(compared, expected, off, draft),
         *(_unexpected(resolved, kept, draft) if expected.rows else ()),
         *_missing_interfaces(without, lookup, options.addresses, draft),
@@ -102,10 +102,10 @@ def verify(
         *rates.findings(node, kept, compared, without, expected.speed, draft),
         *(pcie.findings(kept.ports.values(), paths, draft) if paths is not None else ()),
     ]
-    if not any(one.code in OF_CABLES for one in found):
-        found += of_cables.of_older_labels(expected, node, kept.ports, draft)
-    found.sort(key=order)
-    return Result(node.name, tuple(found), tuple(compared), without, resolved.assumption)
+    if not any(finding.code in OF_CABLES for finding in findings):
+        findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
+    findings.sort(key=order)
+    return Result(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
 
 
 def _without_ignored(
@@ -127,10 +127,10 @@ def _without_ignored(
             )
         )
     }
-    without = [one for one in resolved.without if not options.has_ignored([one[0].text])]
+    without = [(row, why) for row, why in resolved.without if not options.has_ignored([row.text])]
     return node._replace(ports=ports), resolved._replace(
         rows=tuple(by_interface[name] for name in ports if name in by_interface),
-        without=tuple(sorted(without, key=lambda one: natural(one[0].text))),
+        without=tuple(sorted(without, key=lambda unresolved: natural(unresolved[0].text))),
     )
 
 
@@ -187,11 +187,14 @@ def _not_compared(
     """
     has_all = bool(node.ports) and {row.interface for row in resolved.rows}.issuperset(node.ports)
     low = {*LOW, interfaces.UNKNOWN} if has_all else LOW
-    others = [one for one in without if one[1] != interfaces.ABSENT]
-    for reason, group in grouped(others, lambda one: one[1]).items():
-        names = [*dict.fromkeys(row.text for row, _ in group)]
+    rows: dict[str, list[Row]] = {}
+    for row, reason in without:
+        if reason != interfaces.ABSENT:
+            rows.setdefault(reason, []).append(row)
+    for reason, same in rows.items():
+        names = [*dict.fromkeys(row.text for row in same)]
         text = f"{listed(names)} of the plan: not verified: {reason}."
-        facts = {"reason": reason, "plan": group[0][0].place}
+        facts = {"reason": reason, "plan": same[0].place}
         severity = INFO if reason in low else None
         key = ["plan", reason]
         yield draft("unverifiable", names, text, facts=facts, key=key, severity=severity)

@@ -27,10 +27,10 @@ IN_DUPLICATE = "the plan gives its switch port twice"  # with a finding of its o
 
 
 def findings(
-    found: Sequence[Cable], expected: Expected, off: Off, draft: Draft
+    compared: Sequence[Cable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared cables."""
-    for users, rows in _doubled(found, expected):
+    for users, rows in _doubled(compared, expected):
         end: Ends = rows[0].device, rows[0].port
         places = ", ".join(str(row.place) for row in rows)
         yield draft(
@@ -41,77 +41,79 @@ def findings(
             facts={"plan": places, "users": ", ".join(users)},
             key=["plan", *end],
         )
-    yield from _seen_twice(found, draft)
+    yield from _seen_twice(compared, draft)
     in_ring: set[PortRef] = set()
-    for ring in rings([one for one in found if one.is_wrong], off):
-        in_ring.update(one.ref for one in ring)
+    for ring in rings([cable for cable in compared if cable.is_wrong], off):
+        in_ring.update(cable.ref for cable in ring)
         first = ring[0]
         facts = first.row.facts
-        racks = dict.fromkeys(one.row.far.rack for one in ring if one.row.far)
+        racks = dict.fromkeys(cable.row.far.rack for cable in ring if cable.row.far)
         facts["far-rack"] = ", ".join(filter(None, racks)) or None
-        for one in ring:
-            facts[f"{one.ref.interface}-expected"] = " ".join(filter(None, one.expected))
-            facts[f"{one.ref.interface}-actual"] = " ".join(filter(None, one.actual))
-        names, text = [one.ref.interface for one in ring], words.swapped(ring)
+        for cable in ring:
+            facts[f"{cable.ref.interface}-expected"] = " ".join(filter(None, cable.expected))
+            facts[f"{cable.ref.interface}-actual"] = " ".join(filter(None, cable.actual))
+        names, text = [cable.ref.interface for cable in ring], words.swapped(ring)
         yield draft("swapped", names, text, ends=(first.expected, first.actual), facts=facts)
-    for one in found:
-        if one.is_wrong and one.ref not in in_ring:
-            owner = _owner(one, found, expected, off)
-            yield _of_cable(one, words.wrong(one, owner), draft, {"planned-for": owner})
-        elif one.status == cables.MISSING:
-            yield _of_cable(one, words.missing(one), draft)
-    unknown = [one for one in found if one.status == cables.UNVERIFIABLE]
-    for reason, same in grouped(unknown, lambda one: one.reason or "").items():
+    for cable in compared:
+        if cable.is_wrong and cable.ref not in in_ring:
+            owner = _owner(cable, compared, expected, off)
+            yield _of_cable(cable, words.wrong(cable, owner), draft, {"planned-for": owner})
+        elif cable.status == cables.MISSING:
+            yield _of_cable(cable, words.missing(cable), draft)
+    unknown = [cable for cable in compared if cable.status == cables.UNVERIFIABLE]
+    for reason, same in grouped(unknown, lambda cable: cable.reason or "").items():
         if reason != IN_DUPLICATE:
             word = NeighborReason.of(reason)
-            names = [one.ref.interface for one in same]
+            names = [cable.ref.interface for cable in same]
             text = f"{listed(names)}: not verified: {word.text if word else reason}."
             facts = {"reason": reason, "plan": same[0].row.place}
             yield draft("unverifiable", names, text, facts=facts, key=[reason])
 
 
 def _of_cable(
-    one: Cable, text: str, draft: Draft, facts: dict[str, object] | None = None
+    cable: Cable, text: str, draft: Draft, facts: dict[str, object] | None = None
 ) -> Finding:
     """Return the finding of one cable, whose status is the code."""
     seen = {
-        "reason": one.reason,
-        "phys-state": one.port.phys_state,
-        "pci": one.port.pci,
-        "matched-by-device": one.device.by,
-        "matched-by-port": one.far_port.by,
+        "reason": cable.reason,
+        "phys-state": cable.port.phys_state,
+        "pci": cable.port.pci,
+        "matched-by-device": cable.device.by,
+        "matched-by-port": cable.far_port.by,
         **(facts or {}),
     }
-    known = one.row.facts | {name: value for name, value in seen.items() if value}
+    known = cable.row.facts | {name: value for name, value in seen.items() if value}
     return draft(
-        one.status, [one.ref.interface], text, ends=(one.expected, one.actual), facts=known
+        cable.status, [cable.ref.interface], text, ends=(cable.expected, cable.actual), facts=known
     )
 
 
-def _owner(one: Cable, found: Sequence[Cable], expected: Expected, off: Off) -> str | None:
+def _owner(cable: Cable, compared: Sequence[Cable], expected: Expected, off: Off) -> str | None:
     """Return whose port the far end is: another interface of this node, or another node's."""
-    for other in found:
-        if other is not one and other.row.ports and one.leads_to(other.row, off):
+    for other in compared:
+        if other is not cable and other.row.ports and cable.leads_to(other.row, off):
             return other.ref.interface
-    if not one.far_end:
+    if not cable.far_end:
         return None
-    ports = (one.far_end.port_id, one.far_end.port_name)
-    keys = [end_key(one.far_end.device, port) for port in ports if port]
+    ports = (cable.far_end.port_id, cable.far_end.port_name)
+    keys = [end_key(cable.far_end.device, port) for port in ports if port]
     return next((expected.taken[key] for key in keys if key in expected.taken), None)
 
 
-def _doubled(found: Sequence[Cable], expected: Expected) -> Iterator[tuple[list[str], list[Row]]]:
+def _doubled(
+    compared: Sequence[Cable], expected: Expected
+) -> Iterator[tuple[list[str], list[Row]]]:
     """Yield the switch ports that the plan gives to several interfaces: (users, rows here).
 
     A row that is to be ignored, or has a cage, may have its port with another.
     """
     rows = [
-        one.row
-        for one in found
-        if one.row.device
-        and one.row.port
-        and one.status != cables.IGNORED
-        and one.reason != cables.CAGES
+        cable.row
+        for cable in compared
+        if cable.row.device
+        and cable.row.port
+        and cable.status != cables.IGNORED
+        and cable.reason != cables.CAGES
     ]
     by_end = grouped(rows, lambda row: end_key(row.device or "", row.port or ""))
     for end, here in by_end.items():
@@ -120,26 +122,29 @@ def _doubled(found: Sequence[Cable], expected: Expected) -> Iterator[tuple[list[
             yield [*(row.interface or row.text for row in here), *others], here
 
 
-def without_doubled(found: Sequence[Cable], expected: Expected) -> list[Cable]:
+def without_doubled(compared: Sequence[Cable], expected: Expected) -> list[Cable]:
     """Withdraw wrong cables whose port the plan gives twice: the plan is to be corrected first."""
-    if not any(one.is_wrong for one in found):
-        return [*found]
-    texts = {row.text for _, rows in _doubled(found, expected) for row in rows}
+    if not any(cable.is_wrong for cable in compared):
+        return [*compared]
+    texts = {row.text for _, rows in _doubled(compared, expected) for row in rows}
     return [
-        one.unverifiable(IN_DUPLICATE) if one.is_wrong and one.row.text in texts else one
-        for one in found
+        cable.unverifiable(IN_DUPLICATE) if cable.is_wrong and cable.row.text in texts else cable
+        for cable in compared
     ]
 
 
-def _seen_twice(found: Sequence[Cable], draft: Draft) -> Iterator[Finding]:
+def _seen_twice(compared: Sequence[Cable], draft: Draft) -> Iterator[Finding]:
     """Yield the switch ports that several interfaces see."""
-    ports = ((one.far_end.device, one.far_end.port_id, one) for one in found if one.far_end)
-    seen = [one for one in ports if one[1]]
-    for end, same in grouped(seen, lambda one: one[:2]).items():
+    by_end: dict[Ends, list[Cable]] = {}
+    for cable in compared:
+        if cable.far_end and cable.far_end.port_id:
+            end: Ends = (cable.far_end.device, cable.far_end.port_id)
+            by_end.setdefault(end, []).append(cable)
+    for seen, same in by_end.items():
         if len(same) > 1:
-            names = [one.ref.interface for _, _, one in same]
-            text = words.duplicate_seen(*end, names, same[0][2].port.link_layer)
-            yield draft("duplicate", names, text, ends=(NO_END, end), key=["seen", *names])
+            names = [cable.ref.interface for cable in same]
+            text = words.duplicate_seen(*seen, names, same[0].port.link_layer)
+            yield draft("duplicate", names, text, ends=(NO_END, seen), key=["seen", *names])
 
 
 # all cables in one label

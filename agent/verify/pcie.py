@@ -30,6 +30,11 @@ class Link(NamedTuple):
     lower: PcieFunction
 
     @property
+    def addresses(self) -> tuple[str, str]:
+        """The PCI addresses of both ends."""
+        return self.upper.address, self.lower.address
+
+    @property
     def best(self) -> tuple[float, int]:
         """The speed and width that both ends permit."""
         speeds = (self.upper.max_speed, self.lower.max_speed)
@@ -52,16 +57,16 @@ def findings(
     """
     read = {port.interface: _links(paths.get(port.pci, ())) for port in ports if port.pci}
     slow = [(link, name) for name, (links, _) in read.items() for link in links if link.is_slow]
-    for same in grouped(slow, lambda one: (one[0].upper.address, one[0].lower.address)).values():
-        names, (upper, lower) = [name for _, name in same], same[0][0]
-        speed, width = same[0][0].best
+    for same in grouped(slow, lambda pair: pair[0].addresses).values():
+        link, names = same[0][0], [name for _, name in same]
+        (upper, lower), (speed, width) = link, link.best
         now, best = f"{lower.speed} GT/s x{lower.width}", f"{speed} GT/s x{width}"
         text = (
             f"Reseat the card, riser or cable at {lower.address}, above {', '.join(names)}: "
             f"its PCIe link to {upper.address} runs at {now} instead of {best}."
         )
         facts = {"upper": upper.address, "lower": lower.address, "current": now, "possible": best}
-        yield draft("pcie", names, text, facts=facts, key=[upper.address, lower.address])
+        yield draft("pcie", names, text, facts=facts, key=link.addresses)
     for reason, names in grouped(read, lambda name: read[name][1]).items():
         if reason:
             text = f"PCIe path of {listed(names)} not verified: {reason}."
@@ -78,7 +83,7 @@ def _links(path: PciePath) -> tuple[list[Link], str | None]:
     links = [Link(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
     known = [link for link in links if all(None not in function[2:] for function in link)]
     # Both ends of one link report the same speed and width.
-    ends = [{(one.speed, one.width) for one in link} for link in known]
+    ends = [{(end.speed, end.width) for end in link} for link in known]
     if len(path) % 2 or any(len(reported) > 1 for reported in ends):
         return [], ODD
     return known, None if known and known == links else NOT_READ

@@ -137,7 +137,7 @@ def index_of(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset
             if len(here) == 2:
                 raise Malformed(f"{cable.place}: both ends are this node, {here[0]}")
             for name in here:
-                other = next((one for one in used if not same_name(name, one)), None)
+                other = next((other for other in used if not same_name(name, other)), None)
                 if other:
                     first = f"{other} of {used[other]}"
                     raise Malformed(f"{cable.place}: {name} may be this node, and so may {first}")
@@ -168,30 +168,32 @@ class Hosts:
         same: Callable[[str, str, Off], str | None] = same_name,
     ) -> None:
         by_name = grouped(nodes, node_key)
-        shorts = ((node_key(short), node) for node in nodes for short in hosts(node))
-        by_short = grouped(shorts, lambda one: one[0])
+        by_short: dict[str, list[str]] = {}
+        for node in nodes:
+            for short in hosts(node):
+                by_short.setdefault(node_key(short), []).append(node)
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
-        self._found: dict[str, str] = {}
+        self._node_by_host: dict[str, str] = {}
         for host in names:
             keys = [node_key(name) for name in (host, *hosts(host))]
             candidates = {node for key in keys for node in by_name.get(key, ())}
-            candidates.update(node for _, node in by_short.get(keys[0], ()))
+            candidates.update(by_short.get(keys[0], ()))
             if host in candidates:
-                self._found[host] = host
+                self._node_by_host[host] = host
                 continue
-            found = sorted(node for node in candidates if same(host, node, off))
-            if len(found) == 1:
-                self._found[host] = found[0]
-            elif found:
-                self.ambiguous[host] = found
-        for node, rivals in grouped(self._found, self._found.__getitem__).items():
+            matches = sorted(node for node in candidates if same(host, node, off))
+            if len(matches) == 1:
+                self._node_by_host[host] = matches[0]
+            elif matches:
+                self.ambiguous[host] = matches
+        for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
             longest = max(rivals, key=len)
             are_one = len(rivals) == 1 or all(same(longest, other, off) for other in rivals)
             if not are_one:  # no spellings of one host
                 for host in {*rivals} - {node}:
-                    del self._found[host]
+                    del self._node_by_host[host]
                 self.ambiguous |= {} if node in rivals else {node: rivals}
 
     def node(self, host: str) -> str | None:
         """Return the Node that a host is; None for a switch, or a host without a Node."""
-        return self._found.get(host)
+        return self._node_by_host.get(host)

@@ -55,14 +55,14 @@ def findings(  # noqa: PLR0913, PLR0917 - both halves of the node
     draft: Draft,
 ) -> Iterator[Finding]:
     """Yield the slow ports, and the sum below `speed`; what is not `kept` is to be ignored."""
-    by_interface = {one.ref.interface: one for one in compared}
-    marked = {name for name, one in by_interface.items() if one.status == IGNORED}
+    by_interface = {cable.ref.interface: cable for cable in compared}
+    marked = {name for name, cable in by_interface.items() if cable.status == IGNORED}
     ports = [port for name, port in kept.ports.items() if name not in marked]
     yield from _slow(ports, by_interface, draft)
     if speed:
         absent = [row.text for row, reason in without if reason == ABSENT]
         ignored = node.ports.keys() - {port.interface for port in ports}
-        planned = {name: one.row.rate_gbps or 0 for name, one in by_interface.items()}
+        planned = {name: cable.row.rate_gbps or 0 for name, cable in by_interface.items()}
         yield from _below(node, planned, absent, ignored, speed, draft)
 
 
@@ -85,11 +85,11 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
             [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft
         )
         planned = {}
-    found = list(_low(active, planned))
+    slow = list(_low(active, planned))
     for doubt in (OLD_KERNEL, NO_KIND):
-        if doubtful := [low for low in found if low.doubt == doubt]:
+        if doubtful := [low for low in slow if low.doubt == doubt]:
             yield _unverifiable(doubtful, doubt, draft)
-    for low in found:
+    for low in slow:
         if not low.doubt:
             port = low.port
             to = words.present(port, cables.get(port.interface))
@@ -116,14 +116,14 @@ def _low(active: Sequence[Port], planned: Mapping[str, float]) -> Iterator[Low]:
             yield Low(port, port.rate_gbps, wanted, than)
 
 
-def _unverifiable(low: Sequence[Low], doubt: str, draft: Draft) -> Finding:
-    names = [one.port.interface for one in low]
-    first = low[0]
+def _unverifiable(slow: Sequence[Low], doubt: str, draft: Draft) -> Finding:
+    names = [low.port.interface for low in slow]
+    first = slow[0]
     text = (
         f"Rates of {listed(names)} not verified: {names[0]} runs at {encode.gbps(first.rate)} "
         f"instead of {encode.gbps(first.wanted)} ({first.than}); {doubt}."
     )
-    severity = None if any(one.than == PLAN for one in low) else INFO
+    severity = None if any(low.than == PLAN for low in slow) else INFO
     facts, key = {"reason": doubt}, ["rate", doubt]
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
 

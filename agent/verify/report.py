@@ -63,7 +63,7 @@ def unverified(result: Result) -> str:
 def verdict(result: Result) -> str:
     """Return the first line: `gpu-017: 2 findings: 1 swapped, 1 slow; 6 of 8 cables as planned`."""
     planned = f"{result.as_planned} of {result.planned} cables as planned"
-    unknown = sum(one.severity == UNKNOWN for one in result.findings)
+    unknown = sum(finding.severity == UNKNOWN for finding in result.findings)
     parts = [
         counted(result.findings),
         planned if result.planned else "no cables in the plan",
@@ -87,34 +87,34 @@ def document(result: Result, notes: Sequence[str] = ()) -> Json:
         "assumption": result.assumption,
         "cables": [
             {
-                "interface": one.ref.interface,
-                "plan": one.row.text,
-                "place": str(one.row.place),
-                "status": one.status,
-                "reason": one.reason,
-                "expected": end_document(*one.expected),
-                "actual": end_document(*one.actual),
-                "matched_by": {"device": one.device.by, "port": one.far_port.by},
+                "interface": cable.ref.interface,
+                "plan": cable.row.text,
+                "place": str(cable.row.place),
+                "status": cable.status,
+                "reason": cable.reason,
+                "expected": end_document(*cable.expected),
+                "actual": end_document(*cable.actual),
+                "matched_by": {"device": cable.device.by, "port": cable.far_port.by},
             }
-            for one in result.cables
+            for cable in result.cables
         ],
-        "findings": [finding_document(one) for one in result.findings],
-        "accepted": [accepted_document(one) for one in result.accepted],
+        "findings": [finding_document(finding) for finding in result.findings],
+        "accepted": [accepted_document(acceptance) for acceptance in result.accepted],
     }
 
 
 def table(result: Result, notes: Sequence[str]) -> str:
     """Return the report for people."""
-    every = (*result.findings, *(one.finding for one in result.accepted))
-    in_ring = {port for one in every if one.code == "swapped" for port in one.ports}
+    every = (*result.findings, *(finding for finding, _ in result.accepted))
+    in_ring = {port for finding in every if finding.code == "swapped" for port in finding.ports}
     rows = [
         [
-            one.ref.interface,
-            " ".join(filter(None, one.expected)) or "-",
-            " ".join(filter(None, one.actual)) or "-",
-            "swapped" if one.ref in in_ring else one.status,
+            cable.ref.interface,
+            " ".join(filter(None, cable.expected)) or "-",
+            " ".join(filter(None, cable.actual)) or "-",
+            "swapped" if cable.ref in in_ring else cable.status,
         ]
-        for one in result.cables
+        for cable in result.cables
     ]
     shown = [[visible(cell, WIDTH) for cell in row] for row in rows]
     by_severity = {"Findings": (ERROR, WARNING), "Not verified": (UNKNOWN,), "Remarks": (INFO,)}
@@ -125,11 +125,15 @@ def table(result: Result, notes: Sequence[str]) -> str:
             *(
                 section(
                     title,
-                    [f"{one.code}: {one.text}" for one in result.findings if one.severity in kept],
+                    [
+                        f"{finding.code}: {finding.text}"
+                        for finding in result.findings
+                        if finding.severity in kept
+                    ],
                 )
                 for title, kept in by_severity.items()
             ),
-            section("Accepted", [one.text for one in result.accepted]),
+            section("Accepted", [acceptance.text for acceptance in result.accepted]),
             section("Plan", [*notes, *filter(None, [result.assumption])]),
         ]
     )
@@ -137,16 +141,16 @@ def table(result: Result, notes: Sequence[str]) -> str:
 
 def csv_text(result: Result, _notes: Sequence[str]) -> str:
     """Return a row for each finding."""
-    rows = [cells(one, [" ".join(one.interfaces)]) for one in result.findings]
+    rows = [cells(finding, [" ".join(finding.interfaces)]) for finding in result.findings]
     return rows_text([COLUMNS, *rows])
 
 
 def junit_text(result: Result, _notes: Sequence[str]) -> str:
     """Return a test suite: a case for each cable as planned, and for each finding."""
-    right = [one for one in result.cables if one.status == cables.AS_PLANNED]
-    cases = [junit.Case(f"{one.ref.interface} cable") for one in right]
-    cases += [failed(one, one.interfaces) for one in result.findings]
-    cases += [accepted(one, one.finding.interfaces) for one in result.accepted]
+    right = [cable for cable in result.cables if cable.status == cables.AS_PLANNED]
+    cases = [junit.Case(f"{cable.ref.interface} cable") for cable in right]
+    cases += [failed(finding, finding.interfaces) for finding in result.findings]
+    cases += [accepted(acceptance, acceptance.finding.interfaces) for acceptance in result.accepted]
     return junit.document(junit.suite("bwagent verify", result.node, cases))
 
 

@@ -99,7 +99,9 @@ def seen_node(observation: Observation, name: str) -> SeenNode:
             is_suspect=is_suspect(role),
             kind=(role.device.hca_type, role.device.board_id),
             # without the one that a cable led to before it was moved
-            far_ends=tuple(far_end(one) for one in link.neighbors if not one.superseded)
+            far_ends=tuple(
+                far_end(neighbor) for neighbor in link.neighbors if not neighbor.superseded
+            )
             if link
             else (),
             missing=link.missing if link else None,

@@ -79,31 +79,31 @@ class ReportedFindings:
 
     def compared(self, result: Result, now: float) -> Changes:
         """Take in a comparison; return what it changes."""
-        counted = (one for one in result.findings if one.severity != INFO)
-        found = {one.id: one for one in islice(counted, MAX_FINDINGS)}
-        self._reported |= {name: found[name] for name in found.keys() & self._reported.keys()}
-        reported = {name for one in self._reported.values() for name in one.interfaces}
+        counted = (finding for finding in result.findings if finding.severity != INFO)
+        current = {finding.id: finding for finding in islice(counted, MAX_FINDINGS)}
+        self._reported |= {name: current[name] for name in current.keys() & self._reported.keys()}
+        reported = {name for finding in self._reported.values() for name in finding.interfaces}
         texts = {name: text for name, text in self._texts.items() if name in reported}
-        self._texts = texts | {one.ref.interface: one.row.text for one in result.cables}
+        self._texts = texts | {cable.ref.interface: cable.row.text for cable in result.cables}
         if self._is_first:
-            return self._begin(found, result, now)
-        away = self._reported.keys() - found.keys()
+            return self._begin(current, result, now)
+        away = self._reported.keys() - current.keys()
         away -= _unknown((self._reported[name] for name in away), result, self._texts)
-        differing = (found.keys() - self._reported.keys()) | away
+        differing = (current.keys() - self._reported.keys()) | away
         self._since = {name: self._since.get(name, now) for name in differing}
         # what was there, or away, long enough
         ripe = {name for name, at in self._since.items() if now >= at + self._delay}
         self._since = {name: at for name, at in self._since.items() if name not in ripe}
-        came = [one for name, one in found.items() if name in ripe]
+        came = [finding for name, finding in current.items() if name in ripe]
         gone = sorted((self._reported.pop(name) for name in ripe & away), key=order)
-        self._reported |= {one.id: one for one in came}
+        self._reported |= {finding.id: finding for finding in came}
         return Changes(tuple(came), tuple(gone))
 
-    def _begin(self, found: dict[str, Finding], result: Result, now: float) -> Changes:
+    def _begin(self, current: dict[str, Finding], result: Result, now: float) -> Changes:
         """Make the first verdict of this agent, if it is time; return what is news."""
-        before, verdict = self.before, _verdict(found.values())
-        is_same = before is not None and before == Before(verdict, len(found))
-        is_unverified = any(one.status == cables.UNVERIFIABLE for one in result.cables)
+        before, verdict = self.before, _verdict(current.values())
+        is_same = before is not None and before == Before(verdict, len(current))
+        is_unverified = any(cable.status == cables.UNVERIFIABLE for cable in result.cables)
         if (
             before
             and before.verdict == Verdict.FAIL != verdict
@@ -114,7 +114,7 @@ class ReportedFindings:
         self._first_at = now if self._first_at is None else self._first_at
         if not is_same and now < self._first_at + self._delay:
             return Changes()
-        self._is_first, self.before, self._reported = False, None, found
+        self._is_first, self.before, self._reported = False, None, current
         return Changes() if is_same else Changes(came=self.findings)
 
     def failed(self) -> None:
@@ -140,7 +140,7 @@ class ReportedFindings:
 
 def _verdict(findings: Iterable[Finding]) -> Verdict:
     """Return the verdict that findings make."""
-    severities = {one.severity for one in findings}
+    severities = {finding.severity for finding in findings}
     if ERROR in severities:
         return Verdict.FAIL
     return Verdict.UNVERIFIED if UNKNOWN in severities else Verdict.PASS
@@ -153,21 +153,23 @@ def _is_unread(result: Result) -> bool:
 
 def _unknown(reported: Iterable[Finding], result: Result, texts: Mapping[str, str]) -> set[str]:
     """Return the IDs of findings of severity ERROR that a result neither confirms nor refutes."""
-    facts = (fact for one in result.findings for fact in one.facts)
+    facts = (fact for finding in result.findings for fact in finding.facts)
     codes = {value for name, value in facts if name == NOT_VERIFIED}
-    compared = {one.ref.interface for one in result.cables}
-    unverified = {one.ref.interface for one in result.cables if one.status == cables.UNVERIFIABLE}
+    compared = {cable.ref.interface for cable in result.cables}
+    unverified = {
+        cable.ref.interface for cable in result.cables if cable.status == cables.UNVERIFIABLE
+    }
     has_unread = any(why in {UNREAD, NUMBERING} for _, why in result.unresolved)
     # The name of a netdev is away with the netdev, which a pod may have borrowed.
     away = {row.text for row, why in result.unresolved if why == NO_SUCH_NAME}
     unverified |= {name for name, text in texts.items() if text in away}
-    found = set[str]()
-    for one in reported:
-        names = {*one.interfaces}
-        if one.code == "speed" or not names:
-            is_unknown = one.code in codes
+    unknown = set[str]()
+    for finding in reported:
+        names = {*finding.interfaces}
+        if finding.code == "speed" or not names:
+            is_unknown = finding.code in codes
         else:
             is_unknown = (has_unread and not names <= compared) or bool(names & unverified)
-        if is_unknown and one.severity == ERROR:
-            found.add(one.id)
-    return found
+        if is_unknown and finding.severity == ERROR:
+            unknown.add(finding.id)
+    return unknown

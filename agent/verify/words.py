@@ -45,13 +45,13 @@ def _name(row: Row) -> str:
     return f"{name} ({row.text})" if name != row.text else name
 
 
-def present(port: Port, one: Cable | None) -> str:
+def present(port: Port, cable: Cable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
-    if one and one.far_end:  # a switch of the plan has its place
-        return end_text(one.actual) + _place(one.row.far if one.device.equal else None)
+    if cable and cable.far_end:  # a switch of the plan has its place
+        return end_text(cable.actual) + _place(cable.row.far if cable.device.equal else None)
     if port.far_ends:
         return end_text((port.far_ends[0].device, port.far_ends[0].port))
-    return far(one.row) if one else "the switch"
+    return far(cable.row) if cable else "the switch"
 
 
 def _place(end: End | None, label: str | None = None) -> str:
@@ -59,15 +59,15 @@ def _place(end: End | None, label: str | None = None) -> str:
     return f" ({text})" if text else ""
 
 
-def wrong(one: Cable, owner: str | None) -> str:
+def wrong(cable: Cable, owner: str | None) -> str:
     """A cable to another device, or to another port of the right one."""
-    device, port = one.actual
-    if one.device.equal is False:
-        start, to, what = present(one.port, one), far(one.row), "its present port"
+    device, port = cable.actual
+    if cable.device.equal is False:
+        start, to, what = present(cable.port, cable), far(cable.row), "its present port"
     else:
         start = what = f"port {port}"
-        to = far(one.row._replace(device=one.row.device or device))
-    text = f"Move the far end of {near(one.row)} from {start} to {to}"
+        to = far(cable.row._replace(device=cable.row.device or device))
+    text = f"Move the far end of {near(cable.row)} from {start} to {to}"
     return f"{text}; the plan gives {what} to {owner}." if owner else f"{text}."
 
 
@@ -76,40 +76,38 @@ def swapped(ring: Sequence[Cable]) -> str:
 
     Those of one node are named by their interfaces.
     """
-    ends = [far(one.row) for one in ring]
-    if len({one.ref.node for one in ring}) > 1:
-        names, where = [f"{one.ref.node} {one.ref.interface}" for one in ring], ""
-        places = [_place(one.row.near, one.row.label) for one in ring]
+    ends = [far(cable.row) for cable in ring]
+    if len({cable.ref.node for cable in ring}) > 1:
+        names, where = [f"{cable.ref.node} {cable.ref.interface}" for cable in ring], ""
+        places = [_place(cable.row.near, cable.row.label) for cable in ring]
         near_ends = [name + place for name, place in zip(names, places, strict=True)]
     else:
-        names, where = [_name(one.row) for one in ring], f" of this node{_place(ring[0].row.near)}"
-        near_ends = names
+        near_ends = names = [_name(cable.row) for cable in ring]
+        where = f" of this node{_place(ring[0].row.near)}"
     if len(ring) == 2:
-        (one, other), (first, second) = names, ends
+        (name, other), (first, second) = names, ends
         ports = f"{' and '.join(near_ends)}{where}"
-        return f"Exchange the far ends of {ports}: {one} belongs to {first}, {other} to {second}."
+        return f"Exchange the far ends of {ports}: {name} belongs to {first}, {other} to {second}."
     moves = [
-        f"{name} from {end_text(one.actual)} to {end}"
-        for one, name, end in zip(ring, near_ends, ends, strict=True)
+        f"{name} from {end_text(cable.actual)} to {end}"
+        for cable, name, end in zip(ring, near_ends, ends, strict=True)
     ]
     return f"Move the far ends of {len(ring)} cables{where} in a ring: {listed(moves)}."
 
 
-def missing(one: Cable) -> str:
+def missing(cable: Cable) -> str:
     """Nobody at the far end."""
-    state = one.port.phys_state
-    if state == DISABLED and one.port.link_layer == "InfiniBand":
-        return f"Enable the port of {near(one.row)}, cabled to {far(one.row)}: it is {state} here."
-    if why := GONE.get(NeighborReason.of(one.reason or "") or NeighborReason.LINK_DOWN):
-        return (
-            f"Check LLDP of {far(one.row)}, and that {near(one.row)} is still cabled to it: {why}."
-        )
-    if one.port.link_layer == "Ethernet":
-        is_up = f", and that {one.port.netdev} is up here" if one.port.netdev else ""
-        return f"Check the cable of {near(one.row)} to {far(one.row)}{is_up}: {NO_LINK}."
+    state, start, end = cable.port.phys_state, near(cable.row), far(cable.row)
+    if state == DISABLED and cable.port.link_layer == "InfiniBand":
+        return f"Enable the port of {start}, cabled to {end}: it is {state} here."
+    if why := GONE.get(NeighborReason.of(cable.reason or "") or NeighborReason.LINK_DOWN):
+        return f"Check LLDP of {end}, and that {start} is still cabled to it: {why}."
+    if cable.port.link_layer == "Ethernet":
+        is_up = f", and that {cable.port.netdev} is up here" if cable.port.netdev else ""
+        return f"Check the cable of {start} to {end}{is_up}: {NO_LINK}."
     why = LINK.get(state or "", NO_LINK)
     why = f"{state}, {why}" if state else why
-    return f"Check the cable of {near(one.row)} to {far(one.row)}: {why}."
+    return f"Check the cable of {start} to {end}: {why}."
 
 
 def duplicate_in_plan(device: str | None, port: str | None, users: Sequence[str]) -> str:

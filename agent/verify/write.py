@@ -45,7 +45,7 @@ def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
         if not port.far_ends
     ]
     if kind == "csv":
-        ends = [(one.interface, one.far_ends[0]) for one in node.ports.values() if one.far_ends]
+        ends = [(port.interface, port.far_ends[0]) for port in node.ports.values() if port.far_ends]
         rows = [(node.name, name, end.device, end.port_id, end.port_name) for name, end in ends]
         return rows_text([COLUMNS, *rows], names=True) if rows else "", notes
     labels: dict[str, str] = {}
