@@ -19,7 +19,6 @@ from agent.fleet.group import fleet
 from agent.options import (
     FORCE_NODE,
     CheckedCommand,
-    StrictCommand,
     Switch,
     anonymize_option,
     check_tls,
@@ -140,7 +139,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
 
 
 @cli.command(
-    cls=StrictCommand,
+    cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
     ),

@@ -6,9 +6,8 @@
 Invariants:
 - The command's own variable wins where both are set, and a flag wins over both.
 - An empty variable is not set, unless its flag may be empty.
-- A variable that no flag reads is an error of the commands that observe the node for its labels.
-- `bwagent run` is configured in one place for ten thousand nodes, so it does not start with a wrong
-  flag, value or environment variable, and its error names all of them (StrictCommand).
+- A variable that no flag reads is an error of the commands that observe the node for its labels. It
+  names all such variables: `bwagent run` is configured in one place for ten thousand nodes.
 """
 
 from __future__ import annotations
@@ -94,45 +93,6 @@ class CheckedCommand(click.Command):
         if not ctx.resilient_parsing and (faults := unknown(ctx)):
             raise click.UsageError("; ".join(faults), ctx)
         return rest
-
-
-class StrictCommand(click.Command):
-    """A command that reports all wrong settings in one UsageError.
-
-    Settings are its flags, its arguments and the environment variables of its own (BWAGENT_RUN_*)
-    and for all commands (BWAGENT_*); an unknown one is an error, too.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Check every parameter, but for a shell, then parse as click does; raises UsageError."""
-        wrong = [*self._faults(ctx, args), *unknown(ctx)]
-        if wrong and not ctx.resilient_parsing:
-            raise click.UsageError("; ".join(wrong), ctx)
-        ctx.params.clear()
-        return super().parse_args(ctx, args)
-
-    def _faults(self, ctx: click.Context, args: list[str]) -> Iterator[str]:
-        """Yield the errors of the command line and of the values of all parameters."""
-        values, rest, order = self.make_parser(ctx).parse_args(args=list(args))
-        if flags := [word for word in rest if word.startswith("-")]:
-            yield from (f"no such option: {word[:64]}" for word in flags)
-        else:
-            yield from (f"unexpected argument: {word[:64]}" for word in rest)
-
-        def place(parameter: click.Parameter) -> tuple[bool, int]:
-            given = order.index(parameter) if parameter in order else len(order)
-            return not parameter.is_eager, given
-
-        # Eager parameters (--help) first, then in the order in which they were given.
-        for parameter in sorted(self.get_params(ctx), key=place):
-            try:
-                parameter.handle_parse_result(ctx, values, rest)
-            except click.UsageError as error:
-                yield error.format_message().rstrip(".")
 
 
 class Switch(click.types.BoolParamType):

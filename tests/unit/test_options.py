@@ -1,7 +1,8 @@
-"""The flags of `bwagent run`: defaults, times, and one error for all wrong settings."""
+"""The flags of `bwagent run`: defaults, times, environment variables."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -41,26 +42,19 @@ def test_defaults_of_the_schedule_are_those_of_its_flags() -> None:
 def test_times_have_bounds(monkeypatch: pytest.MonkeyPatch, flag: str, least: float) -> None:
     """One below is an error that names flag and bound, from the environment as well."""
     assert parsed(f"--{flag}", f"{least}s")[flag.replace("-", "_")] == least
-    with pytest.raises(click.UsageError, match=rf"--{flag}.*is not a time from {least}s"):
+    with pytest.raises(click.UsageError) as caught:
         parsed(f"--{flag}", f"{least * 0.9:g}s")
+    assert re.search(rf"--{flag}.*is not a time from {least}s", caught.value.format_message())
     monkeypatch.setenv(f"BWAGENT_RUN_{flag.replace('-', '_').upper()}", "0")
-    with pytest.raises(click.UsageError, match=rf"--{flag}.*'0' is not a time from {least}s"):
+    with pytest.raises(click.UsageError) as caught:
         given()
+    assert re.search(rf"--{flag}.*'0' is not a time from {least}s", caught.value.format_message())
 
 
 def test_a_caller_may_have_other_bounds() -> None:
     """They are an argument, no setting."""
     with run.make_context("run", ["--resync", "1s"], obj={"resync": 1.0}) as context:
         assert context.params["resync"] == 1.0
-
-
-def test_all_wrong_settings_are_one_error() -> None:
-    """An unknown flag and two wrong values, or an argument."""
-    with pytest.raises(click.UsageError) as caught:
-        parsed("--hold", "soon", "--nosuch", "--source", "lldb")
-    assert all(word in caught.value.format_message() for word in ("soon", "--nosuch", "lldb"))
-    with pytest.raises(click.UsageError, match="unexpected argument: more"):
-        parsed("more")
 
 
 @pytest.mark.parametrize("flag", ["cert", "key", "client-ca"])
@@ -123,8 +117,10 @@ def test_a_glob_with_a_comma_is_an_error(monkeypatch: pytest.MonkeyPatch, flag: 
     with pytest.raises(click.UsageError, match="by spaces in the variable, or repeat the flag"):
         parsed(f"--{flag}", "mlx5_10,mlx5_11")
     monkeypatch.setenv(f"BWAGENT_{flag.upper().replace('-', '_')}", "mlx5_10,mlx5_11")
-    with pytest.raises(click.UsageError, match=f"'--{flag}'.*'mlx5_10,mlx5_11' has a comma"):
+    with pytest.raises(click.UsageError) as caught:
         given()
+    text = caught.value.format_message()
+    assert re.search(f"'--{flag}'.*'mlx5_10,mlx5_11' has a comma", text)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +223,12 @@ def test_a_wrong_variable_names_the_value(monkeypatch: pytest.MonkeyPatch, varia
         given()
 
 
-def test_errors_follow_the_order_of_the_command_line() -> None:
+def test_the_first_wrong_flag_is_the_error() -> None:
     with pytest.raises(click.UsageError) as caught:
         parsed("--resync", "x", "--hold", "y")
     message = caught.value.format_message()
-    assert message.index("--resync") < message.index("--hold")
+    assert "--resync" in message
+    assert "--hold" not in message
 
 
 @pytest.mark.parametrize(
