@@ -113,7 +113,7 @@ def assemble(
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, flags.verdict_delay)
     if plan:
-        verification.plan, verification.ask_owners = plan.rows, plan.also_planned
+        verification.plan = plan.rows
 
     boot_id = None if flags.force_node else read_boot_id(host.root)[0]
     kube = of_this_host(io.kube, boot_id)

@@ -28,7 +28,7 @@ from agent.reasons import Verdict
 from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
-from agent.verify.expected import Expected, FarPort, from_labels, merged
+from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import Options, Result, verify
 from agent.verify.seen import SeenNode, seen_node
 from agent.verify.verdict import Before, Changes, ReportedFindings
@@ -70,11 +70,6 @@ class Comparison:
     def is_empty(self) -> bool:
         """True if nothing is expected."""
         return self._fault is None and self._expected.is_empty
-
-    @property
-    def far_ports(self) -> frozenset[FarPort]:
-        """The far ends of all rows."""
-        return self._expected.far_ports
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,7 +1,6 @@
 """The plan files of `run --plan`: the expected half of this node, read again when they change.
 
     every 30 s    look at the files; a helper reads them if one is another than before
-    60 s later    read them again if this node sees a far end that was not asked for
     300 s later   look again, after a helper that died or was late
 
 Invariants:
@@ -24,8 +23,7 @@ from agent.daemon.verification import PlanRows
 from agent.errors import Unavailable
 from agent.helper.process import call
 from agent.labels.table import Naming
-from agent.model import Observation
-from agent.verify.expected import Expected, FarPort, load
+from agent.verify.expected import Expected, load
 
 Answer = dict[str, Any]
 Signature = tuple[tuple[int, ...], ...]
@@ -34,7 +32,6 @@ VERB = "plan"
 # Seconds.
 TIMEOUT = 30.0  # for the helper
 LOOK_INTERVAL = 30.0  # between two looks at the files
-OWNERS_INTERVAL = 60.0  # from a reading to one that only another far end causes
 RETRY_INTERVAL = 300.0  # after a failed helper
 STALLED = 60.0  # after which a file system that does not answer is a problem
 
@@ -92,10 +89,7 @@ class PlanFile(Independent):
         self._fault: str | None = None
         self._is_stalled = False
         self._signature: Signature | None = None  # of the files that were read last
-        self._seen: frozenset[FarPort] = frozenset()
-        self._planned = self._seen  # by labels and files, for this node
-        self._asked = self._asking = self._seen  # at the last reading; and by the look under way
-        self._due = self._owners_due = -math.inf
+        self._due = -math.inf
         self._started = math.inf
 
     def expected(self) -> Expected | None:
@@ -116,25 +110,11 @@ class PlanFile(Independent):
         """Reason why the present files are not in use; None if they are, or before a look."""
         return f"{self.files}: the file system does not answer" if self._is_stalled else self._fault
 
-    def observed(self, observation: Observation) -> None:
-        """Take the far ends that this node sees: one may be a port that is another node's."""
-        neighbors = [one for link in observation.links for one in link.neighbors]
-        self._seen = frozenset(
-            (one.device, port) for one in neighbors for port in (one.port_id, one.port_name) if port
-        )
-
-    def also_planned(self, ends: Iterable[FarPort]) -> None:
-        """Take the far ends of all rows, labels' too: a plan may have one of them twice."""
-        self._planned = frozenset(ends)
-
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        known = self._signature
-        if known is None or (self._lacks_owners() and now >= self._owners_due):
-            known, self._owners_due = None, now + OWNERS_INTERVAL
-        self._due, self._started, self._asking = now + LOOK_INTERVAL, now, self._ends()
-        self.task.start(partial(self._read, known, self._asking))
+        self._due, self._started = now + LOOK_INTERVAL, now
+        self.task.start(partial(self._read, self._signature))
 
     def collect(self, now: float) -> bool:
         """Take the result of a look; True if the rows or the problem are others."""
@@ -147,24 +127,13 @@ class PlanFile(Independent):
             self._signature = result.signature
             if result.expected or result.fault:
                 self._expected, self._fault = result.expected or self._expected, result.fault
-                rows = result.expected.far_ports if result.expected else ()
-                self._asked = self._asking.union(rows)
         self._is_stalled = self.task.busy and now >= self._started + STALLED
         return (self._expected, self.problem) != before
 
     def next_due(self) -> float:
-        if self.task.busy:
-            return math.inf
-        return min(self._due, self._owners_due) if self._lacks_owners() else self._due
+        return math.inf if self.task.busy else self._due
 
-    def _lacks_owners(self) -> bool:
-        """Return True if the files were read for other far ends than those of now."""
-        return self._signature is not None and not self._ends() <= self._asked
-
-    def _ends(self) -> frozenset[FarPort]:
-        return self._seen | self._planned
-
-    def _read(self, known: Signature | None, ends: Iterable[FarPort]) -> Look:
+    def _read(self, known: Signature | None) -> Look:
         """Look at the files, and read them if they are not the known ones; in a thread."""
         try:
             found = self._look(self._question.files)
@@ -172,7 +141,7 @@ class PlanFile(Independent):
             return Look(None, fault=str(error))
         if found == known:
             return Look(found)
-        answer = self._ask({**self._question._asdict(), "ends": sorted(ends)})
+        answer = self._ask(self._question._asdict())
         if "error" in answer:
             return Look(found, fault=answer["error"])
         return Look(found, load(answer["expected"]))

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +26,7 @@ from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these
     from agent.daemon.comparison import Comparison
-    from agent.verify.expected import Expected, FarPort
+    from agent.verify.expected import Expected
 
 EXPECTED = "expected"  # in the name of every label of the expected half
 
@@ -61,8 +61,6 @@ class Verification:
     reporter: VerdictReporter
     delay: float  # seconds
     plan: Callable[[], PlanRows] | None = None  # of the files of --plan; None without files
-    # asks the files for the owners of these far ends, by device and port
-    ask_owners: Callable[[Iterable[FarPort]], None] = lambda _: None
     _labels: Mapping[str, str] | None = None  # the expected ones of the Node; None: not read yet
     _remembered: Remembered | None = None
     _comparison: Comparison | None = None
@@ -111,7 +109,6 @@ class Verification:
                 self._comparison = Comparison(*args, before)
             comparison = self._comparison
             current = comparison.compare(halves, cycle, now, refresh=refresh)
-            self.ask_owners(comparison.far_ports)
             if not comparison.is_empty:
                 self.reporter.current(current)
                 return comparison.remembered(boot_id)

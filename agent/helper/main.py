@@ -116,8 +116,7 @@ def kubeconfig(payload: dict[str, Any]) -> dict[str, Any]:
 def plan(payload: dict[str, Any]) -> dict[str, Any]:
     """Read plan files of bwagent's own kinds for one node.
 
-    In: {"files": [path, ...], "names": of the node, "prefixes": of labels, P and IB, "ends":
-    [[device, port], ...], the far ends that the node sees}.
+    In: {"files": [path, ...], "names": of the node, "prefixes": of labels, P and IB}.
     Out: {"expected"}, which agent.verify.expected loads, or {"error": one line}.
     """
     from agent.verify.one_node import read_limited

@@ -6,8 +6,8 @@ former of any other kind.
 Invariants:
 - A file is read to its limit and no further, a FIFO or a device not at all.
 - The memory of the helper is limited: the kernel may end a whole container that exceeds its own.
-- The result is what `verify --plan` compares this node with, without the rest of the plan
-  (agent/verify/plan_index.py).
+- The result is what `verify --plan` compares this node with, without the rest of the plan: who has
+  the port of a wrong cable is not in it (agent/verify/plan_index.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent.verify.expected import Expected, FarPort, dump, from_labels, merged
 from agent.verify.plan_index import index_of
 
 Json = dict[str, Any]
-Part = Callable[[str, Iterable[FarPort], Iterable[FarPort]], Expected]
+Part = Callable[[str, Iterable[FarPort]], Expected]
 
 MAX_SIZE = 1 << 20  # bytes of a file; a ConfigMap holds as many
 # Bytes of the helper's data (RLIMIT_DATA), below the memory limit of the container. About 4 MiB
@@ -56,12 +56,11 @@ def read(payload: Json) -> Json:
 
 
 def _whole(payload: Json) -> Expected:
-    """Return the rows of all files, and the owners of the ports that any of them has."""
+    """Return the rows of all files, and which of their ports other nodes have, too."""
     node = payload["names"][0]
-    ends = [(device, port) for device, port in payload["ends"]]
     parts = [_part(path, payload) for path in payload["files"]]
-    planned = merged([of_node(node, ends, ()) for of_node in parts]).far_ports
-    expected = merged([of_node(node, ends, planned) for of_node in parts])
+    planned = merged([of_node(node, ()) for of_node in parts]).far_ports
+    expected = merged([of_node(node, planned) for of_node in parts])
     if len(expected.rows) > MAX_ROWS:
         text = f"more than {MAX_ROWS} rows for {node}"
         raise Malformed(f"{expected.rows[MAX_ROWS].place}: {text}")
@@ -83,7 +82,7 @@ def _part(path: str, payload: Json) -> Part:
     if own.is_own(source):
         index = index_of(own.cables_of(source), payload["names"])
         notes = _notes(source)
-        return lambda *about: index.of(*about)._replace(notes=notes)
+        return lambda *about: index.of_any(*about)._replace(notes=notes)
     if not own.is_labels(source):
         raise Malformed(
             f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"

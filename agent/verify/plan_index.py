@@ -4,10 +4,10 @@ Built once for one node (`verify`, the daemon) or for a fleet, so that a fleet c
 cables.
 
 Invariant: agent.verify.judge.verify returns the same for the whole half of a node and for the part
-that `PlanIndex.of` returns for its far ends. Of other nodes' rows a comparison reads the owner of a
-port that this node sees or expects, the numbers that HCAs have, and whether the names of switches
-have the form of those that are seen: all of it is bounded by the ports of this node, where a plan
-of 1 MiB is tens of megabytes.
+that `PlanIndex.of` returns for its far ends; for the part of `of_any`, too, but for the owner of a
+wrong cable's port. Of other nodes' rows a comparison reads the owner of a port that this node sees
+or expects, the numbers that HCAs have, and whether the names of switches have the form of those
+that are seen: all of it is small, where a plan of 1 MiB is tens of megabytes.
 """
 
 from __future__ import annotations
@@ -56,15 +56,10 @@ class PlanIndex:
         """`padding` if two names differ in leading zeros only."""
         return unsafe(self.names)
 
-    def of(
-        self, node: str, ends: Iterable[FarPort] | None = None, planned: Iterable[FarPort] = ()
-    ) -> Expected:
-        """Return the expected half of a node.
-
-        `ends` are those that it sees, None: all of the plans; `planned` those of other plans' rows.
-        """
-        rows = distinct(self.rows.get(node, ()))
+    def of(self, node: str, ends: Iterable[FarPort] | None = None) -> Expected:
+        """Return the expected half of a node; `ends` are those that it sees, None: any."""
         if ends is None:
+            rows = distinct(self.rows.get(node, ()))
             every = ((device, port) for device, ports in self._users.items() for port in ports)
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
             taken = dict(self._taken(every, node))
@@ -72,9 +67,22 @@ class PlanIndex:
                 rows, taken=taken, devices=devices, interfaces=(*self._interfaces,), off=self.off
             )
         ends = {*ends}
-        planned = Expected(rows).far_ports.union(planned)
         devices = frozenset[str]().union(*(self._names_like(device) for device, _ in ends))
-        taken = dict(self._taken({end_key(*end) for end in (*ends, *planned)}, node))
+        return self._part(node, ends, devices)
+
+    def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
+        """Return the part of the expected half that is the same whatever the node sees.
+
+        `planned` are the far ends of other plans' rows. Not known is who has the port of a wrong
+        cable, unless that port is planned for this node, too.
+        """
+        by_shape = frozenset(name for (is_shape, _), name in self._alike.items() if is_shape)
+        return self._part(node, planned, by_shape)
+
+    def _part(self, node: str, ends: Iterable[FarPort], devices: frozenset[str]) -> Expected:
+        rows = distinct(self.rows.get(node, ()))
+        keys = {end_key(*end) for end in Expected(rows).far_ports.union(ends)}
+        taken = dict(self._taken(keys, node))
         return Expected(rows, taken=taken, devices=devices, interfaces=self._numbers, off=self.off)
 
     def _taken(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:

@@ -24,7 +24,7 @@ P = Naming().prefix
 def answer(
     path: Path, timeout_s: float = TIMEOUT, helpers: HelperProcesses | None = None
 ) -> dict[str, Any]:
-    payload = {"files": [str(path)], "names": ["gpu-17"], "prefixes": [P, ""], "ends": []}
+    payload = {"files": [str(path)], "names": ["gpu-17"], "prefixes": [P, ""]}
     return (helpers or HelperProcesses()).call("plan", payload, timeout_s)
 
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.plan_file import LOOK_INTERVAL, OWNERS_INTERVAL, PlanFile, Question
+from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
 from agent.events.event import Event
 from agent.plans.model import Place
 from agent.telemetry.metrics import registry
@@ -350,15 +350,14 @@ def planned(**leaves: str) -> Expected:
     )
 
 
-def test_a_file_that_gives_a_port_of_the_labels_to_another_node(tmp_path: Path) -> None:
-    """Its owner is asked for, though this node does not see that port. A metric says whether the
-    file is in use.
-    """
+def test_a_port_that_the_file_gives_to_two_nodes(tmp_path: Path) -> None:
+    """A finding, as long as the file was read. A metric says whether it is in use."""
     path = tmp_path / "plan.csv"
-    path.write_text("node,interface,device,port-id\nn9,mlx5_0,leaf1,33\n")
-    planned_port = {f"{PREFIX}/neighbors.expected.ibp0.port-id": "33"}
-    rack = settled(expected=EXPECTED | planned_port, plan=files(path))
-    rack.run(2 * OWNERS_INTERVAL + DELAY)
+    path.write_text(
+        "node,interface,device,port-id\nn1,ibp0,leaf1,33\nn1,ibp1,leaf2,1\nn9,mlx5_0,leaf1,33\n"
+    )
+    rack = settled(expected={}, plan=files(path))
+    rack.run(LOOK_INTERVAL + DELAY)
     assert "duplicate" in rack.codes()
     assert "bwagent_plan_problem 0.0" in rack.series()
     path.unlink()

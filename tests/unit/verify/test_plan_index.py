@@ -53,21 +53,39 @@ def outcome(expected: Expected, seen: SeenNode) -> Any:
         return str(error)
 
 
+def without_owners(found: Any) -> Any:
+    """Return a result without the nodes to which the plan gives the ports of wrong cables."""
+    if isinstance(found, str):
+        return found
+    findings = tuple(
+        one._replace(
+            text=one.text.partition("; the plan gives ")[0].rstrip("."),
+            facts=tuple(fact for fact in one.facts if fact[0] != "planned-for"),
+        )
+        for one in found.findings
+    )
+    return found._replace(findings=findings)
+
+
 @pytest.mark.slow
 @given(
     st.lists(CABLES, min_size=1, max_size=9),
     st.lists(st.none() | st.tuples(LEAVES, PORTS), min_size=1, max_size=4),
 )
 def test_a_comparison_reads_no_more(rows: list[Any], ends: list[Any]) -> None:
-    """Findings, facts and assumptions are those of the whole plan, through JSON as well."""
+    """Findings, facts and assumptions are those of the whole plan: of what the node sees, and, but
+    for the owners of ports, of what the daemon keeps, through JSON as well.
+    """
     try:
         index = index_of(cables(rows), [NODE])
         whole = index.of(NODE)
     except Malformed:
         reject()
     seen = node(ends)
-    kept = load(json.loads(json.dumps(dump(index.of(NODE, far_ports(seen))))))
-    assert outcome(kept, seen) == outcome(whole, seen)
+    wanted = outcome(whole, seen)
+    assert outcome(index.of(NODE, far_ports(seen)), seen) == wanted
+    kept = load(json.loads(json.dumps(dump(index.of_any(NODE)))))
+    assert without_owners(outcome(kept, seen)) == without_owners(wanted)
 
 
 @pytest.mark.slow
@@ -89,16 +107,19 @@ def test_the_rest_of_a_big_plan_is_dropped() -> None:
     assert len(kept.devices) <= len(ends)
     assert kept.rows == whole.rows
     assert kept.interfaces == ()
+    of_any = index.of_any(NODE)
+    assert of_any.taken.keys() <= {*rails()}
+    assert len(of_any.devices) == 6  # forms of names: leaf#, gpu-#, host-#-ant, ...
+    assert (of_any.rows, of_any.interfaces) == (kept.rows, ())
 
 
-def test_an_owner_that_was_not_asked_for_is_not_known() -> None:
-    """So the daemon asks again when it sees another far end."""
+def test_the_daemon_does_not_know_the_owner_of_a_wrong_port() -> None:
     other = cable("mlx5_0", "leaf07", "swp9", node="gpu-018")
     index = index_of([cable("mlx5_0", "leaf01", "swp5"), other], [NODE])
     seen = node([("leaf07", "swp9")])
     [finding] = verify(index.of(NODE, far_ports(seen)), seen).findings
     assert dict(finding.facts)["planned-for"] == "gpu-018 mlx5_0"
-    [late] = verify(index.of(NODE, []), seen).findings
+    [late] = verify(index.of_any(NODE), seen).findings
     assert "planned-for" not in dict(late.facts)
     assert (late.id, late.code) == (finding.id, finding.code)
 
