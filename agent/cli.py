@@ -110,8 +110,8 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     naming, wait = inputs.naming(flags), inputs.lldp_wait(flags)
     host = inputs.host(flags, wait)
     target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags, host)
-    observation = inputs.observed(host, flags, target)
-    rendered = render(observation, naming)
+    observation, known = inputs.observed(host, flags, target)
+    rendered = render(known, naming)
     shown = rendered.over(target.previous()) if target else rendered
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
@@ -122,13 +122,13 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     # A table is of the host that it was read from, a manifest of the Node that was asked for.
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
-    show(document(observation, choices, notes, shown), output)
+    show(document(observation, known, choices, notes, shown), output)
     inputs.require_rdma(observation)
     if not target:
         return
     from agent.kube.commands import planned, publish
 
-    todo, lines = planned(target, observation, rendered)
+    todo, lines = planned(target, observation, known, rendered)
     fault = None
     if not dry_run:
         lines, fault = publish(target, todo)
@@ -278,17 +278,17 @@ def explain(key: str, output: str, **flags: Any) -> None:
         target = None if flags["replay"] else inputs.target(flags, host)
     except Unavailable as error:
         on_node = {"fault": str(error)}
-    observation = inputs.observed(host, flags, target)
+    observation, known = inputs.observed(host, flags, target)
     if target:
         on_node = target.facts(subject.key)
-    names = explain.known_interfaces(observation)
+    names = explain.known_interfaces(observation, known)
     is_on_node = bool(on_node and on_node.get("value") is not None)
     if subject.interface and subject.interface not in names and not is_on_node:
-        near = explain.backend_interfaces(observation)
+        near = explain.backend_interfaces(observation, known)
         raise click.UsageError(explain.unknown_key(subject.key, naming, near))
-    rendered = render(observation, naming)
+    rendered = render(known, naming)
     rendered = rendered.over(target.previous()) if target else rendered
-    show_explained(explain.explained(subject, observation, rendered, on_node), output)
+    show_explained(explain.explained(subject, observation, known, rendered, on_node), output)
 
 
 def _subject(key: str, naming: Naming) -> Subject:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent.kube.commands import Target
     from agent.labels.table import Naming
     from agent.lldp.inbox import LldpWait
+    from agent.memory import Known
     from agent.model import Observation
 
     Flags = dict[str, Any]
@@ -112,15 +113,20 @@ def host(flags: Flags, wait: LldpWait | None = None) -> Host:
     return live_host(flags["sysfs_root"], *globs, neighbors, flags)
 
 
-def observed(host: Host, flags: Flags, target: Target | None) -> Observation:
-    """Observe the node; switches keep the names that the Node's annotation has of them."""
+def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observation, Known]:
+    """Observe the node; return what is known after it, too, by the Node's annotation as well.
+
+    Switches keep the names that they have there.
+    """
     from dataclasses import replace
 
     from agent.infiniband.switch_names import SwitchNames
+    from agent.memory import known_of
     from agent.sources.observe import observe
 
     if target is None:
-        return observe(host, flags["source"])
+        observation = observe(host, flags["source"])
+        return observation, known_of(observation)
     names, labeled = SwitchNames(), target.interfaces()
     names.seed(target.switches())
     host = replace(host, switch_names=names)

@@ -344,8 +344,10 @@ class Memory:
         """Forget rows that are lost: another program has removed them from the annotation."""
         self._lost = tuple(row for row in self._lost if row.identity not in lost)
 
-    def complete(self, observation: Observation, where: Where, now: float) -> Observation:
-        """Return the observation with what is known after it, and the ports that are lost."""
+    def complete(
+        self, observation: Observation, where: Where, now: float
+    ) -> tuple[Observation, Known]:
+        """Return the observation with the ports that are lost, and what is known after it."""
         known = self.merge(observation, where, now)
         found = [
             Problem(SOURCE, row.interface, None, f"{row} is gone from the bus")
@@ -373,7 +375,7 @@ class Memory:
             for role in observation.ports
         )
         problems = (*observation.problems, *found)
-        return replace(observation, known=known, ports=ports, problems=problems)
+        return replace(observation, ports=ports, problems=problems), known
 
     def published(self, whole: frozenset[str]) -> None:
         """Take over which rows of the label table have labels of all facts now.
@@ -725,9 +727,7 @@ class Memory:
 
 
 def known_of(observation: Observation) -> Known:
-    """Return what is known after an observation; of one that stands alone, by itself."""
-    if observation.known is not None:
-        return observation.known
+    """Return what is known by an observation that stands alone."""
     return Memory(math.inf).merge(observation, lambda _address: Place.GONE, 0.0)
 
 

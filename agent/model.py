@@ -16,12 +16,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason, HoldReason
-
-if TYPE_CHECKING:
-    from agent.memory import Known
 
 T = TypeVar("T")
 
@@ -312,7 +309,6 @@ class Observation:
     problems: tuple[Problem, ...] = ()
     hints: tuple[Hint, ...] = ()  # doubts about the backend (agent/sources/left_out.py)
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
-    known: Known | None = None  # by this observation and those before; None: it stands alone
 
     @property
     def backend(self) -> list[PortRole]:

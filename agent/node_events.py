@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 from agent.kube import MANAGER
 from agent.kube.answers import Request
 from agent.kube.negotiation import Refusal
-from agent.memory import FarEnd, Identity, known_of
-from agent.model import Observation, RoleChange, natural
+from agent.memory import FarEnd, Identity, Known
+from agent.model import RoleChange, natural
 from agent.text import listed, many, utc, visible
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
@@ -80,11 +80,10 @@ class Losses:
     def __init__(self) -> None:
         self._known: frozenset[Identity] = frozenset()
 
-    def observed(self, observation: Observation) -> list[Notice]:
-        """Return the ports that this observation is the first to miss."""
-        lost = {one.identity: one for one in known_of(observation).lost}
+    def observed(self, known: Known, time: float) -> list[Notice]:
+        """Return the ports that the observation at `time` is the first to miss."""
+        lost = {one.identity: one for one in known.lost}
         before, self._known = self._known, frozenset(lost)
-        now = int(observation.time)
         return [
             Notice(
                 Reason.PORT_LOST,
@@ -92,7 +91,7 @@ class Losses:
                 f"{one.interface} was at PCI address {one.function}, is gone from the bus",
             )
             for identity, one in lost.items()
-            if one.lost_since == now and identity not in before
+            if one.lost_since == int(time) and identity not in before
         ]
 
 
@@ -114,11 +113,11 @@ def roles(changes: Iterable[RoleChange]) -> list[Notice]:
     ]
 
 
-def cables(observation: Observation) -> list[Notice]:
+def cables(known: Known) -> list[Notice]:
     """Return the ports whose neighbor is another one than in the observation before."""
-    known, found = known_of(observation), []
     if not known.is_seeded:
         return []
+    found = []
     ends = {fact.interface: fact.far for fact in known.facts if fact.far}
     for name in sorted(known.was, key=natural):
         was, now = _end(known.was[name]), _end(ends[name])

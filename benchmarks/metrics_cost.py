@@ -31,6 +31,7 @@ from agent.telemetry.metrics import Metrics, OwnProcess, registry
 from agent.telemetry.readiness import Status
 from agent.telemetry.server import MAX_CONNECTIONS, Server
 from tests.support.devices import eth
+from tests.support.exposition import cycle
 
 PORTS = 16
 SCRAPES_AN_HOUR = 240
@@ -138,7 +139,7 @@ def main(rounds: int) -> int:
         print(f"{name:24}{kb:8.0f} KB resident")
 
     metrics, log = Metrics(), Log("json", write=bool, clock=lambda: 0.0)
-    metrics.observed(node(), {"rdma": 0.004, "lldp": 0.001, "nvml": 0.03})
+    metrics.observed(cycle(node()), {"rdma": 0.004, "lldp": 0.001, "nvml": 0.03})
     all_of_it, process = registry(metrics), OwnProcess()
     ways: dict[str, Callable[[], object]] = {
         "rendered, 0.0.4": partial(generate_latest, all_of_it),

@@ -125,7 +125,7 @@ class Comparison:
         lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
         addresses = lost | cycle.annotation.addresses
         options = Options(addresses=addresses, on_bus=self._bus.functions)
-        inputs = seen_node(observation, self._node), options, self._bus.paths
+        inputs = seen_node(observation, cycle.known, self._node), options, self._bus.paths
         try:  # rows that are of one interface by the names that the node has now
             result = self._result_of(expected, *inputs)
         except Malformed as error:

@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.kube.managed_fields import Keys
-from agent.memory import known_of
-from agent.model import Observation
+from agent.memory import Known
 from agent.pace import doubled
 
 MANY = 5  # changes of a port within WINDOW: flapping
@@ -51,14 +50,13 @@ class Facts(NamedTuple):
     rest: Hashable  # what depends on no port
 
 
-def facts_of(observation: Observation, labels: Mapping[str, str], keys: Keys) -> Facts:
+def facts_of(known: Known, labels: Mapping[str, str], keys: Keys) -> Facts:
     """Return what labels are made of: what each port counts, and its own labels."""
-    known = [fact for fact in known_of(observation).facts if fact.interface]
-    own: dict[str, list[tuple[str, str]]] = {fact.interface: [] for fact in known}
+    gbps = {fact.interface: fact.gbps for fact in known.facts if fact.interface}
+    own: dict[str, list[tuple[str, str]]] = {name: [] for name in gbps}
     for key, value in labels.items():
         if interface := keys.interface(key):
             own.setdefault(interface, []).append((key, value))
-    gbps = {fact.interface: fact.gbps for fact in known}
     ports = {name: PortFacts(gbps.get(name), tuple(found)) for name, found in own.items()}
     return Facts(ports, (labels.get(keys.flavor), labels.get(keys.accelerator)))
 

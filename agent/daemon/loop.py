@@ -37,8 +37,6 @@ from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler, Result
 from agent.kube.remembered import published
 from agent.lldp.inbox import FrameInbox
-from agent.memory import known_of
-from agent.model import Observation
 from agent.telemetry.reporter import Reporter
 
 if TYPE_CHECKING:  # loaded with --plan and --events
@@ -197,8 +195,9 @@ class Loop:
             self.schedule.set_desired(cycle.state)
             self.schedule.delay(self._flapping.resumes_at())
         if self.recorder:
+            self.recorder.learned(cycle.known, cycle.observation.time)
             self.recorder.flapping(self._flapping.ports)
-        self._watch(cycle.observation)
+        self._watch(cycle)
         took: dict[str, float] = {}
         for poller in self.pollers:  # a source may have several
             took[poller.source] = max(poller.task.took, took.get(poller.source, 0.0))
@@ -212,9 +211,9 @@ class Loop:
         return min(*ends, roles.next_end() if roles else math.inf)
 
     def _facts(self, cycle: Cycle) -> Facts:
-        return facts_of(cycle.observation, cycle.rendered.labels, self.reconciler.keys)
+        return facts_of(cycle.known, cycle.rendered.labels, self.reconciler.keys)
 
-    def _watch(self, observation: Observation) -> None:
+    def _watch(self, cycle: Cycle) -> None:
         """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
 
         Rule: while one of these ports has no netdev, or a PCI function has no RDMA device, the
@@ -222,11 +221,11 @@ class Loop:
         Example: eth0 moves to a pod's namespace, so mlx5_0 has no netdev. eth0 stays watched, and
         its return is an event.
         """
-        roles = observation.backend
+        roles = cycle.observation.backend
         # A port's own netdev, and all legs of its bond.
         netdevs = [one for role in roles for one in (role.port.netdev, role.leg, *role.port.legs)]
         names = frozenset(netdev.name for netdev in netdevs if netdev)
-        is_complete = not known_of(observation).unbound and all(role.port.netdev for role in roles)
+        is_complete = not cycle.known.unbound and all(role.port.netdev for role in roles)
         self._watched = names if is_complete else names | self._watched
         self.monitors.watch(self._watched)
         swept = [role for role in roles if role.port.link_layer == "InfiniBand"]

@@ -24,13 +24,14 @@ from agent.kube.remembered import Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, freezable, render
 from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable
-from agent.memory import Identity, Memory, known_of
+from agent.memory import Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.observe import observe
 from agent.sources.pci import place
-from agent.sources.steady import NOTHING, Known
+from agent.sources.steady import NOTHING
+from agent.sources.steady import Known as KnownRoles
 from agent.sources.table import SOURCES
 
 DISABLED = Absent("switched off by --source")
@@ -39,9 +40,10 @@ RDMA_ONLY_LABELS = frozenset({"flavor", "speed.current"})
 
 
 class Cycle(NamedTuple):
-    """One observation with its labels."""
+    """One observation, what is known after it, and the labels of that."""
 
     observation: Observation
+    known: Known
     rendered: Rendered
     annotation: Annotation
     # Labels whose hold just expired, with their last values; None: it was frozen
@@ -94,10 +96,10 @@ class Observer:
         }
         globs = self._globs
         if self.host.roles:
-            known = NOTHING
+            seen = NOTHING
             if annotation:
-                known = Known(annotation.gpus, annotation.away, annotation.missed)
-            self.host.roles.seed(pins(annotation, globs), known)
+                seen = KnownRoles(annotation.gpus, annotation.away, annotation.missed)
+            self.host.roles.seed(pins(annotation, globs), seen)
         found = published(annotation, kept, self._keys, self._boot_id, globs)
         if annotation and annotation.reported.time is not None:
             age = self.wall() - annotation.reported.time
@@ -123,9 +125,10 @@ class Observer:
                 absent |= {source.name: DISABLED, **source.derived(DISABLED)}
         off = found.off
         found = replace(found, off=off & {"rdma"}, disabled=off, time=self.wall(), **absent)
-        observation = self._memory.complete(found, partial(place, self.host), self.host.clock())
-        self._boot_id, self._next_end = found.boot_id, known_of(observation).next_end
-        rendered, before = render(observation, self.naming), self._rendered
+        where, now = partial(place, self.host), self.host.clock()
+        observation, known = self._memory.complete(found, where, now)
+        self._boot_id, self._next_end = found.boot_id, known.next_end
+        rendered, before = render(known, self.naming), self._rendered
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
         rows = freezable(self.naming)
@@ -137,8 +140,8 @@ class Observer:
             if key in rendered.incomplete and key not in labels
         }
         self._rendered = rendered
-        known = self.host.roles.known if self.host.roles else NOTHING
-        annotation = annotate(observation, self._annotation, self.left_out(), self._globs, known)
+        roles = self._globs, self.host.roles.known if self.host.roles else NOTHING
+        annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
         # Those whose neighbors were observed.
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
@@ -146,7 +149,7 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_unread(found)
-        return Cycle(observation, rendered, self._annotation, expired, took, degraded)
+        return Cycle(observation, known, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

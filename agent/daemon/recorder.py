@@ -24,7 +24,8 @@ from typing import ClassVar
 from agent.daemon.background import BackgroundTask, Independent
 from agent.kube.answers import Answer, Kube, failure_of
 from agent.kube.reconcile import Result
-from agent.model import Observation, RoleChange
+from agent.memory import Known
+from agent.model import RoleChange
 from agent.node_events import (
     Correlator,
     Event,
@@ -81,9 +82,9 @@ class Recorder(Independent):
         self._back_off = BackOff(MIN_BACK_OFF, MAX_BACK_OFF, self.random)
         self.metrics.events(written=0, failed=0, dropped=0)
 
-    def observed(self, observation: Observation) -> None:
-        """Take the cables that changed, and the ports that were lost."""
-        self._add([*cables(observation), *self._losses.observed(observation)])
+    def learned(self, known: Known, time: float) -> None:
+        """Take the cables that changed, and the ports that were lost, by the observation then."""
+        self._add([*cables(known), *self._losses.observed(known, time)])
 
     def flapping(self, interfaces: Sequence[str]) -> None:
         """Take the ports that are flapping at present."""

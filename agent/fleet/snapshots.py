@@ -20,6 +20,7 @@ from agent.kube.managed_fields import Keys
 from agent.kube.remembered import annotate
 from agent.labels.render import render as render_labels
 from agent.labels.table import Naming
+from agent.memory import known_of
 from agent.model import Failed, natural
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
@@ -72,8 +73,9 @@ def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):
         raise Unavailable(f"{path}: nothing observed: {observation.rdma.reason}")
-    keys, labels = Keys(naming), render_labels(observation, naming).labels
-    annotation = render(fitted(annotate(observation)))
+    known = known_of(observation)
+    keys, labels = Keys(naming), render_labels(known, naming).labels
+    annotation = render(fitted(annotate(observation, known)))
     name = os.path.basename(path)  # noqa: PTH119
     for suffix in ARCHIVES:
         name = name.removesuffix(suffix)

@@ -42,7 +42,7 @@ from agent.kube.remembered import annotate, published, switches
 from agent.kube.this_host import error_of, of_this_host
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
-from agent.memory import Memory
+from agent.memory import Known, Memory
 from agent.model import Observation, Problem
 from agent.sources.pci import place
 from agent.sources.table import SOURCES
@@ -86,8 +86,8 @@ class Target:
         annotation = self.annotation()
         return annotation.addresses if annotation else {}
 
-    def completed(self, host: Host, observation: Observation) -> Observation:
-        """Return the observation with what is known by the Node, too; no hold ends."""
+    def completed(self, host: Host, observation: Observation) -> tuple[Observation, Known]:
+        """Return the observation, and what is known by it and the Node; no hold ends."""
         now, globs = time.clock_gettime(time.CLOCK_BOOTTIME), (host.excluded, host.backend)
         known = self.annotation(), self.previous(), self.keys
         memory = Memory(math.inf, settle=0.0, started=now)
@@ -148,10 +148,12 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
     return Target(kube, node, Keys(naming, former))
 
 
-def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
+def planned(
+    on: Target, observation: Observation, known: Known, rendered: Rendered
+) -> tuple[Plan, list[str]]:
     """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
-    annotation = replace(annotate(observation, before), prefixes=on.keys.written)
+    annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
     desired = Desired(
         rendered.labels,
         annotation,

@@ -32,11 +32,12 @@ from agent.kube.managed_fields import Keys
 from agent.labels import encode
 from agent.labels.render import freezable
 from agent.labels.table import FLAVOR, LEAF_GROUP, SPEEDS
-from agent.memory import KEPT, ROUND, Fact, FarEnd, Published, known_of
+from agent.memory import KEPT, ROUND, Fact, FarEnd, Known, Published
 from agent.model import Failed, Observation
 from agent.reasons import HoldReason
 from agent.sources import NAMES
-from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Known, Pin
+from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Pin
+from agent.sources.steady import Known as KnownRoles
 
 Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
 NO_GLOBS: Globs = ((), ())
@@ -47,19 +48,20 @@ LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 
 def annotate(
     observation: Observation,
+    known: Known,
     previous: Annotation | None = None,
     left_out: float = 0.0,
-    globs: Globs | None = None,
-    roles: Known = NOTHING,
+    roles: tuple[Globs, KnownRoles] | None = None,
 ) -> Annotation:
     """Return the annotation for what is known after an observation, of any size.
 
     The time of the last full observation and the verdict come from `previous`. `left_out` are the
-    seconds that the clock of what is known is behind CLOCK_BOOTTIME. `globs`: the roles are steady,
-    under these flags, and by what is in `roles`; None: they are those of one observation, and no
+    seconds that the clock of what is known is behind CLOCK_BOOTTIME. `roles`: they are steady,
+    under these flags, and by what is remembered; None: they are those of one observation, and no
     agent keeps them.
     """
-    previous, known = previous or Annotation(None, None), known_of(observation)
+    previous = previous or Annotation(None, None)
+    globs, seen = roles or (None, NOTHING)
     boot_id = observation.boot_id
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
     # Full: no source failed and none is switched off.
@@ -105,9 +107,9 @@ def annotate(
         group_since=kept(known.group_since),
         rules=None if globs is None else rule_set(globs),
         others=() if globs is None else _others(observation, previous),
-        gpus=roles.gpus[:MAX_OTHERS],
-        away=roles.away[:MAX_OTHERS],
-        missed=None if roles.missed is None else int(roles.missed),
+        gpus=seen.gpus[:MAX_OTHERS],
+        away=seen.away[:MAX_OTHERS],
+        missed=None if seen.missed is None else int(seen.missed),
     )
 
 

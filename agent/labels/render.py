@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
 from agent.labels.table import FREEZABLE, LABELS, is_infiniband
-from agent.memory import known_of
 from agent.model import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.labels.table import Label, Naming
-    from agent.model import Observation
+    from agent.memory import Known
     from agent.reasons import HoldReason
 
 
@@ -52,9 +51,8 @@ class Rendered(NamedTuple):
         return self._replace(labels=labels, held={**self.held, **kept})
 
 
-def render(observation: Observation, naming: Naming) -> Rendered:
+def render(known: Known, naming: Naming) -> Rendered:
     """Render the labels of what is known after an observation."""
-    known = known_of(observation)
     labels: dict[str, str] = {}
     held: dict[str, HoldReason] = {}
     incomplete: dict[str, HoldReason] = {}

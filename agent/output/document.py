@@ -18,7 +18,7 @@ import agent
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming, total
-from agent.memory import known_of
+from agent.memory import Known
 from agent.model import (
     Failed,
     Link,
@@ -99,15 +99,16 @@ class Choices:
 
 def document(
     observation: Observation,
+    known: Known,
     choices: Choices,
     notes: Iterable[Problem] = (),
     rendered: Rendered | None = None,
 ) -> Json:
-    """Return the JSON document of an observation.
+    """Return the JSON document of an observation, and of what is known after it.
 
     `notes` are further problems; `rendered` are the labels if published ones may be held.
     """
-    rendered = rendered or render(observation, choices.naming)
+    rendered = rendered or render(known, choices.naming)
     links = observation.links
     accelerator = observation.accelerator
     flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
@@ -128,9 +129,9 @@ def document(
         "agent": agent.__version__,
         "node": choices.node_name or (observation.node and observation.node.lower()),
         "flavor": next(flavors, None),
-        "speed_gbps": speed_gbps(observation),
+        "speed_gbps": speed_gbps(observation, known),
         "labels": rendered.labels,
-        "ports": _ports(observation),
+        "ports": _ports(observation, known),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [
             {"interface": link.interface, "reason": link.missing} for link in links if link.missing
@@ -168,10 +169,9 @@ class AbsentPort(NamedTuple):
     port_guid: str | None = None
 
 
-def absent_ports(observation: Observation) -> list[AbsentPort]:
+def absent_ports(observation: Observation, known: Known) -> list[AbsentPort]:
     """Return the labeled ports without an RDMA device: off the bus, or without a driver."""
     names = {role.interface for role in observation.ports}
-    known = known_of(observation)
     unbound = [
         AbsentPort(fact.interface, HoldReason.DEVICE_GONE.text, fact.gbps)
         for fact in known.unbound
@@ -191,11 +191,11 @@ def absent_ports(observation: Observation) -> list[AbsentPort]:
     return [*lost, *unbound]
 
 
-def speed_gbps(observation: Observation) -> float | None:
+def speed_gbps(observation: Observation, known: Known) -> float | None:
     """Return the sum of the backend's counts in Gb/s; None if the RDMA class is unread."""
     if isinstance(observation.rdma, Failed):
         return None
-    return float(total(known_of(observation)))
+    return float(total(known))
 
 
 def is_suspect(role: PortRole) -> bool:
@@ -236,12 +236,12 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         yield from source.hints(observation)
 
 
-def _ports(observation: Observation) -> list[Json]:
+def _ports(observation: Observation, known: Known) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
     rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
     absent = [
         dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
-        for one in absent_ports(observation)
+        for one in absent_ports(observation, known)
     ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
 

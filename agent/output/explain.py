@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import agent
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label, Naming
-from agent.memory import FarEnd, known_of
+from agent.memory import FarEnd, Known
 from agent.model import Failed, LldpNeighbor, Observation, PortRole
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
@@ -66,17 +66,17 @@ FAMILIES = (  # rows that an empty flag turns off: their field of Naming
 )
 
 
-def known_interfaces(observation: Observation) -> list[str]:
+def known_interfaces(observation: Observation, known: Known) -> list[str]:
     """Return the interfaces that keys may name: those of all ports, read or not."""
     names = [role.interface for role in observation.ports]
-    names += [one.interface for one in absent_ports(observation)]
+    names += [one.interface for one in absent_ports(observation, known)]
     return [*dict.fromkeys([*names, *(link.interface for link in observation.links)])]
 
 
-def backend_interfaces(observation: Observation) -> list[str]:
+def backend_interfaces(observation: Observation, known: Known) -> list[str]:
     """Return the interfaces that may have labels: those of the backend ports."""
     names = {role.interface for role in observation.ports if not role.backend}
-    return [name for name in known_interfaces(observation) if name not in names]
+    return [name for name in known_interfaces(observation, known) if name not in names]
 
 
 def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
@@ -105,18 +105,22 @@ def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
 
 
 def explained(
-    subject: Subject, observation: Observation, rendered: Rendered, on_node: Json | None
+    subject: Subject,
+    observation: Observation,
+    known: Known,
+    rendered: Rendered,
+    on_node: Json | None,
 ) -> Json:
     """Return the document of a label; `on_node` are those of agent/kube/commands.py."""
     key, row, interface = subject
-    values = [*row.values(known_of(observation))]
+    values = [*row.values(known)]
     value = rendered.labels.get(key)
     hold = rendered.held.get(key) or rendered.incomplete.get(key)
     state = "absent"
     if key in rendered.labels:
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
         state = "held" if key in rendered.held else unsettled
-    evidence = list(of_row(row.key)(observation, interface))
+    evidence = list(of_row(row.key)(observation, known, interface))
     names = {interface, *(one.interface for one in evidence)} - {None}
     roles = [role for role in observation.ports if role.interface in names]
     concerned = {key, *names, *(role.device.name for role in roles)}
@@ -135,7 +139,7 @@ def explained(
         "value": value,
         "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
-        "reason": _absence(row, interface, observation) if value is None else None,
+        "reason": _absence(row, interface, observation, known) if value is None else None,
         "evidence": [
             one._asdict() | {"seen": None if one.seen is None else utc(int(one.seen))}
             for one in evidence
@@ -149,35 +153,33 @@ def explained(
     }
 
 
-def _absence(row: Label, interface: str | None, observation: Observation) -> str:
+def _absence(row: Label, interface: str | None, observation: Observation, known: Known) -> str:
     """Return the reason why there is no label."""
     if row.key != "ACC" and isinstance(observation.rdma, Failed):
         return observation.rdma.reason
     layers = {role.port.link_layer for role in observation.backend}
     lacks_infiniband = row.key.startswith("IB/") and "InfiniBand" not in layers
     is_roce = lacks_infiniband and bool(layers)
-    if interface and not is_roce and (reason := _of_interface(interface, observation)):
+    if interface and not is_roce and (reason := _of_interface(interface, observation, known)):
         return reason
     if lacks_infiniband:
         return SWITCHED_OFF if "rdma" in observation.off else NO_INFINIBAND
     # a source of the label that is left out is the reason of its values, to hold a published one
-    covering = [
-        one for one in row.values(known_of(observation)) if interface in (None, one.interface)
-    ]
-    known = {fact.interface for fact in known_of(observation).facts}
-    is_unasked = bool(interface) and interface not in known and {"lldp", "ib"} & observation.off
+    covering = [one for one in row.values(known) if interface in (None, one.interface)]
+    names = {fact.interface for fact in known.facts}
+    is_unasked = bool(interface) and interface not in names and {"lldp", "ib"} & observation.off
     if is_unasked or any(one.hold is HoldReason.SOURCE_OFF for one in covering):
         return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
-    reason = _of_stations(observation) if row.key.partition("/")[2] in OF_LEAVES else None
+    reason = _of_stations(known) if row.key.partition("/")[2] in OF_LEAVES else None
     is_unnamed = row.key.endswith(".port-name") and "InfiniBand" not in layers
     return reason or (NO_PORT_NAME if is_unnamed else row.absent)
 
 
-def _of_stations(observation: Observation) -> str | None:
+def _of_stations(known: Known) -> str | None:
     """Return the reason why the neighbors that are there are no leaves; None without such ones."""
-    facts = known_of(observation).facts
+    facts = known.facts
     names = [one.interface for one in facts if one.interface and one.far and one.far.is_station]
     if not names:
         return None
@@ -185,13 +187,13 @@ def _of_stations(observation: Observation) -> str | None:
     return f"no leaf: the {says} neither Bridge nor Router: {listed(names)}"
 
 
-def _of_interface(interface: str, observation: Observation) -> str | None:
+def _of_interface(interface: str, observation: Observation, known: Known) -> str | None:
     """Return the reason why an interface has no neighbor, or is no backend port."""
     for link in observation.links:
         if link.interface == interface and link.missing:
             reason = NeighborReason.of(link.missing)
             return f"{link.missing}: {reason.text}" if reason else link.missing
-    reasons = {one.interface: one.reason for one in absent_ports(observation)}
+    reasons = {one.interface: one.reason for one in absent_ports(observation, known)}
     reasons |= {role.interface: role.reason for role in observation.ports if not role.backend}
     return reasons.get(interface)
 
@@ -213,12 +215,12 @@ def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Ev
     return Evidence(role.interface, "sysfs", path, name, value, seen.time)
 
 
-def flavor(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+def flavor(seen: Observation, _known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield the link layer of each backend port."""
     return [_file(role, seen, "link_layer", role.port.link_layer) for role in seen.backend]
 
 
-def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+def speed(seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield state and rate of each backend port, and what those count that cannot be read."""
     for role in seen.backend:
         path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
@@ -240,7 +242,6 @@ def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     for role in seen.ports if not names else ():  # why each port of a node is no backend port
         path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
         yield Evidence(role.interface, "sysfs", path, "role", role.reason, seen.time)
-    known = known_of(seen)
     for fact in known.facts:
         if fact.interface not in names:
             yield Evidence(
@@ -254,7 +255,7 @@ def _gbps(gbps: float | None) -> str | None:
     return None if gbps is None else f"{gbps:g} Gb/s"
 
 
-def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
+def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterable[Evidence]:
     """Yield the facts of the selected neighbor of the interface, or of all interfaces.
 
     They are the TLVs of its frame, or the attributes in the answer to the query. A port without
@@ -318,22 +319,21 @@ def _enabled(capabilities: int) -> str:
     return ", ".join(names) or "none"
 
 
-def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+def leaf_group(seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield the facts of each neighbor, and what is remembered of ports without one."""
-    facts = known_of(seen).facts
-    last = {fact.interface: fact.last_far for fact in facts if fact.last_far}
+    last = {fact.interface: fact.last_far for fact in known.facts if fact.last_far}
     for link in seen.links:
-        yield from neighbor(seen, link.interface)
-        if known := last.pop(link.interface, None):
-            yield from () if link.neighbors else [_remembered(link.interface, known)]
-    yield from (_remembered(interface, known) for interface, known in last.items())
+        yield from neighbor(seen, known, link.interface)
+        if far := last.pop(link.interface, None):
+            yield from () if link.neighbors else [_remembered(link.interface, far)]
+    yield from (_remembered(interface, far) for interface, far in last.items())
 
 
 def _remembered(interface: str, far: FarEnd) -> Evidence:
     return Evidence(interface, "annotation", REMEMBERED, "neighbor", far.device, None)
 
 
-def accelerator(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+def accelerator(seen: Observation, _known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield the place of each GPU in the NVLink fabric."""
     for gpu in seen.gpus:
         subject = f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"
@@ -351,7 +351,7 @@ def accelerator(seen: Observation, _interface: str | None) -> Iterable[Evidence]
 
 # By the last parts of a row's key: the evidence of an interface, or of all (None). A row of the
 # label table that has no entry here is of another family with the same last parts.
-OF_ROWS: dict[str, Callable[[Observation, str | None], Iterable[Evidence]]] = {
+OF_ROWS: dict[str, Callable[[Observation, Known, str | None], Iterable[Evidence]]] = {
     "flavor": flavor,
     "speed.current": speed,
     "neighbors.current.{if}.device": neighbor,
@@ -364,7 +364,7 @@ OF_ROWS: dict[str, Callable[[Observation, str | None], Iterable[Evidence]]] = {
 }
 
 
-def of_row(key: str) -> Callable[[Observation, str | None], Iterable[Evidence]]:
+def of_row(key: str) -> Callable[[Observation, Known, str | None], Iterable[Evidence]]:
     """Return the function of a row of the label table, by its key there."""
     return OF_ROWS[key.partition("/")[2] or key]
 

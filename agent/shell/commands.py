@@ -79,7 +79,7 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
         raise click.UsageError(f"--replay excludes --{idle.replace('_', '-')}")
     name = None if no_cluster or not is_live else inputs.node_name(flags)
     host = inputs.host(flags)
-    observation = inputs.observed(host, flags, None)
+    observation, _ = inputs.observed(host, flags, None)
     around = surroundings(host, observation, openvswitch=flags["openvswitch"], is_live=is_live)
     found = list(of_sources(around))
     if name:

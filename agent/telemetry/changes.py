@@ -20,7 +20,7 @@ from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of, sta
 from agent.kube.plan import Change, Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
-from agent.memory import Fact, known_of
+from agent.memory import Fact, Known
 from agent.model import Failed, Observation, Seen, natural
 from agent.output.document import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
@@ -130,7 +130,11 @@ class OtherWriters:
 
 
 def reason_of(
-    change: Change, seen: Observation, keys: Keys, before: Sequence[Fact] | None = None
+    change: Change,
+    seen: Observation,
+    known: Known,
+    keys: Keys,
+    before: Sequence[Fact] | None = None,
 ) -> str | None:
     """Return the cause of a label's new value or removal; None if the value itself explains it.
 
@@ -143,40 +147,41 @@ def reason_of(
     if keys.family(Field(LABEL, key)) == FORMER:
         return "its prefix is a former one"
     if interface := keys.interface(key):
-        return _of_link(interface, seen, before or ())
+        return _of_link(interface, seen, known, before or ())
     name = key.rpartition("/")[2]
     if name in {"leaves.current", "ports.current", "leafgroup.current"}:
-        return _of_neighbors(change, seen, before)
+        return _of_neighbors(change, seen, known, before)
     if name == "speed.current":
-        return _of_speed(seen, None if is_added else before)
-    gone = [f"{fact.interface} is {_absence(fact, seen)}" for fact in _gone(seen, before or ())]
-    return _of_source(seen) or listed(gone, MAX_NAMED) or _of_no_port(seen)
+        return _of_speed(seen, known, None if is_added else before)
+    rows = _gone(known, before or ())
+    gone = [f"{fact.interface} is {_absence(fact, seen, known)}" for fact in rows]
+    return _of_source(seen) or listed(gone, MAX_NAMED) or _of_no_port(seen, known)
 
 
-def _of_link(interface: str, seen: Observation, before: Iterable[Fact]) -> str | None:
+def _of_link(interface: str, seen: Observation, known: Known, before: Iterable[Fact]) -> str | None:
     """Return the reason for a neighbor label of one port."""
     for link in seen.links:
         if link.interface == interface:
             return link.missing
-    for fact in known_of(seen).facts:
+    for fact in known.facts:
         if fact.interface == interface:
             return fact.far_why.text if fact.far_why else SWITCHED_OFF
-    lost = [one for one in known_of(seen).lost if one.interface == interface]
+    lost = [one for one in known.lost if one.interface == interface]
     if lost:
         return f"{lost[0]} is {GONE}"
     rows = [fact for fact in before if fact.interface == interface]
-    return f"{interface} is {_absence(rows[0] if rows else Fact(interface, None), seen)}"
+    return f"{interface} is {_absence(rows[0] if rows else Fact(interface, None), seen, known)}"
 
 
-def _gone(seen: Observation, before: Iterable[Fact]) -> list[Fact]:
+def _gone(known: Known, before: Iterable[Fact]) -> list[Fact]:
     """Return the rows before of ports that have none now."""
-    now = {fact.interface for fact in known_of(seen).facts}
+    now = {fact.interface for fact in known.facts}
     return [fact for fact in before if fact.interface and fact.interface not in now]
 
 
-def _absence(fact: Fact, seen: Observation) -> str:
+def _absence(fact: Fact, seen: Observation, known: Known) -> str:
     """Return why a port that had a row has none now."""
-    if any(lost.interface == fact.interface for lost in known_of(seen).lost):
+    if any(lost.interface == fact.interface for lost in known.lost):
         return GONE
     for device in seen.rdma.value if isinstance(seen.rdma, Seen) else ():
         is_named = fact.interface == device.name or fact.interface.startswith(f"{device.name}-")
@@ -193,39 +198,40 @@ def _of_source(seen: Observation) -> str | None:
     return None if seen.is_asked("rdma") else SWITCHED_OFF
 
 
-def _of_no_port(seen: Observation) -> str | None:
+def _of_no_port(seen: Observation, known: Known) -> str | None:
     """Return the reason why no node-wide label has a value; None if there are ports."""
-    return None if _states(seen) else "no backend port"
+    return None if _states(seen, known) else "no backend port"
 
 
-def _of_speed(seen: Observation, before: Sequence[Fact] | None) -> str | None:
+def _of_speed(seen: Observation, known: Known, before: Sequence[Fact] | None) -> str | None:
     """Return the ports that count otherwise than before; for a first value, the idle ones."""
     if reason := _of_source(seen):
         return reason
-    states = _states(seen)
+    states = _states(seen, known)
     if before is None or all(fact.gbps is None for fact in before):
         idle = [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
-        return listed(idle, MAX_NAMED) or _of_no_port(seen)
+        return listed(idle, MAX_NAMED) or _of_no_port(seen, known)
     rows = {fact.interface: fact for fact in before}
-    now = {fact.interface: fact.gbps for fact in known_of(seen).facts}
+    now = {fact.interface: fact.gbps for fact in known.facts}
     then = {name: fact.gbps for name, fact in rows.items()}
     changed = {name for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
     reasons = []
     for name in sorted(changed, key=natural):
         state = states.get(name)
         if state is None:
-            state = _absence(rows[name], seen) if name in rows else "no longer a backend port"
+            state = (
+                _absence(rows[name], seen, known) if name in rows else "no longer a backend port"
+            )
             reasons.append(f"{name} is {state}")
         elif state == IN_USE and then.get(name) and now.get(name) is not None:
             reasons.append(f"{name} has {now[name]:g} Gb/s")
         else:
             reasons.append(f"{name} is {state}")
-    return listed(reasons, MAX_NAMED) or _of_no_port(seen)
+    return listed(reasons, MAX_NAMED) or _of_no_port(seen, known)
 
 
-def _states(seen: Observation) -> dict[str, str]:
+def _states(seen: Observation, known: Known) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
-    known = known_of(seen)
     states = {
         one.interface: "not read any more" if one.state_ended else f"not read ({one.state_why})"
         for one in known.facts
@@ -235,7 +241,9 @@ def _states(seen: Observation) -> dict[str, str]:
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
-def _of_neighbors(change: Change, seen: Observation, before: Sequence[Fact] | None) -> str | None:
+def _of_neighbors(
+    change: Change, seen: Observation, known: Known, before: Sequence[Fact] | None
+) -> str | None:
     """Return the ports with another neighbor than before; if unknown, those without one.
 
     The leaf group has a port's last neighbor.
@@ -247,10 +255,10 @@ def _of_neighbors(change: Change, seen: Observation, before: Sequence[Fact] | No
     if before is None:
         idle = [f"{name}: {reason}" for name, reason in missing.items() if change.before]
         return listed(idle, MAX_NAMED) or None
-    facts = known_of(seen).facts
+    facts = known.facts
     now, then = _far_ends(facts, is_group=is_group), _far_ends(before, is_group=is_group)
     whys = {fact.interface: fact.far_why.text for fact in facts if fact.far_why}
-    gone = {fact.interface: _absence(fact, seen) for fact in _gone(seen, before)}
+    gone = {fact.interface: _absence(fact, seen, known) for fact in _gone(known, before)}
     reasons = []
     for name in sorted({name for name, _ in now.items() ^ then.items()}, key=natural):
         why = missing.get(name) or whys.get(name, SWITCHED_OFF)
@@ -344,7 +352,7 @@ class Start:
         self._log.info(
             "labels verified",
             speed=cycle.rendered.labels.get(self._speed),
-            ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen))}",
+            ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen, cycle.known))}",
             neighbors=sum(len(link.neighbors) for link in seen.links),
             held=held or None,
         )

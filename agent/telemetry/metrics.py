@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -35,12 +35,16 @@ from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
 from agent.output import document
-from agent.output.document import ABSENT, absent_ports
+from agent.output.document import ABSENT, AbsentPort, absent_ports
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
 from agent.sources.left_out import left_out
 from agent.sources.table import SOURCES
 from agent.text import visible
+
+if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
+    from agent.daemon.observer import Cycle
+    from agent.memory import Known
 
 T = TypeVar("T")
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -74,7 +78,7 @@ PROCESS = frozenset(
 class Snapshot:
     """The values behind every metric; times are seconds since the epoch, durations seconds."""
 
-    observation: Observation | None = None
+    cycle: Cycle | None = None  # the last one
     observations: int = 0
     durations: dict[str, float] = field(default_factory=dict)  # by source
     succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
@@ -119,8 +123,9 @@ class Metrics:
         self._active: dict[str, bool] = {}  # by interface
         self._interfaces: dict[str, str] = {}  # by netdev
 
-    def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
+    def observed(self, cycle: Cycle, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` has the seconds of each source that was read."""
+        observation = cycle.observation
         now, links = self.snapshot, observation.links
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
         asked = filter(observation.is_asked, NAMES)
@@ -133,7 +138,7 @@ class Metrics:
             if link.neighbors
         }
         # A change from ACTIVE to another known state is one flap of the port.
-        present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
+        present = {name: is_up for name, is_up in _active(cycle).items() if is_up is not None}
         fell = [name for name, is_up in present.items() if self._active.get(name) and not is_up]
         flaps = {**now.flaps, **{name: now.flaps.get(name, 0) + 1 for name in fell}}
         self._active |= present
@@ -141,7 +146,7 @@ class Metrics:
             self._active = present
             flaps = {name: flaps[name] for name in present if name in flaps}
         self.update(
-            observation=observation,
+            cycle=cycle,
             observations=now.observations + 1,
             flaps=flaps,
             last_frame_at=frames,
@@ -184,11 +189,11 @@ class Metrics:
         self.update(events={**before, **counted})
 
 
-def _active(observation: Observation) -> dict[str, bool | None]:
+def _active(cycle: Cycle) -> dict[str, bool | None]:
     """Return True or False for each backend port, by interface; None in an unknown state."""
-    states = {role.interface: role.port.state for role in observation.backend}
+    states = {role.interface: role.port.state for role in cycle.observation.backend}
     active = {name: state == "ACTIVE" if state else None for name, state in states.items()}
-    return active | {one.interface: False for one in absent_ports(observation)}
+    return active | {one.interface: False for one in _absent(cycle)}
 
 
 def success(seen: Observation, source: str) -> bool | None:
@@ -206,20 +211,24 @@ def success(seen: Observation, source: str) -> bool | None:
     return not isinstance(outcome, Failed) and not reaches_no_port
 
 
-def ports(seen: Observation) -> Iterable[Sample]:
+def ports(cycle: Cycle) -> Iterable[Sample]:
     """Count the ports by role."""
-    roles = Counter(role.backend for role in seen.ports)
+    roles = Counter(role.backend for role in cycle.observation.ports)
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
 
 
-def ports_lost(seen: Observation) -> int | None:
+def ports_lost(known: Known) -> int | None:
     """Return the number of ports that left the bus; None while the Node was not read."""
-    return len(seen.known.lost) if seen.known and seen.known.is_seeded else None
+    return len(known.lost) if known.is_seeded else None
 
 
-def port_info(seen: Observation) -> Iterable[Sample]:
+def _absent(cycle: Cycle) -> list[AbsentPort]:
+    return absent_ports(cycle.observation, cycle.known)
+
+
+def port_info(cycle: Cycle) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
-    for role in seen.backend:
+    for role in cycle.observation.backend:
         device, port = role.device, role.port
         netdev = role.leg or port.netdev
         yield (
@@ -230,24 +239,30 @@ def port_info(seen: Observation) -> Iterable[Sample]:
             ),
             1,
         )
-    for one in absent_ports(seen):
+    for one in _absent(cycle):
         yield (one.interface, None, None, one.pci, *[None] * 5), 1
 
 
-def port_state(seen: Observation) -> Iterable[Sample]:
+def port_state(cycle: Cycle) -> Iterable[Sample]:
     """Return the logical state of each port, `ports/N/state`; an unknown one is "other".
 
     A labeled port without an RDMA device is "absent".
     """
-    states = {role.interface: role.port.state for role in seen.backend}
-    states |= {one.interface: ABSENT for one in absent_ports(seen)}
+    states = {role.interface: role.port.state for role in cycle.observation.backend}
+    states |= {one.interface: ABSENT for one in _absent(cycle)}
     return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
-def port_physical_state(seen: Observation) -> Iterable[Sample]:
+def port_physical_state(cycle: Cycle) -> Iterable[Sample]:
     """Return the physical state of each port, `ports/N/phys_state`; an unknown one is "other"."""
-    states = [(role.interface, role.port.phys_state) for role in seen.backend]
+    backend = cycle.observation.backend
+    states = [(role.interface, role.port.phys_state) for role in backend]
     return _enumeration(states, PHYSICAL_STATES)
+
+
+def _speed(cycle: Cycle) -> float | None:
+    is_asked = cycle.observation.is_asked("rdma")
+    return _bytes(document.speed_gbps(cycle.observation, cycle.known) if is_asked else None)
 
 
 def _enumeration(
@@ -259,15 +274,17 @@ def _enumeration(
         yield from (((interface, one), one == shown) for one in (*known, OTHER))
 
 
-def port_counted(seen: Observation) -> Iterable[Sample]:
+def port_counted(cycle: Cycle) -> Iterable[Sample]:
     """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
-    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in seen.backend)
-    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in absent_ports(seen))
+    yield from (
+        ((role.interface,), _bytes(role.counted_gbps)) for role in cycle.observation.backend
+    )
+    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in _absent(cycle))
 
 
-def neighbor_info(seen: Observation) -> Iterable[Sample]:
+def neighbor_info(cycle: Cycle) -> Iterable[Sample]:
     """Return the names of each neighbor; labels are rendered from the first, the selected one."""
-    for link in seen.links:
+    for link in cycle.observation.links:
         for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             facts = neighbor.facts
             chassis = facts.node_guid if isinstance(facts, IbNeighbor) else facts.chassis_id
@@ -275,18 +292,25 @@ def neighbor_info(seen: Observation) -> Iterable[Sample]:
             yield (link.interface, neighbor.via, *names, chassis, "false" if rank else "true"), 1
 
 
-def neighbor_missing(seen: Observation) -> Iterable[Sample]:
+def neighbor_missing(cycle: Cycle) -> Iterable[Sample]:
     """Return the NeighborReason of each port without neighbor."""
     known = set(NeighborReason)
-    for link in seen.links:
+    for link in cycle.observation.links:
         if link.missing:
             yield (link.interface, link.missing if link.missing in known else OTHER), 1
 
 
-def source_problems(seen: Observation) -> Iterable[Sample]:
+def source_problems(cycle: Cycle) -> Iterable[Sample]:
     """Count the failed reads and malformed values of each source."""
+    seen = cycle.observation
     found = Counter(problem.source for problem in seen.problems)
     return [((source,), found[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
+
+
+def _of_observation(
+    samples: Callable[[Observation], Iterable[Sample]],
+) -> Callable[[Cycle], Iterable[Sample]]:
+    return lambda cycle: samples(cycle.observation)
 
 
 def _bytes(gigabits: float | None) -> float | None:
@@ -304,11 +328,11 @@ PYTHON = sys.version.partition(" ")[0]
 
 # fmt: off
 # Computed from the last observation.
-OBSERVED: tuple[Metric[Observation], ...] = (
+OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_ports", GAUGE, "Ports of RDMA devices by role.", ("role",), ports),
     Metric("bwagent_backend_ports_lost", GAUGE,
            "Labeled ports whose HCA is gone from the bus.", (),
-           lambda seen: single(ports_lost(seen))),
+           lambda cycle: single(ports_lost(cycle.known))),
     Metric("bwagent_port_info", GAUGE, "A backend port, always 1.", PORT_INFO, port_info),
     Metric("bwagent_port_state", GAUGE,
            "Logical state of the port: 1 for the state that applies.",
@@ -318,36 +342,39 @@ OBSERVED: tuple[Metric[Observation], ...] = (
            ("interface", "state"), port_physical_state),
     Metric("bwagent_port_rate_bytes_per_second", GAUGE,
            "Rate of the RDMA port, also while it is down.", PORT,
-           lambda seen: [((role.interface,), _bytes(role.port.rate_gbps))
-                         for role in seen.backend]),
+           lambda cycle: [((role.interface,), _bytes(role.port.rate_gbps))
+                          for role in cycle.observation.backend]),
     Metric("bwagent_port_counted_bytes_per_second", GAUGE,
            "Part of the port in speed.current.", PORT, port_counted),
     Metric("bwagent_port_link_downed_total", COUNTER,
            "Lost links, counted by the HCA.", PORT,
-           lambda seen: [((role.interface,), role.port.link_downed) for role in seen.backend]),
+           lambda cycle: [((role.interface,), role.port.link_downed)
+                          for role in cycle.observation.backend]),
     Metric("bwagent_speed_bytes_per_second", GAUGE,
            "Sum of the counted rates, speed.current.", (),
-           lambda seen: single(_bytes(document.speed_gbps(seen) if seen.is_asked("rdma")
-                                      else None))),
+           lambda cycle: single(_speed(cycle))),
     Metric("bwagent_ports_left_out", GAUGE,
            "ACTIVE ports at the rate of the backend that a rule does not count.", (),
-           lambda seen: single(len(left_out(seen)))),
+           lambda cycle: single(len(left_out(cycle.observation)))),
     Metric("bwagent_suspect_rates", GAUGE,
            "ACTIVE ports with a rate too low for their HCA.", (),
-           lambda seen: single(sum(map(document.is_suspect, seen.ports)))),
+           lambda cycle: single(sum(map(document.is_suspect, cycle.observation.ports)))),
     Metric("bwagent_neighbors", GAUGE,
            "Neighbors of the port; more than one is ambiguous.", PORT,
-           lambda seen: [((link.interface,), len(link.neighbors)) for link in seen.links]),
+           lambda cycle: [((link.interface,), len(link.neighbors))
+                          for link in cycle.observation.links]),
     Metric("bwagent_neighbor_info", GAUGE,
            "A neighbor of the port, always 1.", NEIGHBOR, neighbor_info),
     Metric("bwagent_neighbor_missing", GAUGE,
            "Reason for a missing neighbor, always 1.",
            ("interface", "reason"), neighbor_missing),
-    *(row for source in SOURCES for row in source.metrics),
+    *(Metric(row.name, row.kind, row.text, row.labels, _of_observation(row.samples))
+      for source in SOURCES for row in source.metrics),
     Metric("bwagent_source_success", GAUGE,
            "1 if the source could be read in the last observation; 0 also if no port with a link "
            "could be asked for want of a privilege, library or device file.",
-           SOURCE, lambda seen: [((source,), success(seen, source)) for source in NAMES]),
+           SOURCE, lambda cycle: [((source,), success(cycle.observation, source))
+                                  for source in NAMES]),
     Metric("bwagent_source_problems", GAUGE,
            "Failed reads and malformed values in the last observation.",
            SOURCE, source_problems),
@@ -358,12 +385,12 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
            "Observed changes of the port from ACTIVE to another state.",
            PORT,
            lambda now: [((name,), now.flaps.get(name, 0))
-                        for name in (_active(now.observation) if now.observation else ())]),
+                        for name in (_active(now.cycle) if now.cycle else ())]),
     Metric("bwagent_port_flapping", GAUGE,
            "1 if the port changed five times in ten minutes, until it was quiet for ten.",
            PORT,
            lambda now: [((name,), name in now.flapping)
-                        for name in (_active(now.observation) if now.observation else ())]),
+                        for name in (_active(now.cycle) if now.cycle else ())]),
     Metric("bwagent_neighbor_last_seen_timestamp_seconds", GAUGE,
            "Time of the last LLDP frame from the port's neighbor; InfiniBand: of an observation.",
            PORT, lambda now: by_key(now.last_frame_at.items())),
@@ -458,15 +485,15 @@ class SnapshotCollector:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._observed: tuple[Observation | None, list[Family]] = (None, [])
+        self._observed: tuple[Cycle | None, list[Family]] = (None, [])
 
     def collect(self) -> Iterator[Family]:
         """Return the families that have samples."""
         now = self._metrics.snapshot
         last, observed = self._observed
-        if now.observation is not last:
-            observed = [family(row, now.observation) for row in OBSERVED] if now.observation else []
-            self._observed = now.observation, observed
+        if now.cycle is not last:
+            observed = [family(row, now.cycle) for row in OBSERVED] if now.cycle else []
+            self._observed = now.cycle, observed
         counted = [family(row, now) for row in COUNTED]
         yield from (one for one in (*observed, *counted) if one.samples)
 

@@ -18,7 +18,7 @@ from agent.kube.managed_fields import Keys
 from agent.kube.plan import Change, Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
-from agent.memory import Fact, known_of
+from agent.memory import Fact
 from agent.model import Problem, RoleChange
 from agent.telemetry import conditions
 from agent.telemetry.changes import (
@@ -125,7 +125,7 @@ class Reporter:
         """
         seen, rendered, expired = cycle.observation, cycle.rendered, cycle.expired
         durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
-        self.metrics.observed(seen, durations)
+        self.metrics.observed(cycle, durations)
         too_long = len(rendered.problems)
         self.metrics.rendered(rendered.labels, rendered.kept, len(expired), too_long)
         self.metrics.update(flapping=tuple(flapping))
@@ -196,7 +196,7 @@ class Reporter:
             self._log_changes(result, result.plan, cycle)
         self._others.read(result)
         if cycle and not result.failure:
-            self._applied_rows = known_of(cycle.observation).facts
+            self._applied_rows = cycle.known.facts
         for taken in result.outcome.taken if result.outcome else ():
             fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
             self.log.warning("taken over from its owner", **fields)
@@ -287,7 +287,8 @@ class Reporter:
         elif change.key in cycle.expired:
             reason = self._held.expiry(change.key)
         else:
-            reason = reason_of(change, cycle.observation, self.keys, self._applied_rows)
+            seen = cycle.observation, cycle.known
+            reason = reason_of(change, *seen, self.keys, self._applied_rows)
         # one that is added again has the reason of its removal
         removed = self._removals.pop(change.key, None)
         if change.after is None and reason and len(self._removals) < MAX_REMOVALS:

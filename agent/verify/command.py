@@ -67,9 +67,9 @@ def _write_plan(flags: Flags) -> int:
 
     _refuse_comparison(flags, "plan", *OF_COMPARISON, *filter(is_on_command_line, OF_CLUSTER))
     host = inputs.host(flags, inputs.lldp_wait(flags))
-    observation = inputs.observed(host, flags, None)
+    observation, known = inputs.observed(host, flags, None)
     inputs.require_rdma(observation)
-    node = seen_node(observation, _names(flags, host)[0])
+    node = seen_node(observation, known, _names(flags, host)[0])
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
     if not text:
         raise Unavailable(f"nothing to write: no backend port of {node.name} has a neighbor")
@@ -141,7 +141,7 @@ def _compared(flags: Flags) -> tuple[Result, tuple[str, ...]]:
     expected = merged(parts)
     if expected.is_empty:
         raise Malformed(f"nothing is expected of {' or '.join(names)}: {'; '.join(notes)}")
-    observation = inputs.observed(host, flags, target)
+    observation, known = inputs.observed(host, flags, target)
     inputs.require_rdma(observation)
     options = Options(
         off,
@@ -151,7 +151,7 @@ def _compared(flags: Flags) -> tuple[Result, tuple[str, ...]]:
         functions_on_bus(host),
         netdev_names(host),
     )
-    seen, paths = seen_node(observation, names[0]), read_paths(host, observation.ports)
+    seen, paths = seen_node(observation, known, names[0]), read_paths(host, observation.ports)
     return verify(expected, seen, options, paths), (*notes,)
 
 

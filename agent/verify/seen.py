@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort, twin_port
-from agent.memory import known_of
+from agent.memory import Known
 from agent.model import LldpNeighbor, Neighbor, Observation, Seen
 from agent.sources.interfaces import is_unread
 
@@ -78,7 +78,7 @@ class SeenNode(NamedTuple):
     speed_gbps: float | None = None  # the sum in the label of a Node; None: not known
 
 
-def seen_node(observation: Observation, name: str) -> SeenNode:
+def seen_node(observation: Observation, known: Known, name: str) -> SeenNode:
     """Return the observed half of an observation."""
     from agent.output.document import is_suspect
 
@@ -115,7 +115,7 @@ def seen_node(observation: Observation, name: str) -> SeenNode:
             others |= {netdev.name} if netdev else set()
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
     unread = [device.name for device in devices if is_unread(device)]
-    unread += [fact.interface for fact in known_of(observation).unbound]
+    unread += [fact.interface for fact in known.unbound]
     return SeenNode(
         name,
         ports,

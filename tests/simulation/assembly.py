@@ -17,6 +17,7 @@ from agent.daemon.assembly import KUBE, Flags, Io
 from agent.daemon.assembly import assemble as assemble_agent
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
+from agent.daemon.observer import Cycle
 from agent.daemon.schedule import Settings
 from agent.host import Host
 from agent.kube.answers import Answer, read
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from agent.daemon.loop import Loop
     from agent.events.event import Event
-    from agent.model import Observation
     from tests.simulation.world import World
     from tests.support.server_side_apply import Reply
 
@@ -177,8 +177,8 @@ class _Helpers:
 class Scraped(Metrics):
     """Metrics that are rendered after each observation."""
 
-    def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
-        super().observed(observation, durations)
+    def observed(self, cycle: Cycle, durations: Mapping[str, float]) -> None:
+        super().observed(cycle, durations)
         generate_latest(registry(self))
 
 

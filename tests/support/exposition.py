@@ -6,6 +6,10 @@ from dataclasses import replace
 
 from prometheus_client import generate_latest
 
+from agent.daemon.observer import Cycle
+from agent.kube.annotation import Annotation
+from agent.labels.render import Rendered
+from agent.memory import Known, known_of
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
 from agent.nvml.domain import verdict
 from agent.telemetry.metrics import Metrics, registry
@@ -33,9 +37,15 @@ def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
     return replace(seen, accelerator=verdict(seen.nvml))
 
 
-def fed(seen: Observation, **durations: float) -> Metrics:
+def cycle(seen: Observation, known: Known | None = None) -> Cycle:
+    """Return the cycle of an observation, after which this is known."""
+    known = known_of(seen) if known is None else known
+    return Cycle(seen, known, Rendered({}), Annotation(None, None), {}, {}, degraded=False)
+
+
+def fed(seen: Observation, known: Known | None = None, **durations: float) -> Metrics:
     metrics = Metrics()
-    metrics.observed(seen, durations)
+    metrics.observed(cycle(seen, known), durations)
     return metrics
 
 
@@ -53,7 +63,7 @@ def complete() -> Metrics:
     )
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
-    metrics = fed(knowing(seen), rdma=0.1)
+    metrics = fed(*knowing(seen), rdma=0.1)
     metrics.rendered({"a": "b"})
     metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_unread=True)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))

@@ -13,6 +13,7 @@ from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
+from tests.support.remembering import alone
 
 MACHINES = sorted(
     path.parent for path in Path(__file__).parents[2].glob("sysfs_fixtures/*/expected.labels")
@@ -45,4 +46,4 @@ def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any
     """Replay a snapshot and return its JSON document."""
     choices = choices or Choices()
     host = replay(str(snapshot), choices.excluded_devices, choices.backend_devices)
-    return document(observe(host), choices)
+    return document(*alone(observe(host)), choices)

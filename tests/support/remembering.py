@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import Keys
 from agent.kube.remembered import published
-from agent.memory import Fact, Memory, known_of
+from agent.memory import Fact, Known, Memory, known_of
 from agent.model import Observation, natural
 from agent.sources.pci import Place
 from tests.support.nodes import BOOT, KEYS
 
 HOLD = 600.0
+
+
+def alone(found: Observation) -> tuple[Observation, Known]:
+    """Return an observation that stands alone, with what is known by it."""
+    return found, known_of(found)
 
 
 def completed(  # noqa: PLR0913 - what a new agent finds
@@ -25,7 +29,7 @@ def completed(  # noqa: PLR0913 - what a new agent finds
     *,
     keys: Keys = KEYS,
     before: float = 60.0,
-) -> Observation:
+) -> tuple[Observation, Known]:
     """Return the second observation of an agent that finds these on the Node, equal to the first.
 
     `place` is that of every function without device; it started `before` seconds ago.
@@ -39,9 +43,8 @@ def completed(  # noqa: PLR0913 - what a new agent finds
 
 def knowing(
     found: Observation, *unread: Fact, lost: tuple[Fact, ...] = (), **changes: Any
-) -> Observation:
-    """Return an observation after which the memory has these rows, too."""
+) -> tuple[Observation, Known]:
+    """Return an observation, and what is known after it: these rows, too."""
     known = known_of(found)
     facts = tuple(sorted((*known.facts, *unread), key=lambda fact: natural(fact.interface)))
-    known = known._replace(facts=facts, lost=lost, is_seeded=True, **changes)
-    return replace(found, known=known)
+    return found, known._replace(facts=facts, lost=lost, is_seeded=True, **changes)

@@ -27,6 +27,7 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support import forked, machines
 from tests.support.machines import FOLDERS
+from tests.support.remembering import alone
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -160,7 +161,7 @@ def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the report on a snapshot, made in this process, without the problem of a
     missing PCI bus.
     """
-    found = document(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
+    found = document(*alone(observe(replay(snapshot, excluded))), Choices((), excluded, Naming()))
     return found | {
         "problems": [problem for problem in found["problems"] if problem["source"] != "nvml"]
     }

@@ -95,7 +95,7 @@ def two() -> tuple[Memory, Known]:
 
 
 def labels(known: Known, naming: Naming) -> dict[str, str]:
-    return render(replace(observation(), known=known), naming).labels
+    return render(known, naming).labels
 
 
 def node_texts(known: Known) -> dict[str, str]:
@@ -110,7 +110,7 @@ def node_texts(known: Known) -> dict[str, str]:
 
 def frozen(known: Known) -> set[str]:
     """Return the rows of the whole node whose labels stay as the Node has them."""
-    found = render(replace(observation(), known=known), Naming()).frozen
+    found = render(known, Naming()).frozen
     return {name for prefix, _, name in (key.partition("/") for key in found)}
 
 

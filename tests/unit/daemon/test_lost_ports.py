@@ -37,8 +37,8 @@ def lost_rows(world: World) -> list[dict[str, Any]]:
 
 
 def counted(world: World) -> int | None:
-    seen = world.metrics.snapshot.observation
-    return ports_lost(seen) if seen else None
+    cycle = world.metrics.snapshot.cycle
+    return ports_lost(cycle.known) if cycle else None
 
 
 @pytest.fixture

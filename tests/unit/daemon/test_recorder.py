@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -177,7 +176,7 @@ class Alone:
         """Observe that the cable of a port is in another switch."""
         facts = (Fact("ibp3", "0000:1b:00.0", far=_leaf(now)),)
         known = Known(facts, is_seeded=True, was={"ibp3": _leaf(was)})
-        self.recorder.observed(replace(SEEN, known=known))
+        self.recorder.learned(known, SEEN.time)
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds

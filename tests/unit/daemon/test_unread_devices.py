@@ -225,8 +225,8 @@ def test_a_function_that_is_known_stays_one_when_the_others_leave() -> None:
         path: one for path, one in board.items() if re.search(r"00\.[01]|_[01]$", path)
     }
     assert world.look(120.0).speeds == ["800G"]
-    seen = world.metrics.snapshot.observation
-    assert seen
+    assert world.metrics.snapshot.cycle
+    seen = world.metrics.snapshot.cycle.observation
     assert [role.rule for role in seen.ports[-2:]] == ["undecided"] * 2
 
 

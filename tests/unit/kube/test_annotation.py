@@ -44,7 +44,7 @@ from agent.model import (
 from agent.reasons import Verdict
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
 from tests.support.observations import observation
-from tests.support.remembering import completed
+from tests.support.remembering import alone, completed
 
 KEY = KEYS.annotation
 JSON_VALUES = st.recursive(
@@ -103,8 +103,8 @@ def test_a_full_observation() -> None:
     enough. In natural order the same interfaces are left out each time.
     """
     ports = ("ibp10", "0000:2a:00.0"), ("ibp9", PCI)
-    for before in (None, annotate(observation(ib=Failed("x")))):
-        found = annotate(observation(*ports), before)
+    for before in (None, annotate(*alone(observation(ib=Failed("x"))))):
+        found = annotate(*alone(observation(*ports)), before)
         assert (found.time, found.boot_id, found.partial) == (NOW, BOOT, None)
         assert [*found.addresses.items()] == [*reversed(ports)]
 
@@ -115,10 +115,10 @@ def test_a_full_observation() -> None:
 def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     """Time and boot ID stay those of the last full observation, together."""
     before = Annotation(NOW - 60, "another-boot")
-    found = annotate(observation(boot_id=BOOT, **change), before)
+    found = annotate(*alone(observation(boot_id=BOOT, **change)), before)
     assert (found.time, found.boot_id) == (NOW - 60, "another-boot")
     assert found.reported == (NOW, BOOT)
-    found = annotate(observation(**change))
+    found = annotate(*alone(observation(**change)))
     assert (found.time, found.boot_id) == (None, None)
     assert found.reported == (NOW, BOOT)
     assert parse(render(found), KEY) == (found, None)
@@ -154,13 +154,13 @@ def test_a_report_of_another_boot_is_a_fact() -> None:
 def test_interfaces_without_devices(rdma: Any, kept: dict[str, str]) -> None:
     """The addresses stay if the RDMA devices cannot be read; they go with the last device."""
     before = Annotation(NOW - 60, BOOT, rows(("ibp9", "0000:99:00.0")))
-    assert annotate(completed(observation(rdma=rdma), annotation=before)).addresses == kept
+    assert annotate(*completed(observation(rdma=rdma), annotation=before)).addresses == kept
 
 
 def test_malformed_facts() -> None:
     """Malformed names and addresses are left out, so that the annotation can be parsed."""
     found = annotate(
-        observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b")
+        *alone(observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b"))
     )
     assert found == Annotation(NOW, None)
 
@@ -367,14 +367,14 @@ def test_facts_of_an_observation() -> None:
         port=replace(role.port, port_guid="a" * 16),
     )
     seen = observation(ports=(role,), **linked(SWITCH.name, "sa"))
-    assert annotate(seen).interfaces == (WHOLE,)
+    assert annotate(*alone(seen)).interfaces == (WHOLE,)
 
 
 def test_the_way_to_a_neighbor() -> None:
     """`via` is that of the last far end, also while it is unknown; only `sa` is written."""
     before = Annotation(NOW, BOOT, (WHOLE,))
-    unknown = annotate(completed(observation(("ibp0", PCI)), {}, before))
-    seen = annotate(completed(observation(("ibp0", PCI), **linked(SWITCH.name)), {}, before))
+    unknown = annotate(*completed(observation(("ibp0", PCI)), {}, before))
+    seen = annotate(*completed(observation(("ibp0", PCI), **linked(SWITCH.name)), {}, before))
     assert [row.via for row in (*unknown.interfaces, *seen.interfaces)] == ["sa", None]
     assert '"via":"sa"' in render(unknown)
     assert '"via"' not in render(seen)
@@ -384,7 +384,7 @@ def test_the_way_to_a_neighbor() -> None:
 def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
     """The NodeDescription with its name stays in the annotation."""
     links = linked(description, last_description=SWITCH.name)
-    [row] = annotate(observation(("ibp0", PCI), **links)).interfaces
+    [row] = annotate(*alone(observation(("ibp0", PCI), **links))).interfaces
     assert row.last_far == SWITCH
 
 
@@ -392,7 +392,7 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
     """It is its Chassis ID, System Name, and port; an overlong text is left out."""
     facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)
     links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", "rack 7, spine", facts),)),))
-    found = annotate(observation(("mlx5_0", PCI), lldp=links))
+    found = annotate(*alone(observation(("mlx5_0", PCI), lldp=links)))
     expected = FarEnd("00:1c:73:aa:bb:cc", None, "Ethernet1/1", "rack 7, spine")
     assert parse(render(found), KEY)[0] == found
     assert [row.last_far for row in found.interfaces] == [expected]
@@ -401,7 +401,7 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
 def test_no_counts_without_the_speed_label() -> None:
     """With --source and without `rdma` a changed count is no reason for a request."""
     seen = observation(("ibp0", PCI), off=frozenset({"rdma"}))
-    found = annotate(completed(seen, annotation=Annotation(NOW, BOOT, (WHOLE,))))
+    found = annotate(*completed(seen, annotation=Annotation(NOW, BOOT, (WHOLE,))))
     assert found.interfaces == (WHOLE._replace(gbps=None),)
 
 
@@ -630,7 +630,7 @@ def test_a_malformed_number_of_findings_is_none(value: object) -> None:
 
 def test_an_observation_keeps_the_verdict() -> None:
     """`probe` has none of its own, and leaves that of the agent."""
-    assert annotate(observation(("ibp0", PCI)), JUDGED).verdict == VERDICT
+    assert annotate(*alone(observation(("ibp0", PCI))), JUDGED).verdict == VERDICT
 
 
 @pytest.mark.parametrize(

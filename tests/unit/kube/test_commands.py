@@ -27,6 +27,7 @@ from tests.support.api_server import replies
 from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, PREFIX, SPEED, node
 from tests.support.observations import observation
+from tests.support.remembering import alone
 
 EXPECTED = f"{PREFIX}/speed.expected"
 HOST = Host(Kernel(), time.time)
@@ -57,9 +58,8 @@ def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> Non
     failing = {f"{CLASS}/ibp0/node_type": errno.EIO}
     tree = card("ibp0", "0000:18:00.0") | card("ibp1", "0000:19:00.0") | boot
     root = Kernel({f"{NET}/lo": None}, tree, errors=failing)
-    seen = observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
-    assert seen.known
-    assert {fact.interface: fact.gbps for fact in seen.known.facts}["ibp0"] == 400.0
+    _, known = observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
+    assert {fact.interface: fact.gbps for fact in known.facts}["ibp0"] == 400.0
 
 
 def test_probe_renews_no_hold() -> None:
@@ -71,7 +71,7 @@ def test_probe_renews_no_hold() -> None:
     found = observation(("ibp1", "0000:19:00.0"))
     found = replace(found, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
     seen = on.completed(HOST, found)
-    text = planned(on, seen, Rendered({}))[0].wanted[Field(ANNOTATION, KEYS.annotation)]
+    text = planned(on, *seen, Rendered({}))[0].wanted[Field(ANNOTATION, KEYS.annotation)]
     kept = {row["interface"]: row.get("unread") for row in json.loads(text)["ports"]}
     assert kept == {"ibp0": {"state": 1, "far": 2, "role": 1}, "ibp1": None}
 
@@ -98,7 +98,7 @@ def test_age_of_the_annotation(age: int, *, due: bool) -> None:
     """An annotation that is older than an hour, or from the future, is written again."""
     before = replace(ANNOTATED, time=int(time.time()) - age)
     on = a_target(node({FLAVOR: "roce"}, observed=before))
-    todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
+    todo, lines = planned(on, *alone(SEEN), Rendered({FLAVOR: "roce"}))
     assert (todo.is_due, lines) == (due, ["Node n1: no label changes"])
 
 
@@ -107,7 +107,7 @@ def test_publish() -> None:
     returned in one line.
     """
     on = a_target(node(), Answer(200, node=node({FLAVOR: "roce"})))
-    todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
+    todo, lines = planned(on, *alone(SEEN), Rendered({FLAVOR: "roce"}))
     assert lines == ["Node n1: would add 1 label", f"+ {FLAVOR}=roce"]
     assert publish(on, todo) == (["Node n1: 1 label added", f"+ {FLAVOR}=roce"], None)
     same = replace(todo, wanted=todo.managed)

@@ -13,7 +13,7 @@ from agent.kube.remembered import annotate, published
 from agent.labels import encode
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.memory import SETTLE, Fact, FarEnd, Memory
+from agent.memory import SETTLE, Fact, FarEnd, Memory, known_of
 from agent.model import (
     Absent,
     Failed,
@@ -90,17 +90,16 @@ class Agent:
     def sees(self, found: Observation, after: float = SETTLE) -> str | None:
         """Observe this; return the leaf group."""
         self.now += after
-        found = self.memory.complete(found, lambda _address: self.place, self.now)
-        rendered = render(found, Naming()).over(self.labels)
-        self.annotation = annotate(found, self.annotation)
-        self.labels, self.last = rendered.labels, found
+        found, known = self.memory.complete(found, lambda _address: self.place, self.now)
+        rendered = render(known, Naming()).over(self.labels)
+        self.annotation = annotate(found, known, self.annotation)
+        self.labels, self.known = rendered.labels, known
         return rendered.labels.get(LEAF_GROUP)
 
     @property
     def hold(self) -> HoldReason | None:
         """The reason for which the group is held."""
-        assert self.last.known
-        return self.last.known.group_hold
+        return self.known.group_hold
 
     @property
     def remembered(self) -> list[str | None]:
@@ -348,8 +347,7 @@ def test_a_new_node_is_labeled_when_its_ports_have_spoken() -> None:
     """Or after a while: half of the leaves would be another group."""
     agent, some = Agent(None), seen("a", SILENT)
     assert agent.sees(some, after=0.0) is None
-    assert agent.last.known
-    assert agent.last.known.next_end == agent.now + SETTLE
+    assert agent.known.next_end == agent.now + SETTLE
     assert agent.sees(some, after=SETTLE) == "a"
     assert agent.sees(seen("a", "b"), after=1.0) == "a_b"
 
@@ -365,9 +363,9 @@ def test_an_annotation_that_is_gone() -> None:
 
 def test_without_a_node() -> None:
     """`probe --dry-run` and a replay know the neighbors that are seen."""
-    found = render(seen("a", None), Naming())
+    found = render(known_of(seen("a", None)), Naming())
     assert found.labels[LEAF_GROUP] == "a"
-    assert render(seen(None, None), Naming()).labels.get(LEAF_GROUP) is None
+    assert render(known_of(seen(None, None)), Naming()).labels.get(LEAF_GROUP) is None
 
 
 @pytest.mark.parametrize("name", ["MF0;evil:x/U3", "Quantum Mellanox Technologies", None])
@@ -414,8 +412,7 @@ def test_names_with_invalid_characters_are_found_in_the_label(leaves: tuple[str,
 def changed(agent: Agent, found: Observation) -> dict[str, str | None]:
     """Observe this; return the ports with another neighbor, and the name of the last one."""
     agent.sees(found)
-    assert agent.last.known
-    return {name: one.name for name, one in agent.last.known.was.items()}
+    return {name: one.name for name, one in agent.known.was.items()}
 
 
 def test_a_cable_that_changed_is_known_once() -> None:

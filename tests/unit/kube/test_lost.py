@@ -11,13 +11,14 @@ import pytest
 from agent.host import Host
 from agent.kube.annotation import Annotation, parse, render
 from agent.kube.remembered import annotate, published
-from agent.memory import Fact, FarEnd, Memory
+from agent.memory import Fact, FarEnd, Known, Memory
 from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, Seen
 from agent.output.document import absent_ports
 from agent.sources.pci import place
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
+from tests.support.remembering import alone
 
 A, B, C = "0000:18:00.0", "0000:2a:00.0", "0000:5e:00.0"
 GUID_A, GUID_B, GUID_C, GUID_D = (f"a088c203000000{number:02x}" for number in range(1, 5))
@@ -76,16 +77,15 @@ class Agent:
         globs = self.host.excluded, self.host.backend
         self.memory.seed(published(annotation, {}, KEYS, BOOT, globs), 0.0)
 
-    def sees(self, found: Observation) -> Observation:
+    def sees(self, found: Observation) -> tuple[Observation, Known]:
         """Observe this, two minutes after the start."""
-        self.found = self.memory.complete(found, partial(place, self.host), 120.0)
-        self.annotation = annotate(self.found, self.annotation)
-        return self.found
+        found, self.known = self.memory.complete(found, partial(place, self.host), 120.0)
+        self.annotation = annotate(found, self.known, self.annotation)
+        return found, self.known
 
     @property
     def lost(self) -> tuple[Gone, ...]:
-        assert self.found.known
-        rows = self.found.known.lost
+        rows = self.known.lost
         return tuple(Gone(*one.identity, one.lost_since or None) for one in rows)  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def on_bus(pci: str, driver: str = "mlx5_core") -> Entries:
 def test_an_hca_that_falls_off_the_bus() -> None:
     """It is lost from the first observation without it, with one problem for the operator."""
     agent = Agent(labeled(*THREE))
-    found = agent.sees(seen(*PAIR))
+    found, _ = agent.sees(seen(*PAIR))
     assert agent.lost == (GONE,)
     (problem,) = found.problems
     assert (problem.source, problem.subject) == ("rdma", "ibp3")
@@ -270,7 +270,7 @@ def test_the_annotation_keeps_the_last_row() -> None:
 
 def test_before_the_node_is_read_the_rows_stay() -> None:
     """An observation that does not know the lost ports keeps those of the annotation."""
-    assert annotate(seen(*PAIR), ALREADY).lost == ALREADY.lost
+    assert annotate(*alone(seen(*PAIR)), ALREADY).lost == ALREADY.lost
 
 
 @pytest.mark.parametrize(
@@ -287,6 +287,6 @@ def test_a_lost_row_without_a_time(since: str) -> None:
     assert '"lost":null' in render(found)
     before = replace(found, interfaces=TWO)
     agent = Agent(before)
-    (absent,) = absent_ports(agent.sees(seen(*PAIR)))
+    (absent,) = absent_ports(*agent.sees(seen(*PAIR)))
     assert agent.lost == (GONE._replace(since=None),)
     assert absent.reason == "gone from the bus, missing since an unknown time"

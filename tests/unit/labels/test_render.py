@@ -58,8 +58,8 @@ def rendered(
         accelerator=Verdict(None, AcceleratorReason.NOT_FOUND),
     )
     naming = naming or Naming()
-    found = completed(observation, previous, keys=Keys(naming))
-    return render(found, naming).over(previous or {})
+    _, known = completed(observation, previous, keys=Keys(naming))
+    return render(known, naming).over(previous or {})
 
 
 def labels(*devices: RdmaDevice, previous: Mapping[str, str] | None = None) -> dict[str, str]:

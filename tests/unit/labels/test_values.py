@@ -100,8 +100,8 @@ def rendered(
     facts["ports"] = assign(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
     naming = naming or Naming()
-    found = completed(observation, previous, place=Place.BUS, keys=Keys(naming), before=before)
-    return render(found, naming)
+    _, known = completed(observation, previous, place=Place.BUS, keys=Keys(naming), before=before)
+    return render(known, naming)
 
 
 def neighbors(found: Rendered) -> dict[str, str]:
@@ -424,8 +424,8 @@ def test_a_held_label_has_the_reason_of_its_failure() -> None:
     row = Fact("ibp0", "0000:18:00.0")
     unloaded = Observation(0.0, "n1", None, (), Seen(()), NONE, seen())
     labels = IB_BEFORE | {f"{P}/flavor": "infiniband"}
-    found = completed(unloaded, labels, Annotation(None, None, (row,)), Place.BUS)
-    gone = render(found, Naming())
+    _, known = completed(unloaded, labels, Annotation(None, None, (row,)), Place.BUS)
+    gone = render(known, Naming())
     assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
     assert f"{P}/neighbors.current.ibp1.device" not in gone.labels
 

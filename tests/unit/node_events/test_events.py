@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -223,7 +222,7 @@ NOW = int(SEEN.time)
 def text(was: FarEnd, now: FarEnd) -> str:
     facts = (Fact("ibp0", "0000:18:00.0", far=now),)
     known = Known(facts, is_seeded=True, was={"ibp0": was})
-    (notice,) = cables(replace(SEEN, known=known))
+    (notice,) = cables(known)
     assert (notice.reason, notice.subject) == (Reason.CABLE_CHANGED, "ibp0")
     return notice.text
 
@@ -239,10 +238,10 @@ def test_a_cable() -> None:
 
 def test_no_cable() -> None:
     """Before the Node was read nobody knows, and nothing is said."""
-    assert cables(SEEN) == []
+    assert cables(Known()) == []
     facts = (Fact("ibp0", "0000:18:00.0", far=B),)
-    assert cables(replace(SEEN, known=Known(facts, is_seeded=True))) == []
-    assert cables(replace(SEEN, known=Known(facts, was={"ibp0": A}))) == []
+    assert cables(Known(facts, is_seeded=True)) == []
+    assert cables(Known(facts, was={"ibp0": A})) == []
 
 
 def test_names_that_a_neighbor_chose() -> None:
@@ -254,7 +253,7 @@ def test_names_that_a_neighbor_chose() -> None:
 
 
 def lost(*ports: Fact) -> list[str]:
-    return [one.text for one in Losses().observed(replace(SEEN, known=Known(lost=ports)))]
+    return [one.text for one in Losses().observed(Known(lost=ports), NOW)]
 
 
 def gone(since: int | None) -> Fact:
@@ -263,13 +262,13 @@ def gone(since: int | None) -> Fact:
 
 def test_a_lost_port() -> None:
     """It is noticed by the observation that found it missing, and by no later one."""
-    gone_now = replace(SEEN, known=Known(lost=(gone(NOW),)))
+    gone_now = Known(lost=(gone(NOW),))
     there = "ibp3 was at PCI address 0000:1b:00.0, is gone from the bus"
     losses = Losses()
-    assert [one.text for one in losses.observed(gone_now)] == [there]
-    assert losses.observed(gone_now) == []
-    assert losses.observed(SEEN) == []
-    assert len(losses.observed(gone_now)) == 1
+    assert [one.text for one in losses.observed(gone_now, NOW)] == [there]
+    assert losses.observed(gone_now, NOW) == []
+    assert losses.observed(Known(), NOW) == []
+    assert len(losses.observed(gone_now, NOW)) == 1
 
 
 @pytest.mark.parametrize("since", [None, NOW - 1, 0])

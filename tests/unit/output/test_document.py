@@ -25,7 +25,7 @@ from agent.nvml.domain import verdict
 from agent.output.document import Choices, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
 from tests.support.devices import assign, eth, ib, netdev, plain, port
-from tests.support.remembering import knowing
+from tests.support.remembering import alone, knowing
 
 NONE = Absent("no such port")
 SDR = "10 Gb/sec (4X SDR)"
@@ -56,14 +56,14 @@ def observed(*devices: RdmaDevice, **facts: Any) -> Observation:
 
 
 def problems(observation: Observation, choices: Choices | None = None) -> list[str]:
-    found = document(observation, choices or Choices())["problems"]
+    found = document(*alone(observation), choices or Choices())["problems"]
     return [f"{problem['subject']}: {problem['text']}" for problem in found]
 
 
 def test_an_operators_name_wins_over_the_host_name() -> None:
     """A host name is lower-cased, as the kubelet does."""
-    assert document(observed(), Choices(node_name="gpu-7"))["node"] == "gpu-7"
-    assert document(observed(), Choices())["node"] == "node-1"
+    assert document(*alone(observed()), Choices(node_name="gpu-7"))["node"] == "gpu-7"
+    assert document(*alone(observed()), Choices())["node"] == "node-1"
 
 
 def test_a_flag_that_matches_no_device_is_a_problem() -> None:
@@ -102,7 +102,7 @@ def test_held_and_refused_labels_are_problems() -> None:
     held = {"k": HoldReason.LENT}
     rendered = Rendered({"k": "v"}, held=held, problems=(refused,), notes=(odd,))
     observation = observed(problems=(failed,))
-    found = document(observation, Choices(), [note], rendered)["problems"]
+    found = document(*alone(observation), Choices(), [note], rendered)["problems"]
     assert [problem["subject"] for problem in found] == ["n", "k", "o", "r", "f"]
     assert found[1]["text"] == f"label kept: {HoldReason.LENT.text}"
 
@@ -112,7 +112,7 @@ def test_neighbors_keep_their_facts_unaltered() -> None:
     evil = LLDP_FACTS._replace(system_name="leaf\x1b[2J")
     roce = Link("mlx5_0", "eth0", (Neighbor("leaf\x1b[2J", "swp1", "swp1", evil, 1.5),))
     nic = eth("mlx5_0", 0, port(netdev=netdev("eth0")))
-    (row,) = document(observed(nic, lldp=Seen((roce,))), Choices())["neighbors"]
+    (row,) = document(*alone(observed(nic, lldp=Seen((roce,)))), Choices())["neighbors"]
     assert (row["via"], row["system_name"], row["age_s"]) == ("lldp", "leaf\x1b[2J", 1.5)
     assert (row["node_guid"], row["chassis_id"]) == (None, "00:1c:73:00:00:01")
 
@@ -121,7 +121,7 @@ def test_of_several_neighbors_the_first_is_selected() -> None:
     """All of them are marked ambiguous."""
     two = tuple(Neighbor(name, "3", None, IB_FACTS) for name in ("a", "b"))
     observation = observed(ib("ibp0", 0), ib=Seen((Link("ibp0", None, two),)))
-    rows = document(observation, Choices())["neighbors"]
+    rows = document(*alone(observation), Choices())["neighbors"]
     assert [(row["device"], row["selected"]) for row in rows] == [("a", True), ("b", False)]
     assert {(row["via"], row["ambiguous"], row["node_type"]) for row in rows} == {
         ("smp", True, "switch")
@@ -129,8 +129,8 @@ def test_of_several_neighbors_the_first_is_selected() -> None:
 
 
 def test_the_speed_is_unknown_while_the_class_cannot_be_read() -> None:
-    assert speed_gbps(observed(rdma=Failed("EIO"))) is None
-    assert speed_gbps(observed()) == 0.0
+    assert speed_gbps(*alone(observed(rdma=Failed("EIO")))) is None
+    assert speed_gbps(*alone(observed())) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_gpu_without_health_mask_has_unknown_health() -> None:
             health=(("degraded_bandwidth", "true"),),
         ),
     )
-    found = document(observed(nvml=Seen(gpus)), Choices())
+    found = document(*alone(observed(nvml=Seen(gpus))), Choices())
     assert [gpu["health"] for gpu in found["accelerator"]["gpus"]] == [
         None,
         {"degraded_bandwidth": "true", "summary": None},
@@ -173,7 +173,7 @@ def test_labeled_ports_without_a_device_have_rows() -> None:
     lost = Fact("ibp3", "0000:5e:00.0", port_guid="a088c20300abcdef", lost_since=since)
     unbound = Fact("ibp4", "0000:5f:00.0", state_why=HoldReason.DEVICE_GONE)
     seen = knowing(observed(ib("ibp0", 1), ib("ibp10", 2)), unbound, lost=(lost,))
-    ports = document(seen, Choices())["ports"]
+    ports = document(*seen, Choices())["ports"]
     assert [port["interface"] for port in ports] == ["ibp0", "ibp3", "ibp4", "ibp10"]
     assert {key: value for key, value in ports[1].items() if value is not None} == {
         "interface": "ibp3",

@@ -11,7 +11,7 @@ import pytest
 
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
-from agent.memory import Fact, FarEnd
+from agent.memory import Fact, FarEnd, Known, known_of
 from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
@@ -23,7 +23,7 @@ from tests.support.devices import ib
 from tests.support.machines import FOLDERS, MACHINES
 from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
-from tests.support.remembering import completed, knowing
+from tests.support.remembering import alone, completed, knowing
 from tests.support.schemas import validator
 
 NAMING = Naming()
@@ -36,18 +36,23 @@ def of_machine(name: str) -> Observation:
 
 
 def document(
-    key: str, seen: Observation, previous: Mapping[str, str] | None = None, **on_node: Any
+    key: str,
+    found: Observation,
+    previous: Mapping[str, str] | None = None,
+    known: Known | None = None,
+    **on_node: Any,
 ) -> dict[str, Any]:
     subject = subject_of(key, NAMING)
     assert subject
-    seen = completed(seen, previous) if previous else seen
-    rendered = render(seen, NAMING).over(previous or {})
-    found = explain.explained(subject, seen, rendered, on_node or None)
+    seen, own = completed(found, previous) if previous else alone(found)
+    known = known or own
+    rendered = render(known, NAMING).over(previous or {})
+    explained = explain.explained(subject, seen, known, rendered, on_node or None)
     if (
         not on_node
     ):  # the tests give a part of it; the real one is of system/kube/test_node_commands.py
-        SCHEMA.validate(found)
-    return found
+        SCHEMA.validate(explained)
+    return explained
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -69,13 +74,14 @@ def test_every_row_has_its_evidence() -> None:
 def test_every_key_of_every_machine(machine: Path) -> None:
     """The value is that of the labels, a missing one has a reason, and lines fit a terminal."""
     seen = of_machine(machine.name)
-    rendered = render(seen, NAMING)
+    known = known_of(seen)
+    rendered = render(known, NAMING)
     labels = rendered.labels
-    keys = {*keys_for(NAMING, explain.known_interfaces(seen)), *labels}
+    keys = {*keys_for(NAMING, explain.known_interfaces(seen, known)), *labels}
     for key in keys:
         subject = subject_of(key, NAMING)
         assert subject
-        found = explain.explained(subject, seen, rendered, None)
+        found = explain.explained(subject, seen, known, rendered, None)
         SCHEMA.validate(found)
         assert found["value"] == labels.get(key)
         assert (found["state"] == "absent") == bool(found["reason"])
@@ -221,14 +227,16 @@ def test_a_switch_that_tells_no_port_name() -> None:
 def test_a_lost_port() -> None:
     """It has a reason, and is part of the evidence for the speed."""
     lost = (Fact("ibp3", "0000:5e:00.0", lost_since=1_800_000_000),)
-    seen = knowing(observation(("ibp0", "0000:18:00.0")), lost=lost)
-    assert "ibp3" in explain.known_interfaces(seen)
-    assert "gone from the bus" in document(LEAF.replace("ibp0", "ibp3"), seen)["reason"]
-    found = facts(document(SPEED, seen))
+    seen, known = knowing(observation(("ibp0", "0000:18:00.0")), lost=lost)
+    assert "ibp3" in explain.known_interfaces(seen, known)
+    assert (
+        "gone from the bus" in document(LEAF.replace("ibp0", "ibp3"), seen, known=known)["reason"]
+    )
+    found = facts(document(SPEED, seen, known=known))
     assert found["/sys/bus/pci/devices/0000:5e:00.0 pci"] == "gone"
-    alone = knowing(observation(), lost=lost)
+    nothing, known = knowing(observation(), lost=lost)
     of_family = f"{NAMING.ib_prefix}/neighbors.current.ibp3.device"
-    assert "gone from the bus" in document(of_family, alone)["reason"]
+    assert "gone from the bus" in document(of_family, nothing, known=known)["reason"]
 
 
 def test_what_holds_a_label() -> None:
@@ -243,7 +251,7 @@ def test_what_holds_a_label() -> None:
     seen = observation(("ibp0", "0000:18:00.0"), rdma=Seen((failed,)))
     why = HoldReason.DEVICE_FAILED
     row = Fact("ibp1", failed.pci, layer="InfiniBand", gbps=400.0, state_since=0.0, state_why=why)
-    found = document(SPEED, knowing(seen, row, unknown=None))
+    found = document(SPEED, seen, known=knowing(seen, row, unknown=None)[1])
     assert (found["state"], found["hold"]["reason"]) == ("held", "last-count")
     assert facts(found)["what it did last counted_gbps"] == "400 Gb/s"
     found = document(SPEED, seen)
@@ -322,7 +330,7 @@ def test_an_unknown_key(key: str, nearest: str) -> None:
 
 def test_keys_of_ports_with_labels_are_named() -> None:
     """No ignored port, and as many as fit the line."""
-    names = explain.backend_interfaces(of_machine("half-failed"))
+    names = explain.backend_interfaces(*alone(of_machine("half-failed")))
     assert "mlx5_10" in names
     assert "mlx5_1" not in names
     key = "neighbors.current.mlx5_1.port-id"
@@ -350,11 +358,10 @@ def test_a_leaf_that_is_remembered() -> None:
     """A port without neighbor has the one of the annotation, beside its state."""
     seen = of_machine("half-failed")
     last = FarEnd("b" * 16, "MF0;L90.1.3:MQM9700/U1", "3")
-    known = knowing(seen).known
-    assert known
+    _, known = knowing(seen)
     rows = [one._replace(last_far=last) if one.interface == "mlx5_0" else one
             for one in known.facts]  # fmt: skip
-    found = document(LEAF_GROUP, replace(seen, known=known._replace(facts=tuple(rows))))
+    found = document(LEAF_GROUP, seen, known=known._replace(facts=tuple(rows)))
     assert found["state"] == "seen"
     assert "L90.1.3" in found["value"]
     shown = [one["fact"] for one in found["evidence"] if one["interface"] == "mlx5_0"]

@@ -41,6 +41,7 @@ from tests.support.lldp_frames import (
     tlv_types,
 )
 from tests.support.recordings import IB, ROCE, hearing, lldp_of, recorded, smps_of, tree
+from tests.support.remembering import alone
 from tests.support.smps import answer, helper, node_info, port_info, reply
 
 NOW = 1_777_888_999.0
@@ -184,7 +185,7 @@ def record_of(node: str) -> Record:
 
 def document(captured: Record, folder: Path) -> dict[str, Any]:
     write_folder(capture.entries(captured), str(folder))
-    return document_of(observe(replay(str(folder))), Choices())
+    return document_of(*alone(observe(replay(str(folder)))), Choices())
 
 
 @every_node

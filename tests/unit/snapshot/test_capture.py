@@ -26,6 +26,7 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support import snapshots
+from tests.support.remembering import alone
 from tests.support.snapshots import (
     CLASS,
     DEVICE,
@@ -112,9 +113,9 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     notes = json.loads((tmp_path / "stuck/errors.json").read_text())
     assert notes["errors"] == {f"{CLASS}/ibp1/ports/1/state": "ETIMEDOUT"}
     assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(captured)
-    assert snapshots.report(str(tmp_path / "stuck")) == document(observation, Choices())
+    assert snapshots.report(str(tmp_path / "stuck")) == document(*alone(observation), Choices())
     # Of the device that blocks no PCI ids are in the tree: nothing is known of its kind.
-    assert document(observation, Choices())["labels"] == {}
+    assert document(*alone(observation), Choices())["labels"] == {}
 
 
 def test_what_was_read_before_is_read_again(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import IB, ROCE, hearing, lldp_of, loaded, recorded, smps_of, tree
+from tests.support.remembering import alone
 from tests.support.smps import answer, exchanges, helper
 
 NOW = 1_777_888_999.25
@@ -44,7 +45,7 @@ def netdev(name: str) -> Netdev:
 
 
 def report(of: Host) -> dict[str, Any]:
-    return document(observe(of), Choices())
+    return document(*alone(observe(of)), Choices())
 
 
 def entry(path: str, data: bytes | str) -> MemoryStore:

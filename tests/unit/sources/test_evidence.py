@@ -14,6 +14,7 @@ import pytest
 
 from agent.labels.render import render
 from agent.labels.table import Naming
+from agent.memory import known_of
 from agent.model import RdmaDevice, Seen
 from agent.snapshot.replay import replay
 from agent.sources.left_out import left_out
@@ -82,7 +83,7 @@ class Unprivileged:
 def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path) -> None:
     """Speed and flavor are equal; the machine's README lists what is absent."""
     host, whole = observed(machine)
-    labels = render(whole, Naming()).labels
+    labels = render(known_of(whole), Naming()).labels
 
     def not_permitted(ports: Any) -> dict[str, Any]:
         return {"ports": [], "failed": [[*port, "not-permitted", ""] for port in ports]}
@@ -93,7 +94,7 @@ def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path)
         lldp_neighbors=None,
         ask_smp=not_permitted,
     )
-    fewer = render(observe(bare), Naming()).labels
+    fewer = render(known_of(observe(bare)), Naming()).labels
     assert {key: fewer.get(key) for key in DECIDED} == {key: labels.get(key) for key in DECIDED}
     assert fewer.items() <= labels.items()
     absent = {key.partition("/")[2].partition(".")[0] for key in labels.keys() - fewer.keys()}

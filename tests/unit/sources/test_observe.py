@@ -18,6 +18,7 @@ from agent.output.table import render
 from agent.sources import rdma
 from agent.sources.observe import observe
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+from tests.support.remembering import alone
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BASE: Entries = (
@@ -83,7 +84,9 @@ def kernel(changes: Mapping[str, Any], errors: Mapping[str, int], gone: set[str]
 def check(root: Kernel, backend: tuple[str, ...] = (), excluded: tuple[str, ...] = ()) -> None:
     observation = observe(host(root, excluded))
     assert not any("broke" in problem.text for problem in observation.problems)
-    report = document(observation, Choices(backend_devices=backend, excluded_devices=excluded))
+    report = document(
+        *alone(observation), Choices(backend_devices=backend, excluded_devices=excluded)
+    )
     for key, value in report["labels"].items():
         assert KEY.match(key)
         assert VALUE.match(value)
@@ -152,7 +155,7 @@ def test_the_three_outcomes(root: Kernel, outcome: type, speed: float | None) ->
     """Seen, absent and failed reach the report; absent and failed have a problem."""
     observation = observe(host(root))
     assert isinstance(observation.rdma, outcome)
-    assert document(observation, Choices())["speed_gbps"] == speed
+    assert document(*alone(observation), Choices())["speed_gbps"] == speed
     assert any(problem.subject == "rdma" for problem in observation.problems) == (
         outcome is not Seen
     )

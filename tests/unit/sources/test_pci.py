@@ -9,6 +9,7 @@ import pytest
 from agent.kube.annotation import Annotation
 from agent.labels.render import render
 from agent.labels.table import Naming
+from agent.memory import known_of
 from agent.sources.observe import observe
 from agent.sources.pci import Place, unbound
 from tests.support.devices import ib
@@ -35,11 +36,12 @@ def remembered(labeled: dict[str, str]) -> Annotation:
 def test_the_labels_of_a_driver_that_reloads_stay() -> None:
     """Speed and neighbor are held, with a problem; without the annotation the device is unknown."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    found = completed(seen, BEFORE, remembered(LABELED), Place.BUS)
+    found, known = completed(seen, BEFORE, remembered(LABELED), Place.BUS)
     text = "its PCI function 0000:19:00.0 is on the bus"
     assert any(text in problem.text for problem in found.problems)
-    assert BEFORE.items() <= render(found, Naming()).over(BEFORE).labels.items()
-    forgotten = render(completed(observe(host(Kernel(WITHOUT))), BEFORE), Naming()).labels
+    assert BEFORE.items() <= render(known, Naming()).over(BEFORE).labels.items()
+    _, known = completed(observe(host(Kernel(WITHOUT))), BEFORE)
+    forgotten = render(known, Naming()).labels
     assert forgotten[f"{P}/speed.current"] == "400G"
     assert f"{P}/neighbors.current.ibp1.device" not in forgotten
 
@@ -53,8 +55,8 @@ def test_a_roce_node_whose_driver_is_unloaded_keeps_its_flavor() -> None:
     }
     seen = observe(host(Kernel(tree)), labeled={"mlx5_0": A})
     before = {f"{P}/flavor": "roce", f"{P}/speed.current": "400G"}
-    found = completed(seen, before, remembered({"mlx5_0": A}), Place.BUS)
-    assert render(found, Naming()).over(before).labels == before
+    _, known = completed(seen, before, remembered({"mlx5_0": A}), Place.BUS)
+    assert render(known, Naming()).over(before).labels == before
 
 
 def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> None:
@@ -68,11 +70,11 @@ def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> N
     seen = observe(host(Kernel(tree)), labeled=LABELED)
     assert [(role.interface, role.backend) for role in seen.ports] == [("mlx5_bond_0", False)]
     before = BEFORE | {"ib.coreweave.cloud/speed.current": "800G"}
-    found = completed(seen, before, remembered(LABELED), Place.BUS)
+    _, known = completed(seen, before, remembered(LABELED), Place.BUS)
     leaf = {f"{P}/leaves.current": "leaf", "ib.coreweave.cloud/leaves.current": "leaf",
             "ib.coreweave.cloud/neighbors.current.ibp1.device": "leaf"}  # fmt: skip
-    assert render(found, Naming()).over(before).labels == before | leaf
-    assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
+    assert render(known, Naming()).over(before).labels == before | leaf
+    assert render(known_of(seen), Naming()).labels == {f"{P}/speed.current": "0G"}
 
 
 PULLED_OUT = {

@@ -9,6 +9,7 @@ import pytest
 
 from agent.labels.render import render
 from agent.labels.table import Naming
+from agent.memory import known_of
 from agent.model import Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.observe import observe
@@ -117,8 +118,8 @@ def assert_unknown(seen: Observation) -> None:
     assert isinstance(seen.rdma, Failed)
     assert seen.rdma.reason.startswith("front-end-unknown: ")
     assert any(problem.text == seen.rdma.reason for problem in seen.problems)
-    assert render(seen, Naming()).labels == {}
-    held = render(completed(seen, BEFORE), Naming()).over(BEFORE)
+    assert render(known_of(seen), Naming()).labels == {}
+    held = render(completed(seen, BEFORE)[1], Naming()).over(BEFORE)
     assert held.labels == BEFORE | {f"{P}/leaves.current": "leaf"}
     assert set(held.held.values()) == {HoldReason.FRONT_END_UNKNOWN}
 

@@ -19,6 +19,7 @@ from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
 from tests.support.devices import backend, without_route
 from tests.support.machines import FOLDERS, observed
+from tests.support.remembering import alone
 
 
 @pytest.mark.parametrize("seconds", [10.0, 10 * CONFIRM])
@@ -89,7 +90,7 @@ def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> 
     for _ in range(2):
         roles = look(devices, host.bus.bus, settled)
         now += CONFIRM
-    told = annotate(replace(found, ports=roles), globs=((), ()), roles=settled.known)
+    told = annotate(*alone(replace(found, ports=roles)), roles=(((), ()), settled.known))
     whole = {(one.device.name, one.port.number) for one in roles if one.backend}
     named = [one for one in devices if any(one.name == name for name, _ in whole)]
     for there, bus in missing(devices, host.bus.bus, named):

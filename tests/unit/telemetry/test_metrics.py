@@ -42,7 +42,7 @@ from agent.telemetry.metrics import (
 )
 from tests.support.devices import eth, ib, plain
 from tests.support.documents import between
-from tests.support.exposition import complete, fed, neighbor, observation, text
+from tests.support.exposition import complete, cycle, fed, neighbor, observation, text
 from tests.support.kernel_tree import gpu, nic
 from tests.support.machines import MACHINES
 from tests.support.remembering import knowing
@@ -207,7 +207,7 @@ def test_the_text_is_of_the_last_observation() -> None:
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
     metrics.frame_repeated("eth0", 1234.0)
     assert of(metrics, "bwagent_neighbor_last_seen_timestamp_seconds") == {("mlx5_0",): 1234.0}
-    metrics.observed(observation([ib("ibp0", 1)]), {})
+    metrics.observed(cycle(observation([ib("ibp0", 1)])), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
 
 
@@ -216,7 +216,7 @@ def test_flaps_are_counted_when_a_port_leaves_active() -> None:
     up, metrics = ib("ibp0", 1), Metrics()
     down, blind = plain(up, state="DOWN"), plain(up, state=None)
     for device in (down, up, blind, up, down, down, None, up, down):
-        metrics.observed(observation([device] if device else []), {})
+        metrics.observed(cycle(observation([device] if device else [])), {})
     assert of(metrics, "bwagent_port_flaps_total") == {("ibp0",): 2}
 
 
@@ -227,7 +227,7 @@ def test_a_port_that_left_the_bus() -> None:
     """Its series stay: absent instead of ACTIVE, which is a flap, and no part of the speed."""
     metrics = fed(observation([ib("ibp0", 1), ib("ibp3", 0x5E)]))
     assert of(metrics, "bwagent_backend_ports_lost") == {}
-    metrics.observed(knowing(observation([ib("ibp0", 1)]), lost=LOST), {})
+    metrics.observed(cycle(*knowing(observation([ib("ibp0", 1)]), lost=LOST)), {})
     states = of(metrics, "bwagent_port_state")
     assert states["ibp3", "ACTIVE"] == 0
     assert states["ibp3", "absent"] == states["ibp0", "ACTIVE"] == 1
@@ -240,7 +240,7 @@ def test_a_port_that_left_the_bus() -> None:
 
 def test_a_lost_port_whose_name_another_has() -> None:
     """After a renumbering it has its address in its name."""
-    metrics = fed(knowing(observation([ib("ibp3", 1)]), lost=LOST))
+    metrics = fed(*knowing(observation([ib("ibp3", 1)]), lost=LOST))
     states = of(metrics, "bwagent_port_state")
     assert states["ibp3", "ACTIVE"] == states["ibp3@0000:5e:00.0", "absent"] == 1
 
@@ -248,7 +248,7 @@ def test_a_lost_port_whose_name_another_has() -> None:
 def test_a_port_without_driver_is_absent() -> None:
     """It is not lost; its part of the speed is the one that is held."""
     held = Fact("ibp3", "0000:5e:00.0", gbps=400.0, state_why=HoldReason.DEVICE_GONE)
-    metrics = fed(knowing(observation([ib("ibp0", 1)]), held))
+    metrics = fed(*knowing(observation([ib("ibp0", 1)]), held))
     assert of(metrics, "bwagent_port_state")["ibp3", "absent"] == 1
     assert of(metrics, "bwagent_port_counted_bytes_per_second")["ibp3",] == 50e9
     assert of(metrics, "bwagent_backend_ports_lost") == {(): 0}
@@ -260,7 +260,7 @@ def test_flaps_are_not_remembered_for_ever() -> None:
     for number in range(MAX_PORTS + 2):
         up = ib(f"rxe{number}", 1)
         for device in (up, plain(up, state="DOWN")):
-            metrics.observed(observation([device]), {})
+            metrics.observed(cycle(observation([device])), {})
     assert metrics.snapshot.flaps[f"rxe{number}"] == 1
     assert len(metrics.snapshot.flaps) <= MAX_PORTS
 
@@ -294,7 +294,7 @@ def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
     metrics = Metrics()
     for number in range(1000):
         link = Link("mlx5_0", "eth1", (neighbor(f"n{number}"),))
-        metrics.observed(observation([eth("mlx5_0", 1)], lldp=Seen((link,))), {})
+        metrics.observed(cycle(observation([eth("mlx5_0", 1)], lldp=Seen((link,)))), {})
     assert [key[2] for key in of(metrics, "bwagent_neighbor_info")] == ["n999"]
 
 
@@ -375,7 +375,7 @@ def test_sources() -> None:
     broken = observation(
         [], time=1060.0, rdma=Failed("gone"), problems=(Problem("rdma", "x", None, "gone"),)
     )
-    metrics.observed(replace(broken, off=frozenset({"nvml"})), {"rdma": 1.5})
+    metrics.observed(cycle(replace(broken, off=frozenset({"nvml"}))), {"rdma": 1.5})
     assert of(metrics, "bwagent_source_success") == {("rdma",): 0, ("lldp",): 1, ("ib",): 1}
     assert of(metrics, "bwagent_source_duration_seconds") == {("rdma",): 1.5, ("lldp",): 0.002}
     last = of(metrics, "bwagent_source_last_success_timestamp_seconds")

@@ -29,6 +29,7 @@ from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
 from tests.support.cabling import cable
 from tests.support.machines import MACHINES
+from tests.support.remembering import alone
 
 Ends = tuple[str, str]
 
@@ -73,7 +74,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         host = replay(str(folder))
         observation = observe(host)
-        self.node = seen_node(observation, observation.node or "n")
+        self.node = seen_node(*alone(observation), observation.node or "n")
         self.options = Options(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
         self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
