@@ -9,19 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Unavailable
 from agent.infiniband.devices import SubnetPort
-from agent.infiniband.switch_names import SwitchNames
 from agent.lldp.reception import LldpQuery
-from agent.sysfs.bus import BusMemory
-from agent.sysfs.front_end import NodeFacts, RouteQuery
+from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
-
-if TYPE_CHECKING:  # a source, which imports this module
-    from agent.sources.steady import RoleMemory
 
 
 def _no_gpus() -> dict[str, Any]:
@@ -55,15 +50,11 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     # the same by the subnet administrator; from a poller, only the ports that have an answer
     ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
-    switch_names: SwitchNames | None = None  # from earlier answers to SMPs; None: there are none
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
-    roles: RoleMemory | None = None  # from earlier observations; None: there are none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
     # those that read the place in the subnet of ports that ask the subnet administrator
     subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
     random: Callable[[], float] = random.random  # from 0 to 1
-    bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions read before
     # the next hops of the default routes; None: the tables of /proc/net stand in
     routes: RouteQuery = lambda: None
-    facts: NodeFacts = field(default_factory=NodeFacts)  # of the last observation

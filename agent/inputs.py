@@ -118,19 +118,16 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
 
     Switches keep the names that they have there.
     """
-    from dataclasses import replace
-
-    from agent.infiniband.switch_names import SwitchNames
     from agent.memory import known_of
+    from agent.sources.memories import Memories
     from agent.sources.observe import observe
 
     if target is None:
         observation = observe(host, flags["source"])
         return observation, known_of(observation)
-    names, labeled = SwitchNames(), target.interfaces()
-    names.seed(target.switches())
-    host = replace(host, switch_names=names)
-    observation = observe(host, flags["source"], labeled)
+    memories = Memories()
+    memories.switch_names.seed(target.switches())
+    observation = observe(host, flags["source"], target.interfaces(), memories=memories)
     return target.completed(host, observation)
 
 

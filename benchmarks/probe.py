@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.host import Host
-from agent.sources import rdma
 from agent.sysfs.reader import LiveRoot
+from tests.support.sources import read_rdma
 
 DEVICES = 16
 ROUNDS = 31
@@ -97,7 +97,7 @@ def reading(host: Host) -> float:
     """Return the CPU-seconds of all threads for one more read of every device of the RDMA class."""
     host.readers.refresh()
     start = time.process_time()
-    outcome = rdma.read(host)
+    outcome = read_rdma(host)
     spent = time.process_time() - start
     assert len(outcome.outcome.value) == DEVICES  # type: ignore[union-attr]  # noqa: S101
     return spent

@@ -19,7 +19,6 @@ from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.host import Host
-from agent.infiniband.switch_names import SwitchNames
 from agent.kube.answers import Kube
 from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
@@ -31,6 +30,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import run_at_once
 from agent.lldp.reception import LldpNeighbors
 from agent.memory import GRACE
+from agent.sources.memories import Memories
 from agent.sources.observe import read_boot_id
 from agent.sources.steady import RoleMemory
 from agent.telemetry.reporter import Reporter
@@ -105,10 +105,9 @@ def assemble(
         clock=clock,
         lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
-        switch_names=SwitchNames(),
-        roles=RoleMemory(clock, io.wall, settings.hold),
     )
-    host, polled = pollers(host, flags.source_options, io.background)
+    memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold))
+    host, polled = pollers(host, memories, flags.source_options, io.background)
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, flags.verdict_delay)
@@ -133,6 +132,7 @@ def assemble(
         pollers=polled,
         observer=Observer(
             host,
+            memories,
             table,
             naming,
             flags.sources,

@@ -25,6 +25,7 @@ from agent.events.event import Event
 from agent.host import Host
 from agent.limits import start_thread
 from agent.model import Observation
+from agent.sources.memories import Memories
 from agent.sources.table import SOURCES
 
 Spawn = Callable[[Callable[[], None]], None]
@@ -123,7 +124,10 @@ class Independent:
 
 
 def pollers(
-    host: Host, options: Mapping[str, Any], background: Callable[[str], BackgroundTask[Any]]
+    host: Host,
+    memories: Memories,
+    options: Mapping[str, Any],
+    background: Callable[[str], BackgroundTask[Any]],
 ) -> tuple[Host, tuple[Poller, ...]]:
     """Return the host with I/O that reads the pollers' caches, and the pollers.
 
@@ -131,7 +135,7 @@ def pollers(
     the task in which a poller of the source of this name queries.
     """
     made = [
-        make(host, options, background(source.name))
+        make(host, memories, options, background(source.name))
         for source in SOURCES
         for make in source.pollers
     ]

@@ -184,7 +184,7 @@ class Loop:
         cycle = self.verification.observed(cycle, self.clock(), refresh=refresh)
         self._cycle, now = cycle, self.clock()
         self._flapping.observed(now, self._facts(cycle))
-        roles = self.observer.host.roles
+        roles = self.observer.memories.roles
         if roles:
             self.reporter.roles_changed(roles.changed)
             if self.recorder:
@@ -206,7 +206,7 @@ class Loop:
 
     def _expires_at(self) -> float:
         """Return the time at which a part of the last observation changes without an event."""
-        roles = self.observer.host.roles
+        roles = self.observer.memories.roles
         ends = self.observer.expires_at(), self._flapping.next_end()
         return min(*ends, roles.next_end() if roles else math.inf)
 

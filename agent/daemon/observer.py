@@ -28,6 +28,7 @@ from agent.memory import Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
+from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.pci import place
 from agent.sources.steady import NOTHING
@@ -63,6 +64,7 @@ class Observer:
     """Runs the observation cycles of one agent."""
 
     host: Host
+    memories: Memories  # of the sources
     neighbors: NeighborTable  # the LLDP neighbors that the host's observations show
     naming: Naming
     sources: Collection[str]
@@ -95,11 +97,11 @@ class Observer:
             key: value for key, value in labels.items() if key.rpartition("/")[2] not in disabled
         }
         globs = self._globs
-        if self.host.roles:
+        if self.memories.roles:
             seen = NOTHING
             if annotation:
                 seen = KnownRoles(annotation.gpus, annotation.away, annotation.missed)
-            self.host.roles.seed(pins(annotation, globs), seen)
+            self.memories.roles.seed(pins(annotation, globs), seen)
         found = published(annotation, kept, self._keys, self._boot_id, globs)
         if annotation and annotation.reported.time is not None:
             age = self.wall() - annotation.reported.time
@@ -107,8 +109,7 @@ class Observer:
         self._memory.seed(found, self.host.clock())
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
-        if self.host.switch_names:
-            self.host.switch_names.seed(switches(found.rows))
+        self.memories.switch_names.seed(switches(found.rows))
         for netdev, former in formers(found.rows, self.host.name, self.host.clock()).items():
             self.neighbors.seed(netdev, former)
 
@@ -118,7 +119,7 @@ class Observer:
             self.host.readers.refresh()
         took: dict[str, float] = {}
         addresses = self._annotation.addresses if self._annotation else {}
-        found = observe(self.host, self.sources, addresses, took)
+        found = observe(self.host, self.sources, addresses, took, self.memories)
         absent: dict[str, Any] = {}
         for source in SOURCES:
             if source.name in found.off and source.name != "rdma":
@@ -140,7 +141,7 @@ class Observer:
             if key in rendered.incomplete and key not in labels
         }
         self._rendered = rendered
-        roles = self._globs, self.host.roles.known if self.host.roles else NOTHING
+        roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
         # Those whose neighbors were observed.

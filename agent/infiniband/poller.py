@@ -31,6 +31,7 @@ from agent.text import Json
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
+    from agent.sources.memories import Memories
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 # Seconds until an answered port is queried again. No event tells that a switch was renamed, so this
@@ -364,16 +365,16 @@ def _entries(answer: Json | Exception) -> tuple[dict[Address, Json], str]:
 
 
 def make(
-    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Json]
+    host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Json]
 ) -> tuple[SmpPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
-    poller = SmpPoller(host.ask_smp, task, host.switch_names)
+    poller = SmpPoller(host.ask_smp, task, memories.switch_names)
     return poller, {"ask_smp": poller}
 
 
 def make_sa(
-    host: Host, _options: Mapping[str, Any], task: BackgroundTask[Json]
+    host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Json]
 ) -> tuple[SaPoller, dict[str, Any]]:
     """Return the poller of the SA, and the fields of a Host that read its cache."""
-    poller = SaPoller(host.ask_sa, task, host.switch_names, host.random)
+    poller = SaPoller(host.ask_sa, task, memories.switch_names, host.random)
     return poller, {"ask_sa": poller}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # not part of this layer
     from agent.daemon.background import BackgroundTask
     from agent.helper.process import ForkServer
     from agent.host import Host
+    from agent.sources.memories import Memories
 
 VERB = "nvml"
 TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded
@@ -174,7 +175,7 @@ class NvmlPoller:
 
 
 def make(
-    host: Host, options: Mapping[str, Any], task: BackgroundTask[Answer]
+    host: Host, _memories: Memories, options: Mapping[str, Any], task: BackgroundTask[Answer]
 ) -> tuple[NvmlPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
     poller = NvmlPoller(host.gpus, options["gpu_interval"], task)

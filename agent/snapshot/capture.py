@@ -28,7 +28,6 @@ from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
 from agent.snapshot.tree import Entries, Entry, MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
-from agent.sysfs.bus import BusMemory
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json, many
@@ -158,7 +157,6 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
         root=recorder,
         readers=DeviceReaders(),
         subnet_readers=DeviceReaders(),
-        bus=BusMemory(),
     )
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)

@@ -33,6 +33,7 @@ from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.drops import is_smi_of
+from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader, Root
 from agent.text import Json
@@ -48,7 +49,7 @@ SA_REASONS = {NeighborReason.NO_ANSWER.value: NeighborReason.SA_NO_ANSWER}
 OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD})
 
 
-def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
+def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
     senders = []  # with the device and port that send the packets for each
     for role in ports:
@@ -77,7 +78,8 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     problems: dict[Problem, None] = dict.fromkeys(found)  # each once
     for role, sender in senders:
         second = asked_sa.get((role.device.name, role.port.number))
-        link, text = _link(host, role, sender, answers.get(sender), second)
+        queried = answers.get(sender), second
+        link, text = _link(host, memories.switch_names, role, sender, queried)
         links.append(link)
         if text:
             subject = SOURCE if text == common else role.interface
@@ -186,18 +188,22 @@ def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Plac
 
 
 def _link(
-    host: Host, role: PortRole, sender: Address, answer: Json | None, second: Json | None
+    host: Host,
+    names: SwitchNames,
+    role: PortRole,
+    sender: Address,
+    queried: tuple[Json | None, Json | None],
 ) -> tuple[Link, str | None]:
     """Return the neighbor of a port, or the reason why there is none; and its problem.
 
-    `second` is the SA's entry. Its reason is the port's, but that no subnet manager can be asked
-    explains no SMP that was sent and not answered.
+    `queried` are the entries of the SMPs and of the SA. The reason of the SA is that of the port,
+    but that no subnet manager can be asked explains no SMP that was sent and not answered.
     """
     link = Link(role.interface, role.port.netdev.name if role.port.netdev else None)
     if _is_down(role):
         return link._replace(missing=NeighborReason.LINK_DOWN), None
+    answer, second = queried
     facts, reason, text = _facts(answer)
-    queried = (answer, second)
     is_new = any(entry is not None and is_unasked(entry) for entry in queried)
     if facts is None and second and not is_unasked(second):
         facts, second_reason, second_text = _facts(second, is_sa=True)
@@ -210,7 +216,7 @@ def _link(
     # A poller keeps the time of an answer; it is now for any other, as of a snapshot.
     time = answer.get("answered") if answer else None
     answered = Answered(sender, time if isinstance(time, float) else host.clock())
-    name = (host.switch_names or SwitchNames()).name(role.interface, facts, answered)
+    name = names.name(role.interface, facts, answered)
     neighbor = Neighbor(name.device, str(facts.port), None, facts, None, name.last_description)
     return link._replace(neighbors=(neighbor,)), name.problem
 

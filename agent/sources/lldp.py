@@ -35,6 +35,7 @@ from agent.model import (
 )
 from agent.reasons import NeighborReason
 from agent.sources.drops import DevicePort, ethernet_twin
+from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 from agent.text import visible
@@ -51,7 +52,7 @@ FORWARDS_LLDP = 1 << 0xE
 INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-2016, Table 8-3
 
 
-def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
+def read(host: Host, ports: tuple[PortRole, ...], _memories: Memories) -> Reading[tuple[Link, ...]]:
     """Receive LLDP frames and return a Link for each Ethernet backend port."""
     backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
     if not backend:

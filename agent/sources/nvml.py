@@ -14,6 +14,7 @@ from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
 from agent.nvml import decode
+from agent.sources.memories import Memories
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
@@ -26,12 +27,12 @@ DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 Gpus = tuple[Gpu, ...]
 
 
-def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
+def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Reading[Gpus]:
     """Query all GPUs through NVML, if the PCI bus has one or a library was named."""
     reader = Reader(host.root, SOURCE)
     outcome: Seen[Gpus] | Absent | Failed | None
     try:
-        outcome = _bus_without_gpus(reader, host.bus.nvidia)
+        outcome = _bus_without_gpus(reader, memories.bus.nvidia)
     except Unavailable as error:
         outcome = Failed(str(error))
     if outcome is None or host.gpus_off_bus:

@@ -14,6 +14,7 @@ from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
+from agent.sources.memories import Memories
 from agent.sources.pci import Labeled
 from agent.sources.roles import NOTHING_DECIDED, decide
 from agent.sources.table import SOURCES, Outcome, Source
@@ -29,24 +30,25 @@ def observe(
     sources: Collection[str] = (),
     labeled: Labeled | None = None,
     took: dict[str, float] | None = None,
+    memories: Memories | None = None,
 ) -> Observation:
     """Read the named sources (all if none is named) and combine their readings.
 
     The RDMA source is always read, since the others need its ports. `labeled` maps each interface
     that has labels to the address of its PCI function. `took` is filled with the seconds that each
-    source took.
+    source took. `memories` are those of the observations before; None: it stands alone.
     """
     took = {} if took is None else took
-    labeled = labeled or {}
+    labeled, memories = labeled or {}, memories or Memories()
     boot_id, problems = read_boot_id(host.root)
     devices: tuple[RdmaDevice, ...] = ()
-    rdma = _read(RDMA, host, (), took, problems)
+    rdma = _read(RDMA, (host, (), memories), took, problems)
     if isinstance(rdma, Seen):
         devices = rdma.value
     ports: Ports = ()
     decision = NOTHING_DECIDED
     if devices:
-        unbound = pci.unbound(host, devices, labeled)
+        unbound = pci.unbound(host, devices, labeled, memories)
         for address in sorted(unbound - {*labeled.values()}):
             text = "an InfiniBand controller without RDMA device: is its driver loaded?"
             problems.append(Problem(RDMA.name, address, None, text))
@@ -54,12 +56,12 @@ def observe(
             devices,
             host.backend,
             labeled,
-            host.bus.bus,
-            front_end=host.facts.front_end,
-            excluded=host.facts.excluded,
+            memories.bus.bus,
+            front_end=memories.node.front_end,
+            excluded=memories.node.excluded,
             unbound=unbound,
-            is_old_guest=host.facts.is_old_guest,
-            memory=host.roles,
+            is_old_guest=memories.node.is_old_guest,
+            memory=memories.roles,
         )
         ports = decision.roles
         if undecided := decision.undecided:
@@ -70,7 +72,7 @@ def observe(
     for source in OTHERS:
         outcome: Outcome = Failed(SWITCHED_OFF)
         if not sources or source.name in sources:
-            outcome = _read(source, host, ports, took, problems)
+            outcome = _read(source, (host, ports, memories), took, problems)
         outcomes |= {source.name: outcome, **source.derived(outcome)}
     return Observation(
         time=host.clock(),
@@ -96,7 +98,10 @@ def read_boot_id(root: Root) -> tuple[str | None, list[Problem]]:
 
 
 def _read(
-    source: Source, host: Host, ports: Ports, took: dict[str, float], problems: list[Problem]
+    source: Source,
+    inputs: tuple[Host, Ports, Memories],
+    took: dict[str, float],
+    problems: list[Problem],
 ) -> Outcome:
     """Read one source and return its outcome; any exception is a failure of that source only.
 
@@ -106,7 +111,7 @@ def _read(
     """
     start = time.perf_counter()
     try:
-        reading = source.read(host, ports)
+        reading = source.read(*inputs)
     except Exception as error:  # noqa: BLE001 - a bug in one source must not remove the labels of the others
         reading = Reading(Failed(f"the {source.name} source broke: {error!r}"))
     took[source.name] = time.perf_counter() - start

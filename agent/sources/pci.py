@@ -25,6 +25,7 @@ from agent.host import Host
 from agent.model import PortRole, RdmaDevice
 from agent.sources.drops import MIN_PATTERN
 from agent.sources.interfaces import is_of_device
+from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES
@@ -85,15 +86,17 @@ def bonded_functions(devices: Iterable[RdmaDevice]) -> frozenset[str]:
     )
 
 
-def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> frozenset[str]:
+def unbound(
+    host: Host, devices: Collection[RdmaDevice], labeled: Labeled, memories: Memories
+) -> frozenset[str]:
     """Return the functions on the bus that may be the backend's, and have no RDMA device.
 
     They are those of labeled interfaces, and the InfiniBand controllers: without VFs, without those
     that --exclude-device names, and without those of a card with more than a data card has, which
     look like NVSwitch management functions.
     """
-    bus = host.bus.bus
-    infiniband = [one for one in bus.nics if one.code in INFINIBAND_CLASSES and not one.is_virtual]
+    nics = memories.bus.bus.nics
+    infiniband = [one for one in nics if one.code in INFINIBAND_CLASSES and not one.is_virtual]
     of_card = Counter(one.card for one in infiniband)
     found = {one.address for one in infiniband if of_card[one.card] < MIN_PATTERN}
     # A device without ports does not count: it has just been unbound. One that failed or is
@@ -102,7 +105,7 @@ def unbound(host: Host, devices: Collection[RdmaDevice], labeled: Labeled) -> fr
     for interface, address in labeled.items():
         if not any(is_of_device(interface, one.name) for one in here):
             found.add(address)
-    found -= {one.pci for one in here} | bonded_functions(devices) | host.facts.excluded
+    found -= {one.pci for one in here} | bonded_functions(devices) | memories.node.excluded
     return frozenset(address for address in found if place(host, address) is Place.BUS)
 
 

@@ -35,12 +35,20 @@ from agent.sources.drops import (
     nvswitch_pattern,
     with_hidden,
 )
+from agent.sources.memories import Memories
 from agent.sources.netdev import Network, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES, Bus, read_bus, read_ids
-from agent.sysfs.front_end import NET, Routed, is_old_guest, namespace_fault, read_front_end
+from agent.sysfs.front_end import (
+    NET,
+    NodeFacts,
+    Routed,
+    is_old_guest,
+    namespace_fault,
+    read_front_end,
+)
 from agent.sysfs.reader import PAGE, Reader, Root
 from agent.text import visible
 
@@ -76,7 +84,7 @@ LAST_PCI = "", "pci"
 PATTERN = "", "pattern"  # True if the device looks like one that manages NVSwitches
 
 
-def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
+def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Reading[Devices]:
     """Read all devices of the class."""
     reader = Reader(host.root, SOURCE)
     problems = reader.problems
@@ -84,27 +92,29 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
     try:
         names = reader.names(CLASS)
         if names:
-            bus = read_bus(reader, host.bus)
-            facts = host.facts
+            bus = read_bus(reader, memories.bus)
+            facts = memories.node
             facts.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
             facts.is_old_guest = is_old_guest(reader, host.kernel)
-            readings = _read_devices(host, names, facts.front_end.netdevs, bus)
+            readings = _read_devices(host, names, facts, bus)
             devices = with_hidden([device for device, _ in readings])
-            outcome = _outcome(host, reader, devices)
+            outcome = _outcome(host, reader, devices, memories)
             problems += [problem for _, more in readings for problem in more]
         else:
             if not problems:
                 host.readers.keep(())  # ends the workers of former devices
-            outcome = _without_devices(host, reader, "is empty" if names == [] else "is not there")
+            outcome = _without_devices(reader, names, memories)
     except Unavailable as error:
         outcome = Failed(str(error))
     return Reading(outcome, tuple(problems))
 
 
-def _outcome(host: Host, reader: Reader, devices: Devices) -> Seen[Devices] | Failed:
+def _outcome(
+    host: Host, reader: Reader, devices: Devices, memories: Memories
+) -> Seen[Devices] | Failed:
     """Return the devices; Failed if none can be read, or no place on the bus is known."""
-    bus, front_end = host.bus.bus, host.facts.front_end
-    evidence = Evidence(devices, bus, front_end, is_old_guest=host.facts.is_old_guest)
+    bus, front_end = memories.bus.bus, memories.node.front_end
+    evidence = Evidence(devices, bus, front_end, is_old_guest=memories.node.is_old_guest)
     data_ports = [] if host.backend else ethernet_data_ports(evidence)
     if data_ports:
         try:
@@ -114,9 +124,9 @@ def _outcome(host: Host, reader: Reader, devices: Devices) -> Seen[Devices] | Fa
         # A copied tree may lack the folder of a netdev that the device names.
         if front_end.unknown and any(map(evidence.carries_route, devices)):
             front_end = front_end._replace(unknown=None)
-        host.facts.front_end = front_end._replace(unknown=fault or front_end.unknown)
-    if host.bus.bus.failure and not host.backend:
-        return Failed(f"the place of no NIC is known: {host.bus.bus.failure}")
+        memories.node.front_end = front_end._replace(unknown=fault or front_end.unknown)
+    if bus.failure and not host.backend:
+        return Failed(f"the place of no NIC is known: {bus.failure}")
     # A dangling link of the class directory has no facts at all.
     for one in devices:
         if one.excluded or one.failure or one.ports or one.node_type or one.driver:
@@ -130,8 +140,11 @@ def _module_of(driver: str) -> str:
     return module + (EXTRA if module == "mlx5_ib" else "")
 
 
-def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
+def _without_devices(
+    reader: Reader, names: list[str] | None, memories: Memories
+) -> Absent | Failed:
     """Return Absent if there is no RDMA hardware, Failed if that is not certain."""
+    state = "is empty" if names == [] else "is not there"
     if reader.problems:
         return Failed(f"/{CLASS} could not be listed")
     if not reader.names("sys/class/net"):
@@ -146,7 +159,7 @@ def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
             )
     if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
-    bus = read_bus(reader, host.bus)
+    bus = read_bus(reader, memories.bus)
     links = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics)
     drivers = {link.rpartition("/")[2] for link in links}
     for driver in sorted(drivers & RDMA_MODULES.keys() - (set() if bus.gpus else OFTEN_WITHOUT)):
@@ -154,7 +167,7 @@ def _without_devices(host: Host, reader: Reader, state: str) -> Absent | Failed:
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
-def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> list[DeviceReading]:
+def _read_devices(host: Host, names: list[str], facts: NodeFacts, bus: Bus) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
     # Those of a glob that names a PCI function, or its ids, need no device.
     functions = {
@@ -162,10 +175,12 @@ def _read_devices(host: Host, names: list[str], routed: Routed, bus: Bus) -> lis
         for address, function in bus.functions.items()
         if is_named(host.excluded, "", address, function.ids)
     }
-    host.facts.excluded = (host.facts.excluded & bus.functions.keys()) | functions
-    excluded = {name: one for name in names if (one := _excluded(host, name, bus))}
+    facts.excluded = (facts.excluded & bus.functions.keys()) | functions
+    excluded = {name: one for name in names if (one := _excluded(host, name, facts, bus))}
     jobs = {
-        name: partial(_read_device, host, host.readers.constants(name), routed, name)
+        name: partial(
+            _read_device, host, host.readers.constants(name), facts.front_end.netdevs, name
+        )
         for name in names
         if name not in excluded
     }
@@ -204,7 +219,7 @@ def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
     return is_new
 
 
-def _excluded(host: Host, name: str, bus: Bus) -> RdmaDevice | None:
+def _excluded(host: Host, name: str, facts: NodeFacts, bus: Bus) -> RdmaDevice | None:
     """Return the device without facts if a glob of --exclude-device names it.
 
     Its PCI function, and those of the legs of its bond, stay excluded while they are on the bus,
@@ -216,10 +231,10 @@ def _excluded(host: Host, name: str, bus: Bus) -> RdmaDevice | None:
     pci = _linked_pci(reader, name)
     function = bus.functions.get(pci or "")
     ids = function.ids if function else None
-    if pci not in host.facts.excluded and not is_named(host.excluded, name, pci, ids):
+    if pci not in facts.excluded and not is_named(host.excluded, name, pci, ids):
         return None
     if pci:
-        host.facts.excluded |= {pci, *_legs_of(reader, pci)}
+        facts.excluded |= {pci, *_legs_of(reader, pci)}
     return RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
 
 

@@ -24,6 +24,7 @@ from agent.nvml import domain
 from agent.nvml import poller as nvml_poller
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
+from agent.sources.memories import Memories
 from agent.sysfs import route_snapshot
 
 if TYPE_CHECKING:  # these import the table
@@ -78,8 +79,8 @@ class Source(NamedTuple):
     """One row: a data source and the parts of the agent that are particular to it."""
 
     name: str  # its field of Observation, and its value of --source
-    # Reads a Host and the port roles (none yet for the first row); never raises.
-    read: Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
+    # Reads a Host; it has the port roles (none yet for the first row). Never raises.
+    read: Callable[[Host, tuple[PortRole, ...], Memories], Reading[Any]]
     # Returns what is there and what is missing, for `bwagent doctor`.
     checks: Callable[[Surroundings], Iterable[Check]]
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
@@ -88,9 +89,10 @@ class Source(NamedTuple):
     derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
     metrics: tuple[Metric[Observation], ...] = ()  # rows of its own
     # Each makes a poller of the daemon, and the fields of a Host that read its cache, from a Host
-    # that queries, the command line options by name, and a background task. None: reads are cheap.
+    # that queries, the memories of the observations, the command line options by name, and a
+    # background task. None: reads are cheap.
     pollers: tuple[
-        Callable[[Host, Options, BackgroundTask[Any]], tuple[Poller, HostFields]], ...
+        Callable[[Host, Memories, Options, BackgroundTask[Any]], tuple[Poller, HostFields]], ...
     ] = ()
     queries: Queries | None = None  # None: agent/live_host.py has its I/O, if any
     # Returns what an operator should look at.

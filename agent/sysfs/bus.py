@@ -168,7 +168,7 @@ EMPTY = Bus()
 
 
 class BusMemory:
-    """What was read of the bus; it belongs to one Host, and to one thread."""
+    """What was read of the bus; it belongs to one thread."""
 
     def __init__(self) -> None:
         self.bus = EMPTY

@@ -91,7 +91,7 @@ NOT_RECORDED = FrontEnd(unknown="")
 
 @dataclass(slots=True)
 class NodeFacts:
-    """What was read last of the node, beside devices and bus; it belongs to one Host."""
+    """What was read last of the node, beside devices and bus."""
 
     front_end: FrontEnd = NOT_RECORDED
     is_old_guest: bool = False

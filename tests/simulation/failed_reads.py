@@ -31,8 +31,8 @@ from agent.lldp.reception import LldpNeighbors
 from agent.model import PortRole, RdmaDevice, Seen, natural
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import Tree
+from agent.sources.memories import Memories
 from agent.sources.steady import RoleMemory
-from agent.sysfs.bus import BusMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.simulation.names import ACC, P
 from tests.simulation.sysfs import BUS, CLASS
@@ -212,12 +212,11 @@ class Agent:
         host = replace(
             host,
             clock=clock,
-            roles=RoleMemory(clock, clock, HOLD),
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
             readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
-            bus=BusMemory(),
         )
-        self._observer = Observer(host, table, Naming(), (), HOLD, host.clock)
+        memories = Memories(roles=RoleMemory(clock, clock, HOLD))
+        self._observer = Observer(host, memories, table, Naming(), (), HOLD, host.clock)
         self._on_node = dict(labels or {})
         if labels is not None:
             self._observer.seed(labels, annotation)

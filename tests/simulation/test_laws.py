@@ -58,7 +58,7 @@ def _with(part: Callable[[Loop], object], **changes: Any) -> Callable[[Loop], No
 
 _neighbors = attrgetter("observer.neighbors")
 _memory = attrgetter("observer._memory")
-_names = attrgetter("observer.host.switch_names")
+_names = attrgetter("observer.memories.switch_names")
 
 
 class Mutant(NamedTuple):

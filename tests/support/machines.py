@@ -12,6 +12,7 @@ from agent.host import Host
 from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
+from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from tests.support.remembering import alone
 
@@ -40,6 +41,13 @@ def observed(machine: Path) -> tuple[Host, Observation]:
     """The host of a machine and its observation, for tests that change neither."""
     host = replay(str(machine))
     return host, observe(host)
+
+
+@cache
+def evidence_of(machine: Path) -> tuple[Memories, Observation]:
+    """What was read of a machine's bus and routes, and its observation."""
+    memories = Memories()
+    return memories, observe(replay(str(machine)), memories=memories)
 
 
 def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:

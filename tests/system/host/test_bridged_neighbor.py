@@ -28,13 +28,14 @@ from agent.lldp.reception import LldpNeighbors
 from agent.sources import lldp
 from agent.sysfs.reader import LiveRoot
 from tests.support.devices import netdev
+from tests.support.sources import read_lldp
 from tests.unit.sources.test_lldp import role
 table = NeighborTable(GRACE, 1)
 inbox = FrameInbox(Listener(time.monotonic), table, time.monotonic)
 host = Host(LiveRoot(), time.monotonic, lldp_neighbors=LldpNeighbors(inbox, table))
 last = None
 while True:
-    [link] = lldp.read(host, (role(of=netdev("eth8")),)).outcome.value
+    [link] = read_lldp(host, (role(of=netdev("eth8")),)).outcome.value
     now = [link.neighbors[0].device if link.neighbors else None, link.missing, link.hold]
     if now != last:
         print(json.dumps(now), flush=True)

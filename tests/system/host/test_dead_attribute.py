@@ -10,12 +10,12 @@ import pytest
 
 from agent.host import Host
 from agent.model import Seen
-from agent.sources.rdma import read
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DeviceReaders
 from tests.support import dead_filesystem
 from tests.support.kernel_tree import HOME, hca
 from tests.support.real_parts import require
+from tests.support.sources import read_rdma
 from tests.support.switch import wait_for
 from tests.support.sysfs_on_disk import lay, rewrite
 
@@ -23,7 +23,7 @@ A, B = "0000:18:00.0", "0000:19:00.0"
 
 
 def failures(node: Host) -> dict[str, str | None]:
-    outcome = read(node).outcome
+    outcome = read_rdma(node).outcome
     assert isinstance(outcome, Seen)
     return {device.name: device.failure for device in outcome.value}
 

@@ -15,6 +15,7 @@ from agent.events.event import Event, Notifier
 from agent.host import Host
 from agent.infiniband.devices import SubnetPort, unanswered
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources.memories import Memories
 
 LIMIT = 10_000  # milliseconds until a result is missing
 
@@ -74,7 +75,7 @@ def test_many_notifications_are_one_event() -> None:
 def test_every_poller_of_the_table_replaces_its_query() -> None:
     """The host that comes back reads caches; LLDP frames are received, not polled."""
     live = Host(Tree(MemoryStore({}), {}), lambda: 0.0)
-    host, found = pollers(live, {"gpu_interval": 60.0}, lambda _name: BackgroundTask())
+    host, found = pollers(live, Memories(), {"gpu_interval": 60.0}, lambda _name: BackgroundTask())
     assert [poller.source for poller in found] == ["ib", "ib", "nvml"]
     assert [id(host.ask_smp), id(host.ask_sa), id(host.gpus)] == [id(poller) for poller in found]
     assert (host.lldp_neighbors, host.private_flags) == (live.lldp_neighbors, live.private_flags)
@@ -99,7 +100,10 @@ def test_a_dead_subnet_manager_delays_no_smp() -> None:
         ask_sa=ask_sa,
     )
     host, [smp, sa, _] = pollers(
-        live, {"gpu_interval": 60.0}, lambda _name: BackgroundTask[Any](notify=polled.release)
+        live,
+        Memories(),
+        {"gpu_interval": 60.0},
+        lambda _name: BackgroundTask[Any](notify=polled.release),
     )
     host.ask_sa([SubnetPort(f"mlx5_{number}", 1, 1, 9, 0, 0) for number in range(16)])
     sa.start_due(0.0)

@@ -21,8 +21,8 @@ from agent.lldp.packet_socket import Listener, RtnlWorker, lldp_program
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Link, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources import lldp
 from tests.support.lldp_frames import END, MAC, ethernet, identity
+from tests.support.sources import read_lldp
 
 TIMEOUT = 60.0  # seconds
 JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ, include/uapi/linux/bpf_common.h
@@ -90,7 +90,7 @@ class Kernel:
         """Observe: the links of backend ports with these netdevs."""
         neighbors = LldpNeighbors(inbox, self.table)
         host = Host(Tree(MemoryStore({}), {}), time.time, lldp_neighbors=neighbors)
-        outcome = lldp.read(host, tuple(map(role, netdevs))).outcome
+        outcome = read_lldp(host, tuple(map(role, netdevs))).outcome
         assert isinstance(outcome, Seen)
         return {link.interface: link for link in outcome.value}
 

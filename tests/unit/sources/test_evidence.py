@@ -23,7 +23,7 @@ from agent.sources.roles import decide
 from agent.sysfs.bus import Bus
 from agent.sysfs.front_end import FrontEnd
 from agent.sysfs.reader import Root
-from tests.support.machines import MACHINES, observed
+from tests.support.machines import MACHINES, evidence_of, observed
 from tests.support.nodes import PREFIX
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
@@ -156,7 +156,7 @@ BY_ADDRESS = {"dgx-spark"}
 @every_machine
 def test_names_buses_and_order_change_no_role(machine: Path) -> None:
     """Every boot may number buses and devices anew."""
-    host, observation = observed(machine)
+    evidence, observation = evidence_of(machine)
     if not isinstance(observation.rdma, Seen):  # no RDMA device
         assert observation.ports == ()
         return
@@ -164,8 +164,8 @@ def test_names_buses_and_order_change_no_role(machine: Path) -> None:
     for seed in range(3):
         shuffle = Shuffle(seed)
         names, devices = shuffle.devices(observation.rdma.value)
-        route = shuffle.front_end(host.facts.front_end)
-        roles = decide(devices, bus=shuffle.bus(host.bus.bus), front_end=route).roles
+        route = shuffle.front_end(evidence.node.front_end)
+        roles = decide(devices, bus=shuffle.bus(evidence.bus.bus), front_end=route).roles
         after = {(one.device.name, one.port.number): one.backend for one in roles}
         if machine.name in BY_ADDRESS:
             assert sorted(after.values()) == sorted(before.values())

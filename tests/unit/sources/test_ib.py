@@ -16,12 +16,13 @@ from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.switch_names import SwitchNames
 from agent.model import Absent, Failed, Link, Neighbor, Netdev, Problem, RdmaDevice, Seen
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources import ib as source
+from agent.sources.memories import Memories
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib
 from tests.support.smps import LEAF, exchanges, helper
 from tests.support.smps import answer as of_device
+from tests.support.sources import read_ib
 
 Ask = Callable[[Sequence[tuple[str, int]]], Any]
 
@@ -34,8 +35,9 @@ def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any
 
 
 def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) -> Any:
-    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=ask, switch_names=names)
-    return source.read(host, assign(devices))
+    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=ask)
+    memories = Memories(switch_names=names) if names else Memories()
+    return read_ib(host, assign(devices), memories)
 
 
 def look(ask: Ask, *devices: RdmaDevice) -> tuple[dict[str, Link], list[Problem]]:
@@ -377,7 +379,7 @@ def by_sa(
         ask_sa=ask,
         subnet_readers=DeviceReaders(worker=InlineWorker),
     )
-    found = source.read(host, assign([ib("ibp0", 0, replace(PORT, state=state))]))
+    found = read_ib(host, assign([ib("ibp0", 0, replace(PORT, state=state))]))
     assert isinstance(found.outcome, Seen)
     [link] = found.outcome.value
     return link, [problem.text for problem in found.problems], asked
@@ -485,6 +487,6 @@ def test_an_old_snapshot_keeps_its_reason() -> None:
     """It has neither the LID nor an answer of the SA."""
     assert by_sa(REFUSED, {})[0].missing == "refused"
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=helper(answer(**REFUSED)))
-    found = source.read(host, assign([ib("ibp0", 0)]))
+    found = read_ib(host, assign([ib("ibp0", 0)]))
     assert isinstance(found.outcome, Seen)
     assert found.outcome.value[0].missing == "refused"

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.model import RdmaDevice, Seen
+from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.roles import Decision, decide
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import PORT, eth, ib, netdev, plain, port
 from tests.support.kernel_tree import HOME, Kernel, bdf, card, hca, host, nic
-from tests.support.machines import observed
+from tests.support.machines import evidence_of
 
 OTHER = {"pci_ids": "15b3:101d"}  # ConnectX-6 Dx
 ELSEWHERE = FrontEnd(frozenset({"eno1"}), frozenset({"eno1"}))  # on a NIC without RDMA
@@ -175,14 +176,14 @@ def test_a_machine_is_right_and_told_where_that_is_due(judged: Judged) -> None:
 def test_an_infiniband_hca_that_is_excluded_by_name_makes_no_node_infiniband() -> None:
     """RoCE rails and one storage HCA; its PCI function stays excluded under another name."""
     tree = nic(0) | nic(1) | card("ibp9", bdf(9))
-    found = replace(host(Kernel(tree)), excluded=("ibp9",))
+    found, memories = replace(host(Kernel(tree)), excluded=("ibp9",)), Memories()
     for _ in range(2):
-        assert [role.device.name for role in observe(found).ports if role.backend] == [
-            *("mlx5_0", "mlx5_1")
-        ]
+        ports = observe(found, memories=memories).ports
+        assert [role.device.name for role in ports if role.backend] == ["mlx5_0", "mlx5_1"]
     renamed = nic(0) | nic(1) | card("mlx5_9", bdf(9))
     found = replace(found, root=Kernel(renamed))
-    assert {role.device.name for role in observe(found).ports} == {"mlx5_0", "mlx5_1"}
+    ports = observe(found, memories=memories).ports
+    assert {role.device.name for role in ports} == {"mlx5_0", "mlx5_1"}
 
 
 def test_a_cpu_node_without_the_rdma_module_is_told() -> None:
@@ -199,9 +200,9 @@ def test_a_cpu_node_without_the_rdma_module_is_told() -> None:
 
 def without(machine: Path, kind: str, number: int) -> Decision:
     """The decision of a fresh agent without one GPU, or one backend NIC."""
-    found, observation = observed(machine)
+    evidence, observation = evidence_of(machine)
     assert isinstance(observation.rdma, Seen)
-    devices, bus = list(observation.rdma.value), found.bus.bus
+    devices, bus = list(observation.rdma.value), evidence.bus.bus
     names = [role.device.name for role in observation.backend]
     gone = bus.gpus[number].address if kind == "gpu" else None
     if kind == "nic":
@@ -209,7 +210,7 @@ def without(machine: Path, kind: str, number: int) -> Decision:
         devices = [device for device in devices if device.pci != gone]
     functions = {address: one for address, one in bus.functions.items() if address != gone}
     bus = replace(bus, functions=functions)
-    return decide(devices, bus=bus, front_end=found.facts.front_end)
+    return decide(devices, bus=bus, front_end=evidence.node.front_end)
 
 
 @pytest.mark.parametrize("name", ["mixed-ib-storage", "h200-roce-replaced-card"])

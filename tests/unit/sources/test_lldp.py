@@ -20,6 +20,7 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from agent.sources.roles import decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch, tlv
+from tests.support.sources import read_lldp
 
 NOW = 1000.0
 NIC = "02:00:00:00:00:01"
@@ -83,7 +84,7 @@ class Node:
         return found, self.refused
 
     def look(self, *roles: PortRole) -> tuple[dict[str, Link], list[Problem]]:
-        reading = lldp.read(self.host(), roles)
+        reading = read_lldp(self.host(), roles)
         assert isinstance(reading.outcome, Seen)
         return {link.interface: link for link in reading.outcome.value}, list(reading.problems)
 
@@ -101,7 +102,7 @@ ETH0 = role(of=netdev("eth0"))
 def test_without_ethernet_backend_ports_nothing_is_received(roles: tuple[PortRole, ...]) -> None:
     """Other nodes have no LLDP neighbors, and that is no fault."""
     node = Node()
-    assert lldp.read(node.host(), roles).outcome == Absent("no Ethernet backend port")
+    assert read_lldp(node.host(), roles).outcome == Absent("no Ethernet backend port")
     assert node.listened == []
 
 
@@ -337,7 +338,7 @@ def test_not_listened() -> None:
     """A snapshot without reception proves nothing; a link that is down is down."""
     node = Node()
     unread = replace(node.host(), lldp_neighbors=None)
-    outcome = lldp.read(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
+    outcome = read_lldp(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
     assert isinstance(outcome, Seen)
     assert [(link.missing, link.hold) for link in outcome.value] == [
         ("not-listened", True),

@@ -16,7 +16,7 @@ from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import plain, without_route
-from tests.support.machines import MACHINES, observed
+from tests.support.machines import MACHINES, evidence_of
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 # What a fresh agent counts more without a device: the other port of a card of which one function
@@ -75,10 +75,10 @@ def counted(decision: Decision) -> dict[tuple[str, int], float]:
 @every_machine
 def test_no_loss_adds_to_the_backend(machine: Path) -> None:
     """With memory none does; of a fresh agent those that FRESH lists."""
-    host, observation = observed(machine)
+    evidence, observation = evidence_of(machine)
     if not isinstance(observation.rdma, Seen):
         return
-    node = Node(observation.rdma.value, host.bus.bus, host.facts.front_end)
+    node = Node(observation.rdma.value, evidence.bus.bus, evidence.node.front_end)
     whole, now, raised = counted(node.decide()), 0.0, set()
     for left in losses(node):
         fresh = counted(left.decide())

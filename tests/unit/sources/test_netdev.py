@@ -7,14 +7,14 @@ from errno import EINVAL, EIO, EOPNOTSUPP
 import pytest
 
 from agent.model import Netdev, RdmaPort, Seen
-from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+from tests.support.sources import read_rdma
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 
 
 def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
-    outcome = read(host(root)).outcome
+    outcome = read_rdma(host(root)).outcome
     assert isinstance(outcome, Seen)
     (found,) = [one for one in outcome.value if one.name == device]
     return {port.number: port for port in found.ports}
@@ -110,7 +110,7 @@ def test_facts_of_a_netdev() -> None:
     for speed in ("-1", "0", "4294967295"):
         assert netdev_of(net("e0", speed=speed)).speed_mbps is None
     root = Kernel(hca("x0", A, "Ethernet"), net("e0"), errors={f"{NET}/e0/speed": EINVAL})
-    assert read(host(root)).problems == ()
+    assert read_rdma(host(root)).problems == ()
 
 
 @pytest.mark.parametrize(("number", "reported"), [(EINVAL, 0), (EOPNOTSUPP, 0), (EIO, 1)])
@@ -119,7 +119,7 @@ def test_most_netdevs_have_no_physical_port_name(number: int, reported: int) -> 
     uplink = net("e0", phys_port_name="p0")
     assert netdev_of(uplink).phys_port_name == "p0"
     errors = {f"{NET}/e0/phys_port_name": number}
-    reading = read(host(Kernel(hca("x0", A, "Ethernet"), uplink, errors=errors)))
+    reading = read_rdma(host(Kernel(hca("x0", A, "Ethernet"), uplink, errors=errors)))
     assert len(reading.problems) == reported
 
 
@@ -313,7 +313,7 @@ def test_the_target_of_master_is_a_netdev_name(target: str) -> None:
     """One that is no such name is reported, and is no part of a path."""
     link: Entries = {f"{HOME}/{A}/net/e0/master": target}
     root = Kernel(hca("x0", A, "Ethernet"), net("e0"), link)
-    problems = read(host(root)).problems
+    problems = read_rdma(host(root)).problems
     assert problems
     assert all(problem.subject.isprintable() and problem.text.isprintable() for problem in problems)
     assert all(path.isprintable() and ".." not in path for path in root.asked)

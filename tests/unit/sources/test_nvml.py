@@ -14,11 +14,12 @@ from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Seen
 from agent.nvml.domain import verdict
-from agent.sources import nvml
+from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
 from tests.support.gpus import FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, Kernel
+from tests.support.sources import read_nvml
 
 
 def never() -> dict[str, Any]:
@@ -68,13 +69,13 @@ def test_a_node_without_gpus_is_not_asked(machine: Machine) -> None:
         "0000:02:00.1", code="0x040300"
     )
     machine.add("0000:03:00.0", vendor="0x15b3", code="0x020000")
-    assert nvml.read(machine.host(never)).outcome == Absent("no NVIDIA GPU on the PCI bus")
+    assert read_nvml(machine.host(never)).outcome == Absent("no NVIDIA GPU on the PCI bus")
 
 
 @pytest.mark.parametrize("code", ["0x030000", "0x030200", "0x038000"])
 def test_any_display_controller_of_nvidia_is_one(machine: Machine, code: str) -> None:
     """An NVIDIA GPU counts with and without a display."""
-    reading = nvml.read(machine.add("0008:01:00.0", code=code).host(lambda: answer(GPU)))
+    reading = read_nvml(machine.add("0008:01:00.0", code=code).host(lambda: answer(GPU)))
     assert isinstance(reading.outcome, Seen)
     assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
     assert reading.problems == ()
@@ -91,29 +92,32 @@ def test_a_function_is_read_once_while_it_is_on_the_bus() -> None:
     errors = {f"{BUS}/{failed}/class": errno.EIO}
     root = Kernel(tree, errors=errors)
     host = Host(root, lambda: 0.0, gpus=lambda: answer(GPU))
-    first = nvml.read(host)
+    memories = Memories()
+    first = read_nvml(host, memories)
     root.asked.clear()
-    assert nvml.read(host) == first
+    assert read_nvml(host, memories) == first
     # a failed read is repeated, and reported
     assert root.asked == [BUS, f"{BUS}/{failed}/class", f"{BUS}/{gpu}/driver"]
     assert [problem.error for problem in first.problems] == ["EIO"]
     gone = {path: text for path, text in tree.items() if gpu not in path}
     without = replace(host, root=Kernel(gone, errors=errors))
-    assert nvml.read(without).outcome == Failed("the PCI bus could not be read completely")
-    assert host.bus.nvidia == {other: False}
+    assert read_nvml(without, memories).outcome == Failed(
+        "the PCI bus could not be read completely"
+    )
+    assert memories.bus.nvidia == {other: False}
 
 
 def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
     """Bound to vfio-pci, it is not there for this node."""
     machine.add("0008:01:00.0", driver="vfio-pci")
-    assert isinstance(nvml.read(machine.host(never)).outcome, Absent)
+    assert isinstance(read_nvml(machine.host(never)).outcome, Absent)
     machine.add("0009:01:00.0", driver="nvidia")
-    assert isinstance(nvml.read(machine.host(lambda: answer(GPU))).outcome, Seen)
+    assert isinstance(read_nvml(machine.host(lambda: answer(GPU))).outcome, Seen)
 
 
 def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> None:
     """The GPUs that it reports count as those of any other."""
-    reading = nvml.read(machine.host(lambda: answer(GPU), named=True))
+    reading = read_nvml(machine.host(lambda: answer(GPU), named=True))
     assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
     assert reading.problems == ()
 
@@ -121,11 +125,11 @@ def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> 
 def test_a_named_library_is_asked_without_a_bus(tmp_path: Path) -> None:
     """A bus that cannot be listed stays a failure if there is no GPU either."""
     host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus_off_bus=True)
-    assert isinstance(nvml.read(replace(host, gpus=lambda: answer(GPU))).outcome, Seen)
+    assert isinstance(read_nvml(replace(host, gpus=lambda: answer(GPU))).outcome, Seen)
     bus = Failed("/sys/bus/pci/devices could not be listed")
-    assert nvml.read(replace(host, gpus=answer)).outcome == bus
+    assert read_nvml(replace(host, gpus=answer)).outcome == bus
     missing = refusal("dlopen", 12, "nowhere")
-    assert isinstance(nvml.read(replace(host, gpus=missing)).outcome, Failed)
+    assert isinstance(read_nvml(replace(host, gpus=missing)).outcome, Failed)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +146,8 @@ def test_a_named_library_that_has_none_leaves_not_found(
 ) -> None:
     """The same flag on every node of a fleet costs the nodes without GPUs nothing but a text."""
     none = Absent("no NVIDIA GPU on the PCI bus")
-    assert nvml.read(machine.host(answer, named=True)).outcome == none
-    reading = nvml.read(machine.host(refusal(call, code, "because"), named=True))
+    assert read_nvml(machine.host(answer, named=True)).outcome == none
+    reading = read_nvml(machine.host(refusal(call, code, "because"), named=True))
     assert reading.outcome == Absent(f"{none.reason} ({error}: {call}: because)")
     assert verdict(reading.outcome).reason == "not-found"
     assert reading.problems == ()
@@ -152,12 +156,12 @@ def test_a_named_library_that_has_none_leaves_not_found(
 def test_a_named_library_that_fails_otherwise_is_a_failure(machine: Machine) -> None:
     """A call that fails proves nothing, nor does a query without an answer."""
     for gpus in (refusal("nvmlInitWithFlags", 18, "mismatch"), lambda: {"count": 7, "gpus": []}):
-        assert isinstance(nvml.read(machine.host(gpus, named=True)).outcome, Failed)
+        assert isinstance(read_nvml(machine.host(gpus, named=True)).outcome, Failed)
 
 
 def test_a_shut_door_is_a_failure(machine: Machine) -> None:
     """A snapshot without NVML's answer has no facts of the GPUs that it shows."""
-    assert nvml.read(
+    assert read_nvml(
         Host(LiveRoot(str(machine.add("0008:01:00.0").sys)), lambda: 0.0)
     ).outcome == Failed("the GPUs were not queried")
 
@@ -165,7 +169,7 @@ def test_a_shut_door_is_a_failure(machine: Machine) -> None:
 def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     """It does not prove that there is no GPU."""
     host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus=never)
-    assert nvml.read(host).outcome == Failed("/sys/bus/pci/devices could not be listed")
+    assert read_nvml(host).outcome == Failed("/sys/bus/pci/devices could not be listed")
 
 
 def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
@@ -175,7 +179,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
             raise TimeoutError(errno.ETIMEDOUT, "timed out", path)
 
     top = str(machine.add("0008:01:00.0").sys)
-    outcome = nvml.read(Host(Blocked(top), lambda: 0.0, gpus=never)).outcome
+    outcome = read_nvml(Host(Blocked(top), lambda: 0.0, gpus=never)).outcome
     assert outcome == Failed("/sys/bus/pci/devices/0008:01:00.0/class: timed out in the kernel")
 
 
@@ -205,21 +209,21 @@ def test_a_first_answer_that_is_pending_is_no_problem(machine: Machine) -> None:
 def test_a_failure_has_its_reason(
     machine: Machine, gpus: Callable[[], dict[str, Any]], reason: str
 ) -> None:
-    assert nvml.read(machine.add("0008:01:00.0").host(gpus)).outcome == Failed(reason)
+    assert read_nvml(machine.add("0008:01:00.0").host(gpus)).outcome == Failed(reason)
 
 
 @pytest.mark.parametrize(
     "nonsense", [None, [], {}, {"count": 2**32 - 1, "gpus": []}, {"count": 1, "gpus": {}}]
 )
 def test_an_answer_that_makes_no_sense_is_a_failure(machine: Machine, nonsense: Any) -> None:
-    assert isinstance(nvml.read(machine.add("0008:01:00.0").host(lambda: nonsense)).outcome, Failed)
+    assert isinstance(read_nvml(machine.add("0008:01:00.0").host(lambda: nonsense)).outcome, Failed)
 
 
 def test_one_gpu_that_makes_no_sense_costs_itself(machine: Machine) -> None:
     """It keeps its position in the list and has a problem; so has one that was lost."""
     error = {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"}
     entries = (GPU, GPU | {"fabric": FABRIC | {"state": 77}}, GPU | {"index": 2, "error": error}, 5)
-    reading = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(*entries)))
+    reading = read_nvml(machine.add("0008:01:00.0").host(lambda: answer(*entries)))
     assert isinstance(reading.outcome, Seen)
     errors = [gpu.error for gpu in reading.outcome.value]
     assert errors == [None, "malformed", "gpu-lost", "malformed"]
@@ -233,5 +237,5 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
     """An older driver or a plain board has nothing to be fixed."""
     refused = {"call": "nvmlDeviceGetGpuFabricInfo", "code": 13, "text": "no such function"}
     plain = GPU | {"error": refused, "fabric": None}
-    reading = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(plain)))
+    reading = read_nvml(machine.add("0008:01:00.0").host(lambda: answer(plain)))
     assert (reading.problems, verdict(reading.outcome).reason) == ((), "unsupported")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from agent.model import Absent, Failed, Seen
 from agent.output.document import Choices, document
 from agent.output.table import render
-from agent.sources import rdma
 from agent.sources.observe import observe
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 from tests.support.remembering import alone
+from tests.support.sources import read_rdma
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BASE: Entries = (
@@ -130,14 +130,14 @@ def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:
 @pytest.mark.slow
 @given(path=st.sampled_from(PATHS), number=errnos)
 def test_one_error_costs_one_device_at_most(path: str, number: int) -> None:
-    outcome = rdma.read(host(Kernel(BASE, errors={path: number}))).outcome
+    outcome = read_rdma(host(Kernel(BASE, errors={path: number}))).outcome
     if "ibp0" in path:
         assert isinstance(outcome, Seen)
         assert outcome.value[1] == healthy()[1]
 
 
 def healthy() -> tuple[Any, ...]:
-    outcome = rdma.read(host(Kernel(BASE))).outcome
+    outcome = read_rdma(host(Kernel(BASE))).outcome
     assert isinstance(outcome, Seen)
     return outcome.value
 

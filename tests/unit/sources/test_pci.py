@@ -10,6 +10,7 @@ from agent.kube.annotation import Annotation
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.memory import known_of
+from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.pci import Place, unbound
 from tests.support.devices import ib
@@ -87,7 +88,7 @@ GIVEN_AWAY = WITHOUT | {f"{HOME}/{B}/driver": "../../../bus/pci/drivers/vfio-pci
 
 @pytest.mark.parametrize("tree", [PULLED_OUT, GIVEN_AWAY], ids=["pulled out", "given to a VM"])
 def test_a_function_that_was_removed_has_no_missing_device(tree: Entries) -> None:
-    assert unbound(host(Kernel(tree)), (ib("ibp0", 0x18),), LABELED) == set()
+    assert unbound(host(Kernel(tree)), (ib("ibp0", 0x18),), LABELED, Memories()) == set()
 
 
 def test_a_device_that_is_present_is_not_missing() -> None:
@@ -96,11 +97,11 @@ def test_a_device_that_is_present_is_not_missing() -> None:
     renamed = ib("mlx5_1", 0x19)
     sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())
     for device, interface in ((renamed, "ibp1"), (sick, "ibp1"), (sick, "ibp1-3")):
-        assert unbound(root, (device,), {interface: B}) == set()
-    assert unbound(root, (), LABELED) == {A, B}
+        assert unbound(root, (device,), {interface: B}, Memories()) == set()
+    assert unbound(root, (), LABELED, Memories()) == {A, B}
 
 
 def test_a_device_listed_without_a_port_is_missing() -> None:
     """The class still lists a device that has just been unbound."""
     hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
-    assert unbound(host(Kernel(BOTH)), (hollow,), {"ibp1": B}) == {B}
+    assert unbound(host(Kernel(BOTH)), (hollow,), {"ibp1": B}, Memories()) == {B}

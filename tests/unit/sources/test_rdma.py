@@ -11,7 +11,6 @@ import pytest
 from agent.host import Host
 from agent.model import Absent, Failed, Netdev, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources.observe import observe
-from agent.sources.rdma import read
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -24,6 +23,7 @@ from tests.support.kernel_tree import (
     netdev,
     routes,
 )
+from tests.support.sources import read_rdma
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -34,7 +34,7 @@ PLENTY = 60.0  # seconds that anything may take on a busy machine
 def seen(
     root: Kernel, *, excluded: tuple[str, ...] = (), deadline: float = 5.0
 ) -> dict[str, RdmaDevice]:
-    outcome = read(host(root, excluded, deadline)).outcome
+    outcome = read_rdma(host(root, excluded, deadline)).outcome
     assert isinstance(outcome, Seen)
     return {device.name: device for device in outcome.value}
 
@@ -74,7 +74,7 @@ def test_a_populated_class_is_read_whole() -> None:
         netdevs=("ibp24s0",),
         ports=(port,),
     )
-    assert read(host(Kernel(hca("ibp0", A), netdev("ibp24s0", A)))) == Reading(Seen((device,)))
+    assert read_rdma(host(Kernel(hca("ibp0", A), netdev("ibp24s0", A)))) == Reading(Seen((device,)))
 
 
 def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
@@ -129,13 +129,15 @@ def test_devices_come_in_natural_order() -> None:
 def test_no_hardware_is_absent(nothing: Entries) -> None:
     """Without a device, and without an InfiniBand controller on the bus; that is no problem."""
     words = "is empty" if nothing else "is not there"
-    assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
+    assert read_rdma(host(Kernel(LO, nothing))) == Reading(
+        Absent(f"no RDMA device: /{CLASS} {words}")
+    )
     for other in (
         controller(b"0x020000\n"),
         controller(driver="vfio-pci"),
         controller(b"0x060400\n"),
     ):
-        assert isinstance(read(host(Kernel(LO, nothing, other))).outcome, Absent)
+        assert isinstance(read_rdma(host(Kernel(LO, nothing, other))).outcome, Absent)
 
 
 @pytest.mark.parametrize("nothing", [{}, EMPTY])
@@ -145,7 +147,7 @@ def test_an_infiniband_controller_without_its_device_is_a_failure(
     nothing: Entries, code: bytes, driver: str | None
 ) -> None:
     """Its driver reloads or is not loaded; the reason names the function."""
-    outcome = read(host(Kernel(LO, nothing, controller(code, driver)))).outcome
+    outcome = read_rdma(host(Kernel(LO, nothing, controller(code, driver)))).outcome
     assert isinstance(outcome, Failed)
     assert A in outcome.reason
 
@@ -155,7 +157,7 @@ def test_an_infiniband_controller_without_its_device_is_a_failure(
 )
 def test_a_bus_that_cannot_be_read_proves_nothing(errors: dict[str, int]) -> None:
     """Absence removes labels, so it needs a complete read of the bus."""
-    reading = read(host(Kernel(LO, controller(b"0x020000\n"), errors=errors)))
+    reading = read_rdma(host(Kernel(LO, controller(b"0x020000\n"), errors=errors)))
     assert isinstance(reading.outcome, Failed)
     assert len(reading.problems) == 1
 
@@ -163,14 +165,14 @@ def test_a_bus_that_cannot_be_read_proves_nothing(errors: dict[str, int]) -> Non
 def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> None:
     """A problem in another folder does not make the read of the bus incomplete."""
     odd: Entries = {f"{NET}/caf\u00e9": None}
-    reading = read(host(Kernel(LO, odd, controller(b"0x020000\n"))))
+    reading = read_rdma(host(Kernel(LO, odd, controller(b"0x020000\n"))))
     assert isinstance(reading.outcome, Absent)
     assert len(reading.problems) == 1
 
 
 def test_no_sys_is_a_failure() -> None:
     """A tree without `lo` is not a mounted sysfs."""
-    outcome = read(host(Kernel({}))).outcome
+    outcome = read_rdma(host(Kernel({}))).outcome
     assert isinstance(outcome, Failed)
     assert "mounted" in outcome.reason
 
@@ -181,7 +183,7 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
     """It is not empty; a routing table that cannot be read does not fail an InfiniBand node."""
     full = path == "proc/net/route"
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
-    outcome = read(host(Kernel(*parts, errors={path: number}))).outcome
+    outcome = read_rdma(host(Kernel(*parts, errors={path: number}))).outcome
     assert isinstance(outcome, Seen if full else Failed)
 
 
@@ -199,7 +201,9 @@ def test_a_device_without_ports_is_no_failure() -> None:
     """`scif0` never has a `ports` folder."""
     root = Kernel({f"{CLASS}/scif0": None}, hca("ibp0", A))
     assert seen(root)["scif0"] == RdmaDevice("scif0")
-    assert [problem.subject for problem in read(host(root)).problems] == [f"/{CLASS}/scif0/ports"]
+    assert [problem.subject for problem in read_rdma(host(root)).problems] == [
+        f"/{CLASS}/scif0/ports"
+    ]
 
 
 def test_odd_port_folders_are_left_out() -> None:
@@ -210,7 +214,7 @@ def test_odd_port_folders_are_left_out() -> None:
         {f"{HOME}/{A}/infiniband/ibp0/ports/{n}": None for n in odd},
     )
     assert [port.number for port in seen(root)["ibp0"].ports] == [1, 255]
-    assert len(read(host(root)).problems) == len(odd)
+    assert len(read_rdma(host(root)).problems) == len(odd)
 
 
 @pytest.mark.slow
@@ -219,7 +223,7 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.blocks_below = f"{CLASS}/ibp0"
     start = time.monotonic()
-    reading = read(host(root, deadline=1))
+    reading = read_rdma(host(root, deadline=1))
     root.unblocked.set()
     assert time.monotonic() - start < PLENTY
     assert isinstance(reading.outcome, Seen)
@@ -244,7 +248,7 @@ def constants_asked(root: Kernel) -> list[str]:
 def cycle(node: Host) -> RdmaDevice:
     """Read everything again; the first device."""
     node.readers.refresh()
-    outcome = read(node).outcome
+    outcome = read_rdma(node).outcome
     assert isinstance(outcome, Seen)
     return outcome.value[0]
 
@@ -272,7 +276,7 @@ def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
     node = host(root)
     cycle(node)
     node.readers.refresh()
-    read(replace(node, root=Kernel(nothing)))
+    read_rdma(replace(node, root=Kernel(nothing)))
     root.asked.clear()
     cycle(node)
     assert constants_asked(root) == list(CONSTANTS)
@@ -447,7 +451,7 @@ def test_without_pci_ids_the_text_is_the_kind() -> None:
 def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
     """The problem names the file. What decides a role is in test_role_reads.py."""
     path = f"{CLASS}/ibp0/ports/1/{attribute}"
-    reading = read(host(Kernel(hca("ibp0", A), errors={path: number})))
+    reading = read_rdma(host(Kernel(hca("ibp0", A), errors={path: number})))
     assert isinstance(reading.outcome, Seen)
     (port,) = reading.outcome.value[0].ports
     facts = [port.rate_gbps, port.state, port.phys_state]
@@ -460,5 +464,5 @@ def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
 def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
     """A tree that was copied without the targets of its links is not a node without HCAs."""
     links = {f"{CLASS}/{name}": f"../../devices/gone/{name}" for name in ("x0", "x1")}
-    outcome = read(host(Kernel(links))).outcome
+    outcome = read_rdma(host(Kernel(links))).outcome
     assert outcome == Failed("no device in /sys/class/infiniband can be read")

@@ -13,7 +13,6 @@ import pytest
 
 from agent.model import Absent, Failed, Observation, RdmaDevice, Seen
 from agent.sources.observe import observe
-from agent.sources.rdma import read
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -27,6 +26,7 @@ from tests.support.kernel_tree import (
     host,
     netdev,
 )
+from tests.support.sources import read_rdma
 
 A, B, C = "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"
 ABSENT = (ENOENT, ENOTDIR, EOPNOTSUPP, ENODATA)
@@ -202,7 +202,7 @@ def test_an_smi_sub_device_with_a_parent_is_not_hidden() -> None:
     """
     errors = {f"{CLASS}/odd": EIO, f"{CLASS}/odd/ports": EIO}
     tree = multi_plane() | {f"{CLASS}/odd": None}
-    outcome = read(host(Kernel(tree, errors=errors))).outcome
+    outcome = read_rdma(host(Kernel(tree, errors=errors))).outcome
     assert isinstance(outcome, Seen)
     assert {device.name for device in outcome.value if device.failure} == {"odd"}
     assert isinstance(observed(tree, errors).rdma, Failed)

@@ -18,7 +18,7 @@ from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
 from tests.support.devices import backend, without_route
-from tests.support.machines import FOLDERS, observed
+from tests.support.machines import FOLDERS, evidence_of
 from tests.support.remembering import alone
 
 
@@ -28,9 +28,9 @@ def test_devices_that_come_late_have_their_roles_after_two_minutes(
     machine: Path, seconds: float
 ) -> None:
     """Half of them are there for seconds, or for ten minutes, then all."""
-    host, found = observed(machine)
+    evidence, found = evidence_of(machine)
     devices = list(found.rdma.value) if isinstance(found.rdma, Seen) else []
-    whole = backend(decide(devices, bus=host.bus.bus).roles)
+    whole = backend(decide(devices, bus=evidence.bus.bus).roles)
     for seed in range(3):
         shuffled = random.Random(seed).sample(devices, len(devices))  # noqa: S311
         now = 0.0
@@ -39,7 +39,7 @@ def test_devices_that_come_late_have_their_roles_after_two_minutes(
         shuffled.sort(key=lambda one: one.name.startswith("smi"))
         half = shuffled[: len(devices) // 2]
         for there in (half, half, devices, devices, devices):
-            decision = decide(there, bus=host.bus.bus, memory=memory)
+            decision = decide(there, bus=evidence.bus.bus, memory=memory)
             now += seconds if there is half else CONFIRM
         assert backend(decision.roles) == whole
 
@@ -79,7 +79,7 @@ def missing(
 @pytest.mark.parametrize("machine", FOLDERS)
 def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> None:
     """A GPU or NIC off the bus, HCAs in recovery, links that are down, a lease without route."""
-    (host, found), now = observed(machine), 0.0
+    (evidence, found), now = evidence_of(machine), 0.0
     devices = list(found.rdma.value) if isinstance(found.rdma, Seen) else []
     labeled = {one.interface: one.device.pci for one in found.backend}
 
@@ -88,12 +88,12 @@ def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> 
 
     settled = RoleMemory(lambda: now, lambda: now)
     for _ in range(2):
-        roles = look(devices, host.bus.bus, settled)
+        roles = look(devices, evidence.bus.bus, settled)
         now += CONFIRM
     told = annotate(*alone(replace(found, ports=roles)), roles=(((), ()), settled.known))
     whole = {(one.device.name, one.port.number) for one in roles if one.backend}
     named = [one for one in devices if any(one.name == name for name, _ in whole)]
-    for there, bus in missing(devices, host.bus.bus, named):
+    for there, bus in missing(devices, evidence.bus.bus, named):
         memory = RoleMemory(lambda: now, lambda: now)  # noqa: B023 - of this turn
         names = {one.name for one in there}
         memory.seed(pins(told), settled.known)

@@ -1,0 +1,23 @@
+"""What the sources remember from one observation to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.infiniband.switch_names import SwitchNames
+from agent.sysfs.bus import BusMemory
+from agent.sysfs.front_end import NodeFacts
+
+if TYPE_CHECKING:
+    from agent.sources.steady import RoleMemory
+
+
+@dataclass(slots=True)
+class Memories:
+    """The memories of one agent; an observation that stands alone begins with empty ones."""
+
+    bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions
+    node: NodeFacts = field(default_factory=NodeFacts)
+    switch_names: SwitchNames = field(default_factory=SwitchNames)  # by earlier answers to SMPs
+    roles: RoleMemory | None = None  # None: each observation decides by itself
