@@ -13,7 +13,7 @@ from agent.host import Host
 from agent.infiniband.devices import SA_PORT_LIMIT, DeviceQueries, SubnetPort
 from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
-from agent.sources.table import SOURCES
+from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
 
@@ -34,7 +34,7 @@ def live_host(
 ) -> Host:
     """Return the Host of this node; `options` are the command line options by name."""
     system = os.uname()
-    host = Host(
+    return Host(
         root=LiveRoot(sysfs_root),
         clock=time.time,
         name=system.nodename,
@@ -47,19 +47,13 @@ def live_host(
         ask_smp=DeviceQueries(_query_ports),
         ask_sa=DeviceQueries(_query_sa, processes=1),
         routes=RouteTable(),
+        **nvml.by_helper(call, options),
     )
-    for source in SOURCES:
-        if source.queries:
-            host = replace(host, **source.queries.by_helper(call, options))
-    return host
 
 
-def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
-    """Return the host for a daemon: fork servers instead of a helper process for each query."""
-    for source in SOURCES:
-        if source.queries:
-            host = replace(host, **source.queries.by_fork_server(ForkServer, options))
-    return host
+def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
+    """Return the host for a daemon: a fork server instead of a helper process for each query."""
+    return replace(host, **nvml.by_fork_server(ForkServer, options))
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

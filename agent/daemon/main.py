@@ -26,7 +26,7 @@ from agent.events.port_states import PortStateSweep
 from agent.helper.process import reap
 from agent.kube.api import connect
 from agent.limits import use_one_arena
-from agent.live_host import live_host, with_fork_servers
+from agent.live_host import live_host, with_fork_server
 from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.sysfs.worker import DeviceReaders
@@ -123,7 +123,7 @@ def _live(configuration: Configuration, clock: AwakeClock, stack: ExitStack) -> 
     options = configuration.flags.source_options
     host = live_host(configuration.sysfs_root, *devices, None, options)
     host = replace(
-        with_fork_servers(host, options),
+        with_fork_server(host, options),
         readers=readers,
         deadline=READ_TIMEOUT,
         random=random.SystemRandom().random,

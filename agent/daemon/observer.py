@@ -26,6 +26,7 @@ from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable
 from agent.memory import Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen
+from agent.nvml.domain import verdict
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.memories import Memories
@@ -33,7 +34,6 @@ from agent.sources.observe import observe
 from agent.sources.pci import place
 from agent.sources.steady import NOTHING
 from agent.sources.steady import Known as KnownRoles
-from agent.sources.table import SOURCES
 
 DISABLED = Absent("switched off by --source")
 READABLE = NOT_PERMITTED | {None}  # errors of a Problem that do not pass, or none
@@ -120,12 +120,11 @@ class Observer:
         took: dict[str, float] = {}
         addresses = self._annotation.addresses if self._annotation else {}
         found = observe(self.host, self.sources, addresses, took, self.memories)
-        absent: dict[str, Any] = {}
-        for source in SOURCES:
-            if source.name in found.off and source.name != "rdma":
-                absent |= {source.name: DISABLED, **source.derived(DISABLED)}
         off = found.off
-        found = replace(found, off=off & {"rdma"}, disabled=off, time=self.wall(), **absent)
+        absent: dict[str, Any] = dict.fromkeys(off - {"rdma"}, DISABLED)
+        domain = verdict(absent.get("nvml", found.nvml))
+        absent |= {"accelerator": domain, "time": self.wall()}
+        found = replace(found, off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(found, where, now)
         self._boot_id, self._next_end = found.boot_id, known.next_end

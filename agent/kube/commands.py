@@ -44,8 +44,8 @@ from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.memory import Known, Memory
 from agent.model import Observation, Problem
+from agent.nvml.domain import conflicts
 from agent.sources.pci import place
-from agent.sources.table import SOURCES
 from agent.text import utc
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Target:
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""
         labels = labels_of(state_of(self.node).fields)
-        return [problem for source in SOURCES for problem in source.conflicts(observation, labels)]
+        return list(conflicts(observation, labels))
 
     def facts(self, key: str) -> dict[str, Any]:
         """Return one label as the Node has it: value, field managers, and the annotation's facts.

@@ -12,6 +12,7 @@ from typing import Any
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
+from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
 from agent.sources.memories import Memories
@@ -73,7 +74,7 @@ def observe(
         outcome: Outcome = Failed(SWITCHED_OFF)
         if not sources or source.name in sources:
             outcome = _read(source, (host, ports, memories), took, problems)
-        outcomes |= {source.name: outcome, **source.derived(outcome)}
+        outcomes[source.name] = outcome
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -83,6 +84,7 @@ def observe(
         problems=tuple(problems),
         may_be_infiniband=decision.may_be_infiniband,
         hints=decision.hints,
+        accelerator=domain.verdict(outcomes["nvml"]),
         **outcomes,
     )
 

@@ -2,8 +2,8 @@
 
 A new source adds its name to agent/sources/__init__.py, its row here, its field to Observation
 (agent/model.py), its rows to LABELS (agent/labels/table.py) and, for a new kind of I/O, one field
-to Host (agent/host.py). Everything else iterates over SOURCES: observation, queries, polling,
-snapshots, anonymization, metrics, hints.
+to Host (agent/host.py, agent/live_host.py). Everything else iterates over SOURCES: observation,
+polling, snapshots, anonymization, hints, checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from agent.infiniband import poller as ib_poller
 from agent.infiniband import snapshot as ib_snapshot
 from agent.lldp import reception
 from agent.lldp import snapshot as lldp_snapshot
-from agent.metric import Metric
 from agent.model import Absent, Failed, Observation, PortRole, Problem, Reading, Seen
 from agent.nvml import domain
 from agent.nvml import poller as nvml_poller
@@ -29,7 +28,6 @@ from agent.sysfs import route_snapshot
 
 if TYPE_CHECKING:  # these import the table
     from agent.daemon.background import BackgroundTask, Poller
-    from agent.helper.process import ForkServer
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
@@ -66,15 +64,6 @@ class SnapshotPart(NamedTuple):
     load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
 
 
-class Queries(NamedTuple):
-    """Functions that make the fields of a live Host for the queries of one source."""
-
-    # One helper process for each query, by agent.helper.process.call: verb, payload, timeout.
-    by_helper: Callable[[Callable[[str, HostFields, float], HostFields], Options], HostFields]
-    # A fork server for all queries of a daemon, from its verb and timeout.
-    by_fork_server: Callable[[Callable[[str, float], ForkServer], Options], HostFields]
-
-
 class Source(NamedTuple):
     """One row: a data source and the parts of the agent that are particular to it."""
 
@@ -85,22 +74,14 @@ class Source(NamedTuple):
     checks: Callable[[Surroundings], Iterable[Check]]
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
     snapshot: SnapshotPart | None = None  # None: it reads files only
-    # Returns further fields of Observation that follow from the outcome.
-    derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
-    metrics: tuple[Metric[Observation], ...] = ()  # rows of its own
     # Each makes a poller of the daemon, and the fields of a Host that read its cache, from a Host
     # that queries, the memories of the observations, the command line options by name, and a
     # background task. None: reads are cheap.
     pollers: tuple[
         Callable[[Host, Memories, Options, BackgroundTask[Any]], tuple[Poller, HostFields]], ...
     ] = ()
-    queries: Queries | None = None  # None: agent/live_host.py has its I/O, if any
     # Returns what an operator should look at.
     hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
-    # Returns the labels of other agents on the Node that disagree with the observation.
-    conflicts: Callable[[Observation, Mapping[str, str]], Iterable[Problem]] = (
-        lambda _observation, _labels: ()
-    )
 
 
 # The first row reads the RDMA devices, which give the others their ports.
@@ -133,12 +114,8 @@ SOURCES = (
         nvml.read,
         domain.checks,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
-        derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
-        metrics=domain.METRICS,
         pollers=(nvml_poller.make,),
-        queries=Queries(nvml_poller.by_helper, nvml_poller.by_fork_server),
         hints=domain.hints,
-        conflicts=domain.conflicts,
     ),
 )
 # (name, link layer) of the sources of neighbors

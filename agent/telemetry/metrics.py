@@ -34,12 +34,12 @@ import agent
 from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
+from agent.nvml import domain
 from agent.output import document
 from agent.output.document import ABSENT, AbsentPort, absent_ports
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
 from agent.sources.left_out import left_out
-from agent.sources.table import SOURCES
 from agent.text import visible
 
 if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
@@ -369,7 +369,7 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            "Reason for a missing neighbor, always 1.",
            ("interface", "reason"), neighbor_missing),
     *(Metric(row.name, row.kind, row.text, row.labels, _of_observation(row.samples))
-      for source in SOURCES for row in source.metrics),
+      for row in domain.METRICS),
     Metric("bwagent_source_success", GAUGE,
            "1 if the source could be read in the last observation; 0 also if no port with a link "
            "could be asked for want of a privilege, library or device file.",
