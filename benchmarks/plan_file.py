@@ -56,7 +56,7 @@ def reading(path: Path) -> tuple[float, float]:
     code = (
         "from agent.helper.process import call\n"
         f"call('plan', {{'files': [{str(path)!r}], 'names': ['with-a-plan'],"
-        " 'prefixes': ['p', 'ib'], 'ends': []}, 30.0)\n"
+        " 'prefixes': ['p', 'ib']}, 30.0)\n"
         "import resource; found = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
         "print(found.ru_utime + found.ru_stime, found.ru_maxrss)"
     )
