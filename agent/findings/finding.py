@@ -44,7 +44,7 @@ CODES = {
         "two cables, or a ring of several, changed places, also between nodes",
         "two cables of this node, or a ring of several, changed places",
     ),
-    "shifted": Code(ERROR, FLEET, "the cables of a node are shifted by a port or a leaf"),
+    "shifted": Code(ERROR, FLEET, "the cables of a node are shifted by a leaf"),
     "miscabled": Code(
         ERROR,
         NODE,
@@ -54,7 +54,7 @@ CODES = {
     "wrong-port": Code(
         ERROR,
         NODE,
-        "the right leaf, another port of it than planned, or by the pattern",
+        "the right leaf, another port of it than planned",
         "the right device, another port of it",
     ),
     "missing": Code(
