@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from agent import ids
 from agent.errors import Malformed
 from agent.model import Gpu
-
-Facts = dict[str, Any]
+from agent.text import Json
 
 STATES = ("not-supported", "not-started", "in-progress", "completed")  # NVML_GPU_FABRIC_STATE_*
 # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
@@ -89,7 +88,7 @@ _VERSIONS = {0x02000024: 2, 0x03000028: 3}
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 
 
-class Refusal(NamedTuple):
+class FailedCall(NamedTuple):
     """A failed call: the function, the name of its nvmlReturn_t and the library's text."""
 
     call: str
@@ -97,27 +96,27 @@ class Refusal(NamedTuple):
     text: str
 
 
-def answer(data: Any) -> tuple[Refusal | None, list[Any]]:
+def answer(data: Any) -> tuple[FailedCall | None, list[Any]]:
     """Return the failed call that ended the query, if any, and the GPUs, for `gpu` to decode.
 
     `data` is the object that `agent.nvml.library.query` returns. Raises Malformed if it is not.
     """
-    found = _object(data, "NVML's answer")
-    gpus, count = found.get("gpus"), _number(found.get("count"), "count")
+    fields = _object(data, "NVML's answer")
+    gpus, count = fields.get("gpus"), _number(fields.get("count"), "count")
     if not isinstance(gpus, list):
         raise Malformed("NVML's answer has no list of GPUs")
     if count != len(gpus):
         raise Malformed(f"NVML counts {count} GPUs and answers for {len(gpus)}")
-    return refusal(found.get("error")), gpus
+    return failed_call(fields.get("error")), gpus
 
 
-def refusal(data: Any) -> Refusal | None:
+def failed_call(data: Any) -> FailedCall | None:
     """Decode a failed call, {"call": name, "code": nvmlReturn_t, "text": text}; None for None."""
     if data is None:
         return None
     error = _object(data, "an error")
     code, call = _number(error.get("code"), "error code"), _text(error.get("call"), "call")
-    return Refusal(call, _returned(code), _text(error.get("text"), "error text"))
+    return FailedCall(call, _returned(code), _text(error.get("text"), "error text"))
 
 
 def gpu(data: Any) -> Gpu:
@@ -125,24 +124,24 @@ def gpu(data: Any) -> Gpu:
 
     Names are None without an answer.
     """
-    found = _object(data, "a GPU")
-    uuid, pci, refused = found.get("uuid"), found.get("pci"), refusal(found.get("error"))
-    if refused is None:
-        facts = _fabric(found.get("fabric"))
+    fields = _object(data, "a GPU")
+    uuid, pci, failed = fields.get("uuid"), fields.get("pci"), failed_call(fields.get("error"))
+    if failed is None:
+        facts = _fabric(fields.get("fabric"))
     else:
-        facts = {"error": refused.error, "text": f"{refused.call}: {refused.text}"}
+        facts = {"error": failed.error, "text": f"{failed.call}: {failed.text}"}
         # A driver or GPU without fabric support fails the call for fabric information.
-        is_of_fabric = refused.call.startswith("nvmlDeviceGetGpuFabricInfo")
-        facts |= {"state": STATES[0]} if is_of_fabric and refused.error in NO_FABRIC else {}
+        is_of_fabric = failed.call.startswith("nvmlDeviceGetGpuFabricInfo")
+        facts |= {"state": STATES[0]} if is_of_fabric and failed.error in NO_FABRIC else {}
     return Gpu(
-        index=_number(found.get("index"), "index"),
+        index=_number(fields.get("index"), "index"),
         uuid=None if uuid is None else _text(uuid, "uuid"),
         pci=None if pci is None else pci_address(pci),
         **facts,
     )
 
 
-def _fabric(data: Any) -> Facts:
+def _fabric(data: Any) -> Json:
     """Return the fields of Gpu that come from a fabric structure.
 
     Raises Malformed if its fields are not those of its version; version 1 has no field for it.
@@ -158,7 +157,7 @@ def _fabric(data: Any) -> Facts:
     state = _number(data.get("state"), "fabric state")
     if state >= len(STATES):
         raise Malformed(f"fabric state {state} is none of {', '.join(STATES)}")
-    facts: Facts = {"version": version, "state": STATES[state]}
+    facts: Json = {"version": version, "state": STATES[state]}
     if version > 1:
         mask = _number(data.get("health_mask"), "health mask")
         facts |= {"health_mask": mask, "health": health(mask)}
@@ -194,7 +193,7 @@ def pci_address(bus_id: Any) -> str:
     return address
 
 
-def _object(data: Any, subject: str) -> Facts:
+def _object(data: Any, subject: str) -> Json:
     if not isinstance(data, dict):
         raise Malformed(f"{subject} is not a JSON object")
     return data

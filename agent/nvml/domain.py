@@ -55,7 +55,7 @@ def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
 
 def _of_gpus(gpus: Gpus) -> Verdict:
     """Return the verdict over GPUs: reasons to remove the label, reasons to hold it, the domain."""
-    found = identities(gpus)
+    domains = identities(gpus)
 
     def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> Verdict:
         first = affected[0]
@@ -67,8 +67,8 @@ def _of_gpus(gpus: Gpus) -> Verdict:
     if failed := [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]:
         text = f"registered with status {failed[0].status}"
         return counted(AcceleratorReason.UNHEALTHY, failed, text)
-    if len(found) > 1:
-        text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
+    if len(domains) > 1:
+        text = f"the GPUs are in {len(domains)} domains: {', '.join(domains)}"
         return Verdict(None, AcceleratorReason.INCONSISTENT, text)
     # It is held: GPUs without an answer, or registering.
     if unknown := [gpu for gpu in gpus if gpu.state is None]:
@@ -80,8 +80,8 @@ def _of_gpus(gpus: Gpus) -> Verdict:
             if reason is AcceleratorReason.IN_PROGRESS:
                 text += " With FABRIC_MODE=1 it is normal until a partition is activated"
             return counted(reason, waiting, text)
-    if found:
-        return Verdict(found[0])
+    if domains:
+        return Verdict(domains[0])
     text = "the cluster UUID is zero: no fabric beyond this node"
     if all(gpu.cluster_uuid != ZERO for gpu in gpus):
         cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
@@ -101,13 +101,13 @@ def identities(gpus: Gpus) -> tuple[str, ...]:
 def hints(observation: Observation) -> Iterable[Problem]:
     """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults.
 
-    A registered GPU with a zero UUID, among others that have a place in the fabric, is one.
+    A registered GPU with a zero UUID has a fault if other GPUs have a place in the fabric.
     """
     if not isinstance(observation.nvml, Seen):
         return
-    gpus, found = observation.nvml.value, observation.accelerator
-    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
-        yield Problem(SOURCE, "accelerator", None, f"{found.reason}: {found.text}")
+    gpus, domain = observation.nvml.value, observation.accelerator
+    if domain.text and domain.reason != AcceleratorReason.UNSUPPORTED:
+        yield Problem(SOURCE, "accelerator", None, f"{domain.reason}: {domain.text}")
     for gpu in gpus if identities(gpus) else ():
         if gpu.cluster_uuid == ZERO and gpu.status == "success":
             text = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
@@ -133,11 +133,11 @@ def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[P
         yield Problem(SOURCE, PEER, None, f"{PEER} is {peer}, the GPUs report {ours}")
 
 
-# What `bwagent doctor` says of it: the kernel module, its device file, the library
+# The checks of `bwagent doctor`: the kernel module, its device file, the library
 
 
 def checks(around: Surroundings) -> Iterator[Check]:
-    """Check the query of the GPUs; if it failed, what it needs."""
+    """Check the query of the GPUs; if it failed, its prerequisites."""
     outcome = around.observation.nvml
     if isinstance(outcome, Seen):
         yield there(f"GPUs that NVML reports: {len(outcome.value)}")

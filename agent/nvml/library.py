@@ -31,7 +31,7 @@ TYPE_CHECKING = False  # as in agent/helper/main.py: the fork server is smaller 
 if TYPE_CHECKING:
     from typing import Any
 
-    Answer = dict[str, Any]
+    from agent.text import Json
 
 SONAME = "libnvidia-ml.so.1"
 # The second of them on a host, the third in a container that has the host's /proc.
@@ -65,11 +65,11 @@ class CallFailed(Exception):  # noqa: N818 - it is the event that the answer rep
         super().__init__(text)
         self.call, self.code = call, code
 
-    def as_json(self) -> Answer:
+    def as_json(self) -> Json:
         return {"call": self.call, "code": self.code, "text": str(self)}
 
 
-def query(path: str | None = None) -> Answer:
+def query(path: str | None = None) -> Json:
     """Query all GPUs, from nvmlInit to nvmlShutdown.
 
     {"library": path | null, "driver": version | null, "error": ERROR | null, "count": 4,
@@ -82,7 +82,7 @@ def query(path: str | None = None) -> Answer:
     A structure of version 1 has no version field; health_mask came with version 2, health_summary
     with version 3.
     """
-    answer: Answer = {"library": None, "driver": None, "error": None, "count": 0, "gpus": []}
+    answer: Json = {"library": None, "driver": None, "error": None, "count": 0, "gpus": []}
     try:
         answer["library"] = load(path)
         _call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, 0)
@@ -105,8 +105,8 @@ def load(path: str | None = None) -> str:
     """
     text = f"{SONAME}: not found"
     folders = [f"{root}{folder}" for root in ROOTS for folder in FOLDERS]
-    found = [f"{folder}/{SONAME}" for folder in folders if os.path.exists(f"{folder}/{SONAME}")]
-    for name in [path] if path else [SONAME, *found]:
+    paths = [f"{folder}/{SONAME}" for folder in folders if os.path.exists(f"{folder}/{SONAME}")]
+    for name in [path] if path else [SONAME, *paths]:
         try:
             # By its own loader, pynvml would ignore the path of a file with another soname.
             pynvml.nvmlLib = ctypes.CDLL(name)
@@ -137,8 +137,8 @@ def _error_text(code: int) -> str:
         return f"error {code}"
 
 
-def _gpu(index: int) -> Answer:
-    gpu: Answer = {"index": index, "uuid": None, "pci": None, "error": None, "fabric": None}
+def _gpu(index: int) -> Json:
+    gpu: Json = {"index": index, "uuid": None, "pci": None, "error": None, "fabric": None}
     handle = pynvml.nvmlDeviceGetHandleByIndex
     try:
         device = _call("nvmlDeviceGetHandleByIndex_v2", handle, index)
@@ -151,7 +151,7 @@ def _gpu(index: int) -> Answer:
     return gpu
 
 
-def _fabric(device: Any) -> Answer:
+def _fabric(device: Any) -> Json:
     """Return the newest structure that the driver knows: version 3, 2, or 1 without versions.
 
     nvmlDeviceGetGpuFabricInfoV came with driver 550.
@@ -174,7 +174,7 @@ def _fabric(device: Any) -> Answer:
     return _facts(info)
 
 
-def _facts(info: Any) -> Answer:
+def _facts(info: Any) -> Json:
     facts = {_KEYS.get(name, name): getattr(info, name) for name, _ in info._fields_}
     # All 16 bytes: a UUID may begin with a zero byte, where a C string ends.
     facts["cluster_uuid"] = bytes(facts["cluster_uuid"]).hex()

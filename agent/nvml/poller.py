@@ -17,6 +17,7 @@ from agent.model import Observation, Verdict
 from agent.nvml import decode
 from agent.pace import doubled
 from agent.reasons import AcceleratorReason
+from agent.text import Json
 
 if TYPE_CHECKING:  # not part of this layer
     from agent.daemon.background import BackgroundTask
@@ -33,22 +34,22 @@ MAX_REGISTERING = 600.0  # seconds of registration after which POLL_INTERVAL app
 MAX_MISSING_INTERVAL = 600.0  # seconds, while library or driver is missing
 MIN_QUERY_INTERVAL = 10.0  # seconds between two queries then, however many events happen
 
-Fields = dict[str, Any]
-Answer = dict[str, Any]
-Options = Mapping[str, Any]
 
-
-def by_helper(call: Callable[[str, Fields, float], Fields], options: Options) -> Fields:
+def by_helper(
+    call: Callable[[str, Json, float], Json], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of a Host that start one helper process for each query."""
     payload = _payload(options)
     return {"gpus": lambda: call(VERB, payload, TIMEOUT), "gpus_off_bus": "library" in payload}
 
 
-def by_fork_server(start: Callable[[str, float], ForkServer], options: Options) -> Fields:
+def by_fork_server(
+    start: Callable[[str, float], ForkServer], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of a Host that query by a fork server, for a daemon."""
     payload, server = _payload(options), start(VERB, TIMEOUT)
 
-    def query() -> Fields:
+    def query() -> Json:
         answer = server.call(payload)
         if answer.get("library") is None and "/" not in payload.get("library", ""):
             # The dynamic loader never again searches a folder that did not exist.
@@ -58,7 +59,7 @@ def by_fork_server(start: Callable[[str, float], ForkServer], options: Options) 
     return {"gpus": query, "gpus_off_bus": "library" in payload}
 
 
-def _payload(options: Options) -> Fields:
+def _payload(options: Mapping[str, Any]) -> Json:
     library = options.get(LIBRARY)
     return {"library": library} if library else {}
 
@@ -71,16 +72,16 @@ class Pace(NamedTuple):
     registering_since: float | None = None
     missing: int = 0  # answers in a row without library or driver
 
-    def after(self, found: Verdict, now: float, *, is_missing: bool = False) -> Pace:
+    def after(self, domain: Verdict, now: float, *, is_missing: bool = False) -> Pace:
         """Return the pace after a query at `now`.
 
         REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
         never end. A failed query leaves the start of the registration as it is. Where library or
         driver is missing, the interval doubles up to MAX_MISSING_INTERVAL.
         """
-        is_registering = found.reason is AcceleratorReason.IN_PROGRESS
+        is_registering = domain.reason is AcceleratorReason.IN_PROGRESS
         since = None
-        if is_registering or found.reason is AcceleratorReason.FAILED:
+        if is_registering or domain.reason is AcceleratorReason.FAILED:
             since = self.registering_since
         if is_registering and since is None:
             since = now
@@ -101,20 +102,20 @@ class NvmlPoller:
 
     def __init__(
         self,
-        ask: Callable[[], Answer],
+        ask: Callable[[], Json],
         interval: float,
-        task: BackgroundTask[Answer],
+        task: BackgroundTask[Json],
     ) -> None:
         self.task = task
         self._ask = ask
         self._pace = Pace(interval=interval)
-        self._answer: Answer | Exception = Pending("NVML was not asked yet")
+        self._answer: Json | Exception = Pending("NVML was not asked yet")
         self._verdict = Verdict(None, AcceleratorReason.FAILED)
         self._wanted = False  # the last observation asked for it
         self._answered: float | None = None  # arrival of an answer that is not observed yet
         self._queried = self._triggered = -math.inf  # times of the last query and event
 
-    def __call__(self) -> Answer:
+    def __call__(self) -> Json:
         self._wanted = True
         if isinstance(self._answer, Exception):
             kind = Pending if isinstance(self._answer, Pending) else Unavailable
@@ -137,16 +138,16 @@ class NvmlPoller:
         if is_bound or kind in ("signal", "resync"):
             self._triggered = now
 
-    def judged(self, found: Verdict) -> None:
+    def judged(self, domain: Verdict) -> None:
         """Set the next poll's time by the verdict over the last answer."""
-        self._verdict = found
+        self._verdict = domain
         if self._answered is not None:
             try:
-                refused, _ = decode.answer(self._answer)
+                failed, _ = decode.answer(self._answer)
             except Malformed:
-                refused = None
-            is_missing = refused is not None and refused.error in decode.NOT_INSTALLED
-            self._pace = self._pace.after(found, self._answered, is_missing=is_missing)
+                failed = None
+            is_missing = failed is not None and failed.error in decode.NOT_INSTALLED
+            self._pace = self._pace.after(domain, self._answered, is_missing=is_missing)
             self._answered = None
 
     def start_due(self, now: float) -> None:
@@ -175,7 +176,7 @@ class NvmlPoller:
 
 
 def make(
-    host: Host, _memories: Memories, options: Mapping[str, Any], task: BackgroundTask[Answer]
+    host: Host, _memories: Memories, options: Mapping[str, Any], task: BackgroundTask[Json]
 ) -> tuple[NvmlPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
     poller = NvmlPoller(host.gpus, options["gpu_interval"], task)

@@ -79,6 +79,6 @@ def _anonymized(value: Any, names: Names) -> Any:
         return [_anonymized(item, names) for item in value]
     if isinstance(value, dict):
         cluster = value.get("cluster_uuid")
-        other = {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else {}
-        return {key: _anonymized(item, names) for key, item in (value | other).items()}
+        replaced = {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else {}
+        return {key: _anonymized(item, names) for key, item in (value | replaced).items()}
     return names.text(value) if isinstance(value, str) else value

@@ -14,6 +14,7 @@ from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
 from agent.nvml import decode
+from agent.nvml.domain import Gpus
 from agent.sources.memories import Memories
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
@@ -23,8 +24,6 @@ from agent.sysfs.reader import Reader
 SOURCE = "nvml"
 NVIDIA = 0x10DE  # include/linux/pci_ids.h: PCI_VENDOR_ID_NVIDIA
 DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
-
-Gpus = tuple[Gpu, ...]
 
 
 def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Reading[Gpus]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.model import Gpu
 from agent.nvml import decode as nvml
-from agent.nvml.decode import Refusal
+from agent.nvml.decode import FailedCall
 from tests.support.gpus import FABRIC as V3
 from tests.support.gpus import GPU
 
@@ -161,7 +161,7 @@ def test_what_stopped_the_look() -> None:
     """The failed call, and the GPUs that were queried before it."""
     stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
     refused, gpus = nvml.answer({"error": stopped, "count": 0, "gpus": []})
-    assert refused == Refusal(
+    assert refused == FailedCall(
         "nvmlInitWithFlags", "version-mismatch", "Driver/library version mismatch"
     )
     assert gpus == []
