@@ -40,7 +40,7 @@ class Monitor(Protocol):
         """Release the descriptors."""
 
 
-Open = Callable[[set[str]], Monitor]  # of the netdevs that it is about
+Open = Callable[[set[str]], Monitor]  # of the names of netdevs
 
 MONITORS: Mapping[str, Open] = {"links": LinkMonitor, "uevents": UeventMonitor}
 
@@ -49,8 +49,8 @@ class Monitors:
     """All events that concern the node, of `netdevs` and all RDMA devices.
 
     `frames` returns the descriptors of the LLDP packet sockets. `others` are monitors that need no
-    supervision. `monitors` maps the name of each supervised one to its constructor, which takes the
-    set of netdev names.
+    supervision. `monitors` maps the name of each supervised monitor to its constructor, which takes
+    the set of netdev names.
     """
 
     def __init__(
@@ -66,44 +66,42 @@ class Monitors:
         self._frames = frames
         self._supervised = {name: _Supervised(build) for name, build in monitors.items()}
         self._fixed: list[Monitor] = [*others, *([SignalMonitor(signals)] if signals else [])]
-        for one in self._supervised.values():
-            one.reopen(self._names)
+        for monitor in self._supervised.values():
+            monitor.reopen(self._names)
 
     @property
     def unavailable(self) -> dict[str, str]:
         """The monitors that could not be opened, with the error of the last attempt."""
-        return {name: one.error for name, one in self._closed().items()}
+        return {name: monitor.error for name, monitor in self._closed().items()}
 
     def watch(self, netdevs: Iterable[str]) -> None:
         """Report these netdevs from now on, present or not; "resync" follows if the set changed."""
         names = set(netdevs)
         if names != self._names:
             self._names = names
-            for one in self._supervised.values():
-                one.restart()
+            for monitor in self._supervised.values():
+                monitor.restart()
 
     def wait(self, timeout: float) -> set[Event]:
         """Return the events so far, or wait up to `timeout` seconds for the first; may be empty."""
         end = time.monotonic() + timeout
-        found: set[Event] = set()
+        events: set[Event] = set()
         while True:
-            for name, one in self._closed().items():
-                if time.monotonic() >= one.due:
-                    one.reopen(self._names)
-                    found.add(Event("resync", name))
-            readers: dict[int, Monitor | _Supervised] = {
-                one.fileno(): one for one in self._supervised.values() if one.monitor
-            }
-            readers |= {one.fileno(): one for one in self._fixed}
+            for name, monitor in self._closed().items():
+                if time.monotonic() >= monitor.due:
+                    monitor.reopen(self._names)
+                    events.add(Event("resync", name))
+            opened = (monitor for monitor in self._supervised.values() if monitor.is_open)
+            readers = {monitor.fileno(): monitor for monitor in (*opened, *self._fixed)}
             poll = select.poll()
             for fd in (*readers, *self._frames()):
                 poll.register(fd, select.POLLIN)
             now = time.monotonic()
-            ends = [now if found else end, *(one.due for one in self._closed().values())]
+            ends = [now if events else end, *(monitor.due for monitor in self._closed().values())]
             for fd, _ in poll.poll(math.ceil(1000 * max(0, min(ends) - now))):
-                found |= readers[fd].read() if fd in readers else {Event("frames", "")}
-            if found or time.monotonic() >= end:
-                return found
+                events |= readers[fd].read() if fd in readers else {Event("frames", "")}
+            if events or time.monotonic() >= end:
+                return events
 
     def close(self) -> None:
         """Close all monitors and restore the signal handlers."""
@@ -112,48 +110,54 @@ class Monitors:
         self._supervised, self._fixed = {}, []
 
     def _closed(self) -> dict[str, _Supervised]:
-        return {name: one for name, one in self._supervised.items() if not one.monitor}
+        supervised = self._supervised.items()
+        return {name: monitor for name, monitor in supervised if not monitor.is_open}
 
 
 class _Supervised:
     """Supervises one monitor: reopens it with exponential back-off and keeps the last error."""
 
     def __init__(self, build: Open) -> None:
-        self.monitor: Monitor | None = None
         self.error = ""
-        self.due = 0.0  # time of the next attempt, while there is no monitor
+        self.due = 0.0  # time of the next attempt, while the monitor is closed
+        self._monitor: Monitor | None = None
         self._build = build
         self._back_off = BackOff(2 * MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL)
+
+    @property
+    def is_open(self) -> bool:
+        """True between a successful `reopen` and the next `close`."""
+        return self._monitor is not None
 
     def reopen(self, names: set[str]) -> None:
         """Close the monitor and open another; on failure keep the error and double the delay."""
         self.close()
         try:
-            self.monitor, delay = self._build(names), MIN_RETRY_INTERVAL
+            self._monitor, delay = self._build(names), MIN_RETRY_INTERVAL
             self._back_off.succeeded()
         except (OSError, Unavailable) as error:
             self.error, delay = str(error), self._back_off.failed()
         self.due = time.monotonic() + delay
 
     def fileno(self) -> int:
-        return self.monitor.fileno() if self.monitor else -1
+        return self._monitor.fileno() if self._monitor else -1
 
     def read(self) -> set[Event]:
         """Return the monitor's events; close it if it has lost some."""
         try:
-            return self.monitor.read() if self.monitor else set()
+            return self._monitor.read() if self._monitor else set()
         except OSError as error:
             self.close()
             self.error = str(error)
             return set()
 
     def restart(self) -> None:
-        """Close a working monitor, to be reopened at once; a failed one keeps its back-off."""
-        if self.monitor:
+        """Close an open monitor, to be reopened at once; a closed one keeps its back-off."""
+        if self._monitor:
             self.close()
             self.due = 0.0
 
     def close(self) -> None:
-        if self.monitor:
-            self.monitor.close()
-        self.monitor = None
+        if self._monitor:
+            self._monitor.close()
+        self._monitor = None

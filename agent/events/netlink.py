@@ -60,8 +60,8 @@ class LinkMonitor:
         self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
-        # The message of a rename carries the new name only; the index leads to the old one.
-        self._known = {_ifindex(name): name for name in names}
+        # The message of a rename carries the new name only; the index leads to the old name.
+        self._by_index = {_ifindex(name): name for name in names}
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -71,16 +71,16 @@ class LinkMonitor:
 
         Raises OSError if messages were lost (ENOBUFS) or the socket has failed.
         """
-        found: set[str] = set()
+        changed: set[str] = set()
         with suppress(BlockingIOError):
             for _ in range(MAX_MESSAGES):
                 for message in parse(self._sock.recv(1 << 16)):
-                    # two for a rename, often none
-                    old = self._known.pop(message.ifindex, message.name)
+                    # two netdevs for a rename, often none
+                    old = self._by_index.pop(message.ifindex, message.name)
                     if message.name in self._names and not message.gone:
-                        self._known[message.ifindex] = message.name
-                    found |= {old, message.name} & self._names
-        return {Event("link", name) for name in found}
+                        self._by_index[message.ifindex] = message.name
+                    changed |= {old, message.name} & self._names
+        return {Event("link", name) for name in changed}
 
     def close(self) -> None:
         self._sock.close()
@@ -163,7 +163,7 @@ class UeventMonitor:
 
         A rename ("move") names the old device as well. A name that is not UTF-8 gives "resync".
         """
-        found: set[Event] = set()
+        events: set[Event] = set()
         for _ in range(MAX_MESSAGES):
             device = self._monitor.poll(0)
             if device is None:
@@ -173,12 +173,12 @@ class UeventMonitor:
                 if device.action == "move":
                     names.add(device.properties.get("DEVPATH_OLD", "").rpartition("/")[2])
                 if device.subsystem == "net":
-                    found |= {Event("link", name) for name in names & self._names}
+                    events |= {Event("link", name) for name in names & self._names}
                 elif device.subsystem == "infiniband" or device.action == "bind":
-                    found |= {Event("device", name) for name in names if name}
+                    events |= {Event("device", name) for name in names if name}
             except UnicodeDecodeError:  # by pyudev: any bytes but a few are a netdev name
-                found.add(Event("resync", "uevents"))
-        return found
+                events.add(Event("resync", "uevents"))
+        return events
 
     def close(self) -> None:
         self._monitor = None  # libudev closes the socket with the last reference

@@ -1,8 +1,8 @@
 """A periodic sweep of InfiniBand port states, of whose changes no event is certain.
 
 A change of a port's state raises no uevent. A link message follows it if the port has an IPoIB
-netdev that is up: IPoIB joins its broadcast group when the port is ACTIVE, and its carrier tells
-(drivers/infiniband/ulp/ipoib). Where all ports have one the sweep is slow, and only checks that.
+netdev that is up: IPoIB joins its broadcast group when the port is ACTIVE, and its carrier changes
+(drivers/infiniband/ulp/ipoib). If all ports have such a netdev, the sweep is slow, as a check.
 libibverbs' asynchronous events (PORT_ERR, PORT_ACTIVE) would report it, at 1.4 MB and no
 CPU, but only while a uverbs device is held open. That takes /dev/infiniband in the container and
 the vendor's library in this process, and while it is open soft-RoCE's `rdma link del` hangs and
@@ -14,9 +14,10 @@ Invariants:
 - One daemon thread, the sweeper, reads all files and is never joined. A read of a failing HCA may
   block in the kernel for ever; READ_TIMEOUT later another sweeper continues with the other devices.
   So a device that blocks delays the others by READ_TIMEOUT once, and there is at most one thread
-  for each blocked device, and one.
-- Only the sweeper opens, reads and closes files, but for the device at which a replaced one is
-  blocked: that thread closes the device's files and ends, and the sweeper opens them anew.
+  for each blocked device, and the sweeper.
+- Only the sweeper opens, reads and closes files. The exception is the device at which a replaced
+  sweeper is blocked: that thread closes the device's files and ends, and the sweeper opens them
+  anew.
 - Nothing wakes to supervise the sweeper: it sets a timer of the kernel before a sweep and clears it
   afterwards.
 - The event is that a port changed; its state is read by the sources. The first read of a port
@@ -44,7 +45,7 @@ Read = Callable[[int, int, int], bytes]  # os.pread
 FILES = ("state", "rate")  # the labels depend on both; for each read the driver queries the HCA
 MAX_LENGTH = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are typical
 SWEEP_INTERVAL = 2.0  # seconds
-SLOW_INTERVAL = 30.0  # seconds; where link messages tell of each change
+SLOW_INTERVAL = 30.0  # seconds; where a link message follows each change
 READ_TIMEOUT = 2.0  # seconds; a device whose files take longer is left to the thread at it
 REMOVED = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR}
@@ -109,7 +110,7 @@ class PortStateSweep:
             self._notifier.close()
             self._timer.close()
 
-    def _start(self, devices: dict[str, _Device]) -> bool:
+    def _start(self, devices: dict[str, _DeviceFiles]) -> bool:
         """Start a sweeper; False if no thread can be started."""
         sweeper = _Sweeper(devices)
         thread = threading.Thread(target=self._run, args=(sweeper,), name="sweep", daemon=True)
@@ -139,7 +140,7 @@ class PortStateSweep:
                     me.devices.pop(device.name).close()
             for name in self._wanted.keys() - me.devices.keys() - self._blocked:
                 folder = f"{self._sys}/class/infiniband/{name}/ports"
-                me.devices[name] = _Device(name, folder, self._wanted[name])
+                me.devices[name] = _DeviceFiles(name, folder, self._wanted[name])
             self._timer.set(READ_TIMEOUT if me.devices else 0)
         for device in me.devices.values():
             me.reading = device, time.monotonic()
@@ -171,7 +172,7 @@ class PortStateSweep:
             if device is None or left > 0:  # the sweep takes long, and no device of it blocks
                 self._timer.set(left)
                 return
-            others = {name: one for name, one in old.devices.items() if one is not device}
+            others = {name: files for name, files in old.devices.items() if files is not device}
             if not self._start(others):
                 self._timer.set(READ_TIMEOUT)
                 return
@@ -189,12 +190,12 @@ class PortStateSweep:
 class _Sweeper:
     """The state of one sweeping thread; `alarm` interrupts its sleep."""
 
-    devices: dict[str, _Device]
-    reading: tuple[_Device, float] | None = None  # and since when
+    devices: dict[str, _DeviceFiles]
+    reading: tuple[_DeviceFiles, float] | None = None  # and since when
     alarm: threading.Event = field(default_factory=threading.Event)
 
 
-class _Device:
+class _DeviceFiles:
     """The files of the swept ports of one device: their descriptors, and the last outcomes."""
 
     def __init__(self, name: str, folder: str, ports: set[int]) -> None:
