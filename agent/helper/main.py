@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
         sys.exit(f"no fork: {process_fault(error)}")
     number = signal.SIGALRM if status is None else -status
     if number > 0:
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # a core of this process tells nothing
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # a core of this process is of no use
         with suppress(OSError):  # SIGKILL
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -189,17 +189,17 @@ def _run(verb: str, line: bytes | None, answers: int, seconds: float, parent: in
     """Run a verb in a fork, and end all that it has started; return its exit status.
 
     `line` is the payload; None: all of stdin. None is returned for a fork that has not ended in
-    time, or before the parent. A stopped fork is one that has not ended.
+    time, or before the parent. A stopped fork has not ended.
     """
-    this = os.getpid()
+    parent_of_fork = os.getpid()
     fork = os.fork()
     if fork == 0:
-        _run_in_fork(this, answers, verb, line)
+        _run_in_fork(parent_of_fork, answers, verb, line)
     end_at = time.monotonic() + seconds
     has_ended = False
     while not has_ended and (left := end_at - time.monotonic()) > 0 and os.getppid() == parent:
         signal.sigtimedwait((signal.SIGCHLD,), min(left, PARENT_INTERVAL))
-        # SIGCHLD is of one that was stopped, too, and of an orphan that has ended.
+        # SIGCHLD is sent for a fork that was stopped, too, and for an orphan that has ended.
         ended = os.waitid(os.P_PID, fork, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         has_ended = ended is not None
     status = _end_children(fork, parent)
@@ -209,8 +209,8 @@ def _run(verb: str, line: bytes | None, answers: int, seconds: float, parent: in
 def _end_children(fork: int, parent: int) -> int:
     """Kill the fork and what it has started until none is left; return its wait status.
 
-    psutil is loaded only for what outlives the fork. What is in an uninterruptible sleep is waited
-    for, so that no second fork starts beside it; not after the end of the parent.
+    psutil is loaded only for processes that outlive the fork. A process in uninterruptible sleep is
+    waited for, so that no second fork starts beside it; not after the end of the parent.
     """
     status, kills = 0, 0
     while True:

@@ -9,9 +9,9 @@ Invariants:
   the same order; one that others have killed leaves orphans, which are known by the MARK in their
   environment. Its temporary files lie in a folder that is removed: the Kubernetes client writes
   inline keys of a kubeconfig to files.
-- What was killed and lives, because it is in an uninterruptible sleep in a driver, is abandoned.
-  While it lives no second helper of its verb and subject starts, and at most MAX_STUCK of a verb
-  are abandoned. `unended` counts what was killed and lives.
+- A process that was killed and lives, because it is in an uninterruptible sleep in a driver, is
+  abandoned. While it lives no second helper of its verb and subject starts, and at most MAX_STUCK
+  of a verb are abandoned. `unended` counts them.
 
 A helper is an interpreter started isolated and without `site` (-I -S), which saves it the .pth
 files and a third of its start. It gets the paths of `agent` and of the installed packages instead.
@@ -56,12 +56,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import agent
 from agent.errors import Unavailable
 from agent.limits import PROCESS_LIMIT, process_fault
-from agent.text import visible
+from agent.text import Json, visible
 
 if TYPE_CHECKING:
     import psutil
 
-Answer = dict[str, Any]
 Process = subprocess.Popen[bytes]
 Popen = Callable[..., Process]
 CommandLine = Callable[[str, float], list[str]]  # of a verb and its timeout
@@ -102,8 +101,9 @@ def fork_server_command(verb: str, timeout_s: float) -> list[str]:
 def _python(entry: str) -> list[str]:
     """Return the command line that calls `entry`, from a checkout, virtual environment or image."""
     root = str(Path(agent.__file__).resolve().parent.parent)
-    installed = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
-    path = [root, *(folder for folder in installed if folder != root)]
+    ends = "site-packages", "dist-packages"
+    installed = (folder for folder in sys.path if folder.endswith(ends) and folder != root)
+    path = [root, *installed]
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, entry=entry)]
 
 
@@ -137,11 +137,11 @@ def reap(helpers: Callable[[], Container[int]] = known_pids) -> list[int]:
     with suppress(OSError):
         path = Path(f"/proc/self/task/{os.getpid()}/children")
         children = [int(pid) for pid in path.read_text(encoding="ascii").split()]
-    known = helpers()  # afterwards: a child that is started in between is not among the children
+    awaited = helpers()  # afterwards: a child that is started in between is not among the children
     reaped = []
     for pid in children:
         with suppress(ChildProcessError):
-            if pid not in known and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG):
+            if pid not in awaited and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG):
                 reaped.append(pid)
     return reaped
 
@@ -208,7 +208,7 @@ def end(process: Process, kill: Kill = os.kill) -> Remains:
             kill(orphan.pid, signal.SIGKILL)
         left.append(orphan)
     time.sleep(KILL_INTERVAL)
-    left = [one for one in dict.fromkeys(left) if _lives(one)]
+    left = [killed for killed in dict.fromkeys(left) if _lives(killed)]
     expect_end(left)
     return Remains(process, tuple(left))
 
@@ -221,19 +221,19 @@ def descendants(process: Process) -> list[psutil.Process]:
         started = psutil.Process(process.pid).children(recursive=True)
     except psutil.Error:  # it has ended
         return []
-    return [one for one in started if _lives(one)]
+    return [descendant for descendant in started if _lives(descendant)]
 
 
 def _marked(mark: str | None) -> list[psutil.Process]:
     """Return the processes with this value of MARK in their environment, as they inherit it."""
     import psutil
 
-    found = []
+    marked = []
     for process in psutil.process_iter() if mark else ():
         with suppress(psutil.Error, OSError):
             if process.environ().get(MARK) == mark:
-                found.append(process)
-    return found
+                marked.append(process)
+    return marked
 
 
 def fate(killed: psutil.Process) -> str:
@@ -257,8 +257,8 @@ def expect_end(killed: Iterable[psutil.Process]) -> None:
 def unended() -> int:
     """Return the number of processes of helpers that were killed and still live."""
     with _killed_lock:
-        known = set(_killed)
-    ended = {one for one in known if not _lives(one)}  # reads /proc
+        killed = set(_killed)
+    ended = {process for process in killed if not _lives(process)}  # reads /proc
     with _killed_lock:
         _killed.difference_update(ended)
         return len(_killed)
@@ -290,7 +290,7 @@ class HelperProcesses:
 
     def call(
         self, verb: str, payload: Mapping[str, Any], timeout_s: float, subject: str = ""
-    ) -> Answer:
+    ) -> Json:
         """Run a helper and return its answer to `payload`; threads may call this at the same time.
 
         Raises Unavailable if it is late, dies or its answer is malformed. Blocks for up to
@@ -322,12 +322,12 @@ class HelperProcesses:
 
     def _require_few_stuck(self, name: str, verb: str, subject: str) -> None:
         """Raise Unavailable while a helper of this verb and subject is stuck, or MAX_STUCK are."""
-        living = {kind: left.living() for kind, left in tuple(self._abandoned.items())}
-        for kind in [kind for kind, left in living.items() if not left]:
-            self._abandoned.pop(kind, None)
+        living = {helper: remains.living() for helper, remains in tuple(self._abandoned.items())}
+        for helper in [helper for helper, left in living.items() if not left]:
+            self._abandoned.pop(helper, None)
         if left := living.get((verb, subject)):
             raise Unavailable(f"{name}: {fate(left[0])}")
-        count = sum(kind[0] == verb and bool(left) for kind, left in living.items())
+        count = sum(its_verb == verb and bool(left) for (its_verb, _), left in living.items())
         if count >= MAX_STUCK:
             raise Unavailable(f"helper {verb}: {count} were killed and have not ended")
 
@@ -360,7 +360,7 @@ class ForkServer:
         self._process: Process | None = None
         self._abandoned: Remains | None = None  # of the last one
 
-    def call(self, payload: Mapping[str, Any]) -> Answer:
+    def call(self, payload: Mapping[str, Any]) -> Json:
         """Return a fork's answer to `payload`.
 
         Raises Unavailable if the fork is late, dies or its answer is malformed. Blocks for up to
@@ -459,7 +459,7 @@ def read_output(process: Process, deadline: float, lines: float = math.inf) -> t
     return read[out], read[err][-MAX_STDERR:]
 
 
-def parse_answer(name: str, status: int, stdout: bytes, stderr: bytes) -> Answer:
+def parse_answer(name: str, status: int, stdout: bytes, stderr: bytes) -> Json:
     """Decode an answer; raises Unavailable for a failed exit status or anything but an object.
 
     `name` is the helper's, for the message, which ends with the last line of stderr.
