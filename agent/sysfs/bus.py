@@ -88,7 +88,7 @@ class Function(NamedTuple):
 
     @property
     def is_gpu(self) -> bool:
-        """True for a GPU; the virtual functions of one are no GPUs of their own."""
+        """True for a GPU; its virtual functions are no GPUs of their own."""
         vendor = (self.ids or "").partition(":")[0]
         if self.code not in GPU_CLASSES or self.is_virtual:
             return False
@@ -123,7 +123,7 @@ class Function(NamedTuple):
             return "PIX"
         if self.bridges is None or other.bridges is None or self.host_bridge != other.host_bridge:
             return None
-        common = len([one for one in self.bridges if one in other.bridges])
+        common = len({*self.bridges} & {*other.bridges})
         if not common:
             return "PHB"
         # Below the upstream port of one switch each has a downstream port.
@@ -142,33 +142,33 @@ class Bus:
     @property
     def gpus(self) -> list[Function]:
         """The GPUs, whoever drives them."""
-        return [one for one in self.functions.values() if one.is_gpu]
+        return [function for function in self.functions.values() if function.is_gpu]
 
     @property
     def nics(self) -> list[Function]:
         """The NICs, bound to a driver or not."""
-        return [one for one in self.functions.values() if one.is_nic]
+        return [function for function in self.functions.values() if function.is_nic]
 
     def beside(self, address: str | None, numa_node: int | None = None) -> Beside:
-        """Return the nearest GPU of a function; of several the one at the lowest address."""
+        """Return the nearest GPU of a function; of several that at the lowest address."""
         nic = self.functions.get(address or "")
         if nic is None or nic.bridges is None:
             return NOWHERE
         gpus = self.gpus
-        found = [(one.address, nic.distance(one)) for one in gpus]
+        distances = {gpu.address: nic.distance(gpu) for gpu in gpus}
         for distance in ("PIX", "PXB", "PHB"):
-            if near := [name for name, how in found if how == distance]:
+            if near := [gpu for gpu in distances if distances[gpu] == distance]:
                 return Beside(min(near), distance)
         if not gpus or numa_node is None:
             return NOWHERE
-        return Beside(None, "NODE" if numa_node in {one.numa_node for one in gpus} else "SYS")
+        return Beside(None, "NODE" if numa_node in {gpu.numa_node for gpu in gpus} else "SYS")
 
 
 EMPTY = Bus()
 
 
 class BusMemory:
-    """What was read of the bus; it belongs to one thread."""
+    """The functions that were read so far; it belongs to one thread."""
 
     def __init__(self) -> None:
         self.bus = EMPTY
@@ -183,7 +183,7 @@ class BusMemory:
 
 
 def read_bus(reader: Reader, memory: BusMemory) -> Bus:
-    """Return the bus; what could be read before is not read again.
+    """Return the bus; a function that could be read before is not read again.
 
     A listing that fails returns the bus of the last one. Without any, nothing is known.
     """
@@ -201,33 +201,25 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
         reader.problems += memory.odd
         return memory.bus
     memory.names = tuple(names)
-    odd = {one.subject for one in memory.odd}
+    odd = {problem.subject for problem in memory.odd}
     memory.known = {
         name: memory.known[name]
         for name in names
         if name in memory.known and f"/{DEVICES}/{name}" not in odd
     }
     memory.bridges.clear()
-    found = [_learned(reader, memory, name) for name in names]
+    learned = {name: _learned(reader, memory, name) for name in names}
     memory.is_complete = len(memory.known) == len(names)
-    memory.odd = [one for one in reader.problems[before:] if not one.error]
+    memory.odd = [problem for problem in reader.problems[before:] if not problem.error]
     functions = {}
-    for one in filter(None, found):
-        for bridge in one.bridges or ():
-            if bridge not in memory.bridges:
-                count = len(reader.problems)
-                try:
-                    ids_of_bridge = read_ids(reader, f"{DEVICES}/{bridge}") or ""
-                except Unavailable:
-                    ids_of_bridge = None
-                memory.bridges[bridge] = None if len(reader.problems) > count else ids_of_bridge
-        ids = tuple(memory.bridges[bridge] for bridge in one.bridges or ())
-        functions[one.address] = one._replace(bridge_ids=ids)
+    for function in filter(None, learned.values()):
+        ids = tuple(_bridge_ids(reader, memory, bridge) for bridge in function.bridges or ())
+        functions[function.address] = function._replace(bridge_ids=ids)
     unread = {
         name
-        for name, one in zip(names, found, strict=True)
+        for name, function in learned.items()
         if name not in memory.known
-        and (one is None or (one.ids is None and one.code in GPU_CLASSES))
+        and (function is None or (function.ids is None and function.code in GPU_CLASSES))
     }
     memory.bus = Bus(functions, frozenset(unread))
     return memory.bus
@@ -255,8 +247,20 @@ def _learned(reader: Reader, memory: BusMemory, name: str) -> Function | None:
     return function
 
 
+def _bridge_ids(reader: Reader, memory: BusMemory, bridge: str) -> str | None:
+    """Return vendor and device of a bridge; "" if the tree lacks them, None if a read failed."""
+    if bridge not in memory.bridges:
+        before = len(reader.problems)
+        try:
+            ids = read_ids(reader, f"{DEVICES}/{bridge}") or ""
+        except Unavailable:
+            ids = None
+        memory.bridges[bridge] = None if len(reader.problems) > before else ids
+    return memory.bridges[bridge]
+
+
 def _function(reader: Reader, name: str) -> Function | None:
-    """Read a function; None for one that is neither NIC nor GPU, and for one that has gone."""
+    """Read a function; None if it is neither NIC nor GPU, or has gone."""
     base = f"{DEVICES}/{name}"
     code = _tried(reader, f"{base}/class", lambda path: reader.value(path, kernel.number))
     if code is None:
@@ -323,7 +327,7 @@ def _place(reader: Reader, name: str) -> tuple[str | None, tuple[str, ...] | Non
 
 
 def _tried(reader: Reader, path: str, read: Callable[[str], T | None]) -> T | None:
-    """Return what is read; None if it cannot be, or blocks, which is reported."""
+    """Return the result of a read; None if it fails or blocks, which is reported."""
     try:
         return read(path)
     except Unavailable as error:

@@ -91,7 +91,7 @@ NOT_RECORDED = FrontEnd(unknown="")
 
 @dataclass(slots=True)
 class NodeFacts:
-    """What was read last of the node, beside devices and bus."""
+    """The facts of the node that were read last, beside devices and bus."""
 
     front_end: FrontEnd = NOT_RECORDED
     is_old_guest: bool = False
@@ -125,16 +125,16 @@ def read_front_end(reader: Reader, query: RouteQuery, *, has_gpus: bool) -> Fron
                 return FrontEnd(unknown=UNREAD)
             if tables.count(None) == len(TABLES):
                 return NOT_RECORDED
-        found = _below(reader, netdevs, has_gpus=has_gpus)
+        front_end = _below(reader, netdevs, has_gpus=has_gpus)
     except Unavailable as error:
         return FrontEnd(unknown=str(error))
     if any(problem.error for problem in reader.problems[before:]):
         return FrontEnd(unknown="the netdevs of the default route cannot be read")
     unknown = None
-    if not found.nics:
+    if not front_end.nics:
         on = f": it is on {', '.join(sorted(netdevs))}" if netdevs else ""
         unknown = NO_NIC.format(on)
-    return found._replace(unknown=unknown, is_first_hop_only=hops is None)
+    return front_end._replace(unknown=unknown, is_first_hop_only=hops is None)
 
 
 def best(hops: Iterable[Hop]) -> set[str]:
@@ -168,21 +168,13 @@ def _below(reader: Reader, routed: Iterable[str], *, has_gpus: bool) -> FrontEnd
             driver = (reader.link(f"{path}/device/driver") or "").rpartition("/")[2]
         if "device" in entries or function:
             nics.add(name)
-            functions |= {
-                function,
-                kernel.pci_address(reader.link(f"{path}/device/physfn") or ""),
-            }
+            physical = kernel.pci_address(reader.link(f"{path}/device/physfn") or "")
+            functions |= {function, physical}
             if is_below_hyper_v:
                 accelerated.add(name)
         elif entries and not lower and name != OPEN_VSWITCH:
-            members = behind("lower_", reader.names(f"{NET}/{OPEN_VSWITCH}") or ())
-            lower, others = _uplinks(reader, name, members) if has_gpus else (members, [])
-            if others:
-                text = (
-                    f"{', '.join(others)}: members of Open vSwitch beside the default route's"
-                    f" {name}, with another MAC address: name the backend with --backend-device"
-                )
-                problems.append(Problem(SOURCE, name, None, text))
+            lower, hints = _uplinks(reader, name, has_gpus=has_gpus)
+            problems += hints
         # VMBus is the bus of Hyper-V's own devices.
         is_hyper_v = driver == HYPER_V or "/VMBUS:" in target.upper()
         queue += [(below, is_hyper_v) for below in lower]
@@ -195,15 +187,17 @@ def _below(reader: Reader, routed: Iterable[str], *, has_gpus: bool) -> FrontEnd
     )
 
 
-def _uplinks(reader: Reader, port: str, members: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the members of Open vSwitch with the MAC address of its internal port, else all.
+def _uplinks(reader: Reader, port: str, *, has_gpus: bool) -> tuple[list[str], list[Problem]]:
+    """Return the members of Open vSwitch below an internal port, and hints.
 
-    Return also the NICs with a link and another address, which may be the front end as well.
+    On a node with GPUs they are those with the MAC address of the port, if there are any. A hint
+    names the NICs with a link and another address: they may be the front end as well.
     """
-    address = _address(reader, port)
+    members = behind("lower_", reader.names(f"{NET}/{OPEN_VSWITCH}") or ())
+    address = _address(reader, port) if has_gpus else None
     same = [name for name in members if address and _address(reader, name) == address]
     if not same:
-        return list(members), []
+        return members, []
     others = [
         name
         for name in members
@@ -211,7 +205,13 @@ def _uplinks(reader: Reader, port: str, members: Sequence[str]) -> tuple[list[st
         and _function(reader, name)
         and reader.text(f"{NET}/{name}/operstate", quiet=UNSET) == "up"
     ]
-    return same, others
+    if not others:
+        return same, []
+    text = (
+        f"{', '.join(others)}: members of Open vSwitch beside the default route's"
+        f" {port}, with another MAC address: name the backend with --backend-device"
+    )
+    return same, [Problem(SOURCE, port, None, text)]
 
 
 def _function(reader: Reader, netdev: str) -> str | None:

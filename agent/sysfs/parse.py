@@ -30,10 +30,10 @@ _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
 
-def _match(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], text: str, noun: str) -> re.Match[str]:
     match = pattern.fullmatch(text)
     if not match:
-        raise Malformed(f"{text[:64]!r} is not {what}")
+        raise Malformed(f"{text[:64]!r} is not {noun}")
     return match
 
 
@@ -119,8 +119,8 @@ def pci_address(path: str) -> str | None:
 
     `0000:18:00.0` of `../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0`.
     """
-    found = pci_addresses(path)
-    return found[-1] if found else None
+    addresses = pci_addresses(path)
+    return addresses[-1] if addresses else None
 
 
 def pci_addresses(path: str) -> list[str]:

@@ -65,10 +65,10 @@ class LiveRoot:
                 return data  # one read(2) returns a whole sysfs attribute
             # A read(2) of a procfs table returns about a page at a time.
             while data and len(data) < limit:
-                more = os.read(fd, limit - len(data))
-                if not more:
+                chunk = os.read(fd, limit - len(data))
+                if not chunk:
                     break
-                data += more
+                data += chunk
             return data
         finally:
             os.close(fd)
@@ -93,7 +93,7 @@ class Reader:
     """
 
     def __init__(self, root: Root, source: str, of: Reader | None = None) -> None:
-        """Read by `source`; `of` is the reader that this one does the decisive reads of."""
+        """Read by `source`; `of` is the reader whose decisive reads the new reader does."""
         self.problems: list[Problem] = of.problems if of else []
         self.undecided: list[str] = of.undecided if of else []  # the decisive reads that failed
         self._root, self._source = root, source
@@ -137,7 +137,7 @@ class Reader:
         return self.parsed(path, text if self._is_decisive else text or None, parse)
 
     def table(self, path: str, parse: Callable[[str], T]) -> T | None:
-        """Read a procfs table and parse it; of one that is too long, the lines at its beginning.
+        """Read a procfs table and parse it; of a table that is too long, the first lines.
 
         A line that is not printable UTF-8 is left out: a netdev name may have any bytes but a few,
         and that of one netdev hides no other line.
@@ -164,13 +164,13 @@ class Reader:
     def names(self, path: str) -> list[str] | None:
         """List the printable names in a directory, in natural order."""
         try:
-            found = self._root.names(path)
+            names = self._root.names(path)
         except OSError as error:
             self._failed(path, error)
             return None
-        printable = [name for name in found if name.isascii() and name.isprintable()]
-        if len(printable) < len(found):
-            for name in sorted(set(found).difference(printable)):
+        printable = [name for name in names if name.isascii() and name.isprintable()]
+        if len(printable) < len(names):
+            for name in sorted(set(names).difference(printable)):
                 text = f"the name {ascii(name)[:128]} is not printable ASCII; left out"
                 self.report(path, text)
         return sorted(printable, key=natural)

@@ -4,8 +4,8 @@
 routes (net/ipv4/fib_trie.c, fib_table_dump), so of IPv4 it is read no further than these, and of
 IPv6 up to MAX_OCTETS: a longer table is not known.
 
-The kernel is asked again only after a change of a route: a socket that has joined the groups of
-routes is never waited for, and tells by what is queued there. It may have overflowed.
+The kernel is asked again only after a change of a route. A socket that has joined the groups of
+routes shows that, by a queued message or an overflow of its queue; it is never waited for.
 """
 
 from __future__ import annotations
@@ -129,33 +129,33 @@ def _default_routes(answers: Iterator[bytes], family: int) -> Iterator[tuple[int
             if kind != _RTM_NEWROUTE or len(body) < _RTMSG.size:
                 continue
             _, prefix, _, _, table, _, _, route_type, _ = _RTMSG.unpack_from(body)
-            found = attributes(body[_RTMSG.size :])
-            number = _number(found.get(_RTA_TABLE), table)
+            route = attributes(body[_RTMSG.size :])
+            number = _number(route.get(_RTA_TABLE), table)
             if number == _RT_TABLE_MAIN and prefix == 0 and route_type == _RTN_UNICAST:
-                yield from hops_of(found)
-            destination = found.get(_RTA_DST, b"")
+                yield from hops_of(route)
+            destination = route.get(_RTA_DST, b"")
             is_beyond = number == _RT_TABLE_MAIN and any(destination)
             if is_beyond and family == socket.AF_INET:
                 return
 
 
-def hops_of(found: dict[int, bytes]) -> Iterator[tuple[int, int]]:
-    """Yield metric and interface of each next hop of a route, by its attributes."""
-    metric = _number(found.get(_RTA_PRIORITY), 0)
-    interfaces = [_number(found[_RTA_OIF], 0)] if _RTA_OIF in found else []
-    rest = found.get(_RTA_MULTIPATH, b"")
+def hops_of(route: dict[int, bytes]) -> Iterator[tuple[int, int]]:
+    """Yield metric and interface of each next hop of a route, given by its attributes."""
+    metric = _number(route.get(_RTA_PRIORITY), 0)
+    interfaces = [_number(route[_RTA_OIF], 0)] if _RTA_OIF in route else []
+    rest = route.get(_RTA_MULTIPATH, b"")
     while len(rest) >= _RTNEXTHOP.size:
         length, _, _, index = _RTNEXTHOP.unpack_from(rest)
         interfaces.append(index)
         rest = rest[max(_aligned(length), _RTNEXTHOP.size) :]
-    if not interfaces and _RTA_NH_ID in found:  # net.ipv4.nexthop_compat_mode is 0
+    if not interfaces and _RTA_NH_ID in route:  # net.ipv4.nexthop_compat_mode is 0
         raise Unavailable("routes: the kernel names next hops by their objects only")
     for index in interfaces:
         yield metric, index
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and body of the messages of a datagram; a truncated one is the last."""
+    """Yield type and body of the messages of a datagram, up to a truncated message."""
     while len(data) >= _NLMSGHDR.size:
         length, kind, *_ = _NLMSGHDR.unpack_from(data)
         if length < _NLMSGHDR.size or length > len(data):
@@ -165,15 +165,15 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes by type; a truncated one ends them."""
-    found: dict[int, bytes] = {}
+    """Return the attributes by type, up to a truncated attribute."""
+    by_type: dict[int, bytes] = {}
     while len(data) >= _RTATTR.size:
         length, kind = _RTATTR.unpack_from(data)
         if length < _RTATTR.size or length > len(data):
-            return found
-        found[kind & 0x3FFF] = data[_RTATTR.size : length]  # without NLA_F_NESTED
+            return by_type
+        by_type[kind & 0x3FFF] = data[_RTATTR.size : length]  # without NLA_F_NESTED
         data = data[_aligned(length) :]
-    return found
+    return by_type
 
 
 def _number(data: bytes | None, default: int) -> int:

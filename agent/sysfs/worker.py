@@ -33,7 +33,6 @@ from typing import Any, TypeVar
 from agent.limits import start_thread
 
 T = TypeVar("T")
-Task = Callable[[], None]
 
 STAGGER = 0.005  # seconds that a read has before the next device's begins
 DEVICE_TIMEOUT = 5.0  # seconds until a device whose read has not ended counts as blocked
@@ -44,7 +43,7 @@ class DeviceWorker:
     """A daemon thread that runs tasks one at a time and sleeps between them."""
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[tuple[str, Task] | None] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[str, Callable[[], None]] | None] = SimpleQueue()
 
     def start(self) -> None:
         """Start the thread; RuntimeError if none can be created."""
@@ -55,8 +54,8 @@ class DeviceWorker:
         finally:
             threading.stack_size(default)
 
-    def put(self, device: str, task: Task) -> None:
-        """Run the task after those that were put before; the thread is named after the device."""
+    def put(self, device: str, task: Callable[[], None]) -> None:
+        """Run the task after those put before it; the thread is named after the device."""
         self._tasks.put((device, task))
 
     def stop(self) -> None:
@@ -70,12 +69,12 @@ class InlineWorker(DeviceWorker):
     def start(self) -> None:
         """Nothing to start."""
 
-    def put(self, device: str, task: Task) -> None:  # noqa: ARG002 - for a thread's name
+    def put(self, device: str, task: Callable[[], None]) -> None:  # noqa: ARG002 - for a thread's name
         """Run the task."""
         task()
 
 
-def _run(tasks: SimpleQueue[tuple[str, Task] | None]) -> None:
+def _run(tasks: SimpleQueue[tuple[str, Callable[[], None]] | None]) -> None:
     """Run tasks until None: the body of a worker's thread, which holds no reference to it."""
     while (item := tasks.get()) is not None:
         device, task = item
@@ -85,7 +84,7 @@ def _run(tasks: SimpleQueue[tuple[str, Task] | None]) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class _Device:
+class _DeviceRead:
     """The state of a device's last read."""
 
     started: float | None = None  # when the read under way began; None: idle
@@ -113,10 +112,10 @@ class DeviceReaders:
         self._generation = 1
         self._idle: DeviceWorker | None = None
         self._is_closed = False
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, _DeviceRead] = {}
         self._facts: dict[str, Any] = {}  # of the last complete read
         self._constants: dict[str, dict[tuple[str, str], Any]] = {}
-        self._awaited: set[_Device] = set()  # the devices that `read` waits for
+        self._awaited: set[_DeviceRead] = set()  # the devices that `read` waits for
         self._error: BaseException | None = None
 
     def __del__(self) -> None:
@@ -136,9 +135,9 @@ class DeviceReaders:
         """Return the facts of the devices, by name; `jobs` maps the name to what reads them.
 
         Only the devices that are idle and have old facts are read. A read is waited for until
-        `timeout` seconds after it began; one that takes longer goes on, and calls `notify` at its
-        end. The result has, for a device whose read is still under way, its last facts; it lacks
-        a device that has none, or whose read began DEVICE_TIMEOUT seconds ago or earlier, or for
+        `timeout` seconds after it began; a read that takes longer goes on, and calls `notify` at
+        its end. For a device whose read is still under way the result has the last facts. It lacks
+        a device without facts, or whose read began DEVICE_TIMEOUT seconds ago or earlier, or for
         which no thread could be created (`unstarted`).
 
         Devices that are not named are forgotten (see `keep`). An exception of a job is raised here,
@@ -151,9 +150,11 @@ class DeviceReaders:
                 self._begin(name, job, min(STAGGER, timeout))
             # Wait for the reads that began less than `timeout` seconds ago.
             now, devices = self._clock(), [self._devices[name] for name in jobs]
-            ends = {one: one.started + timeout for one in devices if one.started is not None}
-            self._awaited = {one for one, end in ends.items() if end > now}
-            last = max((ends[one] for one in self._awaited), default=now)
+            ends = {
+                device: device.started + timeout for device in devices if device.started is not None
+            }
+            self._awaited = {device for device, end in ends.items() if end > now}
+            last = max((ends[device] for device in self._awaited), default=now)
             self._changed.wait_for(lambda: not self._awaited, last - now)
             self._awaited = set()
             if self._error:
@@ -164,7 +165,7 @@ class DeviceReaders:
     def keep(self, names: Collection[str]) -> None:
         """Forget the facts and constants of all other devices; without any, end the idle thread.
 
-        One whose read is under way stays known until that has ended, so that the device does not
+        A device whose read is under way stays known until the read has ended, so that it does not
         get a second read if it returns.
         """
         with self._changed:
@@ -184,7 +185,7 @@ class DeviceReaders:
         return self._constants.setdefault(name, {})
 
     def close(self) -> None:
-        """End all threads, one under way at the end of its read; `notify` is not called again."""
+        """End all threads, each at the end of its read; `notify` is not called again."""
         with self._changed:
             self._notify = lambda: None
             self._is_closed = True
@@ -200,7 +201,7 @@ class DeviceReaders:
         """Begin the read of a device that has old facts, and wait `stagger` seconds for its end."""
         device = self._devices.get(name)
         if device is None:
-            device = self._devices[name] = _Device()
+            device = self._devices[name] = _DeviceRead()
         if device.started is None and device.generation < self._generation:
             worker, self._idle = self._idle, None
             if worker is None:
@@ -219,7 +220,7 @@ class DeviceReaders:
         self,
         worker: DeviceWorker,
         name: str,
-        device: _Device,
+        device: _DeviceRead,
         job: Callable[[], Any],
         generation: int,
     ) -> None:
