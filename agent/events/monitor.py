@@ -1,13 +1,13 @@
 """Supervision of the monitors, behind one poll(2) for a single-threaded loop.
 
 Invariants:
-- An event is a hint. It names what may have changed; the state is read from sysfs. A duplicate
-  costs little, so monitors may report more than has changed.
+- An event is a hint. It names a subject that may have changed; its state is read from sysfs. A
+  duplicate costs little, so monitors may report more than has changed.
 - No event is lost without notice. A monitor whose buffer overflowed (ENOBUFS) or whose socket
   failed is closed and reopened, and "resync" follows. While it cannot be reopened each attempt
   yields "resync", so that the loop polls slowly instead.
 - Memory is bounded. A monitor reads a limited number of messages at a time; the rest stays in the
-  kernel's socket buffer, which drops what does not fit and reports that by ENOBUFS.
+  kernel's socket buffer, which drops further messages and reports that by ENOBUFS.
 """
 
 from __future__ import annotations

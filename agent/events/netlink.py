@@ -6,8 +6,8 @@ still 12 MB on top of what the agent has loaded. Its IPRoute queues without a bo
 nothing any more after an ENOBUFS.
 
 Only the group RTMGRP_LINK is joined: others carry neighbors and routes. Nothing is filtered in the
-kernel: a socket filter knows interfaces by index, and would drop the message of one that is created
-again under another index. Skipping the messages of other netdevs here costs a tenth of a
+kernel: a socket filter knows interfaces by index, and would drop the message of a netdev that is
+created again under another index. Skipping the messages of other netdevs here costs a tenth of a
 millisecond of CPU for each pod that comes and goes (benchmarks/idle_wakeups.py).
 
 Uevents are those of RDMA devices, netdevs and drivers, read through pyudev. A driver that binds a

@@ -161,7 +161,7 @@ class PortStateSweep:
     def _replace_blocked(self) -> None:
         """Start another sweeper if the present one has been at one device for READ_TIMEOUT.
 
-        It sweeps all other devices. The old one keeps the device at which it is blocked.
+        It sweeps all other devices. The old sweeper keeps the device at which it is blocked.
         """
         with self._lock:
             old = self._sweeper
@@ -223,7 +223,7 @@ class _DeviceFiles:
                 if outcome in REMOVED:
                     if path in self._open:
                         os.close(self._open.pop(path))
-                    outcome = errno.ENODEV  # one for all that mean a removed device
+                    outcome = errno.ENODEV  # for all of REMOVED
             if self._last.get(path) != outcome:
                 self._last[path] = outcome
                 changed.add(port)

@@ -4,14 +4,14 @@ A verb is a callable from one JSON object (stdin) to another (stdout). It has SE
 PARENT is the process ID whose end ends it too. `serve_forks` is the other entry point: a process
 that stays and runs a verb for each line of stdin (agent/helper/process.py).
 
-    parent ── this process, the subreaper ── fork: the verb ── what a library or plugin starts
+    parent ── this process, the subreaper ── fork: the verb ── processes of a library or plugin
 
 Invariants:
 - Code that may crash, hang or leave something mapped runs in the fork, and ends with it. This
   process does nothing but wait: for the end of the fork, of SECONDS or of the parent.
 - Nothing that the fork has started outlives it. Orphans become children of this process, whatever
   their session, and all of its children are killed before it reports the end of the fork.
-- A verb imports what it needs itself, so that no verb pays for another's imports. `typing` is for
+- A verb does its own imports, so that no verb pays for another's. `typing` is for
   annotations only: it would be 0.5 MB of the fork server's 8.
 - An error of one subject (a port, a GPU) is part of the answer. An exception that escapes is a bug;
   the parent (agent/helper/process.py) quotes the last line of the traceback.
@@ -42,7 +42,7 @@ TIMEOUT_MS = 500
 TRIES = 2
 SA_TIMEOUT_MS = 2000
 PARENT_INTERVAL = 0.5  # seconds between two looks whether the parent lives
-KILL_INTERVAL = 0.1  # seconds after which what does not end is killed again
+KILL_INTERVAL = 0.1  # seconds after which a process that lives is killed again
 MAX_KILLS = 20  # if there is no parent any more
 
 
@@ -207,7 +207,7 @@ def _run(verb: str, line: bytes | None, answers: int, seconds: float, parent: in
 
 
 def _end_children(fork: int, parent: int) -> int:
-    """Kill the fork and what it has started until none is left; return its wait status.
+    """Kill the fork and all its descendants until none is left; return its wait status.
 
     psutil is loaded only for processes that outlive the fork. A process in uninterruptible sleep is
     waited for, so that no second fork starts beside it; not after the end of the parent.
@@ -280,7 +280,7 @@ def _die_with(parent: int) -> None:
 
 
 def _redirect_stdout() -> int:
-    """Return a descriptor for the answer; what a C library prints on stdout goes to stderr."""
+    """Return a descriptor for the answer; a C library's output on stdout goes to stderr."""
     answer = os.dup(1)
     os.dup2(2, 1)
     return answer

@@ -5,10 +5,10 @@ Invariants:
   output is limited, that of stderr to its end.
 - Nothing of a helper outlives its call. A helper answers in a fork, and before it ends it has ended
   all that the fork has started (agent/helper/main.py), a credential plugin's daemons in other
-  sessions included. It does the same when its parent ends. One that is late is ended from here, in
-  the same order; one that others have killed leaves orphans, which are known by the MARK in their
-  environment. Its temporary files lie in a folder that is removed: the Kubernetes client writes
-  inline keys of a kubeconfig to files.
+  sessions included. It does the same when its parent ends. A late helper is ended from here, in
+  the same order; a helper that others have killed leaves orphans, which are recognized by the MARK
+  in their environment. Its temporary files lie in a folder that is removed: the Kubernetes client
+  writes inline keys of a kubeconfig to files.
 - A process that was killed and lives, because it is in an uninterruptible sleep in a driver, is
   abandoned. While it lives no second helper of its verb and subject starts, and at most MAX_STUCK
   of a verb are abandoned. `unended` counts them.
@@ -110,7 +110,9 @@ def _python(entry: str) -> list[str]:
 _lock = threading.Lock()  # guards _pids and _marks
 _pids: set[int] = set()
 _marks: weakref.WeakKeyDictionary[Process, str] = weakref.WeakKeyDictionary()
-_killed_lock = threading.Lock()  # guards _killed; another one, as to see who lives takes a while
+_killed_lock = (
+    threading.Lock()
+)  # guards _killed; not _lock, since reading the state of processes takes a while
 _killed: set[psutil.Process] = set()  # and not seen to end
 
 
@@ -126,10 +128,10 @@ def known_pids() -> frozenset[int]:
 def reap(helpers: Callable[[], Container[int]] = known_pids) -> list[int]:
     """Wait for the terminated orphans of this process and return their PIDs; never blocks.
 
-    For an agent that is PID 1 of a container: what a helper or a credential plugin leaves behind
-    becomes its child when its parent ends (kernel/exit.c, find_new_reaper), and stays a zombie
-    until it is waited for. `helpers` returns the PIDs of the children whose exit status somebody
-    else waits for; they are left alone. Call it when SIGCHLD was received.
+    For an agent that is PID 1 of a container: a process that a helper or a credential plugin leaves
+    behind becomes its child when its parent ends (kernel/exit.c, find_new_reaper), and stays a
+    zombie until it is waited for. `helpers` returns the PIDs of the children whose exit status
+    other code waits for; they are left alone. Call it when SIGCHLD was received.
     """
     # The main thread's children, which orphans become (man 5 proc_pid_task); there is no such file
     # where the kernel has no CONFIG_PROC_CHILDREN.
@@ -172,13 +174,13 @@ def kill_group(process: Process, kill: Kill = os.kill) -> None:
 
 
 class Remains(NamedTuple):
-    """What is left of a helper that was killed."""
+    """The processes that are left of a helper that was killed."""
 
     process: Process
     left: tuple[psutil.Process, ...]
 
     def living(self) -> list[psutil.Process]:
-        """Return what has not ended yet."""
+        """Return the processes that have not ended yet."""
         with suppress(subprocess.TimeoutExpired):
             wait(self.process, 0)
         return [process for process in self.left if _lives(process)]
@@ -187,7 +189,7 @@ class Remains(NamedTuple):
 def end(process: Process, kill: Kill = os.kill) -> Remains:
     """Kill all that a process has started, in any session, and then the process itself.
 
-    In this order, since it adopts the orphans; those of one that others have killed come last.
+    In this order, since it adopts the orphans; the orphans of a helper killed by others come last.
     psutil is loaded here (0.5 MB, 5 ms): most agents never have a helper that is late.
     """
     import psutil
@@ -237,7 +239,7 @@ def _marked(mark: str | None) -> list[psutil.Process]:
 
 
 def fate(killed: psutil.Process) -> str:
-    """Return what became of a process that was killed and lives."""
+    """Return the state of a process that was killed and lives, in words."""
     import psutil
 
     is_stuck = False
@@ -314,7 +316,7 @@ class HelperProcesses:
                 raise Unavailable(f"{name}: {problem}") from None
             else:
                 kill_group(process, self._kill)
-                if status == -signal.SIGKILL:  # it did not end what it had started
+                if status == -signal.SIGKILL:  # it did not end its descendants
                     end(process, self._kill)
             finally:
                 close_pipes(process)
@@ -358,7 +360,7 @@ class ForkServer:
         self._verb, self._name, self._timeout = verb, f"helper {verb}", timeout_s
         self._command_line, self._popen = command_line, popen
         self._process: Process | None = None
-        self._abandoned: Remains | None = None  # of the last one
+        self._abandoned: Remains | None = None  # of the last server
 
     def call(self, payload: Mapping[str, Any]) -> Json:
         """Return a fork's answer to `payload`.
@@ -383,7 +385,7 @@ class ForkServer:
         match = _ANSWER.fullmatch(stdout)
         if not match:  # it has ended or broken the format
             status = self._exit_status(process) if stdout.count(b"\n") < LINES else 0
-            self.stop()  # its next output could not be told from the rest of this one
+            self.stop()  # its next answer would follow the rest of this answer
             return parse_answer(self._name, status, b"", stderr)
         end = match[2]
         if end == b"late":

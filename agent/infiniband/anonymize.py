@@ -40,7 +40,7 @@ MODEL = re.compile(r"[A-Z]{1,4}\d{3,5}(?:_[A-Z]{1,3})?")
 ASIC = re.compile(r"(?:/(?:[LSU]\d{1,2}|RT))*$")  # the place of an ASIC in a modular switch
 HCA = re.compile(r"mlx\d_\d{1,2}|HCA-\d{1,2}|ibp\d{1,3}(?:s\d{1,2})?(?:f\d)?")
 _MANAGED = "MF0;"
-_ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
+_ATTRIBUTE = 17  # octet of a request: the lower half of AttributeID
 # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
 _GUIDS = (slice(4, 12), slice(12, 20), slice(20, 28))
 _NODE_INFO = 40  # octets of NodeInfo
@@ -52,7 +52,7 @@ Rebuild = Callable[[list[Json], "Names"], list[Exchange]]
 
 
 def anonymized(entry: Json, names: Names, rebuild: Rebuild) -> Json:
-    """Return the rebuilt entry of one port (agent/helper/main.py); `rebuild` is that of its verb.
+    """Return the rebuilt entry of one port (agent/helper/main.py) by the `rebuild` of its verb.
 
     Only the error "malformed" is left of an entry that does not follow the format.
     """
@@ -111,7 +111,7 @@ def _node_record(record: bytes, names: Names) -> bytes:
 
 
 def _with_guids(info: bytes, names: Names) -> bytes:
-    """Return NodeInfo with replaced GUIDs, without what follows it."""
+    """Return the octets of NodeInfo with replaced GUIDs."""
     for octets in _GUIDS:
         info = info[: octets.start] + names.guid(info[octets]) + info[octets.stop :]
     return info[:_NODE_INFO]

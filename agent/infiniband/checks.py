@@ -61,7 +61,7 @@ def without_smi(observation: Observation) -> list[PortRole]:
 
 
 def hints(observation: Observation) -> Iterator[Problem]:
-    """Report the ports without SMI device, and how to make one."""
+    """Report the ports without SMI device, and the command that makes it."""
     if roles := without_smi(observation):
         names = listed([role.interface for role in roles])
         text = (

@@ -100,7 +100,7 @@ class DeviceQueries(Generic[P]):
         return {"ports": [entries[port] for port in asked if port in entries], "failed": failed}
 
     def _run(self, groups: list[PortGroup[P]]) -> dict[PortGroup[P], Entries | Unavailable]:
-        """Query groups, a limited number at a time; one in the calling thread."""
+        """Query groups, a limited number at a time; the calling thread takes part."""
         waiting = deque(groups)
         outcomes: dict[PortGroup[P], Entries | Unavailable] = {}
 

@@ -38,7 +38,7 @@ def text(field: bytes) -> str:
 
 
 def switch_name(description: str) -> str | None:
-    """Return the name that an administrator gave the node; None for a default one or none."""
+    """Return the name that an administrator gave the node; None if it is a default or empty."""
     if description.startswith(_MANAGED):
         # `L90.1.3:MQM9700/U1`; a host name with the position of its ASIC in the chassis
         name, colon, model = description.removeprefix(_MANAGED).rpartition(":")

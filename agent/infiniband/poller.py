@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # packages that import this one
     from agent.sources.memories import Memories
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
-# Seconds until an answered port is queried again. No event tells that a switch was renamed, so this
+# Seconds until an answered port is queried again. No event reports a renamed switch, so this
 # bounds the age of a name; a round of queries costs 61 ms of CPU (docs/benchmarks.md).
 REFRESH_INTERVAL = 1200.0
 RETRY_INTERVAL = 10.0  # seconds, doubled with each try
@@ -44,7 +44,7 @@ MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the sw
 
 SA_JITTER = 60.0  # seconds: the time in which the nodes of a cluster ask after a power-on, at least
 # opensm looks at every node of the subnet for one NodeRecord (docs/scale.md), so the time in which
-# all may ask grows with the square of their number. The highest LID that a node knows tells that.
+# all may ask grows with the square of their number, estimated by the highest LID that a node knows.
 SA_JITTER_OF_LID = 2e-6  # seconds, by the square of the LID: 200 s in a subnet of 10,000 LIDs
 # Seconds between two questions that changes of a port cause, doubled with each up to an hour: a
 # link that flaps costs about 30 questions a day.
@@ -65,7 +65,7 @@ class _SmpPort:
     queried: float = -math.inf
     answered: float = -math.inf
     tries: int = 0
-    # The time of the query that a trigger asks for which came after the last one had begun.
+    # The time of the query for a trigger that came after the last query had begun.
     triggered: float = math.inf
 
     def begin(self, now: float) -> None:
@@ -199,7 +199,7 @@ class _SaPort:
 
     subnet_port: SubnetPort
     answer: Json | None = None
-    is_new: bool = False  # it was there at the start, or came later for the first time
+    is_new: bool = False  # present at the start, or seen for the first time
     due: float | None = None  # None: at a random time from now on
     has_changed: bool = False  # the next question is because of that
     answered: float = -math.inf
@@ -255,9 +255,9 @@ class SaPoller:
     def observed(self, observation: Observation) -> None:
         """Keep the answers about ports that are up, but whose SMPs or LIDs could not be read.
 
-        Ask again within the hour for what has no name. The retries are
-        counted here: SwitchNames begins again with each event, of which a node that starts Pods has
-        hundreds a day, and an unmanaged switch never has a name.
+        Ask again, with back-off from SA_NAME_INTERVAL on, about ports whose far end has no name.
+        The retries are counted here: SwitchNames restarts its count with each event, of which a
+        node that starts Pods has hundreds a day, and an unmanaged switch never has a name.
         """
         links = observation.ib.value if isinstance(observation.ib, Seen) else ()
         by_smps = {link.interface for link in links if link.neighbors}

@@ -4,7 +4,7 @@ Invariant: a port whose SMPs are not answered delays no other. libibumad is not 
 ports share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py),
 deadline and number of tries, and a round takes as long as its slowest port. Every request and its
 result is kept as an exchange, which the caller decodes; a recording has the same exchanges. A
-request that the conversation repeats is sent when the time for the reply to the last one is over.
+request that the conversation repeats is sent at the deadline of the request before it.
 Questions to the subnet administrator (SA) are not repeated: it has those of ten thousand nodes.
 """
 

@@ -237,7 +237,7 @@ def conversation(local_port: int, tid: int) -> Conversation[IbNeighbor]:
     """Identify the node at the far end of `local_port`: yield requests, return the neighbor.
 
     Takes two transaction IDs from `tid` on. Raises Malformed for a malformed NodeInfo, and the
-    exception that was thrown in for an unanswered one.
+    exception that was thrown in for an unanswered request.
     """
     info = node_info((yield from _query(get(Attribute.NODE_INFO, tid, local_port))))
     request, description = get(Attribute.NODE_DESCRIPTION, tid + 1, local_port), None

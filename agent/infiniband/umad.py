@@ -16,11 +16,11 @@ rdma-core, libibumad/umad.c), and the kernel's rules show through:
   that timeout.
 - Registering an agent of class 0x81 fails where there is no subnet management interface: RoCE, many
   VFs, planes of ConnectX-8. On other VFs sending fails, with EPERM (mlx5_ib_post_send).
-- Virtual ports of one LID are told apart by the GID, so a reply reaches one only if it has a global
+- Virtual ports of one LID differ by the GID, so a reply reaches such a port only if it has a global
   route, as the request then has: ib_sa sends it to the SA's well-known GID where the port requires
   that (update_sm_ah in drivers/infiniband/core/sa_query.c), which sysfs does not show.
 - For an agent that is registered with an RMPP version the kernel acknowledges and joins segments.
-  What it has joined stays in its queue (ENOSPC) if the buffer is too small.
+  A joined reply stays in its queue (ENOSPC) if the buffer is too small.
 
 The library is not thread-safe, and a fault in it ends the process: it runs in a helper process
 (agent/helper/main.py). libibmad, on top of it, prints on stderr and is not thread-safe either.
@@ -73,7 +73,7 @@ class Management(NamedTuple):
     lid: int
     qp: int
     qkey: int
-    require: Callable[[bytes], object]  # raises Malformed for what must not be sent
+    require: Callable[[bytes], object]  # raises Malformed for any other datagram
     max_length: int = smp.LENGTH  # bytes of a reply
     sl: int = 0
     pkey_index: int = 0

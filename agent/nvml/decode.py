@@ -120,7 +120,7 @@ def failed_call(data: Any) -> FailedCall | None:
 
 
 def gpu(data: Any) -> Gpu:
-    """Decode one GPU; raises Malformed if any part of it is.
+    """Decode a GPU; raises Malformed if any part of it is malformed.
 
     Names are None without an answer.
     """

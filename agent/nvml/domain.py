@@ -1,7 +1,7 @@
 """The NVLink domain of a node, derived from its GPUs; its hints, checks and metrics.
 
 Invariants:
-- An identity is published only if every GPU that is attached to the fabric reports the same one.
+- An identity is published only if all GPUs that are attached to the fabric report the same.
 - A cluster UUID of zeros is no identity: plain HGX boards complete their registration with it. Such
   a GPU has no place in the fabric and does not count, as for GPU Feature Discovery and NVIDIA's DRA
   driver (go-nvlib, IsFabricAttached). A clique ID alone is none either: unrelated racks share
@@ -9,7 +9,7 @@ Invariants:
 - Health decides nothing: a degraded GPU is still where it is.
 
 Without an identity there is an AcceleratorReason, which either holds the last label or removes it.
-Reasons that remove are checked first: one GPU in another domain outweighs one that could not be
+Reasons that remove are checked first: a GPU in another domain outweighs a GPU that could not be
 queried.
 """
 
@@ -175,7 +175,7 @@ def _hinted(observation: Observation) -> Iterator[Check]:
 
 
 def accelerator_info(seen: Observation) -> Iterable[Sample]:
-    """Return the accelerator label's value; no sample without one."""
+    """Return the accelerator label's value; no sample without a value."""
     value = seen.accelerator.value
     return [((value,), 1)] if value else []
 

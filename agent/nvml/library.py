@@ -47,7 +47,7 @@ FOLDERS = (
 )
 MAX_GPUS = 64  # bounds a malformed count; a node has up to 16 GPUs
 
-# What a driver returns for a structure whose version it does not know.
+# The errors of a driver for a structure whose version it does not know.
 _UNKNOWN_VERSION = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
 _VERSIONED = (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t)
 _KEYS = {

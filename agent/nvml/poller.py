@@ -129,7 +129,7 @@ class NvmlPoller:
         self.judged(observation.accelerator)
 
     def trigger(self, now: float, event: tuple[str, str]) -> None:
-        """Look for a missing library or driver once one was bound to a PCI function, or on SIGHUP.
+        """Look for a missing library or driver when a driver binds a PCI function, or on SIGHUP.
 
         No other event concerns GPUs, but those that were missed may.
         """

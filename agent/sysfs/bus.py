@@ -11,7 +11,8 @@ again when its list of names changes.
 
 The place of a function is its real path, `pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0`: the
 host bridge, the bridges from the root port down, the function. A virtual machine of Hyper-V has
-the host bridge below VMBUS, Intel's VMD one below a function; only what is below it counts.
+the host bridge below VMBUS, Intel's VMD has another below a function; only the path below the last
+host bridge counts.
 
 Files: Documentation/ABI/testing/sysfs-bus-pci. Classes: include/linux/pci_ids.h.
 """
@@ -104,7 +105,7 @@ class Function(NamedTuple):
 
     @property
     def place(self) -> tuple[str, tuple[str | None, ...]] | None:
-        """Its PCI ids, and those of the bridges above it; None if one of them is unknown.
+        """Its PCI ids, and those of the bridges above it; None if any of them is unknown.
 
         Functions of one place are alike, whatever their addresses.
         """
@@ -141,7 +142,7 @@ class Bus:
 
     @property
     def gpus(self) -> list[Function]:
-        """The GPUs, whoever drives them."""
+        """The GPUs, bound to a driver or not."""
         return [function for function in self.functions.values() if function.is_gpu]
 
     @property
@@ -185,7 +186,7 @@ class BusMemory:
 def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     """Return the bus; a function that could be read before is not read again.
 
-    A listing that fails returns the bus of the last one. Without any, nothing is known.
+    If the listing fails, that is the bus of the last listing, or an unknown bus without any.
     """
     before = len(reader.problems)
     try:

@@ -76,7 +76,7 @@ class FrontEnd(NamedTuple):
         frozenset()
     )  # PCI functions of those, and those that they are VFs of
     accelerated: Routed = frozenset()  # members of a NIC of hv_netvsc
-    # The reason why it is not known. "": the tree was copied without routes, so they say nothing.
+    # The reason why it is not known. "": the tree was copied without routes.
     unknown: str | None = None
     is_first_hop_only: bool = False  # read from /proc/net/route
     problems: tuple[Problem, ...] = ()  # hints, where the backend is Ethernet
@@ -106,7 +106,7 @@ def netdevs_of(device: RdmaDevice) -> set[str]:
 
 
 def read_front_end(reader: Reader, query: RouteQuery, *, has_gpus: bool) -> FrontEnd:
-    """Read the best default routes and the NICs below them; a missing table is an empty one."""
+    """Read the best default routes and the NICs below them; a missing table counts as empty."""
     hops = None
     try:
         hops = query()
@@ -233,7 +233,7 @@ def _address(reader: Reader, name: str) -> str | None:
 def namespace_fault(
     reader: Reader, data_ports: Sequence[tuple[RdmaDevice, RdmaPort]], routed: Routed
 ) -> str | None:
-    """Return the reason why the routing tables say nothing of these ports; None if they do.
+    """Return the reason why the routing tables are not those of these ports; None if they are.
 
     Nothing is known without /proc/net/dev, as in a copied /sys: the tables, if any, count.
     """
@@ -263,7 +263,7 @@ def is_old_guest(reader: Reader, release: str | None) -> bool:
     """Return True in a virtual machine whose kernel names both ports of a card p0.
 
     mlx5 numbered the ports of a card by PCI function before Linux 5.16 (mlx5_get_dev_index). A
-    processor tells a guest by the flag `hypervisor`, the firmware by the name of the product.
+    processor marks a guest by the flag `hypervisor`, the firmware by the name of the product.
     """
     numbers = kernel.release(release or "")
     if numbers is None or numbers >= (5, 16):

@@ -2,14 +2,14 @@
 
 A read of a failing HCA may block in the kernel for minutes or without end, and no signal interrupts
 it. So the facts of a device, and of its netdevs, are read in a thread that reads no other device
-meanwhile: a device that is slow is late, one that blocks is missing, and neither delays the facts
-of another.
+meanwhile: a slow device is late, a device that blocks is missing, and neither delays the facts of
+another.
 
 Invariants:
 - A device has at most one read under way. So a device that blocks has one stuck thread, however
   often it is asked for.
 - A thread whose read has ended reads the next device. At most one thread is idle, so devices that
-  answer have one thread in all: one for each device would be 50 to 80 kB each.
+  answer have one thread in all: a thread for each device would be 50 to 80 kB each.
 - An idle thread waits without a timeout and costs no CPU time. It shares the agent's memory: a
   child process would cost milliseconds for a read of microseconds.
 - Devices that answer are read one after the other; the reads of devices that take longer than
@@ -132,7 +132,7 @@ class DeviceReaders:
             self._generation += 1
 
     def read(self, jobs: Mapping[str, Callable[[], T]], timeout: float) -> dict[str, T]:
-        """Return the facts of the devices, by name; `jobs` maps the name to what reads them.
+        """Return the facts of the devices, by name; `jobs` maps a name to the function that reads.
 
         Only the devices that are idle and have old facts are read. A read is waited for until
         `timeout` seconds after it began; a read that takes longer goes on, and calls `notify` at
