@@ -39,7 +39,7 @@ class Host:
     # globs of the RDMA devices that are the backend; empty: agent/sources/roles.py decides
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
-    # (netdevs, clock, deaf); receives LLDP frames on these netdevs and returns the neighbors that
+    # (netdevs, clock, silence); receives LLDP frames on the netdevs and returns the neighbors that
     # each has now (agent/lldp/reception.py). None: LLDP frames are not received at all.
     lldp_neighbors: LldpQuery | None = None
     all_ethertypes: bool = False  # LLDP frames are received before a bridge takes them

@@ -21,9 +21,12 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-Flags = dict[str, bool]  # by name
-Run = Callable[[Callable[[], None]], None]
+if TYPE_CHECKING:
+    from agent.lldp.packet_socket import Run
+
+PrivateFlags = dict[str, bool]  # by name
 Ask = Callable[[str, bytes], bytes]  # (netdev, request); returns the answer
 
 _SIOCETHTOOL = 0x8946  # include/uapi/linux/sockios.h
@@ -52,7 +55,7 @@ def ethtool(netdev: str, request: bytes) -> bytes:
     return buffer.tobytes()
 
 
-def private_flags(netdev: str, ask: Ask = ethtool) -> Flags:
+def private_flags(netdev: str, ask: Ask = ethtool) -> PrivateFlags:
     """Return the private flags of a netdev by name; {} if its driver has none, or it is gone."""
     try:
         request = _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0)
@@ -80,16 +83,16 @@ class DriverFlags:
     `read` returns the flags of a netdev. `run` runs a call: at once, or in another thread.
     """
 
-    def __init__(self, read: Callable[[str], Flags], run: Run) -> None:
+    def __init__(self, read: Callable[[str], PrivateFlags], run: Run) -> None:
         self._read, self._run = read, run
-        self._links: dict[str, bool] = {}  # the netdevs of the last observation: link up?
-        self._flags: dict[str, Flags] = {}
+        self._links: dict[str, bool] = {}  # netdev of the last observation -> its link is up
+        self._flags: dict[str, PrivateFlags] = {}
         self._current: set[str] = set()  # netdevs whose flags were read since their link came up
         self._reading: set[str] = set()
-        self._results: deque[tuple[str, Flags]] = deque()  # appended by the worker
+        self._results: deque[tuple[str, PrivateFlags]] = deque()  # appended by the worker
 
-    def __call__(self, netdev: str) -> Flags:
-        """Return the flags read last, {} if there are none; read them again if that is due."""
+    def __call__(self, netdev: str) -> PrivateFlags:
+        """Return the flags read last, {} if there are none; read them again if due."""
         if netdev not in self._current and netdev not in self._reading:
             self._reading.add(netdev)
             try:

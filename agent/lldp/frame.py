@@ -9,12 +9,11 @@ Of LLDPDU TLV are ignored.
 
 Stricter than the standard: 9.2.7.7.2 d) and e) discard a wrong TLV and keep the rest. Here the
 whole frame is refused if the TLV is one that names the neighbor, or whose end is not in the frame,
-since a neighbor without its System Name would be published under another name. Of the others that
-are decoded, a Port Description of more than 255 octets and System Capabilities of another length
-than four are discarded. System Descriptions, Management Addresses and organizationally specific
-TLVs are not decoded, so a wrong one is not noticed (lldpd 1.0 refuses the frame). Of several Port
-Descriptions, System Capabilities and TLVs that are not decoded the first counts (in lldpd the
-last).
+since a neighbor without its System Name would be published under another name. A Port Description
+of more than 255 octets and System Capabilities of another length than four are discarded. System
+Descriptions, Management Addresses and organizationally specific TLVs are not decoded, so a wrong
+TLV of these types is not noticed (lldpd 1.0 refuses the frame). Of several Port Descriptions,
+System Capabilities and TLVs that are not decoded the first counts (in lldpd the last).
 
 Accepted: a Time To Live TLV longer than two octets (9.2.7.7.1 c), a frame without an End TLV
 (9.2.7.7.1 h; as Wireshark, unlike lldpd), empty strings, and MAC addresses of other than six octets
@@ -24,7 +23,7 @@ The sender is not trusted: an identifier with an octet that is no printable text
 a whole, 0x0ac0de9d0a74; in other texts unprintable characters (line end, ESC, bidirectional mark)
 are escaped as \xNN.
 
-scapy 2.8 accepts a name that runs past its frame, loses all TLVs after a reserved one, and takes
+scapy 2.8 accepts a name that runs past its frame, loses all TLVs after a reserved TLV, and takes
 seventy times as long (benchmarks/lldp_decode.py).
 """
 
@@ -162,7 +161,7 @@ def _split(frame: bytes, at: int) -> dict[int, _Tlv]:
     end = len(frame)
     if end - at > MAX_LLDPDU:
         raise Malformed(f"LLDPDU of more than {MAX_LLDPDU} octets")
-    mandatory = _CHASSIS_ID  # the next one; past _TTL: none
+    mandatory = _CHASSIS_ID  # the next mandatory TLV; past _TTL: none
     while at + 2 <= end:
         header = frame[at] << 8 | frame[at + 1]
         kind, following = header >> 9, at + 2 + (header & _MAX_VALUE)
@@ -245,11 +244,11 @@ def _address(octets: bytes) -> str:
         case (2, 16):
             from ipaddress import IPv6Address  # takes 2.6 ms to import, for few senders
 
-            found = IPv6Address(address)
-            if found.ipv4_mapped:  # Python 3.13 changed its text, and that of a label may not
-                high, low = divmod(int(found.ipv4_mapped), 1 << 16)
+            ipv6 = IPv6Address(address)
+            if ipv6.ipv4_mapped:  # Python 3.13 changed its text, and that of a label may not
+                high, low = divmod(int(ipv6.ipv4_mapped), 1 << 16)
                 return f"::ffff:{high:x}:{low:x}"
-            return str(found)
+            return str(ipv6)
         case (6, 6):
             return address.hex(":")
     return _identifier_text(octets)

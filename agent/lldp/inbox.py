@@ -1,9 +1,9 @@
 """Receive the LLDP frames of observations: the daemon's queue, and the wait of `probe`.
 
-The daemon. Most frames repeat the last one and need no observation. Invariants: a frame that
-repeats the last one restarts its sender's TTL and is not queued; any other is queued for the next
+The daemon. Most frames repeat their sender's last frame and need no observation. Invariants: such a
+repetition restarts the sender's TTL and is not queued; any other frame is queued for the next
 observation. The queue is bounded, and after a burst the sockets are not polled for PAUSE_INTERVAL.
-Frames then stay in the sockets' buffers, which drop what does not fit.
+Frames then stay in the sockets' buffers, which drop frames that do not fit.
 
 `probe` waits until each netdev has a neighbor, or for a time. Switches send every 30 s by default,
 so the wait is long, and its progress is shown on a terminal.
@@ -100,8 +100,8 @@ class FrameInbox:
             return True, set()
         if len(frames) >= MAX_BURST:
             self._paused_until = self._clock() + PAUSE_INTERVAL
-        # Of the frames that are no repetitions those of a chassis stay in order: once one is
-        # queued, those after it are queued, too. The senders of the others are refreshed.
+        # The frames of a chassis stay in order: once a frame of it is queued, those after it are
+        # queued, too. The senders of the other repetitions are refreshed.
         queued = {_chassis(frame) for frame in self._queue}
         changes = []
         for frame in frames:
@@ -124,7 +124,7 @@ class FrameInbox:
 
 
 def _chassis(frame: Frame) -> tuple[str, bytes]:
-    """Return the netdev and the Chassis ID; an empty one for a frame that is malformed."""
+    """Return the netdev and the Chassis ID, which is empty if the frame is malformed."""
     try:
         return frame.netdev, lldp.msap(frame.data)[0]
     except Malformed:

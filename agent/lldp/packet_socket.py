@@ -20,7 +20,7 @@ it runs for each packet of the port. Such a socket gets the removed tag as ancil
 receives frames with two tags.
 
 Opening and closing a packet socket waits for the kernel's rtnl lock, in uninterruptible sleep. A
-driver that resets its device may hold the lock for seconds, and one that hangs meanwhile never
+driver that resets its device may hold the lock for seconds, and a driver that hangs meanwhile never
 releases it. So the daemon opens and closes sockets in an RtnlWorker: each netdev has at most one
 attempt under way, however often it is requested, and an attempt that does not return holds up no
 caller.
@@ -152,7 +152,7 @@ class Listener:
     def watch(self, netdevs: Iterable[str]) -> dict[str, str | None]:
         """Receive on these netdevs and no others; return those without a socket.
 
-        Their values are the error of the last attempt, None during the first one. Each call is
+        Their values are the error of the last attempt, None during the first attempt. Each call is
         another attempt. The socket of a netdev that was renamed, or deleted and made again, is
         replaced. Raise Unavailable without CAP_NET_RAW.
         """

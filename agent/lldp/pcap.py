@@ -140,7 +140,7 @@ def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
             _check_link_type(getattr(meta, "linktype", ETHERNET))
             if not is_lldp(octets):
                 continue
-            time = 0.0  # of a block without one
+            time = 0.0  # of a block without a time
             if meta.tshigh is not None and meta.tslow is not None:
                 # two halves of a number in the resolution of the block's interface
                 ticks = (int(meta.tshigh) << 32) + int(meta.tslow)

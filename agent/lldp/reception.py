@@ -27,8 +27,9 @@ Links = Mapping[str, bool]  # netdev -> True if it has a link
 Received = tuple[list[Frame], Mapping[str, str | None]]
 Receive = Callable[[Links], Received]  # raises Unavailable
 Clock = Callable[[], float]
-Deaf = Callable[[str], NeighborReason | None]  # why nothing is received on a netdev; None: it is
-LldpQuery = Callable[[Collection[Netdev], Clock, Deaf], "Reception"]
+# the reason why no frame reaches a netdev, such as firmware that consumes them; None: unknown
+SilenceQuery = Callable[[str], NeighborReason | None]
+LldpQuery = Callable[[Collection[Netdev], Clock, SilenceQuery], "Reception"]
 
 SOURCE = "lldp"
 PERMISSION = Step.PRIVILEGE, f"{AS_ROOT} (in a Pod: the capability NET_RAW)"
@@ -37,11 +38,11 @@ FAULTS = {  # of a packet socket
     "EACCES": PERMISSION,
     "EAFNOSUPPORT": (Step.MODULE, "modprobe af_packet"),
 }
-# Driver flags by which firmware consumes LLDP frames, with the value that does
+# Driver flags by which firmware consumes LLDP frames, with the value for it
 FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
 MLX5 = "mlx5_core"
-# No frame came, or none that was understood
-UNHEARD = frozenset({NeighborReason.SILENT, NeighborReason.EXPIRED})
+# No frame arrived, or none that could be decoded
+NO_FRAME = frozenset({NeighborReason.SILENT, NeighborReason.EXPIRED})
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
 
 
@@ -49,7 +50,7 @@ class Reception(NamedTuple):
     """The neighbors of the netdevs of one observation, and the frames received for it."""
 
     neighbors: Mapping[str, tuple[Sender, ...]]  # by netdev, the selected one first
-    missing: Mapping[str, NeighborReason]  # by netdev; of use for one without neighbors
+    missing: Mapping[str, NeighborReason]  # by netdev; of use for a netdev without neighbors
     problems: tuple[Problem, ...] = ()
     frames: tuple[Frame, ...] = ()
     errors: Mapping[str, str] = {}  # netdev -> error of its packet socket
@@ -77,11 +78,14 @@ class LldpNeighbors:
         self._woke_at = woke_at
 
     def __call__(
-        self, netdevs: Collection[Netdev], clock: Clock, deaf: Deaf = lambda _netdev: None
+        self,
+        netdevs: Collection[Netdev],
+        clock: Clock,
+        silence: SilenceQuery = lambda _netdev: None,
     ) -> Reception:
         """Receive; return the neighbors by `clock`, which is read before and after reception.
 
-        `deaf` is asked about netdevs without a neighbor.
+        `silence` is called for netdevs without a neighbor.
         """
         table, now = self._table, clock()
         for netdev in netdevs:
@@ -120,13 +124,13 @@ class LldpNeighbors:
         for name in (netdev.name for netdev in netdevs):
             table.expire(name, now)
             neighbors[name] = table.neighbors(name)
-            missing[name], fault = self._missing(name, now, reasons.get(name), deaf)
+            missing[name], fault = self._missing(name, now, reasons.get(name), silence)
             problems += [_refused(name, fault)] if fault else []
         once = tuple(dict.fromkeys(problems))
         return Reception(neighbors, missing, once, tuple(frames), errors)
 
     def _missing(
-        self, name: str, now: float, socket: NeighborReason | None, deaf: Deaf
+        self, name: str, now: float, socket: NeighborReason | None, silence: SilenceQuery
     ) -> tuple[NeighborReason, str]:
         """Return the reason why a netdev has no neighbor, and why its frames are refused.
 
@@ -135,13 +139,13 @@ class LldpNeighbors:
         table, reason, fault = self._table, self._table.missing(name), ""
         if reason is NeighborReason.LINK_DOWN:
             return reason, ""
-        why = socket
-        if (why or reason) in UNHEARD and not table.neighbors(name):
+        obstacle = socket
+        if (obstacle or reason) in NO_FRAME and not table.neighbors(name):
             fault = table.refused(name, now)
-            why = NeighborReason.MALFORMED if fault else why or deaf(name)
-        if why:
+            obstacle = NeighborReason.MALFORMED if fault else obstacle or silence(name)
+        if obstacle:
             table.unheard(name)
-        return why or reason, fault
+        return obstacle or reason, fault
 
 
 def _refused(netdev: str, fault: str) -> Problem:
@@ -150,8 +154,8 @@ def _refused(netdev: str, fault: str) -> Problem:
 
 def not_listened(netdevs: Iterable[Netdev]) -> Reception:
     """Return the reception of an observation without LLDP."""
-    silent, down = NeighborReason.NOT_LISTENED, NeighborReason.LINK_DOWN
-    return Reception({}, {one.name: silent if _has_link(one) else down for one in netdevs})
+    off, down = NeighborReason.NOT_LISTENED, NeighborReason.LINK_DOWN
+    return Reception({}, {netdev.name: off if _has_link(netdev) else down for netdev in netdevs})
 
 
 def _has_link(netdev: Netdev) -> bool:
@@ -163,13 +167,13 @@ def consumes_lldp(flags: Mapping[str, bool]) -> bool:
     return any(flags.get(flag) is consumes for flag, consumes in FIRMWARE.items())
 
 
-# What `bwagent doctor` says of it: packet sockets, and NICs that pass the frames on
+# The checks of `bwagent doctor`: packet sockets, and NICs that pass the frames on
 
 
 def hints(observation: Observation) -> Iterator[Problem]:
     """Report ConnectX ports without an LLDP frame: their firmware may keep the frames.
 
-    Only NVIDIA's own tools can tell.
+    Only NVIDIA's own tools show whether it does.
     """
     links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
     silent = {link.interface for link in links if link.missing == NeighborReason.SILENT}
@@ -192,18 +196,19 @@ def checks(around: Surroundings) -> Iterator[Check]:
     roles = around.observation.backend
     ethernet = [role for role in roles if role.port.link_layer == "Ethernet"]
     # the legs of a bond, not the bond
-    netdevs = [found.name for role in ethernet if (found := role.leg or role.port.netdev)]
+    legs = (role.leg or role.port.netdev for role in ethernet)
+    netdevs = [netdev.name for netdev in legs if netdev]
     if not netdevs:
         yield absent("no Ethernet backend port with a network device")
         return
     yield from _sockets(around, netdevs) if around.is_live else _received(around)
-    for netdev in netdevs:
-        flags = around.private_flags(netdev)
+    for name in netdevs:
+        flags = around.private_flags(name)
         for flag, consumes in FIRMWARE.items():
             if flags.get(flag) is consumes:
-                other = "off" if consumes else "on"
-                text = f"LLDP frames of {netdev}, which the NIC's firmware consumes"
-                command = f"ethtool --set-priv-flags {netdev} {flag} {other}"
+                value = "off" if consumes else "on"
+                text = f"LLDP frames of {name}, which the NIC's firmware consumes"
+                command = f"ethtool --set-priv-flags {name} {flag} {value}"
                 yield missing(Step.FIRMWARE, text, command)
     for hint in hints(around.observation):
         yield absent(hint.text)

@@ -30,21 +30,22 @@ from agent.ids import MAC
 from agent.lldp.frame import ETHERTYPE, Frame, decode, drop_reason
 from agent.lldp.reception import (
     Clock,
-    Deaf,
     Links,
     LldpNeighbors,
     LldpQuery,
     Received,
     Reception,
+    SilenceQuery,
 )
 from agent.model import Netdev
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
+    from agent.lldp.driver_flags import PrivateFlags
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
-FlagsQuery = Callable[[str], dict[str, bool]]
+FlagsQuery = Callable[[str], "PrivateFlags"]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
@@ -60,7 +61,7 @@ class RecordedLldp:
 
     received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
     failed: dict[str, str] = field(default_factory=dict)  # netdev -> error
-    flags: dict[str, dict[str, bool]] = field(default_factory=dict)  # by netdev
+    flags: dict[str, PrivateFlags] = field(default_factory=dict)  # by netdev
     listening: bool = False  # False: Host.lldp_neighbors is None
 
     def replayed(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class RecordedLldp:
         failed = {netdev: text for netdev, text in self.failed.items() if netdev in netdevs}
         return sorted(frames, key=lambda frame: (frame.time, frame.netdev)), failed
 
-    def private_flags(self, netdev: str) -> dict[str, bool]:
+    def private_flags(self, netdev: str) -> PrivateFlags:
         """Return the private flags of a netdev's driver; none if they were not recorded."""
         return self.flags.get(netdev, {})
 
@@ -83,16 +84,16 @@ class RecordedLldp:
         query: LldpQuery,
         netdevs: Collection[Netdev],
         clock: Clock,
-        deaf: Deaf = lambda _netdev: None,
+        silence: SilenceQuery = lambda _netdev: None,
     ) -> Reception:
         """Record the frames of an observation, and the errors of its packet sockets."""
-        reception = query(netdevs, clock, deaf)
+        reception = query(netdevs, clock, silence)
         for frame in reception.frames:
             self.received.setdefault(frame.netdev, []).append(frame)
         self.failed.update(reception.errors)
         return reception
 
-    def query_flags(self, query: FlagsQuery, netdev: str) -> dict[str, bool]:
+    def query_flags(self, query: FlagsQuery, netdev: str) -> PrivateFlags:
         """Record the private flags of a netdev's driver."""
         self.flags[netdev] = query(netdev)
         return self.flags[netdev]
@@ -139,7 +140,7 @@ def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
     """Load the record; `facts` is host.json. Raises Malformed for malformed private flags."""
     flags = facts.get(FLAGS, {})
-    if not isinstance(flags, dict) or not all(isinstance(one, dict) for one in flags.values()):
+    if not isinstance(flags, dict) or not all(isinstance(of, dict) for of in flags.values()):
         raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
     recorded = RecordedLldp(flags=dict(flags), listening=files.has_folder(FOLDER))
     for name in files.names(FOLDER):
@@ -157,16 +158,15 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
             fault = str(error).removeprefix(f"{path}: ")
         except Unavailable as error:
             raise Unavailable(f"{path}: {error}") from error
-        # those that a packet socket passes on
-        kept = [frame for frame in frames if not drop_reason(frame.data)]
-        recorded.received.setdefault(netdev, []).extend(kept)
+        passed = [frame for frame in frames if not drop_reason(frame.data)]  # by a packet socket
+        recorded.received.setdefault(netdev, []).extend(passed)
         if fault:
             recorded.failed[netdev] = f"{path}: {fault}"
     return recorded
 
 
 def _anonymized(frame: Frame, names: Names) -> Frame | None:
-    """Return the rebuilt frame; None for a malformed one."""
+    """Return the rebuilt frame; None if it is malformed."""
     try:
         neighbor = decode(frame.data)
     except Malformed:
@@ -178,7 +178,7 @@ def _anonymized(frame: Frame, names: Names) -> Frame | None:
     data = addresses + tags
 
     def identifier(text: str, subtype: int, mac: int, replacement: Callable[[str], str]) -> bytes:
-        """Return subtype and ID; one of the subtype `mac` without that form is a name."""
+        """Return subtype and ID; an ID of subtype `mac` without that form is a name."""
         is_mac = subtype == mac and MAC.fullmatch(text)
         return bytes((subtype,)) + (names.mac(text) if is_mac else replacement(text).encode())
 
