@@ -124,8 +124,8 @@ class Names:
         return name if INTERFACE.fullmatch(name) else self.peer(name, "port")
 
     def _replaced(self, match: re.Match[str]) -> str:
-        known = self.addresses.get(re.sub("[:.-]", "", match["octets"]).lower())
-        return f"{match['mark'] or ''}{known}" if known else match[0]
+        replacement = self.addresses.get(re.sub("[:.-]", "", match["octets"]).lower())
+        return f"{match['mark'] or ''}{replacement}" if replacement else match[0]
 
     def _with_colons(self, text: str, width: int) -> str:
         """Replace a GUID, GID, MAC address or IPoIB address (queue pair number, then a GID).
@@ -134,11 +134,11 @@ class Names:
         """
         digits = text.replace(":", "").lower()
         if len(digits) < _GID:
-            found = self.digits(digits)
+            replaced = self.digits(digits)
         else:
             queue_pair, prefix, guid = digits[:-_GID], digits[-_GID:-_GUID], digits[-_GUID:]
-            found = queue_pair + self.digits(prefix) + self.digits(guid)
-        return ":".join(found[at : at + width] for at in range(0, len(found), width))
+            replaced = queue_pair + self.digits(prefix) + self.digits(guid)
+        return ":".join(replaced[at : at + width] for at in range(0, len(replaced), width))
 
     def _uuid(self, match: re.Match[str]) -> str:
         text = match[0]

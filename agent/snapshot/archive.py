@@ -1,14 +1,14 @@
 """Reads a tar archive (plain, gzip, zstd) into memory, with limits, and writes nothing to disk.
 
 Formats: ustar and pax (IEEE Std 1003.1, pax, "ustar Interchange Format" and "pax Extended Header"),
-GNU long names (tar(5) of libarchive). tarfile decodes single headers only: it follows extended ones
-by recursion, and takes a time that is quadratic in their size (CVE-2024-6232, before Python
+GNU long names (tar(5) of libarchive). tarfile decodes single headers only: it follows extended
+headers by recursion, and takes a time that is quadratic in their size (CVE-2024-6232, before Python
 3.11.10).
 
 Invariants:
 - one bad member refuses the archive: an absolute name, "..", a link out of the archive, a device, a
   FIFO, a sparse file, more members or bytes than a node can have;
-- a header, an extended one too, is accepted or refused by its type and size, before its data is
+- a header, also an extended header, is accepted or refused by its type and size, before its data is
   read; the work is linear in the bytes read;
 - an unreadable header refuses the archive, since the members behind it would be missing unnoticed.
 """
@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agent.errors import Malformed, not_installed
-from agent.snapshot.tree import Entries, Entry
+from agent.snapshot.tree import Content, Contents
 from agent.text import visible
 
 MAX_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
@@ -42,7 +42,7 @@ KEYWORDS = {b"path": "name", b"linkpath": "linkname"}
 _RECORD = re.compile(rb"([1-9]\d{0,3}) ([^=\n]+)=")  # "27 path=sys/class/infiniband\n"
 
 
-def entries(path: str) -> Entries:
+def entries(path: str) -> Contents:
     """Return path -> bytes of a file, text of a link or None of a folder, without the top folder.
 
     Raises Malformed for an archive that is refused, Unavailable without the zstd package.
@@ -51,13 +51,13 @@ def entries(path: str) -> Entries:
         raise Malformed("neither a folder nor a file")
     with open(path, "rb") as file, _readable(), _decompressed(file) as stream:
         bounded = _Bounded(stream)
-        found = _members(bounded)
+        contents = _members(bounded)
         bounded.drain()
-    return _without_top(found)
+    return _without_top(contents)
 
 
-def _members(stream: _Bounded) -> Entries:
-    found: Entries = {}
+def _members(stream: _Bounded) -> Contents:
+    contents: Contents = {}
     number = total = 0
     while member := _next_member(stream):
         if member.size < 0:
@@ -72,8 +72,8 @@ def _members(stream: _Bounded) -> Entries:
                 f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
                 f"at member {_name(member.name)}"
             )
-        found[_inside(member.name, member.name)] = _content(stream, member, found)
-    return found
+        contents[_inside(member.name, member.name)] = _content(stream, member, contents)
+    return contents
 
 
 def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
@@ -103,7 +103,7 @@ def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
             fields[LONG[header.type]] = _text(data.partition(b"\0")[0])
             continue
         records = _pax_fields(header, data)
-        if header.type != tarfile.XGLTYPE:  # a global one, as the comment of `git archive`
+        if header.type != tarfile.XGLTYPE:  # a global header, as the comment of `git archive`
             fields |= records
     raise Malformed("extended headers without end")
 
@@ -135,7 +135,7 @@ def _text(octets: bytes) -> str:
     return octets.decode("utf-8", "surrogateescape")
 
 
-def _content(stream: _Bounded, member: tarfile.TarInfo, found: Entries) -> Entry:
+def _content(stream: _Bounded, member: tarfile.TarInfo, earlier: Contents) -> Content:
     if member.isdir():
         return None
     if member.issym():
@@ -143,9 +143,9 @@ def _content(stream: _Bounded, member: tarfile.TarInfo, found: Entries) -> Entry
         return member.linkname
     if member.islnk():
         target = _inside(member.linkname, member.name)
-        if target not in found:
+        if target not in earlier:
             raise Malformed(f"member {_name(member.name)} is a hard link to no earlier member")
-        return found[target]
+        return earlier[target]
     if member.type not in FILES or member.issparse():
         raise Malformed(f"member {_name(member.name)} is no plain file, folder or link")
     return stream.content(member.size)
@@ -163,14 +163,14 @@ def _name(member: str) -> str:
     return visible(repr(member), MAX_NAME)
 
 
-def _without_top(found: Entries) -> Entries:
+def _without_top(contents: Contents) -> Contents:
     """Strip a single top folder, unless it belongs to the tree (sys, class, a device)."""
-    tops = {path.partition("/")[0] for path in found if path}
+    tops = {path.partition("/")[0] for path in contents if path}
     top = tops.pop() if len(tops) == 1 else ""
-    if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in found):
-        return {path: data for path, data in found.items() if path}
+    if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in contents):
+        return {path: data for path, data in contents.items() if path}
     return {
-        path[len(top) + 1 :]: data for path, data in found.items() if path.startswith(f"{top}/")
+        path[len(top) + 1 :]: data for path, data in contents.items() if path.startswith(f"{top}/")
     }
 
 

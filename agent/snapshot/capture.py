@@ -1,8 +1,8 @@
 """Captures a snapshot: every read of one observation, with its result or errno, for a replay.
 
-`Recorder` is a Root that records the results of the Root below it. Another version of the agent may
-read more of the node, so a listed folder is recorded with all its links and sub-folders; files are
-recorded only if they were read.
+`RecordingRoot` is a Root that records the results of the Root below it. Another version of the
+agent may read more of the node, so a listed folder is recorded with all its links and sub-folders;
+files are recorded only if they were read.
 
 A snapshot is written into a new folder, or as a tar archive to a stream: that of `tar -cf` of a
 folder (agent/snapshot/archive.py reads it). Nothing is written to a disk for it.
@@ -25,7 +25,7 @@ from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation
 from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
-from agent.snapshot.tree import Entries, Entry, MemoryStore, Tree
+from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
 from agent.sysfs.reader import Root
@@ -68,7 +68,7 @@ class Record:
         )
 
 
-class Recorder:
+class RecordingRoot:
     """A Root that records the results of the Root below it."""
 
     def __init__(self, root: Root, record: Record) -> None:
@@ -150,7 +150,7 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     """Observe a host once; return everything that was read, and the observation."""
     live = Record(facts={"hostname": host.name})
     recorded_host, io = recording(host)
-    recorder = Recorder(host.root, live)
+    recorder = RecordingRoot(host.root, live)
     # New readers: those of the host may have facts already, and would not read them again.
     recorded_host = replace(
         recorded_host,
@@ -181,19 +181,20 @@ def summary(captured: Record) -> str:
     return f"{read}; not read: {', '.join(failed)}" if failed else read
 
 
-def entries(captured: Record) -> Entries:
+def entries(captured: Record) -> Contents:
     """Return the snapshot as path -> bytes of a file, target of a link or None of a folder."""
-    links: Entries = {}  # by their real path
+    links: Contents = {}  # by their real path
     tree = Tree(MemoryStore(links), {})
     for path in sorted(captured.links, key=lambda path: path.count("/")):
         links[tree.place(path)] = captured.links[path]
-    found: Entries = {**links, **captured.io.files()}
-    found |= {tree.resolve(path): data for path, data in captured.files.items()}
+    contents: Contents = {**links, **captured.io.files()}
+    contents |= {tree.resolve(path): data for path, data in captured.files.items()}
     folders = {tree.resolve(path) for path in captured.folders}
-    used = {str(above) for path in found.keys() | folders for above in PurePosixPath(path).parents}
+    paths = contents.keys() | folders
+    used = {str(above) for path in paths for above in PurePosixPath(path).parents}
     notes = {"errors": dict(sorted(captured.errors.items())), "empty": sorted(folders - used)}
     return {
-        **found,
+        **contents,
         **dict.fromkeys(folders),
         "errors.json": as_json(notes),
         "host.json": as_json(captured.facts | captured.io.facts()),
@@ -202,30 +203,30 @@ def entries(captured: Record) -> Entries:
     }
 
 
-def write_folder(entries: Mapping[str, Entry], folder: str) -> None:
+def write_folder(entries: Mapping[str, Content], folder: str) -> None:
     """Write a new folder, as a whole or not at all. Raises Unavailable."""
     with new_folder(folder, WRITER) as draft:
-        for path, entry in entries.items():
+        for path, content in entries.items():
             place = draft / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            if entry is None:
+            if content is None:
                 place.mkdir(exist_ok=True)
-            elif isinstance(entry, str):
-                place.symlink_to(entry)
+            elif isinstance(content, str):
+                place.symlink_to(content)
             else:
-                place.write_bytes(entry)
+                place.write_bytes(content)
 
 
-def write_tar(entries: Mapping[str, Entry], stream: IO[bytes], time: float) -> None:
+def write_tar(entries: Mapping[str, Content], stream: IO[bytes], time: float) -> None:
     """Write an archive; `time` is that of its members. Raises OSError."""
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT) as archive:
-        for path, entry in sorted(entries.items()):
+        for path, content in sorted(entries.items()):
             member, data = tarfile.TarInfo(f"{TOP}/{path}"), None
             member.mtime, member.mode = int(time), 0o644
-            if entry is None:
+            if content is None:
                 member.type, member.mode = tarfile.DIRTYPE, 0o755
-            elif isinstance(entry, str):
-                member.type, member.linkname, member.mode = tarfile.SYMTYPE, entry, 0o777
+            elif isinstance(content, str):
+                member.type, member.linkname, member.mode = tarfile.SYMTYPE, content, 0o777
             else:
-                member.size, data = len(entry), io.BytesIO(entry)
+                member.size, data = len(content), io.BytesIO(content)
             archive.addfile(member, data)

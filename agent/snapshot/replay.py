@@ -23,12 +23,11 @@ from agent.host import Host
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
 from agent.sources.table import SOURCES, Recording
 from agent.sysfs.worker import DeviceReaders, InlineWorker
-from agent.text import visible
+from agent.text import Json, visible
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.anonymize import Names
 
-Facts = dict[str, Any]  # of one JSON file
 
 SCHEMA = 1
 # Aliases too (EOPNOTSUPP, ENOTSUP), of which errno.errorcode has one.
@@ -82,7 +81,7 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ...] = ()) -> Host:
     """Return the Host of a snapshot; `excluded` and `backend` are globs of RDMA devices.
 
-    Raises Malformed for what is no snapshot, Unavailable for one that cannot be read.
+    Raises Malformed if it is no snapshot, Unavailable if it cannot be read.
     """
     with _named(snapshot):
         store = _store(snapshot)
@@ -122,7 +121,7 @@ def _named(snapshot: str) -> Iterator[None]:
         raise Unavailable(f"{snapshot}: {error.strerror or error}") from error
 
 
-def _tree(store: Store, notes: Facts) -> Tree:
+def _tree(store: Store, notes: Json) -> Tree:
     """Return the tree with the failed reads and the empty folders of errors.json."""
     failed, empty = notes.get("errors", {}), notes.get("empty", [])
     if not isinstance(failed, dict):
@@ -172,7 +171,7 @@ def _mount(store: Store) -> str:
     raise Malformed(f"no snapshot: {lack}")
 
 
-def _string(facts: Facts, file: str, key: str) -> str | None:
+def _string(facts: Json, file: str, key: str) -> str | None:
     value = facts.get(key)
     if value is None:
         return None
@@ -181,7 +180,7 @@ def _string(facts: Facts, file: str, key: str) -> str | None:
     return value or None
 
 
-def _time(meta: Facts) -> float | None:
+def _time(meta: Json) -> float | None:
     """Return the time of the capture in seconds since the epoch, if meta.json has it."""
     text = _string(meta, "meta.json", "time")
     if text is None:

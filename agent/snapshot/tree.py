@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from agent.errors import Malformed
 from agent.sysfs.reader import TABLE
 
-Entry = bytes | str | None  # content of a file, target of a link, None of a folder
-Entries = dict[str, Entry]  # by path
+Content = bytes | str | None  # of a file, target of a link, None of a folder
+Contents = dict[str, Content]  # by path
 
 MAX_LINKS = 40  # links in one path, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
 MAX_STEPS = 400  # components of one path, those of its links included; sysfs needs about 40
@@ -67,15 +67,15 @@ class Tree:
     def _entry(self, kind: str, path: str) -> str:
         """Return the place of a file or folder; raises the kernel's OSError for anything else."""
         place = self._checked(path)
-        if self._store.kind(place) == "link":  # the last component is the only one that can be one
+        if self._store.kind(place) == "link":  # no other component can be a link
             place = self.resolve(place)
         self._require(kind, place, path)
         return place
 
     def _require(self, kind: str, place: str, path: str) -> None:
-        found = "folder" if place in self._empty else self._store.kind(place)
-        if found != kind:
-            raise _os_error(_WRONG_KIND[kind] if found else errno.ENOENT, path)
+        actual = "folder" if place in self._empty else self._store.kind(place)
+        if actual != kind:
+            raise _os_error(_WRONG_KIND[kind] if actual else errno.ENOENT, path)
 
     def _checked(self, path: str) -> str:
         """Return `place(path)`, or raise the error that the capture recorded there."""
@@ -180,11 +180,11 @@ def _below(mount: str, path: str) -> str:
 class MemoryStore:
     """A tree in memory: path -> bytes of a file, text of a link, None of a folder."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Content]) -> None:
         self._entries = entries
         self._children: dict[str, set[str]] = {"": set()}
-        for path, entry in entries.items():
-            if entry is None:
+        for path, content in entries.items():
+            if content is None:
                 self._children.setdefault(path, set())
             folder, _, name = path.rpartition("/")
             while name and name not in self._children.setdefault(folder, set()):
@@ -194,8 +194,8 @@ class MemoryStore:
     def kind(self, path: str) -> str | None:
         if path in self._children:
             return "folder"
-        entry = self._entries.get(path)
-        return None if entry is None else "link" if isinstance(entry, str) else "file"
+        content = self._entries.get(path)
+        return None if content is None else "link" if isinstance(content, str) else "file"
 
     def read(self, path: str, limit: int) -> bytes:
         data = self._entries[path]

@@ -21,7 +21,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.output.document import Choices, document
-from agent.snapshot.capture import Record, Recorder, entries, record, summary, write_folder
+from agent.snapshot.capture import Record, RecordingRoot, entries, record, summary, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -263,7 +263,7 @@ def test_nothing_is_written_where_nothing_was_seen(tmp_path: Path) -> None:
 def test_a_capture_keeps_the_links_on_the_way(tmp_path: Path) -> None:
     """Also where no folder was listed; two ways to a file are one file."""
     captured = Record(meta=dict.fromkeys(("agent", "kernel", "time")))
-    root = Recorder(replay(lay(tmp_path / "node", SMALL)).root, captured)
+    root = RecordingRoot(replay(lay(tmp_path / "node", SMALL)).root, captured)
     root.read(f"{CLASS}/ibp0/hca_type", 9)
     root.read(f"{CLASS}/ibp0/device/numa_node", 9)
     write_folder(entries(captured), str(tmp_path / "here"))
