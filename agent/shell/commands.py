@@ -81,12 +81,12 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     host = inputs.host(flags)
     observation, _ = inputs.observed(host, flags, None)
     around = surroundings(host, observation, openvswitch=flags["openvswitch"], is_live=is_live)
-    found = list(of_sources(around))
+    checks = list(of_sources(around))
     if name:
         access = flags["kubeconfig"], flags["context"]
-        found += of_cluster(name, observation.boot_id, *access)
-    print_lines(lines(found))
-    click.get_current_context().exit(exit_code(found))
+        checks += of_cluster(name, observation.boot_id, *access)
+    print_lines(lines(checks))
+    click.get_current_context().exit(exit_code(checks))
 
 
 @click.command(

@@ -1,7 +1,7 @@
-"""The command `doctor`: what of each source is there, what is missing, and what brings it.
+"""The command `doctor`: the parts that each source needs, those missing, and how to get them.
 
-Device files and packet sockets are tried; nothing is changed. Of a capture there are the checks
-that need no more than one observation reads.
+Device files and packet sockets are tried; nothing is changed. A capture has only the checks that
+need no more than one observation reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agent.sources.table import NEIGHBOR_SOURCES, SOURCES
 from agent.sysfs.reader import Reader
 from agent.text import listed
 
-Line = tuple[str, Check]  # name of a source, CLUSTER or CAPTURE
+NamedCheck = tuple[str, Check]  # with the name of its source, CLUSTER or CAPTURE
 
 CLUSTER = "kubernetes"
 NEIGHBORS = {name for name, _ in NEIGHBOR_SOURCES}
@@ -35,11 +35,11 @@ NOT_IN_A_CAPTURE = (
 NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
 
 
-def of_sources(around: Surroundings) -> Iterator[Line]:
+def of_sources(around: Surroundings) -> Iterator[NamedCheck]:
     """Yield the checks of the sources that --source does not leave out.
 
-    The first row is always checked: the others get their ports from it. A read that blocks is a
-    check, too.
+    The first source is always checked: the others get their ports from it. A read that blocks is
+    reported as a check, too.
     """
     observation = around.observation
     for source in SOURCES:
@@ -49,12 +49,12 @@ def of_sources(around: Surroundings) -> Iterator[Line]:
             yield source.name, absent("not checked: the ports of this node are not known")
             continue
         try:
-            found = list(source.checks(around))
+            checks = list(source.checks(around))
         except Unavailable as error:
-            found = [missing(Step.DRIVER, str(error), "dmesg")]
+            checks = [missing(Step.DRIVER, str(error), "dmesg")]
         if not around.is_live:
-            found += _of_capture(source.name, observation)
-        yield from ((source.name, one) for one in found)
+            checks += _of_capture(source.name, observation)
+        yield from ((source.name, check) for check in checks)
     if not around.is_live:
         yield CAPTURE, absent(NOT_IN_A_CAPTURE)
 
@@ -77,7 +77,7 @@ def _of_capture(source: str, observation: Observation) -> Iterator[Check]:
 
 def of_cluster(
     name: str, boot_id: str | None, kubeconfig: str | None, context: str | None
-) -> Iterator[Line]:
+) -> Iterator[NamedCheck]:
     """Yield the checks of the API server; the policy restricts the agent's own account only."""
     kube = connect(kubeconfig, context)
     node = check(kube, name, boot_id)
@@ -117,9 +117,9 @@ def surroundings(
     )
 
 
-def lines(found: Iterable[Line]) -> list[str]:
-    """Return what is there, then what is missing in the order in which it is mended."""
-    ordered = sorted(found, key=lambda one: one[1].missing or 0)
+def lines(checks: Iterable[NamedCheck]) -> list[str]:
+    """Return a line for each check; missing parts come last, in the order of their repair."""
+    ordered = sorted(checks, key=lambda named: named[1].missing or 0)
     return [
         f"{'missing':9}{source:12}{check.text}; run: {check.command}"
         if check.missing
@@ -128,6 +128,6 @@ def lines(found: Iterable[Line]) -> list[str]:
     ]
 
 
-def exit_code(found: Sequence[Line]) -> int:
+def exit_code(checks: Sequence[NamedCheck]) -> int:
     """Return 1 if anything is missing."""
-    return int(any(check.missing for _, check in found))
+    return int(any(check.missing for _, check in checks))

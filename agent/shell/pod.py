@@ -21,7 +21,7 @@ SELECTOR = "app.kubernetes.io/name=bwagent"  # of the manifests and the chart
 def save(
     node: str, target: str, words: Sequence[str], namespace: str, flags: Mapping[str, str | None]
 ) -> str:
-    """Save the capture of a Node; return what its agent says of it: `17 files, 1 link`.
+    """Save the capture of a Node; return its summary by the agent: `17 files, 1 link`.
 
     `words` are flags of its `bwagent capture`, `flags` those of kubectl. Raises Unavailable.
     """
@@ -37,14 +37,14 @@ def save(
         if code:
             raise Unavailable(f"Node {node}: capture in Pod {pod} failed with exit code {code}")
         try:
-            found = entries(str(archive))
+            contents = entries(str(archive))
         except Malformed as error:
             raise Unavailable(f"Node {node}: Pod {pod}: {error}") from error
         if target.endswith(".tar"):
             archive.rename(target)
     if not target.endswith(".tar"):
-        write_folder(found, target)
-    return summary or many(sum(entry is not None for entry in found.values()), "file")
+        write_folder(contents, target)
+    return summary or many(sum(content is not None for content in contents.values()), "file")
 
 
 def _exec(command: Sequence[str], file: IO[bytes]) -> tuple[int, str]:
@@ -66,7 +66,7 @@ def _exec(command: Sequence[str], file: IO[bytes]) -> tuple[int, str]:
 
 
 def _pod_on(node: str, namespace: str, kubectl: Sequence[str]) -> str:
-    """Return the name of the agent's running Pod on a Node; raises Unavailable without one."""
+    """Return the name of the agent's running Pod on a Node; raises Unavailable if there is none."""
     fields = f"spec.nodeName={node},status.phase=Running"
     select = ("--selector", SELECTOR, "--field-selector", fields)
     command = [*kubectl, "get", "pods", *select, "-o", "json"]
