@@ -76,7 +76,7 @@ def columns(
 
 
 def _fit(text: str, width: int, mark: str) -> str:
-    """Pad or cut a cell; of an odd number of letters one more is before `~`, or behind `…`."""
+    """Pad or cut a cell; of an odd number of letters the extra is before `~`, or behind `…`."""
     if len(text) <= width:
         return text.ljust(width)
     kept = width - 1

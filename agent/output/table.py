@@ -1,8 +1,8 @@
 """Print the document as a table for a person at a terminal.
 
-One line for each port, then the labels, then what is missing and why. The table is made from the
-JSON document, so it shows nothing that JSON does not have. Lines have 80 columns at most, but for
-words that are longer. Color only repeats what the words say. Text of the document may be a
+One line for each port, then the labels, then the reasons for missing labels. The table is made from
+the JSON document, so it shows nothing that JSON does not have. Lines have 80 columns at most, but
+for words that are longer. Color adds no information to the words. Text of the document may be a
 stranger's (a neighbor's name, a snapshot's reason), so all of it is made printable first.
 """
 
@@ -18,10 +18,7 @@ from agent.model import OF_NOTE
 from agent.output.document import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
-from agent.text import listed, visible
-
-Document = dict[str, Any]
-Row = dict[str, Any]  # an entry of `ports`, `neighbors`, `missing_neighbors` or `problems`
+from agent.text import Json, listed, visible
 
 MAX_NAMES = 12  # interfaces listed in one line
 MAX_TEXT = 1000  # characters of one text of the document
@@ -49,12 +46,12 @@ TITLES = ("INTERFACE", "ROLE", "LINK", "STATE", "RATE", "NEIGHBOR", "PORT")
 FAR_END = (5, 6)  # shrink first: the name of an interface is the name in a label key
 
 
-def render(document: Document, *, color: bool) -> str:
+def render(document: Json, *, color: bool) -> str:
     """Return the table and the sections below it as text."""
     document = _printable(document)
-    notes = [one for one in document["problems"] if one["source"] == OF_NOTE]
-    problems = [one for one in document["problems"] if one["source"] != OF_NOTE]
-    labels = []  # as kubectl takes them; one that is too long continues behind its `=`
+    notes = [problem for problem in document["problems"] if problem["source"] == OF_NOTE]
+    problems = [problem for problem in document["problems"] if problem["source"] != OF_NOTE]
+    labels = []  # as kubectl takes them; a label that is too long continues behind its `=`
     for key, value in document["labels"].items():
         line = f"  {key}={value}"
         labels += [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
@@ -89,11 +86,13 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def _headline(document: Document) -> str:
+def _headline(document: Json) -> str:
     node = document["node"] or "This node"
     if document["speed_gbps"] is None:  # no port has a role
-        texts = [str(one["text"]) for one in document["problems"] if one["subject"] == "rdma"]
-        if any(text.startswith(HoldReason.FRONT_END_UNKNOWN) for text in texts):
+        problems = (problem for problem in document["problems"] if problem["subject"] == "rdma")
+        if any(
+            str(problem["text"]).startswith(HoldReason.FRONT_END_UNKNOWN) for problem in problems
+        ):
             return f"{node}: the front end is not known"
         return f"{node}: the RDMA devices could not be read"
     flavor = document["flavor"] or "no backend network"
@@ -103,42 +102,56 @@ def _headline(document: Document) -> str:
     return f"{node}: {flavor}, {_gbps(document['speed_gbps'])}, {ports}"
 
 
-def _port_lines(document: Document, *, color: bool) -> list[str]:
+def _port_lines(document: Json, *, color: bool) -> list[str]:
     """Return the line of titles and a line for each port; none without ports."""
     ports = document["ports"]
     if not ports:
         return []
-    selected = {row["interface"]: row for row in document["neighbors"] if row["selected"]}
-    rows, colors = [], []
-    for port in ports:
-        is_standby, is_backend = _is_standby(port), _is_backend(port)
-        # ports that are not ACTIVE have a rate in sysfs, too, but do not use it
-        is_used = port["state"] == "ACTIVE" and not is_standby
-        far = selected.get(port["interface"]) if is_backend else None
-        rows.append(
-            (
-                str(port["interface"]),
-                str(port["role"]),
-                LINKS.get(port["link_layer"], port["link_layer"] or "?"),
-                "standby" if is_standby else port["state"] or "?",
-                _gbps((port["counted_gbps"] or port["rate_gbps"]) if is_used else None),
-                (far["device"] or "") if far else "-" if is_backend else "",
-                (far["port_name"] or far["port_id"] or "") if far else "",
-            )
-        )
-        colors.append(("good" if port["counted_gbps"] else "bad") if is_backend else "dim")
+    selected = {
+        neighbor["interface"]: neighbor
+        for neighbor in document["neighbors"]
+        if neighbor["selected"]
+    }
+    rows = [_cells(port, selected.get(port["interface"])) for port in ports]
     titles, *lines = columns([TITLES, *rows], "~", FAR_END)
     if color:
-        painted = zip(colors, lines, strict=True)
+        painted = zip(map(_color, ports), lines, strict=True)
         lines = [f"\x1b[{COLORS[name]}m{line}\x1b[0m" for name, line in painted]
     return [titles, *lines]
 
 
-def _is_backend(port: Row) -> bool:
+def _cells(port: Json, far_end: Json | None) -> tuple[str, ...]:
+    """Return the cells of a port, as in TITLES; `far_end` is its selected neighbor."""
+    is_standby, is_backend = _is_standby(port), _is_backend(port)
+    # ports that are not ACTIVE have a rate in sysfs, too, but do not use it
+    is_used = port["state"] == "ACTIVE" and not is_standby
+    neighbor, far_port = "-" if is_backend else "", ""
+    if far_end and is_backend:
+        neighbor = far_end["device"] or ""
+        far_port = far_end["port_name"] or far_end["port_id"] or ""
+    return (
+        str(port["interface"]),
+        str(port["role"]),
+        LINKS.get(port["link_layer"], port["link_layer"] or "?"),
+        "standby" if is_standby else port["state"] or "?",
+        _gbps((port["counted_gbps"] or port["rate_gbps"]) if is_used else None),
+        neighbor,
+        far_port,
+    )
+
+
+def _color(port: Json) -> str:
+    """Return the color of a port's line, a key of COLORS."""
+    if not _is_backend(port):
+        return "dim"
+    return "good" if port["counted_gbps"] else "bad"
+
+
+def _is_backend(port: Json) -> bool:
     return bool(port["role"] == "backend")
 
 
-def _is_standby(port: Row) -> bool:
+def _is_standby(port: Json) -> bool:
     """Return True for a leg of an ACTIVE bond that carries no traffic itself."""
     is_active_leg = port["leg"] and _is_backend(port) and port["state"] == "ACTIVE"
     return bool(is_active_leg) and port["counted_gbps"] == 0
@@ -165,23 +178,23 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
         yield AcceleratorReason.FAILED.text
 
 
-def _not_counting(document: Document) -> Iterator[str]:
+def _not_counting(document: Json) -> Iterator[str]:
     """Yield the backend ports without a rate by state; lent ports are in another section."""
     missing = document["missing_neighbors"]
-    lent = {row["interface"] for row in missing if row["reason"] == NeighborReason.NO_NETDEV}
-    found: dict[str, list[str]] = {}
+    lent = {port["interface"] for port in missing if port["reason"] == NeighborReason.NO_NETDEV}
+    by_state: dict[str, list[str]] = {}
     for port in document["ports"]:
         if _is_backend(port) and not port["counted_gbps"] and port["interface"] not in lent:
             name = f"{port['interface']} ({port['pci']})" if port["pci"] else port["interface"]
             states = ", ".join(filter(None, (port["state"], port["phys_state"])))
             state = ": ".join(filter(None, (states or "state unknown", _meaning(port))))
-            found.setdefault(state, []).append(name)
-    for state, names in found.items():
+            by_state.setdefault(state, []).append(name)
+    for state, names in by_state.items():
         yield f"{listed(names, MAX_NAMES)}: {state}"
 
 
-def _meaning(port: Row) -> str:
-    """Return what the state of a port without a rate means."""
+def _meaning(port: Json) -> str:
+    """Return the meaning of the state of a port without a rate."""
     if port["state"] == ABSENT:
         return str(port["reason"])
     if _is_standby(port):
@@ -193,36 +206,38 @@ def _meaning(port: Row) -> str:
     return STATES.get((port["state"], port["phys_state"]), "")
 
 
-def _missing_and_ambiguous(document: Document) -> Iterator[str]:
+def _missing_and_ambiguous(document: Json) -> Iterator[str]:
     """Yield the ports without a neighbor by reason, then the ports with several neighbors."""
     for reason, names in _by_reason(document["missing_neighbors"]):
         if reason != NeighborReason.LINK_DOWN:  # such ports do not count either
             yield f"{names}: {MISSING.get(reason, reason)}"
-    for interface, rows in groupby(document["neighbors"], key=lambda row: row["interface"]):
-        selected, *others = rows
+    by_interface = groupby(document["neighbors"], key=lambda neighbor: neighbor["interface"])
+    for interface, neighbors in by_interface:
+        selected, *others = neighbors
         if others:
             names = ", ".join(
-                f"{row['device']} {row['port_name'] or row['port_id']}" for row in others
+                f"{neighbor['device']} {neighbor['port_name'] or neighbor['port_id']}"
+                for neighbor in others
             )
             yield f"{interface}: several neighbors: {selected['device']} selected, also {names}"
 
 
-def _with_role(role: str, ports: Iterable[Row]) -> Iterator[str]:
+def _with_role(role: str, ports: Iterable[Json]) -> Iterator[str]:
     """Yield the evidence that decided, with the interfaces; an absent port has none."""
-    found = [port for port in ports if port["role"] == role and port["state"] != ABSENT]
-    for reason, names in _by_reason(found):
+    present = [port for port in ports if port["role"] == role and port["state"] != ABSENT]
+    for reason, names in _by_reason(present):
         yield f"{names}: {reason}"
 
 
-def _by_reason(rows: Iterable[Row]) -> list[tuple[str, str]]:
+def _by_reason(ports: Iterable[Json]) -> list[tuple[str, str]]:
     """Return each reason, in sorted order, with the interfaces that have it."""
     groups: dict[str, list[str]] = {}
-    for row in rows:
-        groups.setdefault(str(row["reason"]), []).append(row["interface"])
+    for port in ports:
+        groups.setdefault(str(port["reason"]), []).append(port["interface"])
     return [(reason, listed(names, MAX_NAMES)) for reason, names in sorted(groups.items())]
 
 
-def _problems(problems: Iterable[Row]) -> Iterator[str]:
+def _problems(problems: Iterable[Json]) -> Iterator[str]:
     """Yield one line for each kind of problem, with its first subject; flags are all named."""
     kinds: dict[tuple[str, bool], list[str]] = {}
     for problem in problems:
