@@ -1,15 +1,15 @@
-"""The command `cleanup`: print what is to be removed, ask, remove it, report what remains.
+"""The command `cleanup`: print the labels to be removed, ask, remove them, report what remains.
 
 Invariants:
 - Removing is applying less: the request carries none of the owned fields, and the API server
-  removes what managedFields list for manager `bwagent`. A field that another manager has too stays,
-  and so do fields outside the label table.
-- What remains is read from the Nodes afterwards, so it is what is there, not what was planned.
+  removes those that managedFields list for manager `bwagent`. A field that another manager has too
+  stays, and so do fields outside the label table.
+- The remaining labels are read from the Nodes afterwards, not derived from the plan.
 - Keys of other managers (`--foreign`) are removed by their names, and only with the values and the
-  managers that were shown: an agent, or another labeler, may have taken one over since.
-- Several Nodes are cleaned at a time. A failure of one Node stops no other; MAX_FAILURES in a row
-  that are the server's do.
-- Whatever ends a cleanup, requests that were sent are waited for, and `Sweep.remaining` has the
+  managers that were shown: an agent, or another labeler, may have taken a key over since.
+- Several Nodes are cleaned at a time. A failure of a Node does not stop the others; MAX_FAILURES
+  of the server in a row do.
+- However a cleanup ends, requests that were sent are waited for, and `Sweep.remaining` has the
   other Nodes. A second cleanup finds these again.
 """
 
@@ -74,8 +74,8 @@ class Removal(NamedTuple):
     managers: Mapping[Field, tuple[str, ...]]  # of each label
 
 
-class Step(NamedTuple):
-    """The result on one Node."""
+class NodeResult(NamedTuple):
+    """The result on a Node."""
 
     line: str
     fault: str | None = None  # a line that begins with the Node
@@ -86,25 +86,25 @@ Task = TypeVar("Task", bound=Plan | Removal)  # the work on one Node
 
 
 def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None:
-    """Remove what the agent owns on a Node, or on all Nodes (None).
+    """Remove the fields that the agent owns on a Node, or on all Nodes (None).
 
     Raises Rejected if anything remains.
     """
-    plans = removals(nodes(kube, node), Keys(naming))
+    plans = removals(read_nodes(kube, node), Keys(naming))
     shown = _print_plans(plans, naming)
     again = set[str]()
     if not yes and (due := [plan for plan in shown if plan.is_due]):
         _confirm("this", due)
-        plans = removals(nodes(kube, node), Keys(naming))
+        plans = removals(read_nodes(kube, node), Keys(naming))
         now = [plan for plan in plans if plan.is_due or plan.left_alone]
-        known = {plan.uid: plan.managed.items() for plan in shown}
+        before = {plan.uid: plan.managed.items() for plan in shown}
         # labeled while the question waited
-        again = {one.node for one in now if one.managed.items() - known.get(one.uid, set())}
+        again = {plan.node for plan in now if plan.managed.items() - before.get(plan.uid, set())}
         shown = now
     faults, failed = _carry_out(kube, [plan for plan in shown if plan.is_due], remove_owned)
-    cleaned = [one for one in shown if one.node not in failed]
+    cleaned = [plan for plan in shown if plan.node not in failed]
     try:
-        left, labeled = remains(cleaned, nodes(kube, node) if cleaned else ())
+        left, labeled = remains(cleaned, read_nodes(kube, node) if cleaned else ())
     except Unavailable as error:
         left, labeled = [f"what remains could not be read: {error}"], []
     running = sorted({*again, *labeled})
@@ -141,9 +141,9 @@ def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
     return shown
 
 
-def removals(found: Iterable[Node], keys: Keys) -> list[Plan]:
+def removals(nodes: Iterable[Node], keys: Keys) -> list[Plan]:
     """Return the plans for the Nodes that have anything to remove or to report."""
-    plans = (removal(node, keys) for node in found)
+    plans = (removal(node, keys) for node in nodes)
     return [plan for plan in plans if plan.is_due or plan.left_alone or plan.outside]
 
 
@@ -152,12 +152,12 @@ def elsewhere(plans: Iterable[Plan]) -> list[str]:
 
     It has the command that cleans the prefix up.
     """
-    found = defaultdict[str, list[str]](list)
+    by_prefix = defaultdict[str, list[str]](list)
     for plan in plans:
         for prefix in sorted({prefix_of(field) or "" for field in plan.outside} - {""}):
-            found[prefix].append(plan.node)
+            by_prefix[prefix].append(plan.node)
     lines = []
-    for prefix, names in found.items():
+    for prefix, names in by_prefix.items():
         where, flag = f"{len(names)} Nodes", "--all"
         if len(names) == 1:
             where, flag = f"Node {names[0]}", f"--node-name {names[0]}"
@@ -181,17 +181,19 @@ def remains(plans: Sequence[Plan], after: Iterable[Node]) -> tuple[list[str], li
         if owned(state, plan.keys).mine:
             labeled.append(state.name)
         # The fields that were to be removed and are another manager's.
-        left_alone = {Field(one.kind, one.key) for one in plan.left_alone}
+        left_alone = {Field(label.kind, label.key) for label in plan.left_alone}
         before = (plan.managed.keys() - plan.outside) | left_alone
         fields = sorted(before & state.fields.keys() - state.managed)
         held = defaultdict[str, list[str]](list)
         for field in fields:
             held[managers_text(state.others.get(field, ()))].append(field.key)
         owners = [f"held by {owner}: {listed(keys, MAX_KEYS)}" for owner, keys in held.items()]
-        # What removes these fields, whoever owns them.
+        # Commands that remove these fields, whoever owns them.
         removable = plan.keys.of_families(fields, (P, IB))
         commands = [f"this command with --foreign --node-name {plan.node}"] if removable else []
-        commands += [kubectl_removal(plan.node, one) for one in fields if one not in removable]
+        commands += [
+            kubectl_removal(plan.node, field) for field in fields if field not in removable
+        ]
         if fields:
             remove = f"; to remove: {'; '.join(commands)}"
             lines.append(f"Node {state.name}: not removed, {'; '.join(owners)}{remove}")
@@ -203,31 +205,31 @@ def clean_up_foreign(
 ) -> None:
     """Remove the labels of other managers that the agent does not publish.
 
-    Raises Rejected if any of the named ones remains.
+    Raises Rejected if any of the labels that were shown remains.
     """
-    found = foreign_removals(nodes(kube, node), Keys(naming), manager)
-    for one in found:
-        shown = [
-            f"- {field.key}={value}, held by {managers_text(one.managers[field])}"
-            for field, value in one.labels.items()
+    todo = foreign_removals(read_nodes(kube, node), Keys(naming), manager)
+    for shown in todo:
+        lines = [
+            f"- {field.key}={value}, held by {managers_text(shown.managers[field])}"
+            for field, value in shown.labels.items()
         ]
-        print_lines([f"Node {one.node}: {len(one.labels)} of other managers", *shown])
-    if not found:
+        print_lines([f"Node {shown.node}: {len(shown.labels)} of other managers", *lines])
+    if not todo:
         click.echo(NOTHING)
         return
     if not yes:
-        _confirm("these labels of others", found)
-    faults, _ = _carry_out(kube, found, remove_foreign)
+        _confirm("these labels of others", todo)
+    faults, _ = _carry_out(kube, todo, remove_foreign)
     _fail(faults)
 
 
-def foreign_removals(found: Iterable[Node], keys: Keys, manager: str | None) -> list[Removal]:
+def foreign_removals(nodes: Iterable[Node], keys: Keys, manager: str | None) -> list[Removal]:
     """Return the labels under P and IB that manager `bwagent` does not own.
 
     With a manager, those that it alone has.
     """
     removals = []
-    for state in map(state_of, found):
+    for state in map(state_of, nodes):
         fields = sorted(owned(state, keys).foreign)
         if manager is not None:
             fields = [field for field in fields if state.others.get(field) == (manager,)]
@@ -243,7 +245,7 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
 
     Raises Rejected if any remains.
     """
-    plans = losses(nodes(kube, node), Keys(naming))
+    plans = losses(read_nodes(kube, node), Keys(naming))
     due = [plan for plan in plans if plan.is_due]
     for plan in due:
         print_lines(diff.planned(plan))
@@ -255,9 +257,9 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
     _fail([*faults, *(line for plan in plans for line in unforgotten(plan))])
 
 
-def losses(found: Iterable[Node], keys: Keys) -> list[Plan]:
+def losses(nodes: Iterable[Node], keys: Keys) -> list[Plan]:
     """Return the plans that remove the lost interfaces from annotations, or that cannot."""
-    plans = [forgetting(node, keys) for node in found]
+    plans = [forgetting(node, keys) for node in nodes]
     return [plan for plan in plans if plan.is_due or unforgotten(plan)]
 
 
@@ -266,20 +268,20 @@ def unforgotten(plan: Plan) -> list[str]:
     own = plan.keys.annotation_field
     command = kubectl_removal(plan.node, own)
     return [
-        *(f"Node {plan.node}: {one.subject}: {one.text}" for one in plan.problems),
+        *(f"Node {plan.node}: {problem.subject}: {problem.text}" for problem in plan.problems),
         *(
-            f"Node {plan.node}: lost interfaces not removed, {one.key} is held by "
-            f"{managers_text(one.managers)}; {command} removes the annotation"
-            for one in plan.left_alone
-            if Field(one.kind, one.key) == own
+            f"Node {plan.node}: lost interfaces not removed, {key.key} is held by "
+            f"{managers_text(key.managers)}; {command} removes the annotation"
+            for key in plan.left_alone
+            if Field(key.kind, key.key) == own
         ),
     ]
 
 
-def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
+def read_nodes(kube: Kube, name: str | None) -> Iterator[Node]:
     """Yield one Node, or all Nodes (None).
 
-    Raises Unavailable if one cannot be read, Misdirected if it has to be this host and is not.
+    Raises Unavailable if a Node cannot be read, Misdirected if it has to be this host and is not.
     """
     if name is not None:
         node = get_node(kube, name)
@@ -295,14 +297,14 @@ def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
                 yield node
 
 
-def _confirm(what: str, tasks: Sequence[Plan] | Sequence[Removal]) -> None:
+def _confirm(subject: str, tasks: Sequence[Plan] | Sequence[Removal]) -> None:
     """Ask for confirmation; raises click.Abort unless it is given."""
     count = f"{len(tasks)} Node{'s' * (len(tasks) != 1)}"
-    click.confirm(f"Remove {what} from {count}?", abort=True)
+    click.confirm(f"Remove {subject} from {count}?", abort=True)
 
 
 def _carry_out(
-    kube: Kube, tasks: Sequence[Task], act: Callable[[Kube, Task], Step]
+    kube: Kube, tasks: Sequence[Task], act: Callable[[Kube, Task], NodeResult]
 ) -> tuple[list[str], set[str]]:
     """Carry out the tasks; return the faults as lines, and the Nodes that are not cleaned."""
     sweep = Sweep(tasks, act)
@@ -324,7 +326,7 @@ def _carry_out(
 
 
 def _fail(faults: Sequence[str]) -> None:
-    """Print the faults, the last one by raising Rejected; do nothing without any."""
+    """Print the faults, the last by raising Rejected; do nothing without any."""
     for fault in faults[:-1]:
         report(f"bwagent: {fault}", 1)
     if faults:
@@ -334,7 +336,7 @@ def _fail(faults: Sequence[str]) -> None:
 class Sweep(Generic[Task]):
     """The tasks, their failures as lines, and the names of the Nodes that are not cleaned."""
 
-    def __init__(self, tasks: Sequence[Task], act: Callable[[Kube, Task], Step]) -> None:
+    def __init__(self, tasks: Sequence[Task], act: Callable[[Kube, Task], NodeResult]) -> None:
         self.faults: list[str] = []
         self._tasks, self._act = tasks, act
         self._clean: set[str] = set()
@@ -350,7 +352,7 @@ class Sweep(Generic[Task]):
         Raises Unavailable if not all threads can be started.
         """
         pool = ThreadPoolExecutor(MAX_CONNECTIONS)
-        futures: dict[Future[Step], Task] = {}
+        futures: dict[Future[NodeResult], Task] = {}
         try:
             for task in self._tasks:
                 futures[pool.submit(self._act, kube, task)] = task
@@ -362,11 +364,14 @@ class Sweep(Generic[Task]):
             raise Unavailable(thread_fault(error)) from error
         finally:
             pool.shutdown(cancel_futures=True)
-            for future, task in futures.items():  # what had begun when the others were cancelled
+            for (
+                future,
+                task,
+            ) in futures.items():  # of tasks that had begun
                 if not future.cancelled():
                     self._record(task, future.result(), echo)
 
-    def _record(self, task: Task, step: Step, echo: Callable[[str], None]) -> None:
+    def _record(self, task: Task, step: NodeResult, echo: Callable[[str], None]) -> None:
         if step.fault:
             self.faults.append(step.fault)
         else:
@@ -376,27 +381,27 @@ class Sweep(Generic[Task]):
         echo(step.line)
 
 
-def remove_owned(kube: Kube, plan: Plan) -> Step:
+def remove_owned(kube: Kube, plan: Plan) -> NodeResult:
     """Carry out a plan of `removals`."""
     outcome = negotiate(plan, kube, is_current=False)
     node, fault = f"Node {plan.node}: ", outcome.fault
     kind = outcome.failure.kind if outcome.failure else None
-    return Step(diff.done(outcome)[0], fault and node + fault.removeprefix(node), kind)
+    return NodeResult(diff.done(outcome)[0], fault and node + fault.removeprefix(node), kind)
 
 
-def remove_foreign(kube: Kube, one: Removal) -> Step:
+def remove_foreign(kube: Kube, shown: Removal) -> NodeResult:
     """Remove the labels of other managers, by requests of up to MAX_PATCH labels.
 
     If one of a request's labels has changed, or has other managers, all of them stay.
     """
-    fields = [*one.labels]
+    fields = [*shown.labels]
     count = f"{len(fields)} label{'s' * (len(fields) != 1)}"
     for start in range(0, len(fields), MAX_PATCH):
-        if failure := _patch(kube, one, fields[start : start + MAX_PATCH]):
+        if failure := _patch(kube, shown, fields[start : start + MAX_PATCH]):
             unknown = ", and the outcome of a request is unknown" * failure.maybe_done
-            removed = f"Node {one.node}: {start} of {count} removed{unknown}"
-            return Step(removed, failure.text, failure.kind)
-    return Step(f"Node {one.node}: {count} removed")
+            removed = f"Node {shown.node}: {start} of {count} removed{unknown}"
+            return NodeResult(removed, failure.text, failure.kind)
+    return NodeResult(f"Node {shown.node}: {count} removed")
 
 
 def _patch(kube: Kube, shown: Removal, fields: Sequence[Field]) -> Failure | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
+from agent.cleanup import CHANGED, foreign_removals, read_nodes, remove_foreign
 from agent.kube.answers import Answer, Request
 from agent.kube.managed_fields import Keys
 from agent.labels.table import Naming
@@ -257,7 +257,7 @@ def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> N
                 changes.pop()()
             return kube(request)
 
-        [found] = foreign_removals(nodes(kube, node), Keys(Naming()), None)
+        [found] = foreign_removals(read_nodes(kube, node), Keys(Naming()), None)
         step = remove_foreign(late, found)
     assert not changes
     assert step.fault == (f"Node {node}: {CHANGED}" if taken else None)

@@ -25,7 +25,7 @@ from agent.cleanup import (
     foreign_removals,
     forget_lost,
     losses,
-    nodes,
+    read_nodes,
     removals,
     remove_owned,
     unforgotten,
@@ -108,12 +108,12 @@ def test_nodes() -> None:
     first = replace(page, nodes=[node()], following="x")
     for said in ([page], [busy, page], [first, busy, page], [first, Answer(410), page]):
         requests, kube = replies(*said)
-        assert [one["metadata"]["name"] for one in nodes(kube, None)] == ["n1", "n2"]
+        assert [one["metadata"]["name"] for one in read_nodes(kube, None)] == ["n1", "n2"]
         assert {one["operation"] for one in requests} == {"list"}
     with pytest.raises(Unavailable, match="lacks the right to list nodes"):
-        list(nodes(replies(first, FAILED)[1], None))
+        list(read_nodes(replies(first, FAILED)[1], None))
     with pytest.raises(Unavailable, match="Node n1: not permitted"):
-        list(nodes(replies(FAILED)[1], "n1"))
+        list(read_nodes(replies(FAILED)[1], "n1"))
 
 
 def test_a_clean_node_remains(capsys: pytest.CaptureFixture[str]) -> None:
