@@ -110,9 +110,7 @@ def _python(entry: str) -> list[str]:
 _lock = threading.Lock()  # guards _pids and _marks
 _pids: set[int] = set()
 _marks: weakref.WeakKeyDictionary[Process, str] = weakref.WeakKeyDictionary()
-_killed_lock = (
-    threading.Lock()
-)  # guards _killed; not _lock, since reading the state of processes takes a while
+_killed_lock = threading.Lock()  # guards _killed; not _lock: to read processes takes a while
 _killed: set[psutil.Process] = set()  # and not seen to end
 
 
