@@ -13,8 +13,7 @@ Rules:
 - M1: what is read is the fact. A part that is not read is the remembered one as long as STAYS has
   it for the cause; then the port counts 0, or has no far end. A port whose state was never read
   counts nothing that could be published.
-- M2: a port whose link layer changed has no remembered far end. The grace of a TTL that expired and
-  of a shutdown frame is that of agent/lldp/neighbors.py. `last_far` outlives all this.
+- M2: a port whose link layer changed has no remembered far end. `last_far` outlives all this.
 - M3: of a device that is not read, or whose driver is gone, all parts are unread; of all devices if
   the class is not read. They stay rows.
 - M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
@@ -59,6 +58,7 @@ from agent.model import (
     PortRole,
     Problem,
     RdmaDevice,
+    RdmaPort,
     Seen,
     natural,
 )
@@ -76,7 +76,7 @@ MAX_LOST = 64  # no node has more ports
 NO_GUID = "0" * 16
 # Reasons of a far end that is not seen, and may be there
 HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
-ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
+Why = HoldReason | NeighborReason  # a far end is a remembered one
 
 # What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
 _LABELED = re.compile(r"[^\W_]|.{64}", re.DOTALL)
@@ -116,7 +116,7 @@ class Cause(NamedTuple):
     """Why parts of a port are not read, and how long each stays."""
 
     text: str
-    reasons: tuple[HoldReason, ...]  # (): the part is absent
+    reasons: tuple[Why, ...]  # (): the part is absent
     state: Stay  # state and rate: the port's part of the speed
     far: Stay  # the far end: its neighbor labels, leaves and ports
     last_far: Stay  # its part of the leaf group
@@ -140,7 +140,11 @@ CAUSES = (
         *(HOLD, HOLD, EVER),
     ),
     Cause("a switch is silent, or its source fails", (HoldReason.NO_NEIGHBOR,), NOW, HOLD, EVER),
-    Cause("the TTL of the neighbor expired, or it sent a shutdown frame", (), NOW, SHORT, EVER),
+    Cause(
+        "the TTL of the neighbor expired, or it sent a shutdown frame",
+        (NeighborReason.EXPIRED, NeighborReason.SHUTDOWN),
+        *(NOW, SHORT, EVER),
+    ),
     Cause(
         "the subnet administrator, by which it was read, has not been asked since the start",
         (HoldReason.NOT_ASKED,),
@@ -158,7 +162,7 @@ CAUSES = (
     Cause("the device is left out by a flag", (), NOW, NOW, NOW),
     Cause("the port is no backend port any more", (), NOW, NOW, NOW),
 )
-STAYS: Mapping[HoldReason, Cause] = {why: cause for cause in CAUSES for why in cause.reasons}
+STAYS: Mapping[Why, Cause] = {why: cause for cause in CAUSES for why in cause.reasons}
 
 
 class FarEnd(NamedTuple):
@@ -204,7 +208,7 @@ class Fact(NamedTuple):
     far_since: float | None = None  # the far end; None as well while it has no limit
     role_since: float | None = None
     state_why: HoldReason | None = None
-    far_why: HoldReason | None = None
+    far_why: Why | None = None
     backend_since: float = -math.inf
     state_ended: bool = False  # the hold of state and rate
     has_ended: bool = False  # the hold of an unread device
@@ -213,6 +217,11 @@ class Fact(NamedTuple):
     def __str__(self) -> str:
         """Return `ibp3 (0000:5e:00.0)`."""
         return f"{self.interface} ({self.function})"
+
+    @property
+    def far_hold(self) -> HoldReason | None:
+        """Why the far end is held; None if it is seen, or has ended."""
+        return self.far_why if isinstance(self.far_why, HoldReason) else None
 
     @property
     def identity(self) -> Identity:
@@ -552,24 +561,11 @@ class Memory:
         if old.layer not in (None, port.link_layer):
             old = Fact(role.interface, role.device.pci)
         fact = fact._replace(last_far=old.last_far, is_earlier=old.is_earlier, via=old.via)
-        missing = link.missing if link else None
-        if missing in ENDED or (link is None and failure is None):  # the source is disabled
+        if link is None and failure is None:  # the source is disabled
             return fact
-        is_down = port.state == "DOWN" or missing == NeighborReason.LINK_DOWN
-        is_lent = missing == NeighborReason.NO_NETDEV and port.state == "ACTIVE"
-        is_endless = not is_down and (is_lent or failure is HoldReason.SOURCE_OFF)
-        why = failure or HoldReason.NO_NEIGHBOR
-        if is_down:
-            why = HoldReason.LINK_DOWN
-        elif is_lent:
-            why = HoldReason.LENT
-        elif link and link.is_unasked and old.via == "sa":
-            why = HoldReason.NOT_ASKED
-        return fact._replace(
-            far=old.far,
-            far_why=why,
-            far_since=None if is_endless else _first(old.far_since, now),
-        )
+        why = _why(port, link, failure, old)
+        far_since = None if STAYS[why].far is EVER else _first(old.far_since, now)
+        return fact._replace(far=old.far, far_why=why, far_since=far_since)
 
     def _aged(self, fact: Fact, now: float) -> Fact:
         """Return the fact without the parts whose hold or grace has ended."""
@@ -800,6 +796,21 @@ def _unread(row: Fact, why: HoldReason, now: float) -> Fact:
         state_why=why,
         far_why=why,
     )
+
+
+def _why(port: RdmaPort, link: Link | None, failure: HoldReason | None, row: Fact) -> Why:
+    """Return why the far end of a port is not read."""
+    missing = link.missing if link else None
+    if port.state == "DOWN" or missing == NeighborReason.LINK_DOWN:
+        return HoldReason.LINK_DOWN
+    for ended in (NeighborReason.EXPIRED, NeighborReason.SHUTDOWN):
+        if missing == ended:
+            return ended
+    if missing == NeighborReason.NO_NETDEV and port.state == "ACTIVE":
+        return HoldReason.LENT
+    if link and link.is_unasked and row.via == "sa":
+        return HoldReason.NOT_ASKED
+    return failure or HoldReason.NO_NEIGHBOR
 
 
 def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReason | Place | None:

@@ -271,8 +271,6 @@ class Neighbor(NamedTuple):
     age: float | None = None  # seconds since its last LLDP frame; None: read by SMP
     # NodeDescription.NodeString of an earlier answer that `device` is from, if `facts` lacks it
     last_description: str | None = None
-    # True: expired, or silent since the link came up, while another has sent since
-    superseded: bool = False
 
     @property
     def via(self) -> str:

@@ -158,7 +158,7 @@ def _of_far_ends(known: Known) -> Iterable[tuple[Value, FarEnd | None]]:
     """Yield each interface with its far end, or without one that may be there."""
     for fact in known.facts:
         if fact.interface and (fact.far or fact.far_why in HEARD_OF):
-            yield Value(None, fact.interface, fact.far_why, fact.far is not None), fact.far
+            yield Value(None, fact.interface, fact.far_hold, fact.far is not None), fact.far
 
 
 def _invalid(kind: str, text: str) -> str:
@@ -183,7 +183,7 @@ def _of_leaves(known: Known) -> list[tuple[Fact, FarEnd]]:
 
 def _joined(known: Known, text: str) -> Values:
     """Yield a text of all far ends: the unread ones are those of before, within their hold."""
-    held = [fact.far_why for fact, _ in _of_leaves(known) if fact.far_why]
+    held = [fact.far_hold for fact, _ in _of_leaves(known) if fact.far_hold]
     held.sort(key=lambda why: why is HoldReason.LENT)
     lacking = _unread(known) or _lacking(known)
     if held or text or lacking:
@@ -193,7 +193,7 @@ def _joined(known: Known, text: str) -> Values:
 def _lacking(known: Known) -> HoldReason | None:
     """Return why a far end that may be there is not known; None if none is missing."""
     missing = (fact for fact in known.facts if not fact.far and not fact.has_ended)
-    found = next((fact.far_why for fact in missing if fact.far_why in HEARD_OF), None)
+    found = next((fact.far_hold for fact in missing if fact.far_hold in HEARD_OF), None)
     is_off = not known.facts and known.off.issuperset(_sources(known))
     return HoldReason.SOURCE_OFF if is_off else found
 

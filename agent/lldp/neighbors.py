@@ -5,11 +5,12 @@ and Port ID on a netdev, its MSAP identifier (IEEE Std 802.1AB-2016), whatever i
 address: a switch that changes its MAC address or its name stays one sender, and two switches behind
 one address are two. A shutdown frame ends the MSAP that it names, and no other.
 
-Lifetime. A sender expires with its TTL, or with its shutdown frame (TTL 0), and is kept for `grace`
-seconds more, so that a flap does not rewrite a label. After a time in which the agent did not run
-no TTL ends for AWAITED (`woke`). A link that is down ends all senders after
-`grace` seconds. Example, with a TTL of 120 s and a grace of 30 s: a frame at 100 s keeps its sender
-until 250 s; a shutdown frame at 110 s, until 140 s.
+Lifetime. A sender ends with its TTL, or with its shutdown frame (TTL 0); while a link is down its
+netdev has no neighbor. After a time in which the agent did not run no TTL ends for AWAITED
+(`woke`). A sender that has ended is kept for `grace` seconds: one that returns is confirmed as
+before, and while the selected one may return no other takes its place. (How long a label outlives
+its neighbor is a matter of agent/memory.py.) Example, with a TTL of 120 s and a grace of 30 s: a
+frame at 100 s makes its sender a neighbor until 220 s; another is selected from 250 s on.
 
 Identity. The first frame of a sender takes effect at once. An identity that contradicts it takes
 effect in the `confirm`-th frame in a row that has it.
@@ -93,6 +94,10 @@ class Sender:
             return self.received_at
         return max(self.received_at + self.latest.ttl, self.kept_until)
 
+    def has_ended(self, now: float) -> bool:
+        """Return True after its shutdown frame, and after the last second of its TTL."""
+        return self.shut_down or now > self.expires_at
+
     def update(self, frame: Frame, facts: LldpNeighbor, confirm: int) -> None:
         """Take in a frame with a TTL other than 0; a new identity takes effect once confirmed."""
         same = facts is self.latest or identity(facts) == identity(self.latest)
@@ -113,6 +118,7 @@ class _Netdev:
     link_up_at: float = -math.inf  # the last time
     link_down_at: float | None = None  # None: the link is up
     carrier_changes: int | None = None
+    expired_at: float = -math.inf  # the last `expire`
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
     former: Former | None = None  # until it, or another neighbor in its place, is known
@@ -132,6 +138,18 @@ class _Netdev:
             not is_selected,
             -sender.received_at,
         )
+
+    def neighbors(self) -> tuple[Sender, ...]:
+        """Return the neighbors, the selected one first; none while that may return.
+
+        One that has confirmed its identity since the link came up excludes those of before.
+        """
+        senders = [self.senders[msap] for msap in self.order if msap in self.senders]
+        present = [one for one in senders if not one.has_ended(self.expired_at)]
+        if self.link_down_at is not None or senders[:1] != present[:1]:
+            return ()
+        link_ups = max((one.link_ups for one in present if one.confirmed), default=0)
+        return tuple(one for one in present if one is senders[0] or one.link_ups >= link_ups)
 
     def find(self, frame: bytes) -> tuple[Msap, Sender] | None:
         """Return the sender whose last frame is equal; nothing is decoded for it."""
@@ -239,7 +257,9 @@ class NeighborTable:
             return False
         msap, sender = known
         is_in_effect = sender.confirmed and sender.effective is sender.latest
-        if sender.shut_down or not is_in_effect or sender.link_ups != netdev.link_ups:
+        if sender.has_ended(netdev.expired_at) or sender.link_ups != netdev.link_ups:
+            return False
+        if not is_in_effect:
             return False
         if sender.uninterrupted + 1 >= REPLACING_FRAMES and len(netdev.stations(msap)) > 1:
             return False
@@ -267,21 +287,22 @@ class NeighborTable:
     def expire(self, name: str, now: float) -> None:
         """Drop the senders of a netdev whose time is over, record the reason, order the others."""
         netdev = self._netdev(name)
-        if self._is_past(netdev.link_down_at, now):
-            netdev.senders.clear()
-            netdev.former, netdev.missing = None, NeighborReason.LINK_DOWN
-        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
+        netdev.expired_at = now
+        if netdev.missing is NeighborReason.LINK_DOWN:
             netdev.missing = NeighborReason.SILENT
-        elif self._is_past(netdev.shutdown_at, now):
+        if netdev.shutdown_at is not None:
             netdev.former, netdev.missing = None, NeighborReason.SHUTDOWN
         for msap, sender in list(netdev.senders.items()):
-            # The grace counts from the expiry. Without one a shutdown frame takes effect at once,
-            # and a TTL after its last second.
-            at_once = sender.shut_down and not self._grace
-            if at_once or now - sender.expires_at > self._grace:
-                del netdev.senders[msap]
+            if sender.has_ended(now):
                 ended = NeighborReason.SHUTDOWN if sender.shut_down else NeighborReason.EXPIRED
                 netdev.missing = ended
+                if now - sender.expires_at >= self._grace:
+                    del netdev.senders[msap]
+        if netdev.link_down_at is not None:
+            netdev.missing = NeighborReason.LINK_DOWN
+            if now - netdev.link_down_at >= self._grace:
+                netdev.senders.clear()
+                netdev.former = None
         neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
         netdev.order = tuple(sorted(neighbors, key=netdev.rank))
         if netdev.former and netdev.order:
@@ -293,8 +314,7 @@ class NeighborTable:
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
-        netdev = self._netdevs.get(name, _Netdev())
-        return tuple(netdev.senders[msap] for msap in netdev.order if msap in netdev.senders)
+        return self._netdevs.get(name, _Netdev()).neighbors()
 
     def woke(self, at: float) -> None:
         """Keep all neighbors for two transmit intervals: nothing was received for a time.
@@ -325,6 +345,9 @@ class NeighborTable:
     def unheard(self, name: str) -> None:
         """Record that no frame could be received: that a TTL has ended proves nothing."""
         netdev = self._netdev(name)
+        for msap, sender in list(netdev.senders.items()):
+            if sender.has_ended(netdev.expired_at) and not sender.shut_down:
+                del netdev.senders[msap]
         if netdev.missing is NeighborReason.EXPIRED:
             netdev.missing = NeighborReason.SILENT
 
@@ -335,16 +358,16 @@ class NeighborTable:
         """
         times: list[float] = []
         for netdev in filter(None, map(self._netdevs.get, names)):
-            times += [sender.expires_at for sender in netdev.senders.values()]
-            if not netdev.order and netdev.refused:
-                times.append(netdev.refused_at + REFUSED_TIMEOUT - self._grace)
+            for sender in netdev.senders.values():
+                kept = self._grace if sender.has_ended(netdev.expired_at) else 0.0
+                times.append(sender.expires_at + kept)
             if netdev.link_down_at is not None and netdev.senders:
-                times.append(netdev.link_down_at)
-            if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
-                times.append(netdev.shutdown_at)
+                times.append(netdev.link_down_at + self._grace)
+            if netdev.refused and not netdev.neighbors():
+                times.append(netdev.refused_at + REFUSED_TIMEOUT)
             if netdev.former and any(one.confirmed for one in netdev.senders.values()):
-                times.append(netdev.former.until - self._grace)
-        return min(times, default=math.inf) + self._grace
+                times.append(netdev.former.until)
+        return min(times, default=math.inf)
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop all state of these netdevs."""
@@ -353,10 +376,6 @@ class NeighborTable:
 
     def _netdev(self, name: str) -> _Netdev:
         return self._netdevs.setdefault(name, _Netdev())
-
-    def _is_past(self, event: float | None, now: float) -> bool:
-        """Return True if the grace after an event is over."""
-        return event is not None and now - event >= self._grace
 
 
 def quality(neighbor: LldpNeighbor) -> tuple[int, int]:

@@ -21,7 +21,6 @@ from functools import partial
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.lldp.neighbors import Sender
 from agent.lldp.reception import Reception, consumes_lldp, not_listened
 from agent.model import (
     Absent,
@@ -84,8 +83,7 @@ def _two_cables(
     def far_end(role: PortRole) -> tuple[str | None, str | None] | None:
         netdev = role.leg or role.port.netdev
         senders = reception.neighbors.get(netdev.name if netdev else "", ())
-        neighbors = _neighbors(senders, host.clock(), host.name)
-        found = [one for one in neighbors if not one.superseded]
+        found = [named(one.effective, host.name) for one in senders[:1]]
         return (found[0].device, found[0].port_id) if found else None
 
     for second, first in pairs:
@@ -113,7 +111,12 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
             is_lent = False
         reason = NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
     elif senders := reception.neighbors.get(name):
-        return Link(role.interface, name, _neighbors(senders, host.clock(), host.name))
+        now = host.clock()
+        neighbors = [
+            named(one.effective, host.name)._replace(age=round(max(now - one.received_at, 0.0), 1))
+            for one in senders
+        ]
+        return Link(role.interface, name, tuple(neighbors))
     else:
         reason = reception.missing[name]
     return Link(role.interface, name, missing=reason, hold=reason.holds)
@@ -147,22 +150,6 @@ def is_taken_by_bridge(host: Host, netdev: str) -> bool:
     except Unavailable:
         pass
     return False
-
-
-def _neighbors(senders: Collection[Sender], now: float, own: str | None) -> tuple[Neighbor, ...]:
-    """Return the neighbors; a present one supersedes those of before the link came up.
-
-    It supersedes as well one that has expired, and is kept for its grace only.
-    """
-    present = [one for one in senders if one.confirmed and now <= one.expires_at]
-    link_ups = max((one.link_ups for one in present), default=0)
-    found = []
-    for one in senders:
-        is_older = one.link_ups < link_ups or now > one.expires_at
-        age = round(max(now - one.received_at, 0.0), 1)
-        neighbor = named(one.effective, own)
-        found.append(neighbor._replace(age=age, superseded=bool(present) and is_older))
-    return tuple(found)
 
 
 def named(facts: LldpNeighbor, own: str | None) -> Neighbor:

@@ -98,12 +98,7 @@ def seen_node(observation: Observation, known: Known, name: str) -> SeenNode:
             rate_gbps=role.counted_gbps,
             is_suspect=is_suspect(role),
             kind=(role.device.hca_type, role.device.board_id),
-            # without the one that a cable led to before it was moved
-            far_ends=tuple(
-                far_end(neighbor) for neighbor in link.neighbors if not neighbor.superseded
-            )
-            if link
-            else (),
+            far_ends=tuple(map(far_end, link.neighbors)) if link else (),
             missing=link.missing if link else None,
             link_layer=role.port.link_layer,
         )

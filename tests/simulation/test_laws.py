@@ -46,6 +46,13 @@ class _Graceless(Memory):
         return aged._replace(far=None) if is_down else aged
 
 
+class _Clinging(Memory):
+    """Keeps a far end without limit."""
+
+    def _far_end(self, _fact: Fact) -> float:
+        return FOREVER
+
+
 def _with(part: Callable[[Loop], object], **changes: Any) -> Callable[[Loop], None]:
     """Return what changes the private attributes, or the class, of a part of an agent."""
 
@@ -219,7 +226,7 @@ MUTANTS = {
         Variant(Settings(hold=FOREVER)), (hardware.driver_reloads,) * 3, "L2: .* wrong", 3
     ),
     "a neighbour never expires": Mutant(
-        Variant(spoil=_with(_neighbors, _grace=FOREVER)),
+        Variant(spoil=_with(_memory, __class__=_Clinging)),
         (switches.switch_silent,) * 2,
         "L2: .* wrong",
         5,

@@ -6,7 +6,7 @@ seconds, HOLD is that of the label contract.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
 from agent.labels.table import FLAVOR, LEAF_GROUP, Naming
-from agent.lldp.frame import Frame
-from agent.lldp.neighbors import NeighborTable
-from agent.memory import CAUSES, ENDED, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.memory import CAUSES, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,
     IbNeighbor,
@@ -34,7 +32,7 @@ from agent.model import (
 )
 from agent.reasons import HoldReason, NeighborReason
 from agent.sources.pci import Place
-from tests.support.lldp_frames import BRIDGE, STATION, switch
+from tests.support.lldp_frames import BRIDGE, STATION
 from tests.support.observations import observation
 
 SPEED = "P/speed.current"
@@ -510,10 +508,8 @@ class Port:
         if case.leaf:
             self.leaf = self.last = case.leaf
             self.far_since = None
-        elif case is ENDING:
-            self.leaf, self.far_since = "", None
         else:
-            self.far_stays = GRACE if case is NO_LINK else HOLD
+            self.far_stays = GRACE if case in (NO_LINK, ENDING) else HOLD
             since = now if self.far_since is None else self.far_since
             self.far_since = None if case is LENT else since
         if self.count_since is not None and now >= self.count_since + HOLD:
@@ -608,16 +604,6 @@ def seen(port: object, far: object) -> Observation:
     return observed([port, OTHER[0]], [far, OTHER[1]])  # type: ignore[list-item]
 
 
-def expiring(moment: float) -> Observation:
-    """The TTL of 120 s has been over for so many seconds."""
-    table = NeighborTable(GRACE)
-    table.set_link("eth0", 0.0, up=True)
-    table.receive(Frame("eth0", 0.0, switch("L0")))
-    table.expire("eth0", 120.01 + moment)
-    missing = None if table.neighbors("eth0") else table.missing("eth0")
-    return seen(role("ibp0"), link("ibp0", None if missing else "L0", missing))
-
-
 def left_out(name: str) -> Observation:
     device = replace(role(name).device, ports=(), excluded=True)
     found = observed([OTHER[0]], [OTHER[1]])
@@ -628,7 +614,7 @@ DOWN = role("ibp0", 0.0, state="DOWN")
 NO_QUESTION = "the subnet administrator, by which it was read, has not been asked since the start"
 NOT_ASKED = link("ibp0", None, NeighborReason.REFUSED)._replace(is_unasked=True)
 # By cause: the observation, and where a function without device is.
-EXAMPLES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] = {
+EXAMPLES: dict[str, tuple[Observation, Place]] = {
     "the state or rate of a port cannot be read": (
         seen(role("ibp0", None), link("ibp0", "L0")), Place.BUS),
     "a device cannot be read": (
@@ -639,7 +625,8 @@ EXAMPLES: dict[str, tuple[Observation | Callable[[float], Observation], Place]] 
         replace(observed([]), rdma=Failed("EIO", hold=HoldReason.SOURCE_FAILED)), Place.BUS),
     "a switch is silent, or its source fails": (
         seen(role("ibp0"), link("ibp0", None, "no-answer")), Place.BUS),
-    "the TTL of the neighbor expired, or it sent a shutdown frame": (expiring, Place.BUS),
+    "the TTL of the neighbor expired, or it sent a shutdown frame": (
+        seen(role("ibp0"), link("ibp0", None, "expired")), Place.BUS),
     NO_QUESTION: (
         seen(role("ibp0"), NOT_ASKED), Place.BUS),
     "the link is down": (seen(DOWN, link("ibp0", None, "link-down")), Place.BUS),
@@ -682,11 +669,10 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
     speed, neighbor, group = table()[cause]
     ends = {GRACE, HOLD, HOLD + SA_SPREAD}
     for moment in sorted({0.0, 1e6} | {end + step for end in ends for step in (-1.0, 0.0)}):
-        one = found(moment) if callable(found) else found
-        now = rows(memory.merge(one, lambda _pci: place, 100.0 + moment)).get("ibp0")
+        now = rows(memory.merge(found, lambda _pci: place, 100.0 + moment)).get("ibp0")
         is_old = (
             now is not None and now.gbps == old.gbps and (now.state_why is not None),
-            now is not None and now.far == old.far and (callable(found) or bool(now.far_why)),
+            now is not None and now.far == old.far and bool(now.far_why),
             now is not None and now.last_far == old.last_far,
         )
         assert is_old[0] == (moment < speed), ("speed", moment)
@@ -700,11 +686,14 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
 @pytest.mark.parametrize("missing", NeighborReason)
 def test_every_reason_of_a_missing_neighbor_is_a_cause(missing: NeighborReason) -> None:
     """A far end that is missing for it stays as long as the table says."""
+    ended = "the TTL of the neighbor expired, or it sent a shutdown frame"
     cause = {
+        NeighborReason.EXPIRED: ended,
+        NeighborReason.SHUTDOWN: ended,
         NeighborReason.LINK_DOWN: "the link is down",
         NeighborReason.NO_NETDEV: "the network device is lent to a Pod, the port ACTIVE",
     }.get(missing, "a switch is silent, or its source fails")
-    lasts = 0.0 if missing in ENDED else table()[cause][1]  # its grace is over
+    lasts = table()[cause][1]
     memory, _ = two()
     found = seen(role("ibp0"), link("ibp0", None, missing))
     ends = {0.0, GRACE, HOLD, 1e6}
