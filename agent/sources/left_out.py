@@ -54,16 +54,18 @@ def _hints(
         text = "two ports or one Socket-Direct port: kernels before 5.16 call both p0"
         yield Hint(tuple(pairs), f"{listed(pairs)}: {text}: --exclude-device settles that")
     dark = not any(role.port.state == IN_USE for role in backend)
+    models = {role.device.pci_ids for role in backend}
     others = [
         role.interface
         for role in roles
-        if role.port.state == IN_USE and role.rule == "kind" and not role.backend
+        if role.port.state == IN_USE
+        and not role.backend
+        and (role.rule == "kind" or (role.rule in ROUTED and role.device.pci_ids in models))
     ]
     if backend and dark and others:
         text = f"no port of {text_of(backend[0].device)} is ACTIVE, but {listed(others)}"
-        yield Hint(tuple(others), f"{text} of another kind: {NAME}")
+        yield Hint(tuple(others), f"{text}: {NAME}")
     gpus, names = len(evidence.bus.gpus), {role.device.name for role in backend}
-    models = {role.device.pci_ids for role in backend}
     layers = {role.port.link_layer for role in backend}
     names |= {
         candidate.device.name

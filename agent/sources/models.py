@@ -39,7 +39,7 @@ MODELS = {
     "15b3:a2dc": Model("BlueField-3", 400, 200, "B3140H: 1 x NDR or 400GbE; B3220: 2 x 200GbE"),
     "14e4:1750": Model("BCM57508", 200, 100, "P1200G: 1 x 200GbE; P2100G: 2 x 100GbE"),
     "14e4:1760": Model("BCM57608", 400, 200, "P1400GD: 1 x 400GbE; P2200G: 2 x 200GbE"),
-    "1dd8:1002": Model("Pensando", 400, None, "AMD Pensando Pollara 400: 1 x 400GbE"),
+    "1dd8:1002": Model("Pensando"),  # each card of theirs, from 25 to 400 Gb/s
     "8086:1592": Model("E810-C", 100, 100, "E810-CQDA1/CQDA2: 1 or 2 x 100GbE, QSFP28"),
     "8086:1593": Model("E810-C SFP", 25, 25, "E810-XXVDA4: 4 x 25GbE, SFP28"),
     "8086:159b": Model("E810-XXV", 25, 25, "E810-XXVDA2: 2 x 25GbE, SFP28"),

@@ -1,8 +1,8 @@
 """The network device of an RDMA port: its name, its facts and the members of its bond.
 
 - The GID table names the netdev of a RoCE port. If it is empty (link down, old kernel), the netdevs
-  of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond has one RDMA device,
-  that of its first member; all members are read as the legs of its port.
+  of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond of the ports of
+  a card has one RDMA device, that of its first member; these members are read as its port's legs.
 
 Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bonding.rst.
 """
@@ -10,12 +10,15 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.model import Netdev
+from agent.ids import card_of
+from agent.model import Netdev, RdmaDevice
 from agent.sysfs import parse as kernel
-from agent.sysfs.front_end import NET, Routed
+from agent.sysfs.bus import read_ids
+from agent.sysfs.front_end import NET, Routed, is_guest
 from agent.sysfs.reader import UNSET, Reader
 
 SOURCE = "netdev"
@@ -83,9 +86,9 @@ def _phys_port_name(reader: Reader, path: str) -> str | None:
 
 
 def read_netdev(
-    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: Routed
+    reader: Reader, device: RdmaDevice, name: str | None, link_layer: str | None, routed: Routed
 ) -> Network:
-    """Read the netdev of a port of RDMA device `device`, and the members of its bond.
+    """Read the netdev of a port of an RDMA device, and the members of its bond.
 
     `routed` are the netdevs that carry the best default route. Of an IPoIB netdev only the link
     messages are used, so it has no facts but whether there are any.
@@ -101,18 +104,52 @@ def read_netdev(
     members = _members_of(reader, name)
     if master and not members:
         members = _members_of(reader, master)
-    functions = {}
-    # A bond over several RDMA devices has no legs: none of these is a bonded device. Only the names
-    # of the others are read, so they may be excluded or failed.
-    for member in members:
-        pci = kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
-        functions[member] = pci
-        devices = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
-        if devices and device not in devices:
-            members = []
-            break
-    legs = tuple(_read_facts(reader, member, routed, functions[member]) for member in members)
+    functions = _legs_of(reader, device, members)
+    legs = tuple(_read_facts(reader, leg, routed, pci) for leg, pci in functions.items())
     return _read_facts(reader, name, routed), legs
+
+
+def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict[str, str | None]:
+    """Return the members of a bond that the RDMA device stands for, with their functions.
+
+    A driver makes one device of the functions of one card (mlx5_same_hw_devs,
+    drivers/net/ethernet/mellanox/mlx5/core/lag/lag.c); the netdevs of other cards are no legs,
+    whether these have an RDMA device or not. There is no leg if one of the functions has a device
+    of its own, of which the name alone is read, so it may be excluded or failed; nor for a lone
+    member, unless the card has another function that is joined with it.
+    """
+    functions = {
+        member: kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
+        for member in members
+    }
+    legs = {leg: pci for leg, pci in functions.items() if _is_of_card(reader, pci, device)}
+    for pci in legs.values():
+        names = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
+        if names and device.name not in names:
+            return {}
+    return legs if len(legs) > 1 or _is_joined(reader, device.pci) else {}
+
+
+def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:
+    """Return True if a function is one of the device's card.
+
+    The functions of a card that was given to a virtual machine may be in different slots there.
+    """
+    if not (pci and device.pci) or card_of(pci) == card_of(device.pci):
+        return True
+    return read_ids(reader, f"{PCI}/{pci}") == device.pci_ids is not None and is_guest(reader)
+
+
+def _is_joined(reader: Reader, pci: str | None) -> bool:
+    """Return True if another function of the card, no VF, has no RDMA device of its own."""
+    others = (f"{PCI}/{card_of(pci)}.{number}" for number in range(8))
+    return any(
+        reader.decisive.link(other)
+        and not reader.decisive.link(f"{other}/physfn")
+        and not reader.decisive.names(f"{other}/infiniband")
+        for other in others
+        if not other.endswith(f"/{pci}")
+    )
 
 
 def _members_of(reader: Reader, bond: str) -> list[str]:

@@ -453,7 +453,7 @@ def _ports(
     if device.netdevs or not device.pci or device.driver in NETDEV_ELSEWHERE:
         netdevs = port_netdevs(reader, base, layers, device.netdevs)
     for number, layer in layers.items():
-        network = read_netdev(reader, device.name, netdevs[number], layer, routed)
+        network = read_netdev(reader, device, netdevs[number], layer, routed)
         path = f"{base}/ports/{number}"
         yield _port(reader, path, layer, network, has_counters=has_counters)
 

@@ -262,12 +262,17 @@ def namespace_fault(
 def is_old_guest(reader: Reader, release: str | None) -> bool:
     """Return True in a virtual machine whose kernel names both ports of a card p0.
 
-    mlx5 numbered the ports of a card by PCI function before Linux 5.16 (mlx5_get_dev_index). A
-    processor marks a guest by the flag `hypervisor`, the firmware by the name of the product.
+    mlx5 numbered the ports of a card by PCI function before Linux 5.16 (mlx5_get_dev_index).
     """
     numbers = kernel.release(release or "")
-    if numbers is None or numbers >= (5, 16):
-        return False
+    return numbers is not None and numbers < (5, 16) and is_guest(reader)
+
+
+def is_guest(reader: Reader) -> bool:
+    """Return True in a virtual machine.
+
+    A processor marks it by the flag `hypervisor`, the firmware by the name of the product.
+    """
     try:
         if b" hypervisor" in (reader.data("proc/cpuinfo") or b""):
             return True

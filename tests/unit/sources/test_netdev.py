@@ -7,10 +7,22 @@ from errno import EINVAL, EIO, EOPNOTSUPP
 import pytest
 
 from agent.model import Netdev, RdmaPort, Seen
-from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+from tests.support.kernel_tree import (
+    BUS,
+    CLASS,
+    HOME,
+    NET,
+    Entries,
+    Kernel,
+    hca,
+    host,
+    netdev,
+    routes,
+)
 from tests.support.sources import read_rdma
 
 A, B = "0000:18:00.0", "0000:19:00.0"
+SECOND = "0000:18:00.1"  # of the card of A
 
 
 def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
@@ -164,7 +176,7 @@ def leg(
     return netdev(name, bdf, **facts, **attributes)
 
 
-LEGS = [leg("e0", A, "active"), leg("e1", B, "active")]
+LEGS = [leg("e0", A, "active"), leg("e1", SECOND, "active")]
 BONDED = {
     "by its GIDs, the bond": ({1: "bond0"}, [*LEGS, bond("e0", "e1")], "e0"),
     "by its function, the leg": ({1: None}, [*LEGS, bond("e0", "e1")], "e0"),
@@ -199,15 +211,15 @@ def test_a_leg_without_a_link_is_on_standby(
 ) -> None:
     """A bond may report a member without a link as active; it does not count."""
     part = leg("e0", A, state, mii, operstate=operstate)
-    (found,) = ports(Kernel(hca("x0", A, "Ethernet"), part, bond("e0")))[1].legs
-    assert found.bond_state == counts
+    parts = part, leg("e1", SECOND, "active"), bond("e0", "e1")
+    assert ports(Kernel(hca("x0", A, "Ethernet"), *parts))[1].legs[0].bond_state == counts
 
 
 def test_a_netdev_has_its_mac_addresses() -> None:
     """A bond member has the bond's and its permanent one; an unknown or repeated one adds none."""
     shared, own = "a0:88:c2:00:00:01", "A0:88:C2:00:00:02"
     first = leg("e0", A, "active", address=shared, **{"bonding_slave/perm_hwaddr": shared})
-    second = leg("e1", B, "active", address=shared, **{"bonding_slave/perm_hwaddr": own})
+    second = leg("e1", SECOND, "active", address=shared, **{"bonding_slave/perm_hwaddr": own})
     found = ports(Kernel(hca("x0", A, "Ethernet"), first, second, bond("e0", "e1")))[1].legs
     assert [one.addresses for one in found] == [(shared,), (shared, own.lower())]
     for attributes in ({}, {"address": "none"}):
@@ -217,9 +229,45 @@ def test_a_netdev_has_its_mac_addresses() -> None:
 
 def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
     """A member whose function has another RDMA device is of that one, even if it is unread."""
-    devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
+    devices = [hca("x0", A, "Ethernet"), hca("x1", SECOND, "Ethernet")]
     root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
     assert ports(root)[1].legs == ()
+
+
+GUEST: Entries = {"proc/cpuinfo": b"flags : fpu hypervisor\n"}
+SAME_MODEL: Entries = {f"{HOME}/{B}/vendor": b"0x15b3\n", f"{HOME}/{B}/device": b"0x1021\n"}
+
+
+def on_bus(bdf: str) -> Entries:
+    return {f"{BUS}/{bdf}": f"../../../devices/pci0000:00/{bdf}"}
+
+
+@pytest.mark.parametrize("gids", [{1: None}, {1: "e0"}, {1: "bond0"}], ids=str)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_netdev_of_another_card_is_no_leg(gids: dict[int, str | None], is_there: bool) -> None:
+    """Nothing of it passes the port, whether it lost its RDMA device, never had one, or is gone."""
+    members = [leg("e0", A, "active"), *([leg("e1", B, "active")] if is_there else [])]
+    names = ["e0", "e1"] if is_there else ["e0"]
+    found = ports(Kernel(hca("x0", A, "Ethernet", gids), *members, bond(*names)))[1]
+    assert found.netdev
+    assert (found.netdev.name, found.legs) == ("e0", ())
+
+
+def test_a_guest_has_the_functions_of_a_card_in_different_slots() -> None:
+    """Those of the same model are legs there, and of no other model."""
+    parts = [hca("x0", A, "Ethernet"), leg("e0", A, "active"), leg("e1", B, "active")]
+    parts += [bond("e0", "e1"), GUEST, on_bus(B)]
+    assert len(ports(Kernel(*parts, SAME_MODEL))[1].legs) == 2
+    assert ports(Kernel(*parts))[1].legs == ()
+
+
+def test_a_lone_member_is_a_leg_where_the_card_was_joined() -> None:
+    """The second function has no RDMA device: its netdev was lent to a pod, say."""
+    parts = [hca("x0", A, "Ethernet"), leg("e0", A, "active"), bond("e0")]
+    second = netdev("e1", SECOND) | on_bus(SECOND)
+    assert [one.name for one in ports(Kernel(*parts, second))[1].legs] == ["e0"]
+    own = hca("x1", SECOND, "Ethernet")
+    assert ports(Kernel(*parts, second, own))[1].legs == ()
 
 
 def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:

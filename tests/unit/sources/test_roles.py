@@ -275,11 +275,18 @@ def test_a_dark_backend_is_a_hint() -> None:
     dark_rails = [replace(device, name=f"x{n}") for n, device in enumerate(DARK)]
     assert backend(assign([*others, *dark_rails])) == ["x0", "x1"]
     found = decide([*others, *dark_rails], front_end=KNOWN).hints
-    text = "no port of ConnectX-7 15b3:1021 is ACTIVE, but a, c of another kind:"
+    text = "no port of ConnectX-7 15b3:1021 is ACTIVE, but a, c:"
     assert f"{text} name the backend with --backend-device" in [hint.text for hint in found]
     assert not hints([eth("a", 1), *dark("b")])
     assert not hints([ib("ib0", 1), *dark("b", "c")])
     assert not hints([])
+
+
+def test_a_dark_backend_beside_a_front_end_of_its_model_is_a_hint() -> None:
+    """A front end of another model is none: the route tells it from the backend."""
+    rail = plain(eth("b", 2), state="DOWN")
+    assert ("a",) in hints([front("a", 1), rail])
+    assert not hints([front("a", 1, **KIND), rail])
 
 
 STUCK = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
