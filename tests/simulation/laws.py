@@ -313,11 +313,14 @@ class Laws:
         for value, last in self._last(question, kind, name, pci).items():
             granted, away = 0.0, self._away_in(last, now)
             for name_of, spans in self._spans(pci, kind):
-                # A cause that is over grants nothing, but for a change that no event told.
-                since = last - lag if name_of in LATE else now - lag - away
+                # A cause that is over grants nothing, but for a change that no event told, and a
+                # far end whose first frame is awaited since the device can be read again.
+                is_unheard = kind == FAR and name_of in UNREAD and self._ttl(pci) > 0
+                since = last - lag if name_of in LATE else now - lag - away - HOLD * is_unheard
                 if any(span.end >= since and span.begin <= now for span in spans):
                     known = ASKED if name_of == SILENT else 0.0  # until it is noticed
-                    known = self._ttl(pci) if name_of in (EXPIRES, BRIDGED) else known
+                    is_expiry = name_of in (EXPIRES, BRIDGED) or is_unheard
+                    known = self._ttl(pci) if is_expiry else known
                     granted = max(granted, HOLDS[name_of][kind] + known)
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
@@ -334,7 +337,9 @@ class Laws:
         return frozenset(found)
 
     def _ttl(self, pci: str | None) -> float:
-        return max((hca.peer.ttl for hca in self._node.all() if hca.pci == pci), default=0.0)
+        """Return the seconds for which the frames of an Ethernet port's far end are valid."""
+        hcas = (hca for hca in self._node.all() if hca.pci == pci and not hca.infiniband)
+        return max((hca.peer.ttl for hca in hcas), default=0.0)
 
     def _last(
         self, question: Question, kind: str, name: object, pci: str | None

@@ -150,9 +150,20 @@ def _tick(world: World) -> None:
 
 
 def _conclude(world: World) -> None:
-    """Wait until no fault is active, then for the quiet period, then check the Node."""
+    """Wait until no fault is active, then for the quiet period, then check the Node.
+
+    What waits for the agent's next request may begin later, and needs a period of its own.
+    """
     if world.active:
         world.at(30.0, partial(_conclude, world))
         return
-    world.note(f"all is quiet, for {world.quiet:g} s")
-    world.at(world.quiet, world.finish)
+    quiet = world.quiet
+    world.note(f"all is quiet, for {quiet:g} s")
+
+    def end() -> None:
+        if world.active or world.quiet > quiet:
+            _conclude(world)
+        else:
+            world.finish()
+
+    world.at(quiet, end)
