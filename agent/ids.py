@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 GUID = re.compile(r"[0-9a-f]{16}")  # of an InfiniBand node or port; no Chassis ID looks like one
+NO_GUID = "0" * 16
 # The label value of a text that is too long for one (labels/encode.py); a switch may be named so.
 HASH = re.compile(r"x[0-9a-f]{1,16}")
 MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
@@ -32,6 +34,27 @@ def pci_address(text: str) -> str | None:
 def card_of(pci: str | None) -> str:
     """Return the address of a card, `0000:5e:00`: that of its functions without their number."""
     return (pci or "").rpartition(".")[0]
+
+
+def moves(
+    here: Iterable[tuple[str | None, str | None]], before: Iterable[tuple[str | None, str | None]]
+) -> dict[str, str]:
+    """Return the address that a PCI function has now, by the one it had before.
+
+    Both are pairs of a port GUID and the address of its function. A function is known by a GUID
+    that no other has.
+    """
+    addresses, former = functions_of(here), functions_of(before)
+    return {former[guid]: addresses[guid] for guid in addresses.keys() & former.keys()}
+
+
+def functions_of(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str]:
+    """Return the address of each port GUID that one PCI function has."""
+    functions: defaultdict[str, set[str]] = defaultdict(set)
+    for guid, pci in pairs:
+        if guid and pci and guid != NO_GUID:
+            functions[guid].add(pci)
+    return {guid: addresses.pop() for guid, addresses in functions.items() if len(addresses) == 1}
 
 
 def is_named(

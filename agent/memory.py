@@ -46,7 +46,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.ids import GUID
+from agent.ids import GUID, functions_of, moves
 from agent.infiniband.devices import SA_SPREAD
 from agent.infiniband.node_description import switch_name
 from agent.model import (
@@ -73,7 +73,6 @@ ROUND = 2.0  # seconds in which an agent has read, or failed to read, each file 
 LONG = 60.0  # seconds as a backend port after which one that left the bus is lost
 SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 MAX_LOST = 64  # no node has more ports
-NO_GUID = "0" * 16
 # Reasons of a far end that is not seen, and may be there
 HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
 Why = HoldReason | NeighborReason  # a far end is a remembered one
@@ -328,8 +327,8 @@ class Memory:
             self._domain_since = awaited if since is None else _past(since, begun)
         own = {_key(fact): fact for fact in self._facts}
         before = (*published.rows, *published.lost)
-        here = _unique((fact.port_guid, fact.function) for fact in self._facts)
-        guids = here.keys() & _unique((row.port_guid, row.function) for row in before).keys()
+        here = functions_of((fact.port_guid, fact.function) for fact in self._facts)
+        guids = here.keys() & functions_of((row.port_guid, row.function) for row in before).keys()
         by_guid = {fact.port_guid or "": _key(fact) for fact in self._facts}
         by_guid = {guid: key for guid, key in by_guid.items() if guid in guids}
         rows, lost = [], []
@@ -865,19 +864,8 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
 
 def _moves(roles: Iterable[PortRole], rows: Iterable[Fact]) -> dict[str, str]:
     """Return the address that the function of a row has now, known by its GUID, by the former."""
-    here = _unique((role.port.port_guid, role.device.pci) for role in roles)
-    before = _unique((row.port_guid, row.function) for row in rows)
-    shared = here.keys() & before.keys()
-    return {before[guid]: here[guid] for guid in shared}
-
-
-def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str]:
-    """Return the GUIDs that one PCI function has, with its address."""
-    functions: dict[str, set[str]] = defaultdict(set)
-    for guid, pci in pairs:
-        if guid and pci and guid != NO_GUID:
-            functions[guid].add(pci)
-    return {guid: pcis.pop() for guid, pcis in functions.items() if len(pcis) == 1}
+    here = ((role.port.port_guid, role.device.pci) for role in roles)
+    return moves(here, ((row.port_guid, row.function) for row in rows))
 
 
 def _failures(observation: Observation) -> dict[str | None, HoldReason]:

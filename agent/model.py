@@ -138,7 +138,7 @@ class RdmaDevice:
     sub_function: bool = False  # device is an auxiliary device, mlx5_core.sf.N
     pci_ids: str | None = None  # vendor and device of its PCI function: "15b3:1021"
     subsystem: str | None = None  # subsystem_vendor and subsystem_device
-    # it looks like a function that manages NVSwitches (agent/sources/drops.py)
+    # it looks like a function that manages NVSwitches (agent/sources/cards.py)
     nvswitch_pattern: bool = False
     nvswitch_management: bool | None = None  # device/vpd carries SW_MNG; None: not known
     node_type: str | None = None  # node_type: "CA" | "RNIC" | ...

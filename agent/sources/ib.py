@@ -32,7 +32,7 @@ from agent.infiniband.devices import (
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
-from agent.sources.drops import is_smi_of
+from agent.sources.cards import is_smi_of
 from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader, Root

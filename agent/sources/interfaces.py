@@ -10,43 +10,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
+from agent.sources.cards import Devices
 from agent.sources.drops import DevicePort, Evidence, PortKey, Verdict, device_ports
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
 
-Devices = Sequence[RdmaDevice]
 Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
 Verdicts = Mapping[PortKey, Verdict]
 
 
-def roles_of(evidence: Evidence, ignored: Verdicts, backend: Verdicts) -> tuple[PortRole, ...]:
+def roles_of(evidence: Evidence, verdicts: Verdicts) -> tuple[PortRole, ...]:
     """Return the role of every port and leg that was read, by the verdicts on the ports."""
     roles = []
-    for one in device_ports(evidence.devices):
-        verdict = ignored.get(one.key) or backend.get(one.key)
-        rule, text = verdict or Verdict("flag", "named by --backend-device")
-        is_backend = one.key not in ignored
+    for device, port in device_ports(evidence.devices):
+        verdict = verdicts[device.name, port.number]
         # A device of which several ports have this role names them by their numbers.
-        name = one.device.name
-        is_ignored = [(name, sibling.number) in ignored for sibling in one.device.ports]
-        if is_ignored.count(not is_backend) > 1:
-            name = f"{name}-{one.port.number}"
-        nearest = evidence.bus.beside(one.device.pci, one.device.numa_node)
+        name = device.name
+        siblings = [verdicts[name, sibling.number].backend for sibling in device.ports]
+        if siblings.count(verdict.backend) > 1:
+            name = f"{name}-{port.number}"
+        nearest = evidence.bus.beside(device.pci, device.numa_node)
         roles += [
             PortRole(
                 interface=f"{name}-{leg.name}" if leg else name,
-                device=one.device,
-                port=one.port,
+                device=device,
+                port=port,
                 leg=leg,
-                backend=is_backend,
-                reason=text,
-                counted_gbps=counted_gbps(one.port, leg) if is_backend else 0.0,
-                rule=rule,
+                backend=verdict.backend,
+                reason=verdict.text,
+                counted_gbps=counted_gbps(port, leg) if verdict.backend else 0.0,
+                rule=verdict.rule,
                 gpu=nearest.gpu,
                 distance=nearest.distance,
             )
-            for leg in legs_of(one, evidence.devices)
+            for leg in legs_of(DevicePort(device, port), evidence.devices)
         ]
     return tuple(roles)
 

@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.drops import Evidence, PortKey, pci_numbers
+from agent.sources.cards import pci_numbers
+from agent.sources.drops import Evidence, PortKey
 from agent.sources.models import MODELS, rate_of_port
 from agent.sysfs.bus import Beside, Bus
 from agent.text import many
+
+UNREAD = -1  # in place of the number of a port
 
 
 class Cable(NamedTuple):
@@ -56,7 +59,7 @@ class Candidate:
     @property
     def key(self) -> PortKey:
         """The key of the port."""
-        return self.device.name, self.port.number if self.port else -1
+        return self.device.name, self.port.number if self.port else UNREAD
 
     @property
     def bandwidth(self) -> float:
@@ -90,47 +93,39 @@ def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
     A function of a card that is unread may be a network function: the card has the number of those
     that another card of the model has, if it may.
     """
-    types = Counter(device.hca_type for device in evidence.devices)
-    ids = {candidate.key: ids_of(candidate.device, evidence.bus) for candidate in candidates}
-    unread = Counter(card_of(address) for address in evidence.bus.unread)
-
-    def more(candidate: Candidate) -> int:
-        return unread[card_of(candidate.device.pci)]
-
+    bus, devices = evidence.bus, evidence.devices
+    types = Counter(device.hca_type for device in devices)
+    # A device that cannot be read does not say that it is virtual; the bus does.
+    virtual = {nic.address for nic in bus.nics if nic.is_virtual}
+    virtual |= {device.pci or "" for device in devices if device.virtual_function}
+    nics = {nic.address for nic in bus.nics} | {device.pci or "" for device in devices}
+    of_card = Counter(map(card_of, nics - virtual))
+    unread = Counter(map(card_of, bus.unread))
     for candidate in candidates:
         device = candidate.device
         # Without PCI ids the driver, and a text of hca_type that devices share.
         text = device.hca_type if types[device.hca_type] > 1 else None
-        model: Hashable = ids[candidate.key] or (device.driver, text)
-        candidate.kind = Kind(model, _functions_of_card(device, evidence))
-    certain = {candidate.kind for candidate in candidates if not more(candidate)}
+        model: Hashable = ids_of(device, bus) or (device.driver, text)
+        functions = of_card[card_of(device.pci)] if device.pci else 1
+        candidate.kind = Kind(model, max(functions, 1))
+    certain = {nic.kind for nic in candidates if not unread[card_of(nic.device.pci)]}
     for candidate in candidates:
-        number = candidate.kind.functions
-        for functions in range(number, number + more(candidate) + 1):
-            if (kind := candidate.kind._replace(functions=functions)) in certain:
-                candidate.kind = kind
-                break
+        model, number = candidate.kind
+        most = number + unread[card_of(candidate.device.pci)]
+        kinds = [Kind(model, functions) for functions in range(number, most + 1)]
+        candidate.kind = next((kind for kind in kinds if kind in certain), candidate.kind)
     # The ports of a multi-plane device share the rate of its model.
     ports = Counter(candidate.device.name for candidate in candidates)
-    fastest: dict[tuple[Kind, str], float] = {}
+    fastest: defaultdict[tuple[Kind, str], float] = defaultdict(float)
     for candidate in candidates:
         key = candidate.kind, candidate.layer
         rates = [cable.gbps for cable in candidate.cables if cable.is_active and cable.gbps]
-        fastest[key] = max([fastest.get(key, 0.0), *rates])
+        fastest[key] = max([fastest[key], *rates])
     for candidate in candidates:
-        of_model = rate_of_port(ids[candidate.key], candidate.kind.functions) or 0.0
+        ids = ids_of(candidate.device, bus)
+        of_model = rate_of_port(ids, candidate.kind.functions) or 0.0
         of_port = of_model / ports[candidate.device.name]
         candidate.gbps = max(of_port, fastest[candidate.kind, candidate.layer]) or None
-
-
-def _functions_of_card(device: RdmaDevice, evidence: Evidence) -> int:
-    """Return the number of network functions of the card, without virtual ones."""
-    card, nics = card_of(device.pci), evidence.bus.nics
-    # A device that cannot be read does not say that it is virtual; the bus does.
-    virtual = {nic.address for nic in nics if nic.is_virtual}
-    virtual |= {other.pci for other in evidence.devices if other.virtual_function and other.pci}
-    functions = {nic.address for nic in nics} | {o.pci for o in evidence.devices if o.pci}
-    return max(sum(card_of(one) == card for one in functions - virtual), 1) if card else 1
 
 
 def by_kind(candidates: Candidates) -> dict[Kind, list[Candidate]]:
@@ -151,7 +146,7 @@ def parts_of(
     8+1 and 8+2 split, 7+1 and 4+4 do not. What is unread belongs to that part.
     """
     number = number_of_devices(whole)
-    if not gpus or is_even(number, gpus) or any(near[one.key] for one in whole):
+    if not gpus or is_even(number, gpus) or any(near[nic.key] for nic in whole):
         return [whole]
     parts: defaultdict[Hashable, list[Candidate]] = defaultdict(list)
     for candidate in whole:
@@ -160,8 +155,8 @@ def parts_of(
     compute = max(parts.values(), key=number_of_devices, default=[])
     if len(parts) < 2 or number_of_devices(compute) * 4 < gpus * 3:
         return [whole]
-    rest = [one for one in whole if one.port and one not in compute]
-    return [[one for one in whole if one not in rest], rest]
+    rest = [nic for nic in whole if nic.port and nic not in compute]
+    return [[nic for nic in whole if nic not in rest], rest]
 
 
 def is_even(devices: int, gpus: int) -> bool:

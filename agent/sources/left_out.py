@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from agent.model import Hint, Observation, PortRole
-from agent.sources.drops import DevicePort, Evidence, ethernet_twin
+from agent.sources.cards import ethernet_twin
+from agent.sources.drops import Evidence
 from agent.sources.interfaces import IN_USE, rate_of
 from agent.sources.kinds import Candidate, is_even, text_of
 from agent.sysfs.bus import NEAR
@@ -94,7 +95,7 @@ def _old_pairs(backend: Iterable[PortRole], evidence: Evidence) -> list[str]:
     """Return the ports of a guest whose old kernel does not tell two ports from two functions."""
     devices: set[str] = set()
     for role in backend if evidence.is_old_guest else ():
-        if twin := ethernet_twin(DevicePort(role.device, role.port), evidence.devices):
+        if twin := ethernet_twin(role.device, evidence.devices):
             devices |= {twin.name, role.device.name}
     return [role.interface for role in backend if role.device.name in devices]
 

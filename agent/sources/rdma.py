@@ -9,7 +9,7 @@ A device has failed if a read on which the role of a port depends (`Reader.decis
 without its input must not pass for one that does not apply. It has no ports then.
 
 Whether a device looks like a function that manages NVSwitches is known once all are read
-(agent/sources/drops.py). Only then is its VPD read, and of an InfiniBand device that does not look
+(agent/sources/cards.py). Only then is its VPD read, and of an InfiniBand device that does not look
 like one the counters: a device of which that is not known yet is read a second time.
 
 agent/sources/roles.py decides the role of a port.
@@ -28,13 +28,8 @@ from agent.host import Host
 from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
-from agent.sources.drops import (
-    CLOUD_DRIVERS,
-    Evidence,
-    ethernet_data_ports,
-    nvswitch_pattern,
-    with_hidden,
-)
+from agent.sources.cards import nvswitch_pattern, with_hidden
+from agent.sources.drops import CLOUD_DRIVERS, Evidence, ethernet_data_ports
 from agent.sources.memories import Memories
 from agent.sources.netdev import Network, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm

@@ -28,11 +28,12 @@ from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
 from agent.sources import drops, left_out
+from agent.sources.cards import Devices
 from agent.sources.drops import DevicePort, Evidence, PortKey, Verdict, device_ports
 from agent.sources.interfaces import (
     IN_USE,
-    Devices,
     Labeled,
+    Verdicts,
     had_labels,
     is_unread,
     legs_of,
@@ -40,6 +41,7 @@ from agent.sources.interfaces import (
     roles_of,
 )
 from agent.sources.kinds import (
+    UNREAD,
     Cable,
     Candidate,
     Candidates,
@@ -53,7 +55,7 @@ from agent.sources.kinds import (
     rank,
     text_of,
 )
-from agent.sources.steady import UNDECIDED, RoleMemory, Verdicts
+from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
 from agent.sysfs.bus import (
     EMPTY,
     ETHERNET_CLASS,
@@ -70,7 +72,6 @@ NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
 FEW_ROUTED = 2  # NICs of a kind that a default route may convict
 QUARTER = 4
 ETHERNET_LEAD = 3  # times the bandwidth of InfiniBand that makes a backend of an Ethernet kind
-UNKNOWN_FRONT_END = "front-end-unknown"
 
 
 class Decision(NamedTuple):
@@ -104,68 +105,146 @@ def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
     --exclude-device names, `unbound` those that may be the backend's and have no RDMA device
     (agent/sources/pci.py). `memory` keeps roles while something is missing.
     """
+    labeled = labeled or {}
     evidence = Evidence(
-        devices, bus, front_end, labeled or {}, frozenset(excluded), is_old_guest=is_old_guest
+        devices, bus, front_end, labeled, frozenset(excluded), is_old_guest=is_old_guest
     )
-    unread = _may_be_infiniband(devices, backend_globs, bus)
+    unread = _unread(evidence, unbound)
+    ethernet = {pci for pci, function in bus.functions.items() if function.code == ETHERNET_CLASS}
+    infiniband = {nic.device.name for nic in unread if nic.device.pci not in ethernet | {None}}
+    verdicts: dict[PortKey, Verdict] = {}
     if backend_globs:
-        roles = roles_of(evidence, _not_named(devices, backend_globs), {})
-        return Decision(roles, may_be_infiniband=unread)
-    dropped: dict[PortKey, Verdict] = {}
-    candidates: list[Candidate] = []
-    for one in device_ports(devices):
-        if verdict := drops.drop(one, evidence):
-            dropped[one.key] = verdict
+        named = {
+            device.name
+            for device in devices
+            if is_named(backend_globs, device.name, device.pci, ids_of(device, bus))
+        }
+        for candidate in device_ports(devices):
+            verdict = Verdict("flag", "not named by --backend-device")
+            if candidate.device.name in named:
+                data = Verdict("flag", "named by --backend-device", backend=True)
+                verdict = next(drops.no_data(candidate), data)
+            verdicts[candidate.key] = verdict
+        return Decision(
+            roles_of(evidence, verdicts), may_be_infiniband=frozenset(infiniband & named)
+        )
+    candidates = []
+    for candidate in device_ports(devices):
+        if dropped := drops.drop(candidate, evidence):
+            verdicts[candidate.key] = dropped
         else:
-            candidates.append(_candidate(one, evidence))
-    known, unknown = _unread(evidence, unbound)
+            candidates.append(_candidate(candidate, evidence))
+    # A sub-device has the function of its parent.
+    functions = {nic.device.pci: nic for nic in unread if nic.device.failure and nic.device.pci_ids}
+    known = [*functions.values()]
     candidates += known
     assign_kinds(candidates, evidence)
-    ignored, backend = _judge(candidates, evidence)
-    unread -= {key[0] for key, verdict in ignored.items() if verdict.rule == "link-layer"}
-    ignored = dropped | {key: verdict for key, verdict in ignored.items() if key[1] >= 0}
-    if doubted := _doubted(candidates, evidence, unknown):
-        text = f"the backend is not known while {', '.join(doubted)} cannot be read"
-        in_doubt = Verdict(UNDECIDED, text)
-        if evidence.labeled:
-            text = f"has labels, and {', '.join(doubted)} cannot be read"
-            names = [device.name for device in devices if had_labels(device, evidence.labeled)]
-            backend = {
-                candidate.key: Verdict(UNDECIDED, text)
-                for candidate in candidates
-                if candidate.port and candidate.device.name in names
-            }
-            others = [one.key for one in candidates if one.port and one.key not in backend]
-            ignored = dropped | dict.fromkeys(others, in_doubt)
-        elif memory is None or memory.awaits_unread():
-            keys = [candidate.key for candidate in candidates if candidate.port]
-            roles = roles_of(evidence, dropped | dict.fromkeys(keys, in_doubt), {})
-            return Decision(roles, text, may_be_infiniband=unread)
-    if memory:
-        ignored, backend = map(dict, memory.keep(evidence, ignored, backend))
-    roles = roles_of(evidence, ignored, backend)
-    if not backend and any(one.rule == UNKNOWN_FRONT_END for one in ignored.values()):
-        reason = HoldReason.FRONT_END_UNKNOWN
-        return Decision(roles, f"{reason}: {front_end.unknown}", reason, may_be_infiniband=unread)
-    return Decision(roles, hints=left_out.hints(roles, evidence, known), may_be_infiniband=unread)
+    judged = _judge(candidates, evidence)
+    infiniband -= {
+        name
+        for (name, _), verdict in judged.items()
+        if verdict.rule == "link-layer" and not verdict.backend
+    }
+    unknown = _unknown(candidates, unread, evidence)
+    is_undecided = bool(unknown and not labeled) and (memory is None or memory.awaits_unread())
+    if is_undecided or (unknown and labeled):
+        what = f"{', '.join(unknown)} cannot be read"
+        has_labels = Verdict(UNDECIDED, f"has labels, and {what}", backend=True)
+        in_doubt = Verdict(UNDECIDED, f"the backend is not known while {what}")
+        judged = {
+            candidate.key: has_labels if had_labels(candidate.device, labeled) else in_doubt
+            for candidate in candidates
+        }
+    verdicts |= {key: verdict for key, verdict in judged.items() if key[1] != UNREAD}
+    undecided: str | None = None
+    hold: HoldReason | None = None
+    hints: tuple[Hint, ...] = ()
+    if memory and not is_undecided:
+        verdicts = memory.keep(evidence, verdicts)
+    roles = roles_of(evidence, verdicts)
+    if is_undecided:
+        undecided = in_doubt.text
+    elif not any(role.backend for role in roles) and UNKNOWN_FRONT_END in {
+        verdict.rule for verdict in verdicts.values()
+    }:
+        hold = HoldReason.FRONT_END_UNKNOWN
+        undecided = f"{hold}: {front_end.unknown}"
+    else:
+        hints = left_out.hints(roles, evidence, known)
+    return Decision(roles, undecided, hold, hints, frozenset(infiniband))
 
 
-def _judge(
-    candidates: Candidates, evidence: Evidence
-) -> tuple[dict[PortKey, Verdict], dict[PortKey, Verdict]]:
-    """Return the verdicts on ignored candidates and on backend ports."""
-    ignored: dict[PortKey, Verdict] = {}
-    decided_by, left = "data-port", list(candidates)
+def _candidate(device_port: DevicePort, evidence: Evidence) -> Candidate:
+    device, port = device_port
+    cables = []
+    for leg in legs_of(device_port, evidence.devices):
+        gbps = printed_gbps(leg or port.netdev, port)
+        is_standby = leg is not None and leg.operstate in {"down", "lowerlayerdown"}
+        cables.append(Cable(gbps, is_active=port.state == IN_USE and not is_standby))
+    beside = evidence.bus.beside(device.pci, device.numa_node)
+    return Candidate(device, port, port.link_layer or "", beside, cables)
+
+
+def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
+    """Return the devices that cannot be read, and functions without one, as a reloading driver has.
+
+    The PCI bus tells what each of them is. VFs, Omni-Path, and functions of a card that manages
+    NVSwitches are no candidates. One of unknown class may be an InfiniBand HCA.
+    """
+    devices, bus = evidence.devices, evidence.bus
+    read = {device.pci for device in devices if device.ports or device.excluded} - {None}
+    managing = {card_of(device.pci) for device in devices if device.nvswitch_pattern} - {""}
+    unread = [
+        device
+        for device in devices
+        if is_unread(device) and (device.ports or device.pci not in read)
+    ]
+    unread += [
+        RdmaDevice(f"PCI function {pci}", failure="unbound", pci=pci)
+        for pci in sorted(set(unbound) - {device.pci for device in unread})
+    ]
+    nics = []
+    for device in unread:
+        pci = device.pci or ""
+        function = bus.functions.get(pci) or Function(pci, min(INFINIBAND_CLASSES))
+        is_none = function.is_virtual or function.code == OMNI_PATH_CLASS
+        if not is_none and function.card not in managing:
+            layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
+            known = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
+            nics.append(Candidate(known, None, layer, bus.beside(pci)))
+    return nics
+
+
+def _unknown(candidates: Candidates, unread: Candidates, evidence: Evidence) -> list[str]:
+    """Return what is unread and may change any role: what has no known kind.
+
+    A NIC whose place is not known is one of them where GPU affinity decides.
+    """
+    names = [nic.device.name for nic in unread if nic.device.failure and not nic.device.pci_ids]
+    if not _is_decisive(candidates, evidence):
+        return names
+    bus, addresses = evidence.bus, {nic.device.pci for nic in candidates if nic.device.pci}
+    misplaced = {
+        pci
+        for pci in addresses
+        if pci in bus.unread or (pci in bus.functions and not bus.functions[pci].has_known_place)
+    }
+    return names + [f"PCI function {pci}" for pci in sorted(misplaced)]
+
+
+def _judge(candidates: Candidates, evidence: Evidence) -> dict[PortKey, Verdict]:
+    """Return the verdicts of the rules on all candidates."""
+    verdicts: dict[PortKey, Verdict] = {}
+    decided_by, left = DATA_PORT, list(candidates)
     for name, rule in RULES:
-        verdicts = rule(left, evidence)
-        if verdicts:
+        taken_out = rule(left, evidence)
+        if taken_out:
             decided_by = name
-        ignored |= verdicts
-        left = [candidate for candidate in left if candidate.key not in verdicts]
-    others = [one for one in candidates if ignored.get(one.key, ("",))[0] == "kind"]
+        verdicts |= taken_out
+        left = [candidate for candidate in left if candidate.key not in taken_out]
+    others = [nic for nic in candidates if nic.key in verdicts and verdicts[nic.key].rule == "kind"]
     rival = max(map(bandwidth, by_kind(others).values()), default=0.0)
-    near = number_of_devices([one for one in left if one.beside.is_near])
-    backend = {}
+    near = number_of_devices([nic for nic in left if nic.beside.is_near])
     for candidate in left:
         what = f"{candidate.layer} data port"
         if near:
@@ -175,103 +254,9 @@ def _judge(
             kind = f"{bandwidth(left):g}G of {kind} against {rival:g}G"
         elif candidate.device.pci_ids is None:
             kind = ""
-        if candidate.port:
-            backend[candidate.key] = Verdict(decided_by, ", ".join(filter(None, (what, kind))))
-    return ignored, backend
-
-
-def _candidate(one: DevicePort, evidence: Evidence) -> Candidate:
-    device, port = one
-    cables = []
-    for leg in legs_of(one, evidence.devices):
-        gbps = printed_gbps(leg or port.netdev, port)
-        is_standby = leg is not None and leg.operstate in {"down", "lowerlayerdown"}
-        cables.append(Cable(gbps, is_active=port.state == IN_USE and not is_standby))
-    beside = evidence.bus.beside(device.pci, device.numa_node)
-    return Candidate(device, port, port.link_layer or "", beside, cables)
-
-
-def _may_be_infiniband(devices: Devices, backend_globs: Sequence[str], bus: Bus) -> frozenset[str]:
-    """Return the unread devices that may be InfiniBand HCAs of the backend.
-
-    A device is none if it has no PCI function (rxe, siw), if the class of that is another one, if
-    it is a VF or belongs to the card of an NVSwitch management function, or if --backend-device
-    does not name it.
-    """
-    managing = {card_of(device.pci) for device in devices if device.nvswitch_pattern}
-    found = set()
-    for device in devices:
-        function = bus.functions.get(device.pci or "")
-        if not (is_unread(device) and device.pci) or card_of(device.pci) in managing:
-            continue
-        if backend_globs and not is_named(
-            backend_globs, device.name, device.pci, ids_of(device, bus)
-        ):
-            continue
-        if function is None or not (function.is_virtual or function.code == ETHERNET_CLASS):
-            found.add(device.name)
-    return frozenset(found)
-
-
-def _not_named(devices: Devices, globs: Sequence[str]) -> Verdicts:
-    """Return the ports of the devices that no glob names, and the ports without data."""
-    verdicts: dict[PortKey, Verdict] = {}
-    for one in device_ports(devices):
-        if not is_named(globs, one.device.name, one.device.pci, one.device.pci_ids):
-            verdicts[one.key] = Verdict("flag", "not named by --backend-device")
-        elif dropped := next(drops.no_data(one), None):
-            verdicts[one.key] = Verdict(*dropped)
+        text = ", ".join(filter(None, (what, kind)))
+        verdicts[candidate.key] = Verdict(decided_by, text, backend=True)
     return verdicts
-
-
-# What is unread
-
-
-def _unread(
-    evidence: Evidence, unbound: Collection[str]
-) -> tuple[list[Candidate], list[RdmaDevice]]:
-    """Return the candidates that are unread: of known function, and devices of which none is known.
-
-    A function without RDMA device, as one whose driver reloads, is one too.
-    """
-    devices, bus = evidence.devices, evidence.bus
-    judged = {device.pci for device in devices if device.ports or device.excluded}
-    names = {pci: RdmaDevice(f"@{pci}", failure="unbound", pci=pci) for pci in sorted(unbound)}
-    unknown = []
-    for device in devices:
-        if device.failure and device.pci not in judged:
-            function = bus.functions.get(device.pci or "")
-            if function and function.ids:
-                names[function.address] = device
-            elif device.pci not in names:
-                unknown.append(device)
-    managing = {card_of(device.pci) for device in devices if device.nvswitch_pattern}
-    known = []
-    for address, device in names.items():
-        # One of unknown class may be an InfiniBand HCA.
-        function = bus.functions.get(address) or Function(address, min(INFINIBAND_CLASSES))
-        if function.is_virtual or function.card in managing or function.code == OMNI_PATH_CLASS:
-            continue
-        layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
-        known_device = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
-        known.append(Candidate(known_device, None, layer, bus.beside(address)))
-    return known, unknown
-
-
-def _doubted(
-    candidates: Candidates, evidence: Evidence, unknown: Collection[RdmaDevice]
-) -> list[str]:
-    """Return what is unread and may change any role: what has no known kind.
-
-    A NIC whose place is not known is one of them where GPU affinity decides.
-    """
-    functions = set()
-    if _is_decisive(candidates, evidence):
-        places = [evidence.bus.functions.get(one.device.pci or "") for one in candidates]
-        functions |= {one.address for one in places if one and not one.has_known_place}
-        functions |= evidence.bus.unread & {one.device.pci for one in candidates if one.device.pci}
-    devices = (device.name for device in unknown)
-    return [*devices, *(f"PCI function {address}" for address in sorted(functions))]
 
 
 # The rules
@@ -285,21 +270,17 @@ def front_end(candidates: Candidates, evidence: Evidence) -> Verdicts:
     those beside which NICs without route have a quarter of the kind's bandwidth. Else the rails
     have gateways, or the node has one network for everything.
     """
-    routed = [
-        candidate
-        for candidate in candidates
-        if candidate.layer == "Ethernet" and evidence.carries_route(candidate.device)
-    ]
-    names = {candidate.device.name for candidate in routed}
-    cards = {card_of(candidate.device.pci) for candidate in routed} - {""}
+    ethernet = [candidate for candidate in candidates if candidate.layer == "Ethernet"]
+    routed = [nic for nic in ethernet if evidence.carries_route(nic.device)]
+    names = {nic.device.name for nic in routed}
+    cards = {card_of(nic.device.pci) for nic in routed} - {""}
     verdicts: dict[PortKey, Verdict] = {}
-    for candidate in candidates:
+    for candidate in ethernet:
         port = candidate.port
-        if port is None or candidate.layer != "Ethernet" or candidate.device.name in names:
-            continue
-        netdevs = [netdev for netdev in (port.netdev, *port.legs) if netdev]
+        netdevs = [netdev for netdev in (port.netdev, *port.legs) if netdev] if port else []
         if (
             card_of(candidate.device.pci) in cards
+            and candidate.device.name not in names
             and netdevs
             and all(netdev.carrier_up_count == 0 for netdev in netdevs)
             and not had_labels(candidate.device, evidence.labeled)
@@ -308,29 +289,20 @@ def front_end(candidates: Candidates, evidence: Evidence) -> Verdicts:
             verdicts[candidate.key] = Verdict("spare-port", text)
     text = "front end: carries the default route"
     if not evidence.bus.gpus:
-        return verdicts | {one.key: Verdict("front-end", text) for one in routed}
-    left = [one for one in candidates if one.key not in verdicts]
+        return verdicts | {nic.key: Verdict("front-end", text) for nic in routed}
+    left = [candidate for candidate in candidates if candidate.key not in verdicts]
     for kind, mine in by_kind(routed).items():
-        whole = [one for one in left if one.kind == kind and one.layer == "Ethernet"]
-        others = [one for one in left if one.kind != kind and one not in routed]
+        whole = [nic for nic in left if nic.kind == kind and nic.layer == "Ethernet"]
+        others = [nic for nic in left if nic.kind != kind and nic not in routed]
         number, total = number_of_devices(mine), number_of_devices(whole)
-        words = None
         if number <= FEW_ROUTED and number * 2 <= total:
             words = f"{text}, {number} of {total} of its kind"
         elif others and bandwidth(others) * QUARTER >= bandwidth(whole):
             words = f"{text}, {bandwidth(mine):g}G beside {bandwidth(others):g}G without it"
-        if words:
-            verdicts |= {one.key: Verdict("front-end", words) for one in mine}
+        else:
+            continue
+        verdicts |= {nic.key: Verdict("front-end", words) for nic in mine}
     return verdicts
-
-
-def front_end_unknown(candidates: Candidates, evidence: Evidence) -> Verdicts:
-    """Take out all Ethernet ports where the front end is not known, if one is not near a GPU."""
-    reason, near = evidence.front_end.unknown, near_gpu(candidates, evidence)
-    if not reason or all(near.values()) or candidates[0].layer != "Ethernet":
-        return {}
-    verdict = Verdict(UNKNOWN_FRONT_END, f"the front end is not known: {reason}")
-    return {candidate.key: verdict for candidate in candidates}
 
 
 def near_gpu(candidates: Candidates, evidence: Evidence) -> dict[PortKey, bool]:
@@ -338,11 +310,10 @@ def near_gpu(candidates: Candidates, evidence: Evidence) -> dict[PortKey, bool]:
 
     The GPU of one at such a place fell off the bus.
     """
-    functions = evidence.bus.functions
-    found = {one.key: functions.get(one.device.pci or "") for one in candidates}
-    places = {key: function and function.place for key, function in found.items()}
-    near = {places[candidate.key] for candidate in candidates if candidate.beside.is_near} - {None}
-    return {one.key: one.beside.is_near or places[one.key] in near for one in candidates}
+    functions = [(nic, evidence.bus.functions.get(nic.device.pci or "")) for nic in candidates]
+    places = {nic.key: function.place if function else None for nic, function in functions}
+    near = {places[nic.key] for nic in candidates if nic.beside.is_near} - {None}
+    return {nic.key: nic.beside.is_near or places[nic.key] in near for nic in candidates}
 
 
 def _is_decisive(candidates: Candidates, evidence: Evidence) -> bool:
@@ -352,9 +323,9 @@ def _is_decisive(candidates: Candidates, evidence: Evidence) -> bool:
     other ports, as of the front end, and excluded ones are not a GPU's.
     """
     bus = evidence.bus
-    addresses = {candidate.device.pci for candidate in candidates if candidate.device.pci}
-    others = {one.pci for one in evidence.devices if one.ports and one.pci} - addresses
-    cards = {card_of(one) for one in others} - {card_of(one) for one in addresses}
+    addresses = {nic.device.pci for nic in candidates if nic.device.pci}
+    others = {device.pci for device in evidence.devices if device.ports and device.pci} - addresses
+    cards = set(map(card_of, others)) - set(map(card_of, addresses))
     counted = [
         function
         for address, function in bus.functions.items()
@@ -366,24 +337,22 @@ def _is_decisive(candidates: Candidates, evidence: Evidence) -> bool:
             and function.card not in cards
         )
     ]
-    gpus = bus.gpus
-    served = sum(any(nic.distance(gpu) in NEAR for nic in counted) for gpu in gpus)
+    served = sum(any(nic.distance(gpu) in NEAR for nic in counted) for gpu in bus.gpus)
     part, whole = NEAR_SHARE
-    return len(gpus) >= MIN_GPUS and served * whole >= len(gpus) * part
+    return len(bus.gpus) >= MIN_GPUS and served * whole >= len(bus.gpus) * part
 
 
 def gpu_affinity(candidates: Candidates, evidence: Evidence) -> Verdicts:
     """Take out the NICs that are not near a GPU, where most GPUs have one near."""
-    if not _is_decisive(candidates, evidence):
-        return {}
-    near = near_gpu(candidates, evidence)
     verdicts: dict[PortKey, Verdict] = {}
-    for candidate in candidates:
-        if not near[candidate.key]:
-            distance = candidate.beside.distance
-            where = f" ({distance})" if distance else ""
-            text = f"not near a GPU{where}, as the backend's NICs are"
-            verdicts[candidate.key] = Verdict("gpu-affinity", text)
+    if _is_decisive(candidates, evidence):
+        near = near_gpu(candidates, evidence)
+        for candidate in candidates:
+            if not near[candidate.key]:
+                distance = candidate.beside.distance
+                where = f" ({distance})" if distance else ""
+                text = f"not near a GPU{where}, as the backend's NICs are"
+                verdicts[candidate.key] = Verdict("gpu-affinity", text)
     return verdicts
 
 
@@ -393,17 +362,17 @@ def link_layer(candidates: Candidates, evidence: Evidence) -> Verdicts:
     It is InfiniBand if there is any; but Ethernet beside GPUs where one Ethernet kind has three
     times the bandwidth of all InfiniBand candidates, and the rate of each of these is known.
     """
-    infiniband = [one for one in candidates if one.layer == "InfiniBand"]
-    ethernet = [one for one in candidates if one.layer == "Ethernet"]
+    infiniband = [nic for nic in candidates if nic.layer == "InfiniBand"]
+    ethernet = [nic for nic in candidates if nic.layer == "Ethernet"]
     if not infiniband or not ethernet:
         return {}
     most = max(map(bandwidth, by_kind(ethernet).values()))
-    is_known = all(candidate.gbps for candidate in infiniband)
+    is_known = all(nic.gbps for nic in infiniband)
+    taken_out, text = ethernet, "Ethernet, and the backend is InfiniBand"
     if evidence.bus.gpus and is_known and most >= ETHERNET_LEAD * bandwidth(infiniband):
+        taken_out = infiniband
         text = f"InfiniBand, {bandwidth(infiniband):g}G against {most:g}G of one kind of Ethernet"
-        return {candidate.key: Verdict("link-layer", text) for candidate in infiniband}
-    text = "Ethernet, and the backend is InfiniBand"
-    return {candidate.key: Verdict("link-layer", text) for candidate in ethernet}
+    return {nic.key: Verdict("link-layer", text) for nic in taken_out}
 
 
 def kind(candidates: Candidates, evidence: Evidence) -> Verdicts:
@@ -413,7 +382,7 @@ def kind(candidates: Candidates, evidence: Evidence) -> Verdicts:
     among InfiniBand HCAs: all of them count.
     """
     gpus, near = len(evidence.bus.gpus), near_gpu(candidates, evidence)
-    if not gpus and any(candidate.layer == "InfiniBand" for candidate in candidates):
+    if not gpus and any(nic.layer == "InfiniBand" for nic in candidates):
         return {}
     parts = [part for whole in by_kind(candidates).values() for part in parts_of(whole, gpus, near)]
     verdicts: dict[PortKey, Verdict] = {}
@@ -426,8 +395,17 @@ def kind(candidates: Candidates, evidence: Evidence) -> Verdicts:
         if bandwidth(part) == bandwidth(backend):
             rates = "tie: lower PCI address"
         text = f"{part[0].layer} NIC of another kind than the backend's {what} ({rates})"
-        verdicts |= {candidate.key: Verdict("kind", text) for candidate in part}
+        verdicts |= {nic.key: Verdict("kind", text) for nic in part}
     return verdicts
+
+
+def front_end_unknown(candidates: Candidates, evidence: Evidence) -> Verdicts:
+    """Take out all Ethernet ports where the front end is not known, if one is not near a GPU."""
+    reason, near = evidence.front_end.unknown, near_gpu(candidates, evidence)
+    if not reason or all(near.values()) or candidates[0].layer != "Ethernet":
+        return {}
+    verdict = Verdict(UNKNOWN_FRONT_END, f"the front end is not known: {reason}")
+    return {candidate.key: verdict for candidate in candidates}
 
 
 RULES: tuple[tuple[str, Callable[[Candidates, Evidence], Verdicts]], ...] = (

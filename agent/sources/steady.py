@@ -2,65 +2,68 @@
 
 The rules (agent/sources/roles.py) judge each observation by itself. A GPU that fell off the bus, an
 HCA in recovery, a NIC lent to a VM, a lease without its route, or links that have not come up since
-a reboot would give other answers. So once a role has lasted for CONFIRM seconds, it stays
+a reboot would give other answers. So a role that has lasted for CONFIRM seconds stays
 
     while anything is missing that was there, for at most AWAY seconds of wall clock, over restarts
-    until another verdict, with nothing missing, was found twice, CONFIRM seconds apart
+    until another verdict, with nothing missing, was given twice, CONFIRM seconds apart
 
 Missing is a NIC or GPU that was on the bus and is not, a device that cannot be read, the default
-route where a NIC carried it, and a link that was up; never a device without PCI function. While
-anything is missing, or other roles are about to change, a port without a remembered role does not
-join: all labels are made of one set of roles. So it is with a port of another link layer than
-before. Rule 1 judges by facts of the port itself, and takes effect at once.
+route where a NIC carried it, and a link that was up; never a device without PCI function. Rule 1
+judges by facts of the port itself, and takes effect at once. Of each other port:
 
-A card that is at another address than before, by the GUIDs of its ports, is not missing: its roles
-go along. A new agent begins with what the annotation has (`seed`): a port that it does not have is
+    remembered role      verdict        then
+    none                 backend        it does not join while, beside a role that has lasted,
+                                        anything is missing or other roles are about to change
+    none, or not lasted  any other      the verdict is its role
+    the same as it                      it stays, since when it was decided
+    lasted               undecided      it stays
+    lasted               the other      it stays while anything is missing, and for CONFIRM seconds
+                                        from when that was first the verdict
+
+All labels are made of one set of roles. The role of another link layer than before is none. A card
+that is at another address than before, by the GUIDs of its ports, is not missing: its roles go
+along. A new agent begins with what the annotation has (`seed`): a port that it does not have is
 judged anew; so is each one if the ports have other addresses than before.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.model import RdmaDevice, RoleChange
+from agent.ids import moves
+from agent.model import RoleChange
 from agent.sources.drops import Evidence, PortKey, Verdict, device_ports
-from agent.sysfs.bus import Bus
+from agent.sources.interfaces import Verdicts
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes
 CONFIRM = 60.0  # seconds
 AWAY = 7 * 86400.0  # seconds; a dead GPU is not replaced in a day
 MAX_PORTS = 1024  # remembered
 UNDECIDED = "undecided"
+UNKNOWN_FRONT_END = "front-end-unknown"
 # The rules whose verdicts are remembered of a port that they take out.
 REMEMBERED = frozenset(
-    {"front-end", "spare-port", "gpu-affinity", "link-layer", "kind", "front-end-unknown"}
+    {"front-end", "spare-port", "gpu-affinity", "link-layer", "kind", UNKNOWN_FRONT_END}
 )
-UNKNOWN = frozenset({"front-end-unknown", UNDECIDED})  # verdicts that are no roles
+UNKNOWN = frozenset({UNKNOWN_FRONT_END, UNDECIDED})  # verdicts that are no roles
 DATA_PORT = "data-port"  # no rule took a port out
 ROUTE = "the default route"
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
 
 # Of a port: address of its PCI function, else its device; number
 Identity = tuple[str, int]
-Verdicts = Mapping[PortKey, Verdict]
 
 
 class Role(NamedTuple):
     """What a port was decided to be, and since when."""
 
-    backend: bool
     verdict: Verdict
     since: float
     layer: str | None = None  # link layer; None: unknown
     port_guid: str | None = None
-
-    def __str__(self) -> str:
-        word = "backend" if self.backend else "no backend"
-        return f"{word} ({self.verdict.text})"
 
 
 class Known(NamedTuple):
@@ -103,7 +106,7 @@ class RoleMemory:
 
     def seed(self, pins: Iterable[Pin], known: Known = NOTHING) -> None:
         """Start from what the annotation has, with the next observation."""
-        self._pins = tuple(one for one in pins if one.rule in REMEMBERED | {DATA_PORT, UNDECIDED})
+        self._pins = tuple(pin for pin in pins if pin.rule in REMEMBERED | {DATA_PORT, UNDECIDED})
         self.known = known
 
     def awaits_unread(self) -> bool:
@@ -112,76 +115,81 @@ class RoleMemory:
             self._undecided_since = self.clock()
         return self.clock() < self._undecided_since + self.hold
 
-    def keep(  # noqa: C901 - the table of cases in the module's docstring
-        self, evidence: Evidence, ignored: Verdicts, backend: Verdicts
-    ) -> tuple[Verdicts, Verdicts]:
+    def keep(self, evidence: Evidence, verdicts: Verdicts) -> dict[PortKey, Verdict]:
         """Return the verdicts with the roles that stay as they were."""
         rules = REMEMBERED | {UNDECIDED}
-        judged = [*(key for key, one in ignored.items() if one.rule in rules), *backend]
+        judged = [key for key, given in verdicts.items() if given.backend or given.rule in rules]
         now, there = self.clock(), there_of(evidence, judged)
         self._undecided_since = None
-        if self._pins:
-            self._begin(evidence)
+        self._begin(evidence)
         self._follow(evidence)
         missing = self._missing(evidence, there)
-        ports = {one.key: one for one in device_ports(evidence.devices)}
+        ports = {port.key: port for port in device_ports(evidence.devices)}
         is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
-        out, kept, changed = dict(ignored), dict(backend), []
+        kept, changed, new = dict(verdicts), [], {}
         contradicted: dict[Identity, float] = {}
-        roles: dict[Identity, Role] = {}
-        new: dict[Identity, PortKey] = {}
+        decided: dict[Identity, Role] = {}
         for key in judged:
-            device, port = ports[key]
+            (device, port), given = ports[key], verdicts[key]
             identity = device.pci or device.name, port.number
-            verdict = ignored.get(key) or backend[key]
-            found = Role(key not in ignored, verdict, now, port.link_layer, port.port_guid)
+            role = Role(given, now, port.link_layer, port.port_guid)
             before = self._roles.get(identity)
             if before is None or before.layer not in {None, port.link_layer}:
-                new[identity] = key
-            elif before.backend is found.backend:
-                found = found._replace(since=before.since)
+                new[key] = identity
+            elif before.verdict.backend is given.backend:
+                role = role._replace(since=before.since)
             elif now >= before.since + CONFIRM:
                 since = math.inf
-                if not missing and verdict.rule != UNDECIDED:
+                if not missing and given.rule != UNDECIDED:
                     since = contradicted[identity] = self._contradicted.get(identity, now)
                 if now < since + CONFIRM:
                     why = f"while {missing[0]} is missing" if missing else "as before"
-                    (kept if found.backend else out).pop(key)
-                    words = before.verdict._replace(text=f"{before.verdict.text}, {why}")
-                    (kept if before.backend else out)[key] = words
+                    kept[key] = before.verdict._replace(text=f"{before.verdict.text}, {why}")
                     continue
                 del contradicted[identity]
-                changed.append(RoleChange(*key, str(before), str(found)))
-            if found.backend or verdict.rule not in UNKNOWN:
-                roles[identity] = found
+                changed.append(RoleChange(*key, str(before.verdict), str(given)))
+            decided[identity] = role
         if is_settled and (missing or contradicted):
             why = f"{missing[0]} is missing" if missing else "other roles change"
-            for identity, key in new.items():
-                if key in kept:  # it does not join
-                    out[key] = Verdict(UNDECIDED, f"it came while {why}: {kept.pop(key).text}")
+            for key, identity in new.items():
+                if kept[key].backend:
+                    kept[key] = Verdict(UNDECIDED, f"it came while {why}: {kept[key].text}")
                     self._roles.pop(identity, None)
-                    roles.pop(identity, None)
-        self._roles = dict([*self._roles.items(), *roles.items()][-MAX_PORTS:])
+                    decided.pop(identity, None)
+        remembered = [
+            (identity, role)
+            for identity, role in decided.items()
+            if role.verdict.backend or role.verdict.rule not in UNKNOWN
+        ]
+        self._roles = dict([*self._roles.items(), *remembered][-MAX_PORTS:])
         self._contradicted, self.changed = contradicted, tuple(changed)
-        return out, kept
+        return kept
 
     def next_end(self) -> float:
         """Return the time at which a contradiction may count; infinity if there is none."""
         return min(self._contradicted.values(), default=math.inf) + CONFIRM
 
     def _begin(self, evidence: Evidence) -> None:
-        """Take over the roles of the annotation, and what it says was there."""
+        """Take over the roles of the annotation, and what it says was there.
+
+        Not so if its addresses are not those of the same ports any more, as in a VM that was
+        created anew, or after a card was added: buses have other numbers.
+        """
         pins, self._pins = self._pins, ()
-        if _have_moved(pins, evidence.devices, evidence.bus):
+        if not pins:
+            return
+        before = [(pin.port_guid, pin.identity[0]) for pin in pins]
+        functions = evidence.bus.functions
+        has_none = bool(functions) and functions.keys().isdisjoint(pci for _, pci in before)
+        if has_none or any(at != was for was, at in moves(_guids(evidence), before).items()):
             self.known = NOTHING
             return
         there = {(address, FUNCTION) for address in (*self.known.gpus, *self.known.away)}
         there |= {(address, DEVICE) for address in self.known.away}
         self._roles = {}  # of observations before the annotation was read
         for pin in pins:
-            verdict = Verdict(pin.rule, "before the start")
-            role = Role(pin.backend, verdict, -math.inf, pin.layer, pin.port_guid)
-            self._roles[pin.identity] = role
+            verdict = Verdict(pin.rule, "before the start", pin.backend)
+            self._roles[pin.identity] = Role(verdict, -math.inf, pin.layer, pin.port_guid)
             if not pin.is_lost:
                 there |= {(pin.identity[0], FUNCTION), (pin.identity[0], DEVICE)}
             if pin.has_link or (pin.backend and self.known.missed is not None):
@@ -192,12 +200,13 @@ class RoleMemory:
 
     def _follow(self, evidence: Evidence) -> None:
         """Let cards that are at other addresses than before keep their roles."""
-        places, functions = _places(evidence.devices), evidence.bus.functions
-        for identity, role in list(self._roles.items()):
-            address, place = identity[0], places.get(role.port_guid or "")
-            if place and functions and ":" in address and address not in functions:
-                self._roles.setdefault(place, self._roles.pop(identity))
-                self._there = frozenset(one for one in self._there if one[0] != address)
+        functions = evidence.bus.functions
+        before = [(role.port_guid, pci) for (pci, _), role in self._roles.items() if ":" in pci]
+        for was, at in moves(_guids(evidence), before).items() if functions else ():
+            if was not in functions:
+                for identity in [known for known in self._roles if known[0] == was]:
+                    self._roles.setdefault((at, identity[1]), self._roles.pop(identity))
+                self._there = frozenset(known for known in self._there if known[0] != was)
 
     def _missing(self, evidence: Evidence, there: frozenset[Identity]) -> list[str]:
         """Return in words what was there and is missing; what was missed for long is forgotten."""
@@ -235,26 +244,6 @@ def there_of(evidence: Evidence, judged: Collection[PortKey]) -> frozenset[Ident
     return frozenset(there)
 
 
-def _have_moved(pins: Collection[Pin], devices: Collection[RdmaDevice], bus: Bus) -> bool:
-    """Return True if the addresses of the pins are not those of the same ports any more.
-
-    So it is in a VM that was created anew, or after a card was added: buses have other numbers.
-    """
-    places = _places(devices)
-    is_elsewhere = any(
-        places.get(one.port_guid or "", one.identity) != one.identity for one in pins
-    )
-    has_none = bus.functions.keys().isdisjoint(one.identity[0] for one in pins)
-    return is_elsewhere or (bool(bus.functions) and has_none)
-
-
-def _places(devices: Iterable[RdmaDevice]) -> dict[str, Identity]:
-    """Return where the port of each GUID is; one that several functions have is nobody's."""
-    ports = [
-        (port.port_guid, (device.pci or device.name, port.number))
-        for device in devices
-        for port in device.ports
-        if port.port_guid
-    ]
-    numbers = Counter(guid for guid, _ in {(guid, place[0]) for guid, place in ports})
-    return {guid: place for guid, place in ports if numbers[guid] == 1}
+def _guids(evidence: Evidence) -> list[tuple[str | None, str | None]]:
+    """Return the GUID of each port, with the address of its function."""
+    return [(port.port_guid, device.pci) for device, port in device_ports(evidence.devices)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from agent.model import RdmaDevice, Seen
-from agent.sources.drops import with_hidden
+from agent.sources.cards import with_hidden
 from agent.sources.roles import Decision, decide
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus

@@ -217,7 +217,9 @@ def test_the_reason_of_each_role(
 
 def test_no_ethernet_port_takes_the_place_of_infiniband_that_is_unbound() -> None:
     """Its driver may be reloading."""
-    roles = assign([eth("a", 1)], unbound={"0000:02:00.0"})
+    pci = "0000:02:00.0"
+    bus = Bus({pci: Function(pci, 0x0207, "15b3:1021")})
+    roles = assign([eth("a", 1)], bus=bus, unbound={pci})
     assert reasons(roles) == {"a": "Ethernet, and the backend is InfiniBand"}
 
 

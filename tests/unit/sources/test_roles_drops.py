@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice
-from agent.sources.drops import nvswitch_pattern, with_hidden
+from agent.sources.cards import nvswitch_pattern, with_hidden
 from agent.sources.roles import decide
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd

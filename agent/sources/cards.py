@@ -1,0 +1,186 @@
+"""Functions of one card: those that share a cable, and those that manage NVSwitches.
+
+A multi-plane HCA has an SMI sub-device (subnet management interface), through which the subnet
+manager reaches the planes. A Socket-Direct card has two PCI functions for one port: of an
+InfiniBand port one function has SMI; of an Ethernet port both are alike, and the one at the lower
+address counts. Of an HGX board, functions of a ConnectX-7 manage the NVSwitches.
+
+A rule whose input is unread must not pass for one that does not apply. So a device is failed, and
+has no ports, while another one that may count in its place cannot be read (`with_hidden`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.ids import card_of
+from agent.model import RdmaDevice
+
+SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
+MLX5 = "mlx5_core"
+# Virtual functions of mlx5, which have no physfn in a guest (mlx5_core_pci_table in
+# drivers/net/ethernet/mellanox/mlx5/core/main.c, MLX5_PCI_DEV_IS_VF).
+MLX5_VIRTUAL = frozenset(
+    f"15b3:{device}" for device in ("1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3")
+)
+CONNECTX_7 = frozenset({"15b3:1021", "MT4129"})  # PCI ids; hca_type, in a copied tree
+MIN_PATTERN = 3  # functions; a data card has at most two
+NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
+
+Devices = Sequence[RdmaDevice]
+
+
+def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
+    """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
+
+    Both have the same PCI function and port GUID; the sub-device is the one whose name begins with
+    "smi" or, where names do not distinguish them, the one with SMI.
+    """
+    is_same_function = device.name != parent.name and device.pci and device.pci == parent.pci
+    guids = {port.port_guid for port in device.ports} - {None}
+    if not is_same_function or guids.isdisjoint(port.port_guid for port in parent.ports):
+        return False
+    is_named, is_parent_named = (name.startswith(SMI_NAME) for name in (device.name, parent.name))
+    if is_named is not is_parent_named:
+        return is_named
+    return _has_smi(device) and any(port.has_smi is False for port in parent.ports)
+
+
+def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the HCA whose SMI sub-device this one is; None if it is no SMI sub-device."""
+    return next((parent for parent in devices if is_smi_of(device, parent)), None)
+
+
+def infiniband_twin(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the first function of an InfiniBand port, if this one is the second: without SMI.
+
+    The first one has SMI, the same sys_image_guid, and another PCI address. Neither of them is a
+    part of a multi-plane HCA.
+    """
+    guid = device.sys_image_guid
+    is_without = any(
+        port.link_layer == "InfiniBand" and port.has_smi is False for port in device.ports
+    )
+    if not guid or not is_without or any(is_smi_of(other, device) for other in devices):
+        return None
+    card = (other for other in devices if other.sys_image_guid == guid and other.pci != device.pci)
+    twins = (other for other in card if _has_smi(other) and not smi_parent(other, devices))
+    return next(twins, None)
+
+
+def ethernet_twin(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the first function of an Ethernet port, if this one is the second.
+
+    Exactly two mlx5 physical functions have one function number and one sys_image_guid, on
+    different buses or in different domains. Functions of two ports of a card, each assigned to a
+    guest's slot, are alike but for phys_port_name ("p0", "p1").
+    """
+    if not any(port.link_layer == "Ethernet" for port in device.ports):
+        return None
+    functions = {other.pci: other for other in devices if _is_alike(device, other)}
+    first = functions.popitem()[1] if len(functions) == 1 else device
+    return first if pci_numbers(first.pci) < pci_numbers(device.pci) else None
+
+
+def nvswitch_pattern(devices: Devices) -> frozenset[str]:
+    """Return the devices that look like the functions that manage NVSwitches.
+
+    On HGX B200 and B300 these are InfiniBand functions of a ConnectX-7, some of them ACTIVE: three
+    or more with one sys_image_guid, whatever their addresses; the two of a Socket-Direct port are
+    one. A device that cannot be read counts if it is a function of the same PCI device. The VPD of
+    such a function says what it is.
+    """
+    alike = [
+        device
+        for device in devices
+        if device.sys_image_guid
+        and (device.pci_ids or device.hca_type) in {*CONNECTX_7, None}
+        and not (device.virtual_function or device.sub_function)
+        and any(port.link_layer in {"InfiniBand", None} for port in device.ports)
+        and not infiniband_twin(device, devices)
+    ]
+    images = {card_of(device.pci): device.sys_image_guid for device in alike if device.pci}
+    counted = alike + [device for device in devices if device.failure]
+    functions = {
+        (device.sys_image_guid or images.get(card_of(device.pci)), device.pci or device.name)
+        for device in counted
+    }
+    counts = Counter(guid for guid, _ in functions)
+    return frozenset(
+        device.name for device in alike if counts[device.sys_image_guid] >= MIN_PATTERN
+    )
+
+
+def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
+    """Return the devices; one that stands behind an unread device, or may do so, has failed.
+
+    Example: the parent of smi0 cannot be read, or has just gone, so nothing shows that smi0 is its
+    SMI sub-device; it must not become a backend port. One whose first device can be read is judged
+    by that.
+    """
+    unread = [device for device in devices if not (device.ports or device.excluded)]
+    read = [device for device in devices if device.ports]
+    judged = []
+    for device in devices:
+        others = () if device in unread or _first(device, read) else unread
+        for other in others:
+            if _first(device, [*read, _assumed(other, device)]):
+                why = "failed" if other.failure else "has no ports"
+                failure = f"it may be a part of {other.name}, which {why}"
+                device = replace(device, failure=failure, ports=())  # noqa: PLW2901
+                break
+        judged.append(device)
+    return tuple(judged)
+
+
+def _first(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the device that has the cable, if another one than this has it."""
+    twin = infiniband_twin(device, devices) or ethernet_twin(device, devices)
+    return smi_parent(device, devices) or twin
+
+
+def _assumed(unread: RdmaDevice, device: RdmaDevice) -> RdmaDevice:
+    """Return an unread device with whatever is unknown of it as if `device` stood behind it.
+
+    The GUID that the functions of a card share is known of an Ethernet function, or it is none:
+    else each rail might be the second function of the one that is unread. A device that has not
+    failed has none either, such as scif0.
+    """
+    pci, guid = unread.pci, unread.sys_image_guid
+    if pci is None and device.name.startswith(SMI_NAME):
+        pci = device.pci
+    if unread.failure and not any(port.link_layer == "Ethernet" for port in device.ports):
+        guid = guid or device.sys_image_guid
+    ports = tuple(replace(port, has_smi=not port.has_smi) for port in device.ports)
+    return replace(unread, pci=pci, sys_image_guid=guid, ports=ports)
+
+
+def _is_alike(device: RdmaDevice, other: RdmaDevice) -> bool:
+    """Return True for another mlx5 function of the same number and image on another bus."""
+    guid = device.sys_image_guid
+    if not guid or other.sys_image_guid != guid or not (device.pci and other.pci):
+        return False
+    for function in (device, other):
+        is_virtual = function.virtual_function or function.pci_ids in MLX5_VIRTUAL
+        if function.driver != MLX5 or is_virtual or function.sub_function:
+            return False
+    names, other_names = (
+        {port.netdev.phys_port_name for port in function.ports if port.netdev} - {None, ""}
+        for function in (device, other)
+    )
+    if names and other_names and names.isdisjoint(other_names):
+        return False
+    *bus, _, number = pci_numbers(device.pci)
+    *other_bus, _, other_number = pci_numbers(other.pci)
+    return bus != other_bus and number == other_number
+
+
+def _has_smi(device: RdmaDevice) -> bool:
+    return any(port.has_smi for port in device.ports)
+
+
+def pci_numbers(pci: str | None) -> list[int]:
+    """Return [domain, bus, device, function]; an unknown address is higher than any other."""
+    return [int(part, 16) for part in (pci or NO_ADDRESS).replace(".", ":").split(":")]
