@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +14,15 @@ import pytest
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.memory import known_of
-from agent.model import RdmaDevice, Seen
+from agent.model import Seen
 from agent.snapshot.replay import replay
 from agent.sources.left_out import left_out
 from agent.sources.observe import observe
 from agent.sources.roles import decide
-from agent.sysfs.bus import Bus
-from agent.sysfs.front_end import FrontEnd
 from agent.sysfs.reader import Root
 from tests.support.machines import MACHINES, evidence_of, observed
 from tests.support.nodes import PREFIX
+from tests.support.shuffle import Shuffle
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 DECIDED = {f"{PREFIX}/flavor", f"{PREFIX}/speed.current"}
@@ -102,51 +100,6 @@ def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path)
         r"^Without root: no (.+), since", (machine / "README.md").read_text(), re.MULTILINE
     )
     assert set(re.findall(r"`(\w+)`", line[1]) if line else ()) == absent
-
-
-class Shuffle:
-    """Other names of devices, other bus numbers, and another order of enumeration."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - a test
-        self._buses: dict[str, str] = {}
-        self._free = [f"{number:02x}" for number in range(1, 256)]
-        self.random.shuffle(self._free)
-
-    def address(self, pci: str) -> str:
-        """Return the address with another bus number, the same for all functions of the bus."""
-        domain, bus, rest = pci.split(":")
-        key = f"{domain}:{bus}"
-        if key not in self._buses:
-            self._buses[key] = self._free[len(self._buses)]
-        return f"{domain}:{self._buses[key]}:{rest}"
-
-    def bus(self, bus: Bus) -> Bus:
-        found = []
-        for one in bus.functions.values():
-            bridges = one.bridges and tuple(map(self.address, one.bridges))
-            found.append(one._replace(address=self.address(one.address), bridges=bridges))
-        self.random.shuffle(found)
-        return Bus({one.address: one for one in found}, bus.unread, bus.failure)
-
-    def front_end(self, front_end: FrontEnd) -> FrontEnd:
-        return front_end._replace(functions=frozenset(map(self.address, front_end.functions)))
-
-    def devices(self, devices: tuple[RdmaDevice, ...]) -> tuple[dict[str, str], list[RdmaDevice]]:
-        """Return the new names by the old ones, and the devices; "smi" stays in a name."""
-        numbers = list(range(len(devices)))
-        self.random.shuffle(numbers)
-        prefix = {one.name: re.sub(r"^(smi)?.*", r"\1", one.name) or "dev" for one in devices}
-        names = {
-            one.name: f"{prefix[one.name]}{number}"
-            for one, number in zip(devices, numbers, strict=True)
-        }
-        found = [
-            replace(one, name=names[one.name], pci=one.pci and self.address(one.pci))
-            for one in devices
-        ]
-        self.random.shuffle(found)
-        return names, found
 
 
 # Of a Socket-Direct card the function at the lower address counts.

@@ -1,13 +1,21 @@
-"""The loss of any NIC, GPU, link, device or route raises no speed and adds no port."""
+"""The loss of any NIC, GPU, link, device or route raises no speed and adds no port.
+
+So it is of each loss and of pairs of them, on the machine folders and on random machines. The
+latter have as many kinds of NICs as cards, so that a fresh agent, which knows nothing of the card
+that is gone, decides otherwise there: this is of agents with memory alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.model import RdmaDevice, Seen
 from agent.sources.cards import with_hidden
@@ -17,6 +25,7 @@ from agent.sysfs.bus import Bus
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import plain, without_route
 from tests.support.machines import MACHINES, evidence_of
+from tests.unit.sources.test_contract import Machine
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 # What a fresh agent counts more without a device: the other port of a card of which one function
@@ -31,12 +40,11 @@ ROUTE_GONE = FrontEnd(unknown="no NIC carries the default route")
 
 
 class Node(NamedTuple):
-    """What roles are decided by, and what is lost of it."""
+    """What roles are decided by."""
 
     devices: Sequence[RdmaDevice]
     bus: Bus
     front_end: FrontEnd
-    lost: str = ""
 
     def decide(self, memory: RoleMemory | None = None) -> Decision:
         devices = with_hidden(self.devices)
@@ -44,26 +52,48 @@ class Node(NamedTuple):
         return decide(devices, (), labeled, self.bus, front_end=self.front_end, memory=memory)
 
 
-def losses(node: Node) -> Iterator[Node]:
-    devices, bus, front_end, _ = node
+Loss = tuple[str, Callable[[Node], Node]]  # what is lost, and the node without it
 
-    def without(address: str | None) -> Bus:
+
+def losses(node: Node) -> Iterator[Loss]:
+    """Yield each loss that the node may have, of one part."""
+
+    def without(bus: Bus, address: str | None) -> Bus:
         left = {name: one for name, one in bus.functions.items() if name != address}
         return replace(bus, functions=left)
 
-    for gpu in bus.gpus:
-        yield Node(devices, without(gpu.address), front_end, gpu.address)
-    for gone in devices:
-        others = [
-            one for one in devices if one is not gone and (one.pci != gone.pci or not one.pci)
-        ]
-        yield Node(others, without(gone.pci), front_end, gone.name)
-        down = [plain(one, state="DOWN") if one is gone else one for one in devices]
-        yield Node(down, bus, front_end, f"{gone.name} down")
-        failed = replace(gone, failure="blocks", ports=())
-        unread = [failed if one is gone else one for one in devices]
-        yield Node(unread, bus, front_end, f"{gone.name} unread")
-    yield Node([*map(without_route, devices)], bus, ROUTE_GONE, "the route")
+    def gpu(address: str) -> Loss:
+        return address, lambda node: node._replace(bus=without(node.bus, address))
+
+    def gone(nic: RdmaDevice) -> Loss:
+        def lost(node: Node) -> Node:
+            left = [
+                one
+                for one in node.devices
+                if one.name != nic.name and (one.pci != nic.pci or not one.pci)
+            ]
+            return node._replace(devices=left, bus=without(node.bus, nic.pci))
+
+        return nic.name, lost
+
+    def changed(what: str, nic: RdmaDevice, change: Callable[[RdmaDevice], RdmaDevice]) -> Loss:
+        def lost(node: Node) -> Node:
+            devices = [change(one) if one.name == nic.name else one for one in node.devices]
+            return node._replace(devices=devices)
+
+        return f"{nic.name} {what}", lost
+
+    yield from (gpu(function.address) for function in node.bus.gpus)
+    for nic in node.devices:
+        yield gone(nic)
+        yield changed("down", nic, lambda one: plain(one, state="DOWN"))
+        yield changed("unread", nic, lambda one: replace(one, failure="blocks", ports=()))
+    yield (
+        "the route",
+        lambda node: node._replace(
+            devices=[*map(without_route, node.devices)], front_end=ROUTE_GONE
+        ),
+    )
 
 
 def counted(decision: Decision) -> dict[tuple[str, int], float]:
@@ -71,23 +101,69 @@ def counted(decision: Decision) -> dict[tuple[str, int], float]:
     return {(role.device.name, role.port.number): role.counted_gbps or 0.0 for role in backend}
 
 
+def remembered(whole: Node, left: Node) -> Decision:
+    """The decision of an agent with memory, minutes after the loss."""
+    now = 0.0
+    memory = RoleMemory(lambda: now, lambda: now)
+    for seen in (whole, whole, left, left, left):
+        decision = seen.decide(memory)
+        now += CONFIRM
+    return decision
+
+
+def adds(left: Decision, whole: Decision) -> bool:
+    """Return True if a port is added, or the speed raised."""
+    now, before = counted(left), counted(whole)
+    return bool(now.keys() - before.keys()) or sum(now.values()) > sum(before.values())
+
+
+def node_of(machine: Path) -> Node | None:
+    """The node of a folder; None without RDMA devices."""
+    evidence, observation = evidence_of(machine)
+    if not isinstance(observation.rdma, Seen):
+        return None
+    return Node(observation.rdma.value, evidence.bus.bus, evidence.node.front_end)
+
+
 @pytest.mark.slow
 @every_machine
 def test_no_loss_adds_to_the_backend(machine: Path) -> None:
     """With memory none does; of a fresh agent those that FRESH lists."""
-    evidence, observation = evidence_of(machine)
-    if not isinstance(observation.rdma, Seen):
-        return
-    node = Node(observation.rdma.value, evidence.bus.bus, evidence.node.front_end)
-    whole, now, raised = counted(node.decide()), 0.0, set()
-    for left in losses(node):
-        fresh = counted(left.decide())
-        if fresh.keys() - whole.keys() or sum(fresh.values()) > sum(whole.values()):
-            raised.add(left.lost)
-        memory = RoleMemory(lambda: now, lambda: now)  # noqa: B023 - of this turn
-        for seen in (node, node, left, left, left):
-            kept = counted(seen.decide(memory))
-            now += CONFIRM
-        assert kept.keys() <= whole.keys(), left.lost
-        assert sum(kept.values()) <= sum(whole.values())
-    assert raised == FRESH.get(machine.name, set())
+    if node := node_of(machine):
+        whole, raised = node.decide(), set()
+        for what, lose in losses(node):
+            left = lose(node)
+            assert not adds(remembered(node, left), whole), what
+            if adds(left.decide(), whole):
+                raised.add(what)
+        assert raised == FRESH.get(machine.name, set())
+
+
+@pytest.mark.slow
+@every_machine
+def test_two_losses_at_once_add_nothing(machine: Path) -> None:
+    """With memory; of a fresh agent none that FRESH does not list."""
+    chance = random.Random(machine.name)  # noqa: S311 - a test
+    if node := node_of(machine):
+        whole, each = node.decide(), [*losses(node)]
+        for _ in range(8):
+            (first, lose), (second, lose_more) = chance.sample(each, 2)
+            left = lose_more(lose(node))
+            assert not adds(remembered(node, left), whole), (first, second)
+            if adds(left.decide(), whole):
+                assert {first, second} & FRESH[machine.name]
+
+
+@pytest.mark.slow
+@given(st.integers(min_value=0, max_value=2**32))
+@settings(max_examples=25)
+def test_no_loss_adds_to_a_random_machine(seed: int) -> None:
+    """Each alone, and pairs; the front end is known to be elsewhere, or is one of its NICs."""
+    machine, chance = Machine(seed), random.Random(seed)  # noqa: S311 - a test
+    node = Node(machine.devices, machine.bus, FrontEnd())
+    whole, each = node.decide(), [*losses(node)]
+    for what, lose in chance.sample(each, min(len(each), 6)):
+        left = lose(node)
+        assert not adds(remembered(node, left), whole), what
+        other, lose_more = chance.choice(each)
+        assert not adds(remembered(node, lose_more(left)), whole), (what, other)

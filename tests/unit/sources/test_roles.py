@@ -301,6 +301,12 @@ def test_two_devices_of_one_function_are_a_hint() -> None:
     assert not hints([ib("ib0", 1, PORT, replace(PORT, number=2)), ib("ib2", 2)])
 
 
+def test_no_software_device_takes_the_place_of_one_that_cannot_be_read() -> None:
+    """Its function is not known, as theirs is not: it may be an HCA."""
+    rxe = eth("rxe0", 1, pci=None, driver=None, pci_ids=None)
+    assert decide([rxe, STUCK[0]]).undecided
+
+
 def test_labels_decide_while_a_device_of_unknown_function_cannot_be_read() -> None:
     """A node with labels keeps its roles; one without is undecided."""
     devices = [eth("a", 1), *dark("b", "c"), STUCK[0]]
@@ -322,6 +328,14 @@ def test_an_unlabeled_node_decides_by_what_it_read_at_the_end_of_the_hold() -> N
     assert decide(devices, memory=memory).undecided
     now = 600.0
     assert backend(decide(devices, memory=memory).roles) == ["a"]
+
+
+def test_a_function_that_manages_switches_is_in_no_doubt_while_it_cannot_be_read() -> None:
+    """It is a function of the card whose others look like that; its PCI ids are unread, too."""
+    board = [ib(f"m{n}", 9, pci=f"0000:09:00.{n}", nvswitch_pattern=True) for n in range(3)]
+    stuck = RdmaDevice("m3", failure="blocks", pci="0000:09:00.3")
+    decision = decide([eth("a", 1), *board, stuck])
+    assert (decision.undecided, backend(decision.roles)) == (None, ["a"])
 
 
 def test_a_device_that_cannot_be_read_is_of_the_kind_that_the_bus_tells() -> None:

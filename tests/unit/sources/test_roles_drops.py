@@ -127,6 +127,15 @@ def test_an_smi_device_alone_counts() -> None:
     ]
 
 
+def test_a_sub_device_that_cannot_be_read_fails_no_parent() -> None:
+    """It has the function of the parent, which is none of it: by its name, or without SMI."""
+    for parent in (ib("ibp0", 1), CX8):
+        unread = replace(smi("smi0", parent), failure="blocks", ports=())
+        assert [one.name for one in with_hidden([parent, unread]) if one.failure] == ["smi0"]
+    unread = RdmaDevice("mlx5_8", failure="blocks", pci="0000:01:00.0", sub_function=True)
+    assert not with_hidden([eth("mlx5_0", 1), unread])[0].failure
+
+
 def test_socket_direct_is_one_cable() -> None:
     """The second PCI function has no SMI and the same system image GUID."""
     roles = assign([FIRST, SECOND])

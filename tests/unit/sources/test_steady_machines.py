@@ -1,9 +1,10 @@
 """Devices that come late end in the roles that one observation of all has; so does a restart while
-something is missing.
+something is missing, under other names and bus numbers, and from the annotation of 0.3.0.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.kube.annotation import parse
 from agent.kube.remembered import annotate, pins
 from agent.model import PortRole, RdmaDevice, Seen
 from agent.sources.roles import decide
@@ -20,6 +22,7 @@ from agent.sysfs.bus import Bus
 from tests.support.devices import backend, without_route
 from tests.support.machines import FOLDERS, evidence_of
 from tests.support.remembering import alone
+from tests.support.shuffle import Shuffle
 
 
 @pytest.mark.parametrize("seconds", [10.0, 10 * CONFIRM])
@@ -105,3 +108,75 @@ def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> 
         hidden = {one.name for one in devices if machine.name in PARENTS and one.name not in names}
         if is_known and not hidden:
             assert left == {key for key in whole if key[0] in names}
+
+
+# Of a Socket-Direct card the function at the lower address counts.
+BY_ADDRESS = {"dgx-spark"}
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("machine", FOLDERS)
+def test_names_buses_and_order_change_no_role_of_a_memory(machine: Path, *, is_new: bool) -> None:
+    """A reboot numbers buses anew; names and order may change under a running agent."""
+    (evidence, found), now = evidence_of(machine), 0.0
+    if not isinstance(found.rdma, Seen):
+        return
+    devices, bus, route = found.rdma.value, evidence.bus.bus, evidence.node.front_end
+    memory = RoleMemory(lambda: now, lambda: now)
+    for _ in range(2):
+        roles = decide(devices, bus=bus, front_end=route, memory=memory).roles
+        now += CONFIRM
+    told = annotate(*alone(replace(found, ports=roles)), roles=(((), ()), memory.known))
+    for seed in range(2):
+        shuffle = Shuffle(seed, has_same_buses=not is_new)
+        if is_new:
+            known = memory.known
+            memory = RoleMemory(lambda: now, lambda: now)  # noqa: B023 - of this turn
+            memory.seed(pins(told), known)
+        names, there = shuffle.devices(devices)
+        before = {(names[one.device.name], one.port.number): one.backend for one in roles}
+        for _ in range(2):
+            after = decide(
+                there,
+                bus=shuffle.bus(bus),
+                front_end=shuffle.front_end(route),
+                memory=memory,
+            ).roles
+            now += CONFIRM
+        is_backend = {(one.device.name, one.port.number): one.backend for one in after}
+        if is_new and machine.name in BY_ADDRESS:
+            assert sorted(is_backend.values()) == sorted(before.values())
+        else:
+            assert is_backend == before
+
+
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["as now", "the other way round"])
+@pytest.mark.parametrize("machine", FOLDERS)
+def test_the_annotation_of_0_3_0_pins_no_role(machine: Path, *, is_wrong: bool) -> None:
+    """After a minute an upgraded agent has the roles of a fresh one, whatever 0.3.0 decided."""
+    (evidence, found), now = evidence_of(machine), 0.0
+    devices = found.rdma.value if isinstance(found.rdma, Seen) else ()
+    facts: dict[str, Any] = {"bus": evidence.bus.bus, "front_end": evidence.node.front_end}
+    was = [one for one in found.ports if one.device.pci and one.backend is not is_wrong]
+    written = {
+        "schema": 2, "agent": "0.3.0", "boot_id": "b", "time": "2027-01-15T08:00:00Z",
+        "switches": [], "rules": "2", "gpus": [gpu.address for gpu in evidence.bus.bus.gpus],
+        "ports": [
+            {"interface": one.interface, "pci": one.device.pci, "port": one.port.number,
+             "gbps": 400.0, "rule": "kind"}
+            for one in was
+        ],
+        "others": [
+            [one.device.pci, one.port.number, "kind"]
+            for one in found.ports
+            if one.device.pci and one not in was
+        ][:64],
+    }  # fmt: skip
+    annotation, fault = parse(json.dumps(written), "backend.coreweave.cloud/observed")
+    assert fault is None
+    memory = RoleMemory(lambda: now, lambda: now)
+    memory.seed(pins(annotation))
+    for _ in range(2):
+        upgraded = decide(devices, memory=memory, **facts)
+        now += CONFIRM
+    assert backend(upgraded.roles) == backend(decide(devices, **facts).roles)
