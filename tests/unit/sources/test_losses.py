@@ -25,7 +25,7 @@ from agent.sysfs.bus import Bus
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import plain, without_route
 from tests.support.machines import MACHINES, evidence_of
-from tests.unit.sources.test_contract import Machine
+from tests.support.random_machine import Machine
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 # What a fresh agent counts more without a device: the other port of a card of which one function
