@@ -147,8 +147,8 @@ def refusals(refused: Iterable[Refusal]) -> list[Notice]:
 
 
 @dataclass(slots=True, eq=False)
-class Event:
-    """One Event: what it is to say, and what of that is written."""
+class NodeEvent:
+    """An Event about the Node: its content, and how much of it is written."""
 
     reason: Reason
     message: str
@@ -217,13 +217,13 @@ class Correlator:
                 dropped += series.add(found, now, wall)
         return dropped
 
-    def pending(self) -> list[Event]:
+    def pending(self) -> list[NodeEvent]:
         """Return the Events to be written: those that do not exist first, then the oldest."""
         events = [one for series in self._series.values() for one in series.events.values()]
         pending = [one for one in events if one.is_pending]
         return sorted(pending, key=lambda one: (one.exists, one.waits_since))
 
-    def forget(self, event: Event) -> None:
+    def forget(self, event: NodeEvent) -> None:
         """Forget an Event; another one begins with the next notice."""
         series = self._series[event.reason]
         series.events = {key: one for key, one in series.events.items() if one is not event}
@@ -236,8 +236,8 @@ class _Series:
     """The Events of one reason."""
 
     reason: Reason
-    events: dict[object, Event] = field(default_factory=dict)  # by text, the last changed last
-    combined: Event | None = None
+    events: dict[object, NodeEvent] = field(default_factory=dict)  # by text, the last changed last
+    combined: NodeEvent | None = None
     _recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # subject, time; by text
     _texts: dict[str, str] = field(default_factory=dict)  # by subject, of the combined one
 
@@ -260,13 +260,13 @@ class _Series:
             self.combined = None
             for one in notices:
                 message = visible(one.text, MAX_MESSAGE)
-                self._count(one.text, Event(self.reason, message, wall, wall), 1, now)
+                self._count(one.text, NodeEvent(self.reason, message, wall, wall), 1, now)
         surplus = list(self.events.items())[:-MAX_EVENTS]
         for key, _ in surplus:
             del self.events[key]
         return sum(one.is_pending for _, one in surplus)
 
-    def _count(self, key: object, new: Event, count: int, now: float) -> Event:
+    def _count(self, key: object, new: NodeEvent, count: int, now: float) -> NodeEvent:
         """Count notices for the Event of this key, which is `new` if there is none."""
         event = self.events.pop(key, new)
         event.add(count, now, new.last)
@@ -287,7 +287,7 @@ class _Series:
         for one in notices:
             self._texts.pop(one.subject, None)
             self._texts[one.subject] = one.text
-        new = Event(self.reason, "", first, wall)
+        new = NodeEvent(self.reason, "", first, wall)
         self.combined = self._count(self.combined or new, new, count, now)
         for text in list(self._recent)[: -MAX_SINGLE - 1]:  # no more than decides
             del self._recent[text]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask, pollers
-from agent.daemon.loop import Loop, Monitors, PortStates
+from agent.daemon.loop import EventSources, Loop, PortStates
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import Schedule, Settings
@@ -75,7 +75,7 @@ class Io:
     kube: Kube
     listener: Frames  # of LLDP
     # of a function that returns the descriptors of the LLDP sockets
-    monitors: Callable[[Callable[[], list[int]]], Monitors]
+    monitors: Callable[[Callable[[], list[int]]], EventSources]
     port_states: PortStates
     clock: AwakeClock
     wall: Callable[[], float]  # seconds since the epoch

@@ -47,7 +47,7 @@ HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees th
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
 
 
-class Monitors(Protocol):
+class EventSources(Protocol):
     """The sources of events (agent/events/monitor.py)."""
 
     @property
@@ -73,7 +73,7 @@ class Loop:
     """An agent that runs until a signal stops it, over the parts that it connects."""
 
     clock: AwakeClock
-    monitors: Monitors
+    monitors: EventSources
     port_states: PortStates
     inbox: FrameInbox
     pollers: Sequence[Poller]  # of the sources; the first apply waits for them

@@ -28,8 +28,8 @@ from agent.memory import Known
 from agent.model import RoleChange
 from agent.node_events import (
     Correlator,
-    Event,
     Losses,
+    NodeEvent,
     Notice,
     cables,
     flapping,
@@ -73,7 +73,7 @@ class Recorder(Independent):
     _bucket: TokenBucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _back_off: BackOff = field(init=False)
-    _sending: tuple[Event, int] | None = None  # and its count in the request
+    _sending: tuple[NodeEvent, int] | None = None  # and its count in the request
     _resumes_at: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -158,5 +158,5 @@ class Recorder(Independent):
         return failure.retry_after
 
 
-def _settles_at(event: Event) -> float:
+def _settles_at(event: NodeEvent) -> float:
     return event.waits_since + SETTLE_TIME

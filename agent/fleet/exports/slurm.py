@@ -44,7 +44,7 @@ class Switch(NamedTuple):
         return {"switch": Quoted(self.name), key: Quoted(hostlist(names))}
 
 
-class Tree(NamedTuple):
+class SwitchTree(NamedTuple):
     """The tree of switches, and what is to be said of it."""
 
     switches: tuple[Switch, ...]  # leaves first, then the level above them, and so on
@@ -143,7 +143,7 @@ def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:
     return short | {name: name for name in twice}, notes
 
 
-def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
+def _tree(found: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     """Return the tree of switches; `hosts` are the names of nodes in Slurm by Node name."""
     lines: list[list[Place]] = []  # each leaf group, and the places above it, innermost first
     for one in found.groups:
@@ -170,7 +170,7 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
     ]
     tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
     why = "the site's labels have them apart" if found.levels else "no label has a level above"
-    return Tree(
+    return SwitchTree(
         (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in joining)),
         tops,
         {

@@ -19,8 +19,8 @@ from agent.node_events import (
     MAX_TEXT,
     WINDOW,
     Correlator,
-    Event,
     Losses,
+    NodeEvent,
     Notice,
     Reason,
     cables,
@@ -193,7 +193,7 @@ def test_more_ports_than_any_node_has() -> None:
 )
 def test_bounds(steps: list[tuple[list[int], float, bool]]) -> None:
     """Whatever happens: few Events, short messages, and each notice is counted or dropped."""
-    node, events = Node(), dict[int, Event]()
+    node, events = Node(), dict[int, NodeEvent]()
     for numbers, after, writes in steps:
         node.now += after
         node.notice(*(f"p{number % 70} x{number}" for number in numbers))
@@ -307,7 +307,7 @@ def test_names(node: str, number: int) -> None:
 
 def test_a_repetition_changes_little() -> None:
     """Count, time and message; a creation has these, too."""
-    event = Event(Reason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
+    event = NodeEvent(Reason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
     created = event.request("n1")
     assert (created["operation"], created["body"]["count"]) == ("create-event", 2)
     event.exists, event.count = True, 3
