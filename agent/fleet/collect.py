@@ -16,10 +16,9 @@ from agent.kube.answers import Kube, one_line
 from agent.kube.listing import pages
 from agent.labels.table import Naming
 from agent.model import natural
-from agent.text import visible
+from agent.text import Json, visible
 from agent.verify.seen import SeenEnd
 
-Json = dict[str, Any]
 Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
 
 MAX_QUOTE = 64  # characters of a name in a message

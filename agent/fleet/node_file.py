@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from typing import Any, TextIO
+from typing import TextIO
 
 from agent.errors import Malformed, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of
@@ -21,8 +21,6 @@ from agent.kube.answers import objects, part
 from agent.kube.facts import parse_time
 from agent.limits import uncollected
 from agent.text import visible
-
-Json = dict[str, Any]
 
 STDIN = "-"
 KINDS = frozenset({"Node", "PartialObjectMetadata"})

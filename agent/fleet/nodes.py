@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Any
 
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.infiniband.node_description import switch_name
@@ -26,10 +25,9 @@ from agent.labels.table import Naming
 from agent.memory import FarEnd
 from agent.model import natural
 from agent.plans.rates import rate
-from agent.text import listed, visible
+from agent.text import Json, listed, visible
 from agent.verify.seen import SeenEnd
 
-Json = dict[str, Any]
 Texts = dict[str, str]
 Subject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of an interface
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import agent
 from agent.findings import report
@@ -25,9 +24,7 @@ from agent.fleet.model import Group, Judged
 from agent.output import junit
 from agent.output.layout import joined, opening, section
 from agent.plans.own import rows_text
-from agent.text import listed, many, utc
-
-Json = dict[str, Any]
+from agent.text import Json, listed, many, utc
 
 __all__ = ["EXIT", "FORMATS", "UNVERIFIED", "outcome", "unverified", "verdict"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
-from typing import Any
 
 from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of
@@ -24,9 +23,8 @@ from agent.memory import known_of
 from agent.model import Failed, natural
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.text import visible
+from agent.text import Json, visible
 
-Json = dict[str, Any]
 Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")

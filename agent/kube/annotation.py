@@ -69,7 +69,6 @@ from agent.kube.facts import (
     TEXT,
     TIME,
     WORD,
-    Json,
     Kind,
     Schema,
     array,
@@ -85,7 +84,7 @@ from agent.labels import encode
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
 from agent.reasons import Verdict
-from agent.text import utc, visible
+from agent.text import Json, utc, visible
 
 SCHEMA = 3
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent

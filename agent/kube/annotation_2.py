@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.kube.facts import Json
+from agent.text import Json
 
 SCHEMA = 2
 _LAYERS = {"ib": "InfiniBand", "eth": "Ethernet"}

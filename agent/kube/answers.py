@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 from agent.kube.facts import is_word
-from agent.text import visible
+from agent.text import Json, visible
 
-Json = dict[str, Any]
 Headers = Mapping[str, str]
 Operation = Literal[
     "get",

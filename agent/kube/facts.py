@@ -9,9 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from agent.text import utc
-
-Json = dict[str, Any]
+from agent.text import Json, utc
 
 MAX_COUNT = 64 * 1024
 MAX_SECONDS = 1e10  # three centuries

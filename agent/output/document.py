@@ -31,9 +31,7 @@ from agent.model import (
 )
 from agent.reasons import HoldReason
 from agent.sources.table import SOURCES
-from agent.text import missing_since
-
-Json = dict[str, Any]
+from agent.text import Json, missing_since
 
 SCHEMA = 1
 # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR

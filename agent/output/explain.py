@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import agent
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
@@ -26,9 +26,7 @@ from agent.model import Failed, LldpNeighbor, Observation, PortRole
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
-from agent.text import listed, utc, visible
-
-Json = dict[str, Any]
+from agent.text import Json, listed, utc, visible
 
 SCHEMA = 1
 MAX_NEAREST = 3
