@@ -26,12 +26,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.plans.model import Cable
+from agent.plans.model import PlanCable
 from agent.plans.own import COLUMNS, rows_text
 from agent.plans.source import MAX_SIZE
 from tests.support import plans
 
-Write = Callable[[Sequence[Cable]], str | bytes]
+Write = Callable[[Sequence[PlanCable]], str | bytes]
 
 CPU_S, MEMORY_MB = 2.0, 300.0
 ROUNDS = 3
@@ -76,7 +76,7 @@ print(time.process_time() - before)
 """
 
 
-def cables(count: int) -> list[Cable]:
+def cables(count: int) -> list[PlanCable]:
     """Return the cables of a fleet: 8 for each host, a port of a leaf of 64 ports for each."""
     return [
         plans.cable(
@@ -88,7 +88,7 @@ def cables(count: int) -> list[Cable]:
     ]
 
 
-def sheet(found: Sequence[Cable]) -> plans.Rows:
+def sheet(found: Sequence[PlanCable]) -> plans.Rows:
     """Return a table with racks, units and a label."""
     placed = [
         one._replace(
@@ -101,7 +101,7 @@ def sheet(found: Sequence[Cable]) -> plans.Rows:
     return plans.rows(placed, "sided")
 
 
-def own(found: Sequence[Cable]) -> str:
+def own(found: Sequence[PlanCable]) -> str:
     """Return our own CSV, as `verify --write-plan csv` prints it."""
     rows = [[one.a.node, one.a.interface, one.b.node, one.b.interface, ""] for one in found]
     return rows_text([COLUMNS, *rows])

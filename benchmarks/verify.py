@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from agent.findings import names, port_names
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.verify import cables
 from agent.verify.judge import verify
 from agent.verify.plan_index import from_plans
@@ -55,10 +55,10 @@ def measure(work: Callable[[], object], rounds: int, before: Callable[[], object
 def fleet() -> Plan:
     """Return a plan of CABLES cables, eight for each node."""
     cables = tuple(
-        Cable(
+        PlanCable(
             End(f"gpu-{number // 8:05}", f"mlx5_{number % 8}"),
             End(f"leaf{number % 800:03}", f"swp{number // 800}"),
-            Place("plan.csv", None, number + 2),
+            FilePlace("plan.csv", None, number + 2),
         )
         for number in range(CABLES)
     )

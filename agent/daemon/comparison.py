@@ -29,9 +29,9 @@ from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
 from agent.verify.expected import Expected, from_labels, merged
-from agent.verify.judge import Options, Result, verify
+from agent.verify.judge import NodeResult, VerifyOptions, verify
 from agent.verify.seen import SeenNode, seen_node
-from agent.verify.verdict import Before, Changes, ReportedFindings
+from agent.verify.verdict import Before, FindingChanges, ReportedFindings
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half
     from agent.daemon.verification import Halves
@@ -58,7 +58,7 @@ class Comparison:
         self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
         self._good: Expected | None = None  # the last one that did not contradict itself
-        self._result: Result | None = None  # the last one, of `_inputs`
+        self._result: NodeResult | None = None  # the last one, of `_inputs`
         self._inputs: tuple[object, ...] = ()
         self._fault: Exception | None = None  # why nothing was compared
         self._contradiction: str | None = None  # of the expected half of now
@@ -81,7 +81,7 @@ class Comparison:
         try:
             result = self._compared(halves, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
-            self._fault, changes = error, Changes()
+            self._fault, changes = error, FindingChanges()
             self._findings.failed()
         else:
             self._fault = None
@@ -103,7 +103,7 @@ class Comparison:
         findings = self._findings
         return Remembered(boot_id, self._compared_at, findings.verdict(), findings.number)
 
-    def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Result:
+    def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> NodeResult:
         """Merge the parts of the expected half and compare, each only if something has changed.
 
         The last good expected half is compared in place of one that contradicts itself.
@@ -124,7 +124,7 @@ class Comparison:
         # The last PCI address of each interface, of lost ones, too.
         lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
         addresses = lost | cycle.annotation.addresses
-        options = Options(addresses=addresses, on_bus=self._bus.functions)
+        options = VerifyOptions(addresses=addresses, on_bus=self._bus.functions)
         inputs = seen_node(observation, cycle.known, self._node), options, self._bus.paths
         try:  # rows that are of one interface by the names that the node has now
             result = self._result_of(expected, *inputs)
@@ -153,15 +153,15 @@ class Comparison:
         self,
         expected: Expected,
         seen: SeenNode,
-        options: Options,
+        options: VerifyOptions,
         paths: Mapping[str, PciePath] | None,
-    ) -> Result:
+    ) -> NodeResult:
         inputs = expected, seen, options, paths
         if self._result is None or inputs != self._inputs:
             self._result, self._inputs = verify(*inputs), inputs
         return self._result
 
-    def _current(self, halves: Halves, changes: Changes, old: str) -> Current:
+    def _current(self, halves: Halves, changes: FindingChanges, old: str) -> Current:
         """Return the verdict; `old` is why the expected half of now is not in use, or empty."""
         in_doubt = self._fault is not None or bool(old)
         verdict = self._findings.verdict(in_doubt=in_doubt)

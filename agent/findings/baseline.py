@@ -26,7 +26,7 @@ MAX_WHERE = 64 << 10  # characters of a cell; a csv.reader takes 128 Ki
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
-class Entry(NamedTuple):
+class BaselineRow(NamedTuple):
     """A row of the file."""
 
     id: str
@@ -37,14 +37,14 @@ class Entry(NamedTuple):
     text: str = ""
 
 
-_NEW = Entry("")
+_NEW = BaselineRow("")
 
 
 class Accepted(NamedTuple):
     """A finding that is known and accepted."""
 
     finding: Finding
-    entry: Entry
+    entry: BaselineRow
 
     @property
     def text(self) -> str:
@@ -64,12 +64,12 @@ class Sorted(NamedTuple):
     findings: tuple[Finding, ...]
     accepted: tuple[Accepted, ...] = ()
     notes: tuple[str, ...] = ()
-    kept: tuple[Entry, ...] = ()  # rows that may be of nodes that were not compared
+    kept: tuple[BaselineRow, ...] = ()  # rows that may be of nodes that were not compared
 
 
-def read(path: str) -> dict[str, Entry]:
+def read(path: str) -> dict[str, BaselineRow]:
     """Return the rows of a file by ID; raises Malformed."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, BaselineRow] = {}
     for place, cells in table(path, COLUMNS[:1], COLUMNS[1:]):
         row = {name: unquoted(cell) for name, cell in cells.items()}
         if not _ID.fullmatch(row["id"]):
@@ -80,14 +80,17 @@ def read(path: str) -> dict[str, Entry]:
         except ValueError:
             shown = visible(row["date"], 64)
             raise Malformed(f"{place}: {shown!r} is no date such as 2026-11-23") from None
-        entry = Entry(**{**row, "where": frozenset(row["where"].split())})  # type: ignore[arg-type]
+        entry = BaselineRow(**{**row, "where": frozenset(row["where"].split())})  # type: ignore[arg-type]
         if entries.setdefault(entry.id, entry) != entry:
             raise Malformed(f"{place}: the ID {entry.id} is in an earlier row, which differs")
     return entries
 
 
 def sort(
-    findings: Sequence[Finding], entries: Mapping[str, Entry], nodes: Collection[str], path: str
+    findings: Sequence[Finding],
+    entries: Mapping[str, BaselineRow],
+    nodes: Collection[str],
+    path: str,
 ) -> Sorted:
     """Take the accepted findings out; `nodes` are those that were compared."""
     kept: list[Finding] = []
@@ -124,8 +127,8 @@ def _where(finding: Finding) -> frozenset[str]:
 
 
 def write(
-    path: str, sorted_: Sorted, former: Mapping[str, Entry], renewed: str | None
-) -> dict[str, Entry]:
+    path: str, sorted_: Sorted, former: Mapping[str, BaselineRow], renewed: str | None
+) -> dict[str, BaselineRow]:
     """Write all findings but remarks, each with its former date and note; return the rows.
 
     One that has grown keeps the note. Rows of `former` stay unless their findings are gone. Nothing
@@ -148,7 +151,8 @@ def write(
     for entry in entries:
         where = " ".join(sorted(entry.where))
         shown = where if len(where) <= MAX_WHERE else ""
-        rows.append((*entry[:4], shown, visible(entry.text, 1000)))
+        row = entry.id, entry.date, entry.note, entry.code, shown, visible(entry.text, 1000)
+        rows.append(row)
     text = rows_text([COLUMNS, *rows])
     is_renewed = renewed is not None and os.path.realpath(renewed) == os.path.realpath(path)
     draft = f"{path}.new" if is_renewed else path
@@ -185,7 +189,7 @@ def settled(
     written: str | None,
 ) -> Sorted:
     """Return the findings by the flags: those of `written` are accepted from now on."""
-    result, former = Sorted(tuple(findings)), dict[str, Entry]()
+    result, former = Sorted(tuple(findings)), dict[str, BaselineRow]()
     if baseline:
         former = read(baseline)
         result = sort(findings, former, nodes, baseline)

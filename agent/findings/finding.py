@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from agent.findings.names import leaf_key
 from agent.model import natural
 from agent.plans.model import End
-
-Json = dict[str, Any]
+from agent.text import Json
 
 ERROR, WARNING, UNKNOWN, INFO = SEVERITIES = ("error", "warning", "unknown", "info")
 NODE, FLEET = "node", "fleet"  # scopes: found on each node, or in a fleet only

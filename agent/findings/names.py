@@ -222,7 +222,7 @@ def name_keys(names: Iterable[str], off: Off = frozenset()) -> dict[str, str]:
     return keys
 
 
-class Leaves:
+class LeafNames:
     """The names that plans have for leaves."""
 
     def __init__(self, names: Iterable[str]) -> None:

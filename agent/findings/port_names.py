@@ -18,14 +18,13 @@ from agent.findings.names import (
     INCOMPARABLE,
     SAME,
     Match,
+    Off,
     mac,
     matched,
     same_address,
     same_text,
 )
 from agent.ids import SWITCH_PORT
-
-Off = frozenset[str]  # tolerances that are switched off
 
 _TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
 _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")

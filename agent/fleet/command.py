@@ -39,12 +39,12 @@ def verify(flags: Flags) -> int:
     from agent.fleet import report
     from agent.fleet.judge import judge
     from agent.verify.interfaces import require_any
-    from agent.verify.judge import Options
+    from agent.verify.judge import VerifyOptions
 
     is_selected = bool(flags["node"] or flags["selector"])
     if not is_selected:
         require_any(flags["hca_map"], numbered, [node.name for node in fleet.nodes])
-    options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
+    options = VerifyOptions(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
     with uncollected():
         judged = judge(
             fleet,

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from agent.errors import Malformed
 from agent.findings.finding import Finding
-from agent.findings.names import Leaves
+from agent.findings.names import LeafNames, Off
 from agent.fleet.model import Fleet, FleetNode, Gap
 from agent.labels.table import Naming
 from agent.model import natural
@@ -20,8 +20,6 @@ from agent.text import listed
 from agent.verify.cables import shapes
 from agent.verify.expected import Expected, from_labels
 from agent.verify.plan_index import Hosts, PlanIndex
-
-Off = frozenset[str]
 
 NONE = Expected()
 MAX_NOTES = 3  # of one kind
@@ -46,7 +44,7 @@ class Expectations:
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
-        self._leaves = Leaves(self.index.racks)
+        self._leaves = LeafNames(self.index.racks)
         if plans and not self.index.rows and fleet.nodes:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]

@@ -14,13 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
-from agent.findings.names import guid, mac, name_keys, node_key
+from agent.findings.names import Off, guid, mac, name_keys, node_key
 from agent.fleet.model import Fleet
 from agent.model import natural
 from agent.text import listed, utc
 from agent.verify.seen import SeenEnd
-
-Off = frozenset[str]
 
 MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice

@@ -33,7 +33,7 @@ from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.text import listed, many
 from agent.verify.expected import Expected
-from agent.verify.judge import DEFAULTS, Options
+from agent.verify.judge import DEFAULTS, VerifyOptions
 from agent.verify.seen import SeenEnd
 
 NAMING = Naming()
@@ -45,7 +45,7 @@ OF_SPEED = frozenset({"slow", "speed"})
 def judge(  # noqa: PLR0913 - most are choices
     fleet: Fleet,
     plans: Sequence[Plan] = (),
-    options: Options = DEFAULTS,
+    options: VerifyOptions = DEFAULTS,
     naming: Naming = NAMING,
     infer: Callable[[Fleet], Pattern] = of_fleet,
     *,

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from agent.findings.finding import Finding, PortRef, finding, grouped
-from agent.findings.names import Leaves as Names
+from agent.findings.names import LeafNames as Names
 from agent.findings.names import leaf_key
 from agent.fleet.model import FleetNode
 from agent.model import natural
 from agent.text import listed, many
 from agent.verify import cables, words
-from agent.verify.cables import Cable
-from agent.verify.expected import Row
+from agent.verify.cables import ComparedCable
+from agent.verify.expected import ExpectedRow
 from agent.verify.seen import SeenEnd
 
 Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
@@ -32,14 +32,14 @@ class _Leaf(NamedTuple):
     """The cables that the plan gives to one leaf."""
 
     name: str
-    cables: tuple[Cable, ...]
+    cables: tuple[ComparedCable, ...]
 
     @property
-    def row(self) -> Row:
+    def row(self) -> ExpectedRow:
         """Its first row, without a port."""
         return self.cables[0].row._replace(port_id=None, port_name=None)
 
-    def at(self, name: str) -> list[Cable]:
+    def at(self, name: str) -> list[ComparedCable]:
         """Return the cables at their planned ports of a switch with this other name."""
         return [one for one in self.cables if one.actual[0] == name and _is_renamed(one)]
 
@@ -85,7 +85,7 @@ def renamed(leaves: Leaves) -> Renamed:
     return Renamed(tuple(findings), names, ports)
 
 
-def by_leaf(found: Iterable[Cable]) -> Leaves:
+def by_leaf(found: Iterable[ComparedCable]) -> Leaves:
     """Return the leaves of the plan by the key of their name; ignored cables are left out."""
     kept = [one for one in found if one.status != cables.IGNORED and one.row.device]
     by_name = grouped(kept, lambda one: leaf_key(one.row.device or ""))
@@ -103,13 +103,13 @@ def _other_name(leaf: _Leaf) -> str | None:
     return name if _addresses(former) <= _addresses(same) else None
 
 
-def _addresses(found: Iterable[Cable]) -> set[str]:
+def _addresses(found: Iterable[ComparedCable]) -> set[str]:
     """Return the identifiers of the switches that these cables lead to, or else their names."""
     ends = [one.far_end.seen_device for one in found if one.far_end]
     return {text for end in ends for text in (end.guids + end.macs or end.names)}
 
 
-def _is_renamed(one: Cable) -> bool:
+def _is_renamed(one: ComparedCable) -> bool:
     """Return True for another switch at the planned port of it."""
     return one.device.equal is False and bool(one.row.ports and one.far_port.equal)
 
@@ -127,7 +127,7 @@ def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]
 
 
 def _down(
-    lost: list[PortRef], count: int, name: str, row: Row | None, seen: str
+    lost: list[PortRef], count: int, name: str, row: ExpectedRow | None, seen: str
 ) -> Iterator[Explained]:
     """Yield the finding of a leaf if it lost nearly all of its ports; `row` is one of the plan."""
     nodes = sorted({port.node for port in lost}, key=natural)

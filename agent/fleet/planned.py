@@ -24,6 +24,7 @@ from agent.findings.finding import (
     finding,
     grouped,
 )
+from agent.findings.names import Off
 from agent.fleet import leaf_causes
 from agent.fleet.expectation import Expectations
 from agent.fleet.leaf_causes import Leaves
@@ -36,9 +37,8 @@ from agent.text import listed, many
 from agent.verify import cables, rates, words
 from agent.verify.cables import rings as rings_in
 from agent.verify.expected import Expected, FarPort, end_key
-from agent.verify.judge import Options, Result, verify
+from agent.verify.judge import NodeResult, VerifyOptions, verify
 
-Off = frozenset[str]
 Found = tuple[str, Finding]  # node, its finding
 Folded = tuple[list[Finding], list[Found]]  # those of the fleet, and those that stay as they are
 Rings = tuple[tuple[str, ...], ...]  # the interfaces of each, in the order of the ring
@@ -63,7 +63,7 @@ class Compared(NamedTuple):
 
 
 def compared(
-    nodes: Iterable[tuple[FleetNode, Expected]], expectations: Expectations, options: Options
+    nodes: Iterable[tuple[FleetNode, Expected]], expectations: Expectations, options: VerifyOptions
 ) -> Compared:
     """Compare each node with its expected half; leaves with other names by those of the plan."""
     options = options._replace(off=options.off | expectations.index.off)
@@ -78,9 +78,9 @@ def compared(
 
 
 def _compared(
-    nodes: Sequence[tuple[FleetNode, Expected]], options: Options
+    nodes: Sequence[tuple[FleetNode, Expected]], options: VerifyOptions
 ) -> tuple[Compared, Leaves]:
-    results: list[Result] = []
+    results: list[NodeResult] = []
     refused: list[Finding] = []
     planned = as_planned = 0
     for node, expected in nodes:
@@ -120,8 +120,8 @@ def contradiction(node: str, error: Malformed) -> Finding:
 
 def _findings(
     nodes: Sequence[FleetNode],
-    results: Sequence[Result],
-    found: Sequence[cables.Cable],
+    results: Sequence[NodeResult],
+    found: Sequence[cables.ComparedCable],
     leaves: Leaves,
     off: Off,
 ) -> Iterator[Finding]:
@@ -168,7 +168,9 @@ def _findings(
 
 
 def _mirrored(
-    rings: Iterable[list[cables.Cable]], found: Iterable[cables.Cable], nodes: Sequence[str]
+    rings: Iterable[list[cables.ComparedCable]],
+    found: Iterable[cables.ComparedCable],
+    nodes: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield a finding for each run of nodes in the reverse order.
 
@@ -208,7 +210,9 @@ def _mirrored(
 
 
 def _of_nodes(
-    found: Iterable[Found], wrong: Mapping[PortRef, cables.Cable], explained: Collection[PortRef]
+    found: Iterable[Found],
+    wrong: Mapping[PortRef, cables.ComparedCable],
+    explained: Collection[PortRef],
 ) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
 
@@ -234,7 +238,7 @@ def _of_nodes(
             yield speed
 
 
-def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, cables.Cable]) -> Finding:
+def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, cables.ComparedCable]) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
     moves = tuple(wrong[port].move for port in one.ports if port in wrong)
     return one._replace(text=f"{node}: {one.text}", moves=moves)

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from agent.errors import Malformed
-from agent.plans.model import Cable, Place, Plan
+from agent.plans.model import FilePlace, Plan, PlanCable
 from agent.text import visible
-
-Port = tuple[str, str]  # node, interface
 
 MAX_CABLES = 500_000
 MAX_NOTES = 20
@@ -41,7 +39,7 @@ def quoted(text: object) -> str:
     return visible(repr(str(text)), MAX_TEXT)
 
 
-def mark_of(text: str | None, place: Place) -> str | None:
+def mark_of(text: str | None, place: FilePlace) -> str | None:
     """Parse a mark; None for an empty one. Raises Malformed for an unknown one."""
     word = (text or "").strip().lower().replace("_", "-").replace(" ", "-")
     if word and word not in MARKS:
@@ -55,26 +53,26 @@ class Cables:
     `mirrored` is for formats that list a cable at both of its ends: repetitions raise no note.
     """
 
-    def __init__(self, place: Place, *, mirrored: bool = False) -> None:
+    def __init__(self, place: FilePlace, *, mirrored: bool = False) -> None:
         self._place = place
         self._mirrored = mirrored
-        self._cables: list[Cable] = []
-        self._first: dict[Port, Cable] = {}
+        self._cables: list[PlanCable] = []
+        self._first: dict[tuple[str, str], PlanCable] = {}
         self._notes: list[str] = []
-        self._skipped: dict[str, list[Place]] = {}
+        self._skipped: dict[str, list[FilePlace]] = {}
 
     def __len__(self) -> int:
         return len(self._cables)
 
-    def add(self, cable: Cable) -> None:
+    def add(self, cable: PlanCable) -> None:
         """Add a cable; raises Malformed for one that contradicts itself or an equal one."""
-        a, b = cable.a[:2], cable.b[:2]
+        a, b = cable.a.port, cable.b.port
         if a == b:
             raise Malformed(f"{cable.place}: both ends are {quoted(f'{a[0]} {a[1]}')}")
         known = [self._first.setdefault(port, cable) for port in (a, b)]
         known = [before for before in known if before is not cable]
         if same := next(
-            (earlier for earlier in known if {a, b} == {earlier.a[:2], earlier.b[:2]}), None
+            (earlier for earlier in known if {a, b} == {earlier.a.port, earlier.b.port}), None
         ):
             if self._mirrored:
                 return
@@ -84,16 +82,16 @@ class Cables:
             self.note(text)
             return
         if known:  # a port with another far end
-            ends = {known[0].a[:2], known[0].b[:2]}
-            port = next(end for end in (cable.a, cable.b) if end[:2] in ends)
-            name = visible(f"{port.node} {port.interface}", MAX_TEXT)
+            ports = {known[0].a.port, known[0].b.port}
+            end = next(end for end in (cable.a, cable.b) if end.port in ports)
+            name = visible(f"{end.node} {end.interface}", MAX_TEXT)
             row = known[0].place.row
             self.note(f"{cable.place}: {name} has another far end than in row {row}")
         if len(self._cables) >= MAX_CABLES:
             raise too_many(cable)
         self._cables.append(cable)
 
-    def skip(self, reason: str, place: Place) -> None:
+    def skip(self, reason: str, place: FilePlace) -> None:
         """Count a row that is no cable."""
         self._skipped.setdefault(reason, []).append(place)
 
@@ -120,7 +118,7 @@ class Cables:
         return plan
 
 
-def bounded(cables: Iterable[Cable]) -> Iterator[Cable]:
+def bounded(cables: Iterable[PlanCable]) -> Iterator[PlanCable]:
     """Yield the cables; raises Malformed for more than MAX_CABLES."""
     for count, cable in enumerate(cables):
         if count >= MAX_CABLES:
@@ -128,7 +126,7 @@ def bounded(cables: Iterable[Cable]) -> Iterator[Cable]:
         yield cable
 
 
-def too_many(cable: Cable) -> Malformed:
+def too_many(cable: PlanCable) -> Malformed:
     """Return the error for the first cable too many."""
     return Malformed(f"{cable.place}: more than {MAX_CABLES} cables")
 

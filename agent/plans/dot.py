@@ -26,8 +26,8 @@ from collections.abc import Iterator, Mapping
 
 from agent.errors import Malformed
 from agent.plans.cables import Cables, mark_of, quoted
-from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
-from agent.plans.source import Source
+from agent.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
+from agent.plans.source import PlanContent
 
 KIND = "dot"
 MAX_PARAMETERS = 500  # characters
@@ -54,22 +54,22 @@ _KEYWORDS = frozenset({"graph", "node", "edge"})
 _PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
 
 
-Node = tuple[str, str]  # one end of an edge: its name, and the port or ""
+EdgeEnd = tuple[str, str]  # one end of an edge: its name, and the port or ""
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: PlanContent) -> bool:
     """Return True if the text begins with a graph."""
     return _START.match(source.head) is not None
 
 
-def read(source: Source) -> list[Plan]:
+def read(source: PlanContent) -> list[Plan]:
     """Return the plan of a graph."""
     parser = _Parser(source)
     parser.graph()
     return [parser.cables.whole(KIND, source.notes)]
 
 
-def _tokens(text: str, place: Place) -> Iterator[Token]:
+def _tokens(text: str, place: FilePlace) -> Iterator[Token]:
     at = 0
     for match in _TOKEN.finditer(text):
         start, end = match.span()
@@ -97,7 +97,7 @@ def _tokens(text: str, place: Place) -> Iterator[Token]:
 class _Parser:
     """A recursive descent over the tokens, one ahead."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PlanContent) -> None:
         self.cables = Cables(source.place)
         self._text = source.text
         self._place = source.place
@@ -108,7 +108,7 @@ class _Parser:
         self._row, self._counted = 1, 0  # line number of the offset `_counted`
         self._graph: dict[str, str] = {}  # attributes of the graph
         self._edge: Mapping[str, str] = NO_FIELDS  # attributes of the edges that follow
-        self._edges: list[tuple[Node, Node, Mapping[str, str], int]] = []
+        self._edges: list[tuple[EdgeEnd, EdgeEnd, Mapping[str, str], int]] = []
 
     def graph(self) -> None:
         """Parse the whole file."""
@@ -137,7 +137,7 @@ class _Parser:
             near, far = (End(*pair, pair[1] if described else None) for pair in names)
             mark = mark_of(attributes.get("mark"), place)
             fields = {k: v for k, v in attributes.items() if k not in {"mark", "LLDP"}} | lldp
-            self.cables.add(Cable(near, far, place, None, mark, fields or NO_FIELDS))
+            self.cables.add(PlanCable(near, far, place, None, mark, fields or NO_FIELDS))
 
     def _group(self, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -185,7 +185,7 @@ class _Parser:
                 raise self._error("a chain of edges")
             self._edges.append((a, b, {**self._edge, **self._attributes()}, row))
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> EdgeEnd:
         if self._next != ":":
             return name, ""
         self._take(":")

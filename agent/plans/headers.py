@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.errors import Malformed
-from agent.plans.model import Place
+from agent.plans.model import FilePlace
 from agent.plans.source import Columns
 
-Field = tuple[int, str]  # side 0 or 1, and a name of FIELDS
+EndField = tuple[int, str]  # side 0 or 1, and a name of FIELDS
 Words = Mapping[str, Sequence[str]]
 
 MAX_HEADER_ROW = 20
@@ -83,8 +83,8 @@ def key(text: str) -> str:
 
 def _sided(
     words: Words, prefixes: Sequence[Sequence[str]], suffixes: Sequence[Sequence[str]]
-) -> dict[str, Field]:
-    table: dict[str, Field] = {}
+) -> dict[str, EndField]:
+    table: dict[str, EndField] = {}
     for side in (0, 1):
         for name, spellings in words.items():
             for word in spellings:
@@ -93,17 +93,17 @@ def _sided(
     return table
 
 
-def _host_and_switch(*ports: str) -> dict[str, Field]:
+def _host_and_switch(*ports: str) -> dict[str, EndField]:
     """Return the table of a host and a switch; `ports` are the names of the switch's port."""
     hosts = dict.fromkeys(LOOSE["node"], (0, "node"))
-    nics: dict[str, Field] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
+    nics: dict[str, EndField] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
     nics |= {f"{word}port": (0, "interface") for word in ("host", "server", "nic", "node")}
     switches = dict.fromkeys(LEAVES.split(), (1, "node"))
     return hosts | nics | switches | dict.fromkeys(ports, (1, "interface"))
 
 
-def _netbox(node: str, interface: str, *more: str) -> dict[str, Field]:
-    table: dict[str, Field] = {}
+def _netbox(node: str, interface: str, *more: str) -> dict[str, EndField]:
+    table: dict[str, EndField] = {}
     for side, letter in enumerate("ab"):
         table[node.format(letter)] = (side, "node")
         table[interface.format(letter)] = (side, "interface")
@@ -111,7 +111,7 @@ def _netbox(node: str, interface: str, *more: str) -> dict[str, Field]:
     return table
 
 
-FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
+FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     ("netbox", _netbox("side{}device", "side{}name")),
     ("netbox", _netbox("device{}", "termination{}", "rack{}")),
     ("netbox", _netbox("side{}", "termination{}", "rack{}")),
@@ -119,7 +119,7 @@ FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
     ("point-to-point", _sided(WORDS, SIDES, SUFFIXES)),
 )
 _SWITCH_PORTS = ("switchport", "leafport", "torport", "switchinterface", "leafinterface")
-LOOSE_FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
+LOOSE_FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     # The word of a side alone is its node: `Source,Source Port`.
     (
         "point-to-point",
@@ -137,7 +137,7 @@ LOOSE_FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
     ("point-to-point", _host_and_switch(*_SWITCH_PORTS, "port", "portid", "portnumber")),
 )
 # The columns of --columns by their names in our own CSV; `rate` and `mark` are of no end.
-NAMED: dict[str, Field] = {
+NAMED: dict[str, EndField] = {
     "node": (0, "node"),
     "interface": (0, "interface"),
     "rack": (0, "rack"),
@@ -150,7 +150,7 @@ NAMED: dict[str, Field] = {
 }
 
 
-def header(row: Sequence[str], place: Place, columns: Columns) -> Header | None:
+def header(row: Sequence[str], place: FilePlace, columns: Columns) -> Header | None:
     """Return the header that a row is, None if it is none; `columns` are those of --columns.
 
     Raises Malformed for an ambiguous header, and for a row of more than MAX_COLUMNS.
@@ -170,7 +170,7 @@ def header(row: Sequence[str], place: Place, columns: Columns) -> Header | None:
     return None
 
 
-def _named(row: Sequence[str], columns: Columns, place: Place) -> Header | None:
+def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | None:
     """Return the header with the titles of --columns; a title that occurs twice is `Port (2)`."""
     keys = [key(name) for name in _unique(row)]
     at = {name: [i for i, k in enumerate(keys) if k == key(columns[name])] for name in columns}
@@ -178,7 +178,7 @@ def _named(row: Sequence[str], columns: Columns, place: Place) -> Header | None:
         return None
     if twice := next((name for name in columns if len(at[name]) > 1), None):
         raise Malformed(f"{place}: two columns {columns[twice]!r}")
-    fields: list[Field | None] = [None] * len(row)
+    fields: list[EndField | None] = [None] * len(row)
     for name in columns.keys() & NAMED.keys():
         fields[at[name][0]] = NAMED[name]
     named = _header("point-to-point", row, fields, place)
@@ -205,8 +205,8 @@ def missing(row: Sequence[str], columns: Columns) -> list[str]:
 
 
 def _doubled(
-    keys: list[str], row: Sequence[str], place: Place, words: Mapping[str, str]
-) -> list[Field | None] | None:
+    keys: list[str], row: Sequence[str], place: FilePlace, words: Mapping[str, str]
+) -> list[EndField | None] | None:
     """Return the fields of a header whose columns occur once for each end, None if it is none.
 
     Raises Malformed unless the left columns of all pairs are left of the right ones.
@@ -227,7 +227,9 @@ def _doubled(
     return [field_at.get(column) for column in range(len(keys))]
 
 
-def _header(kind: str, row: Sequence[str], fields: list[Field | None], place: Place) -> Header:
+def _header(
+    kind: str, row: Sequence[str], fields: list[EndField | None], place: FilePlace
+) -> Header:
     """Return the header with these columns; raises Malformed for two of one field."""
     names, keys = _unique(row), [key(cell) for cell in row]
     ends = dict.fromkeys(FIELDS, -1), dict.fromkeys(FIELDS, -1)

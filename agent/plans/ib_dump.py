@@ -27,12 +27,12 @@ from typing import NamedTuple
 from agent.errors import Malformed
 from agent.infiniband.node_description import switch_name
 from agent.plans.cables import Cables, quoted
-from agent.plans.model import Cable, End, Plan
+from agent.plans.model import End, Plan, PlanCable
 from agent.plans.rates import SIGNALING, lanes, rate
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from agent.text import many
 
-Line = tuple[int, str, re.Match[str]]  # row, name of the pattern, match
+DumpLine = tuple[int, str, re.Match[str]]  # row, name of the pattern, match
 
 # ibnetdiscover: a node, and a cable of it
 _NODE = re.compile(
@@ -91,28 +91,28 @@ class Peer(NamedTuple):
         return host_end(self.text, self.guid, self.port, is_one_of_several=self.text in several)
 
 
-Link = tuple[int, Peer, Peer, float | None]  # row, both ends, Gb/s: as one of them lists it
+DumpLink = tuple[int, Peer, Peer, float | None]  # row, both ends, Gb/s: as one of them lists it
 
 
-def is_ibnetdiscover(source: Source) -> bool:
+def is_ibnetdiscover(source: PlanContent) -> bool:
     """Return True for a topology or a report of ibnetdiscover."""
     lines = [line.removeprefix("\ufeff") for line in source.head.splitlines()]
     return any(_NODE.fullmatch(line) or _REPORT.fullmatch(line) for line in lines)
 
 
-def is_iblinkinfo(source: Source) -> bool:
+def is_iblinkinfo(source: PlanContent) -> bool:
     """Return True for the links of iblinkinfo."""
     return "]  ==(" in source.head or "] ==(" in source.head
 
 
-def read_ibnetdiscover(source: Source) -> list[Plan]:
+def read_ibnetdiscover(source: PlanContent) -> list[Plan]:
     """Return the plan of a topology or of a report of ibnetdiscover."""
     several, around = set[str](), list[int]()
     links = list(_discovered(source, _lines(source, _DISCOVERED, around), several))
     return _plan(source, "ibnetdiscover", links, several, around)
 
 
-def read_iblinkinfo(source: Source) -> list[Plan]:
+def read_iblinkinfo(source: PlanContent) -> list[Plan]:
     """Return the plan of the links of iblinkinfo."""
     around = list[int]()
     links = list(_linked(source, _lines(source, {"link": _LINK, "node": _HEADING}, around)))
@@ -120,7 +120,7 @@ def read_iblinkinfo(source: Source) -> list[Plan]:
 
 
 def _plan(
-    source: Source, kind: str, links: list[Link], several: set[str], around: list[int]
+    source: PlanContent, kind: str, links: list[DumpLink], several: set[str], around: list[int]
 ) -> list[Plan]:
     """Return the plan; `several` are the descriptions of HCAs with several ports."""
     peers = [peer for _, near, far, _ in links for peer in (near, far)]
@@ -130,7 +130,7 @@ def _plan(
         place = source.place._replace(row=row)
         a, b = near.end(several), far.end(several)
         if b.node:
-            cables.add(Cable(a, b, place, gbps))
+            cables.add(PlanCable(a, b, place, gbps))
         else:
             cables.skip("the far end has neither name nor GUID", place)
     what = f"{many(len(around), 'line')} around the dump left out"
@@ -139,8 +139,8 @@ def _plan(
 
 
 def _lines(
-    source: Source, patterns: dict[str, re.Pattern[str]], around: list[int]
-) -> Iterator[Line]:
+    source: PlanContent, patterns: dict[str, re.Pattern[str]], around: list[int]
+) -> Iterator[DumpLine]:
     """Yield the lines of a dump, and add the rows of those around it to a list.
 
     Raises Malformed for a line within it that is none of the format.
@@ -163,12 +163,14 @@ def _lines(
             below = below or ((row, text) if has_begun else None)
 
 
-def _unknown(source: Source, row: int, line: str) -> Malformed:
+def _unknown(source: PlanContent, row: int, line: str) -> Malformed:
     place = source.place._replace(row=row)
     return Malformed(f"{place}: not a line of this format: {quoted(line)}")
 
 
-def _discovered(source: Source, lines: Iterable[Line], several: set[str]) -> Iterator[Link]:
+def _discovered(
+    source: PlanContent, lines: Iterable[DumpLine], several: set[str]
+) -> Iterator[DumpLink]:
     """Yield the links; add the descriptions of HCAs with several ports to a set."""
     node: re.Match[str] | None = None
     for row, name, match in lines:
@@ -190,7 +192,7 @@ def _discovered(source: Source, lines: Iterable[Line], several: set[str]) -> Ite
             yield row, near, far, rate(match["rate"])
 
 
-def _linked(source: Source, lines: Iterable[Line]) -> Iterator[Link]:
+def _linked(source: PlanContent, lines: Iterable[DumpLine]) -> Iterator[DumpLink]:
     links: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
     heading = None
     for row, name, match in lines:

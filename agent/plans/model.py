@@ -15,7 +15,7 @@ IGNORE, LINK_STATE_ONLY = "ignore", "link-state-only"  # marks of a cable
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Where a fact stands, for messages: `plan.xlsx, sheet Links, row 17`."""
 
     file: str
@@ -40,13 +40,18 @@ class End(NamedTuple):
     rack: str | None = None
     unit: str | None = None
 
+    @property
+    def port(self) -> tuple[str, str]:
+        """Node and interface, by which two ends are one port."""
+        return self.node, self.interface
 
-class Cable(NamedTuple):
+
+class PlanCable(NamedTuple):
     """One row of a plan."""
 
     a: End
     b: End
-    place: Place
+    place: FilePlace
     rate_gbps: float | None = None
     mark: str | None = None  # "ignore" or "link-state-only"
     fields: Mapping[str, str] = NO_FIELDS  # all other columns, by their header
@@ -58,7 +63,7 @@ class Plan(NamedTuple):
     file: str
     kind: str  # "point-to-point", "labels", ...: the name that --plan-format takes
     sheet: str | None
-    cables: tuple[Cable, ...]
+    cables: tuple[PlanCable, ...]
     labels: Mapping[str, str] = NO_FIELDS  # expected labels, key to value
     notes: tuple[str, ...] = ()  # one line each: what was skipped, and why
 

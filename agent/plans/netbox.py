@@ -18,8 +18,8 @@ from typing import Any
 from agent.errors import Malformed
 from agent.plans import sheets
 from agent.plans.cables import Cables, mark_of, quoted
-from agent.plans.model import Cable, End, Place, Plan
-from agent.plans.source import Source
+from agent.plans.model import End, FilePlace, Plan, PlanCable
+from agent.plans.source import PlanContent
 
 KIND = "netbox"
 INTERFACE = "dcim.interface"
@@ -28,7 +28,7 @@ _CONNECTED = ("connected_endpoints", "connected_endpoint")
 _LISTS = ("cable_list", "interface_list")  # of GraphQL
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: PlanContent) -> bool:
     """Return True for JSON with a cable or a connected interface of any form."""
     if not source.looks_like_json:
         return False
@@ -39,7 +39,7 @@ def recognizes(source: Source) -> bool:
     return isinstance(first, dict) and bool({_NEW[0], _OLD[0], *_CONNECTED} & first.keys())
 
 
-def read(source: Source) -> list[Plan]:
+def read(source: PlanContent) -> list[Plan]:
     """Return the plan of a page or of a table; raises Malformed for one page of several."""
     if not source.looks_like_json:
         return sheets.read(source)
@@ -51,11 +51,11 @@ def read(source: Source) -> list[Plan]:
     number = 0
     while entries:  # consumed: a large answer takes several times its size as objects
         number += 1
-        _add(cables, entries.pop(), Place(source.file, None, number))
+        _add(cables, entries.pop(), FilePlace(source.file, None, number))
     return [cables.whole(KIND, source.notes)]
 
 
-def _add(cables: Cables, entry: Any, place: Place) -> None:
+def _add(cables: Cables, entry: Any, place: FilePlace) -> None:
     """Add a cable; one that is none between two interfaces is skipped."""
     if not isinstance(entry, dict):
         raise Malformed(f"{place}: no cable: {type(entry).__name__}")
@@ -91,7 +91,7 @@ def _add(cables: Cables, entry: Any, place: Place) -> None:
             is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
             if is_plain and plain != "" and not key.startswith("termination_"):
                 fields[key] = str(plain)
-        cables.add(Cable(ends[0], ends[1], place, None, mark, fields))
+        cables.add(PlanCable(ends[0], ends[1], place, None, mark, fields))
 
 
 def _entries(document: Any) -> list[Any]:
@@ -115,7 +115,7 @@ def _type(end: dict[str, Any]) -> str | None:
     return INTERFACE if is_interface else None
 
 
-def _check_whole(source: Source, listed: int) -> None:
+def _check_whole(source: PlanContent, listed: int) -> None:
     page = source.json
     if not isinstance(page, dict):
         return
@@ -136,7 +136,7 @@ def _check_whole(source: Source, listed: int) -> None:
         )
 
 
-def _sides(entry: dict[str, Any], place: Place) -> list[list[Any]]:
+def _sides(entry: dict[str, Any], place: FilePlace) -> list[list[Any]]:
     """Return the ends of each side as terminations of the newer form."""
     if _NEW[0] not in entry:  # before NetBox 3.3
         return [

@@ -25,12 +25,12 @@ from typing import Any
 from agent.errors import Malformed
 from agent.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
 from agent.plans.headers import MAX_COLUMNS
-from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
+from agent.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.plans.rates import rate
-from agent.plans.source import Source, load
+from agent.plans.source import PlanContent, load
 from agent.text import visible
 
-PlacedRow = tuple[Place, dict[str, Any]]
+PlacedRow = tuple[FilePlace, dict[str, Any]]
 
 COLUMNS = ("node", "interface", "device", "port-id", "port-name")
 REQUIRED = ("node", "interface", "device")
@@ -51,12 +51,12 @@ MAX_LABELS = 1 << 20  # bytes; Kubernetes stores no larger object
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})  # as plain scalars
 
 
-def is_labels(source: Source) -> bool:
+def is_labels(source: PlanContent) -> bool:
     """Return True for text with a line of an expected label."""
     return bool(_LABEL.search(source.text, 0, MAX_LABELS))
 
 
-def read_labels(source: Source) -> list[Plan]:
+def read_labels(source: PlanContent) -> list[Plan]:
     """Read expected labels; other labels, and those with an empty value, are left out."""
     labels: dict[str, str] = {}
     for key, value, place in labels_in(source):
@@ -71,12 +71,12 @@ def read_labels(source: Source) -> list[Plan]:
     return [Plan(source.file, "labels", None, (), labels, source.notes)]
 
 
-def is_own(source: Source) -> bool:
+def is_own(source: PlanContent) -> bool:
     """Return True if the first row has the columns of our CSV."""
     return _separator(source) is not None
 
 
-def _separator(source: Source) -> str | None:
+def _separator(source: PlanContent) -> str | None:
     """Return the separator by which the first row has the required columns; None without one."""
     for separator in SEPARATORS:
         columns = {
@@ -87,7 +87,7 @@ def _separator(source: Source) -> str | None:
     return None
 
 
-def header_line(source: Source) -> str:
+def header_line(source: PlanContent) -> str:
     """Return the first line that is not blank, nor of separators alone."""
     lines = source.head.splitlines()
     return next((line for line in lines if line.strip(SEPARATORS + string.whitespace)), "")
@@ -98,13 +98,13 @@ def column(cell: str) -> str:
     return cell.strip().lower().replace("_", "-").replace(" ", "-")
 
 
-def read_csv(source: Source) -> list[Plan]:
+def read_csv(source: PlanContent) -> list[Plan]:
     """Read our own CSV."""
     cables = tuple(bounded(cables_of(source)))
     return [Plan(source.file, "own", None, cables, notes=source.notes)]
 
 
-def cables_of(source: Source) -> Iterator[Cable]:
+def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
     header, titles, rows = csv_rows(source, _separator(source) or ",")
     columns = [column(title) for title in titles]
@@ -125,7 +125,7 @@ def cables_of(source: Source) -> Iterator[Cable]:
         port_id, port_name = known.get("port-id"), known.get("port-name")
         near = End(known["node"], known["interface"], None, *racks[:2])
         far = End(known["device"], port_id or port_name or "", port_name or None, *racks[2:])
-        if near[:2] == far[:2]:
+        if near.port == far.port:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
         gbps = rate(speed, "G") if (speed := known.get("rate")) else None
         if speed and gbps is None:
@@ -133,19 +133,21 @@ def cables_of(source: Source) -> Iterator[Cable]:
             raise Malformed(f"{at}: {speed[:64]!r} is no rate such as 400G")
         mark = mark_of(known.get("mark"), place._replace(column="mark"))
         fields = {title: known[name] for name, title in others if known.get(name)}
-        yield Cable(near, far, place, gbps, mark, fields or NO_FIELDS)
+        yield PlanCable(near, far, place, gbps, mark, fields or NO_FIELDS)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def csv_rows(source: Source, separator: str) -> tuple[Place, list[str], Iterator[PlacedRow]]:
+def csv_rows(
+    source: PlanContent, separator: str
+) -> tuple[FilePlace, list[str], Iterator[PlacedRow]]:
     """Return the place of the header, the titles of its columns, and each row below it.
 
     The cells of a row are by `column`, those to the right of the header in MORE. Blank rows are
     left out, also above the header. Raises Malformed.
     """
     rows = _filled(source, separator)
-    header, cells = next(rows, (Place(source.file, None, 1), []))
+    header, cells = next(rows, (FilePlace(source.file, None, 1), []))
     titles = [cell.strip() for cell in cells]
     columns = [column(title) for title in titles]
 
@@ -161,7 +163,7 @@ def csv_rows(source: Source, separator: str) -> tuple[Place, list[str], Iterator
 
 def table(
     path: str, required: Collection[str], optional: Collection[str] = ()
-) -> Iterator[tuple[Place, dict[str, str]]]:
+) -> Iterator[tuple[FilePlace, dict[str, str]]]:
     """Yield the rows of a CSV file with these columns; an empty cell is ""; raises Malformed."""
     source = load(path)
     header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
@@ -170,7 +172,7 @@ def table(
         yield place, {name: (cells.get(name) or "").strip() for name in (*required, *optional)}
 
 
-def _filled(source: Source, separator: str) -> Iterator[tuple[Place, list[str]]]:
+def _filled(source: PlanContent, separator: str) -> Iterator[tuple[FilePlace, list[str]]]:
     """Yield each row that has text; raises Malformed with the first line of a broken row."""
     lines = io.StringIO(source.text, newline="")
     reader = csv.reader(lines, delimiter=separator, strict=True)
@@ -178,19 +180,19 @@ def _filled(source: Source, separator: str) -> Iterator[tuple[Place, list[str]]]
     try:
         for cells in reader:
             if any(map(str.strip, cells)):
-                yield Place(source.file, None, reader.line_num), cells
+                yield FilePlace(source.file, None, reader.line_num), cells
             first = reader.line_num + 1
     except csv.Error as error:
-        raise broken_row(Place(source.file, None, first), error) from None
+        raise broken_row(FilePlace(source.file, None, first), error) from None
 
 
-def broken_row(place: Place, error: csv.Error) -> Malformed:
+def broken_row(place: FilePlace, error: csv.Error) -> Malformed:
     """Return the error for a row that the reader of CSV refuses."""
     is_open = "unexpected end of data" in str(error)
     return Malformed(f"{place}: no CSV: {'a quotation that never ends' if is_open else error}")
 
 
-def _require_columns(place: Place, columns: list[str], required: Collection[str]) -> None:
+def _require_columns(place: FilePlace, columns: list[str], required: Collection[str]) -> None:
     shown = visible(", ".join(columns), MAX_SHOWN)
     if len(columns) > MAX_COLUMNS:
         raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
@@ -202,7 +204,7 @@ def _require_columns(place: Place, columns: list[str], required: Collection[str]
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
-def _require_names(place: Place, cells: Mapping[str, str]) -> None:
+def _require_names(place: FilePlace, cells: Mapping[str, str]) -> None:
     """Raise Malformed without node or interface, and for what a spreadsheet program replaced.
 
     A date or an error behind a quote is the name: `rows_text` wrote it.
@@ -264,7 +266,7 @@ def _is_replaced(text: str) -> bool:
 Members = list[tuple[str, Any, int | None]]  # key, value and row of each; None: not known
 
 
-def labels_in(source: Source) -> list[tuple[str, str | None, Place]]:
+def labels_in(source: PlanContent) -> list[tuple[str, str | None, FilePlace]]:
     """Return key, value and place of each label; None for a value that is no text.
 
     Raises Malformed for a file that is too large, nested too deeply, or no YAML or JSON.
@@ -280,7 +282,7 @@ def labels_in(source: Source) -> list[tuple[str, str | None, Place]]:
     return [(key, value, place._replace(row=row)) for key, value, row in labels]
 
 
-def _json_labels(source: Source) -> Members:
+def _json_labels(source: PlanContent) -> Members:
     _ = source.json  # raises Malformed with the row of a defect
     document = json.loads(source.text, object_pairs_hook=tuple, parse_int=str, parse_float=str)
     labels = _below(
@@ -290,7 +292,7 @@ def _json_labels(source: Source) -> Members:
     return [(key, value if isinstance(value, str) else None, row) for key, value, row in labels]
 
 
-def _yaml_labels(source: Source) -> Members:
+def _yaml_labels(source: PlanContent) -> Members:
     import yaml
 
     def members(node: Any) -> Members:
@@ -309,7 +311,7 @@ def _yaml_labels(source: Source) -> Members:
         root = yaml.compose(source.text, yaml.BaseLoader)  # nothing is constructed of it
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = Place(source.file, None, mark.line + 1 if mark else None)
+        place = FilePlace(source.file, None, mark.line + 1 if mark else None)
         problem = getattr(error, "problem", None) or "malformed"
         raise Malformed(f"{place}: no YAML: {problem}") from None
     return [(key, text(value), row) for key, value, row in _below(root, members)]

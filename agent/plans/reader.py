@@ -14,11 +14,11 @@ from agent.errors import Malformed
 from agent.limits import uncollected
 from agent.plans import dot, ib_dump, netbox, own, sheets, xlsx
 from agent.plans.model import NO_FIELDS, Plan
-from agent.plans.source import Columns, Source, load
+from agent.plans.source import Columns, PlanContent, load
 
 # How each kind is recognized, and read, in the order in which they are tried: the agent's own files
 # come first, tables last, since text of any kind has commas in it.
-KINDS: dict[str, tuple[Callable[[Source], bool], Callable[[Source], list[Plan]]]] = {
+KINDS: dict[str, tuple[Callable[[PlanContent], bool], Callable[[PlanContent], list[Plan]]]] = {
     "own": (own.is_own, own.read_csv),
     "labels": (own.is_labels, own.read_labels),
     "netbox": (netbox.recognizes, netbox.read),
@@ -64,7 +64,7 @@ def read_plan(
     return read_source(load(path, columns), format)
 
 
-def read_source(source: Source, format: str | None = None) -> list[Plan]:  # noqa: A002
+def read_source(source: PlanContent, format: str | None = None) -> list[Plan]:  # noqa: A002
     """Read a plan file whose content is already there."""
     if format in FORMER:
         raise Malformed(f"{source.file}: {_removed(format)}")
@@ -85,7 +85,7 @@ def _removed(kind: str) -> str:
     return f"the kind {kind} was removed: use {FORMER[kind]}"
 
 
-def _no_kind(source: Source) -> str:
+def _no_kind(source: PlanContent) -> str:
     """Return why a file is not read: what it looks like, else that it has no header."""
     if source.looks_like_json:
         document = source.json if isinstance(source.json, dict) else {}

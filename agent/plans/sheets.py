@@ -36,10 +36,10 @@ from agent.plans.headers import (
     missing,
 )
 from agent.plans.ib_dump import described_end
-from agent.plans.model import NO_FIELDS, Cable, End, Place, Plan
+from agent.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.plans.own import broken_row
 from agent.plans.rates import rate
-from agent.plans.source import Columns, Source
+from agent.plans.source import Columns, PlanContent
 
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
 SEPARATORS = (",", ";", "\t", "|")
@@ -55,7 +55,7 @@ Location = tuple[str | None, str | None]  # rack, unit
 class Table(NamedTuple):
     """The rows of one sheet, as text; a row may be shorter than others, and empty ones missing."""
 
-    place: Place  # the sheet
+    place: FilePlace  # the sheet
     rows: Iterable[tuple[int, Sequence[str]]]  # number and cells
     strict: bool  # a row longer than the header is Malformed: a separator within a cell
     columns: Columns = NO_FIELDS  # the value of --columns
@@ -68,12 +68,12 @@ class Table(NamedTuple):
             yield row, ["" if text in BLANK else text for text in texts]
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: PlanContent) -> bool:
     """Return True for a workbook, and for a CSV file with a header."""
     return xlsx.is_workbook(source) or _separator(source) is not None
 
 
-def read(source: Source) -> list[Plan]:
+def read(source: PlanContent) -> list[Plan]:
     """Return a plan for each sheet with cables; raises Malformed if there is none."""
     with catch_warnings():
         simplefilter("ignore")  # openpyxl warns of styles and extensions that it does not know
@@ -110,7 +110,7 @@ def read(source: Source) -> list[Plan]:
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
 
 
-def _separator(source: Source) -> str | None:
+def _separator(source: PlanContent) -> str | None:
     """Return the separator by which a header is found in the first rows, None if there is none."""
     head = io.StringIO(source.head, newline="").readlines()
     for separator in SEPARATORS:
@@ -124,7 +124,7 @@ def _separator(source: Source) -> str | None:
     return None
 
 
-def table_of(source: Source) -> Table:
+def table_of(source: PlanContent) -> Table:
     """Return the rows; they are read by commas where no separator gives a header."""
     rows = _Rows(source, _separator(source) or ",")
     return Table(source.place, rows, strict=True, columns=source.columns)
@@ -133,7 +133,7 @@ def table_of(source: Source) -> Table:
 class _Rows:
     """The rows of the file, read anew by each iteration; a broken quotation raises Malformed."""
 
-    def __init__(self, source: Source, delimiter: str) -> None:
+    def __init__(self, source: PlanContent, delimiter: str) -> None:
         self._source = source
         self._delimiter = delimiter
 
@@ -190,9 +190,9 @@ def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
     head = takewhile(lambda row: row[0] <= MAX_HEADER_ROW, table.stripped())
     lacks = [(absent, row) for row, cells in head if (absent := missing(cells, table.columns))]
-    near = min(lacks, key=lambda lack: len(lack[0]), default=None)
-    if near and 2 * len(near[0]) <= len(table.columns or REQUIRED):
-        return Malformed(f"{table.place._replace(row=near[1])}: no column {near[0][0]}")
+    absent, row = min(lacks, key=lambda lack: len(lack[0]), default=([], 0))
+    if absent and 2 * len(absent) <= len(table.columns or REQUIRED):
+        return Malformed(f"{table.place._replace(row=row)}: no column {absent[0]}")
     wanted = ", ".join(table.columns.values())
     what = f"row with all of {wanted}" if wanted else f"header such as {EXPECTED}"
     return Malformed(f"{table.place}: no {what} in the first {MAX_HEADER_ROW} rows")
@@ -259,7 +259,7 @@ class _Reader:
                     raise Malformed(f"{self._at(row, name)}: {reason}")
             self.cables.add(self._cable(row, cells))
 
-    def _at(self, row: int, column: str | None = None) -> Place:
+    def _at(self, row: int, column: str | None = None) -> FilePlace:
         return self._place._replace(row=row, column=column)
 
     def _no_interface(self, cells: list[str]) -> str | None:
@@ -274,9 +274,9 @@ class _Reader:
             return "with several ends on a side"
         return None
 
-    def _cable(self, row: int, cells: list[str]) -> Cable:
+    def _cable(self, row: int, cells: list[str]) -> PlanCable:
         columns, names = self._columns, self._columns.names
-        place = Place(self._place.file, self._place.sheet, row)
+        place = FilePlace(self._place.file, self._place.sheet, row)
         mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
         cells = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
         speed = cells[columns.rate] if columns.rate >= 0 else ""
@@ -295,6 +295,6 @@ class _Reader:
             known = ((cells[column] or None) if column >= 0 else None for column in others)
             end = End(cells[node], cells[interface], *known)
             if self._described:  # by a NodeDescription and `Port 26`
-                end = described_end(*end[:2])._replace(rack=end.rack, unit=end.unit)
+                end = described_end(end.node, end.interface)._replace(rack=end.rack, unit=end.unit)
             ends.append(end)
-        return Cable(ends[0], ends[1], place, rate_gbps, mark, fields or NO_FIELDS)
+        return PlanCable(ends[0], ends[1], place, rate_gbps, mark, fields or NO_FIELDS)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from agent.errors import Malformed
-from agent.plans.model import NO_FIELDS, Place
+from agent.plans.model import NO_FIELDS, FilePlace
 
 Columns = Mapping[str, str]  # columns of our own CSV, each with its title in a table
 
@@ -22,7 +22,7 @@ _JSON = re.compile(r"\s{0,4096}+(?:\{(?! (?:CA|SW)[ -])|\[\s*(?:[\[\]{\"\d-]|tru
 _GZIP = b"\x1f\x8b"
 
 
-class Source:
+class PlanContent:
     """One plan file. `file` is its name in messages, `columns` the value of --columns."""
 
     def __init__(self, file: str, data: bytes, columns: Columns = NO_FIELDS) -> None:
@@ -39,9 +39,9 @@ class Source:
             raise Malformed(f"{file}: compressed: unpack it first")
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FilePlace:
         """The whole file."""
-        return Place(self.file)
+        return FilePlace(self.file)
 
     @cached_property
     def text(self) -> str:
@@ -77,7 +77,7 @@ class Source:
             if _SURROGATE.search(self.text):
                 json.dumps(document, ensure_ascii=False).encode()  # raises for half of a character
         except json.JSONDecodeError as error:
-            place = Place(self.file, None, error.lineno, str(error.colno))
+            place = FilePlace(self.file, None, error.lineno, str(error.colno))
             raise Malformed(f"{place}: not JSON: {error.msg}") from error
         except (RecursionError, ValueError) as error:  # nesting; 4,300 digits; half of a character
             raise Malformed(f"{self.file}: not JSON: {error}") from error
@@ -109,10 +109,10 @@ def _utf16_of(data: bytes) -> str | None:
     return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
 
 
-def load(path: str, columns: Columns = NO_FIELDS) -> Source:
+def load(path: str, columns: Columns = NO_FIELDS) -> PlanContent:
     """Read a file. Raises Malformed if it cannot be read or is too large."""
     try:
         with open(path, "rb") as file:
-            return Source(path, file.read(MAX_SIZE + 1), columns)
+            return PlanContent(path, file.read(MAX_SIZE + 1), columns)
     except OSError as error:
         raise Malformed(f"{path}: {error.strerror or error}") from error

@@ -27,8 +27,8 @@ from xml.parsers import expat
 from agent.errors import Malformed, not_installed
 from agent.plans.cables import UNSAVED, quoted
 from agent.plans.headers import MAX_COLUMNS
-from agent.plans.model import Place
-from agent.plans.source import Source
+from agent.plans.model import FilePlace
+from agent.plans.source import PlanContent
 
 ZIP = b"PK\x03\x04"
 OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
@@ -50,12 +50,12 @@ class _FirstElement(Exception):  # noqa: N818
     """The prolog of a document has ended."""
 
 
-def is_workbook(source: Source) -> bool:
+def is_workbook(source: PlanContent) -> bool:
     """Return True for a zip file, and for the older format of Excel."""
     return source.data.startswith((ZIP, OLE))
 
 
-def sheets(source: Source) -> tuple[list[Rows], list[str]]:
+def sheets(source: PlanContent) -> tuple[list[Rows], list[str]]:
     """Return the visible sheets, and a note for each hidden one.
 
     Raises Malformed for what is no workbook, Unavailable without openpyxl.
@@ -79,7 +79,7 @@ def sheets(source: Source) -> tuple[list[Rows], list[str]]:
     return [Rows(source.place._replace(sheet=sheet.title), sheet) for sheet in shown], notes
 
 
-def _check(source: Source) -> None:
+def _check(source: PlanContent) -> None:
     """Raise Malformed for a member that expands too far, and for a document type declaration."""
     with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
         members = archive.infolist()
@@ -126,7 +126,7 @@ def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
 class Rows:
     """The rows of a sheet, read anew by each iteration."""
 
-    def __init__(self, place: Place, sheet: Any) -> None:
+    def __init__(self, place: FilePlace, sheet: Any) -> None:
         self.place = place
         self._sheet = sheet
         self.remarks: list[str] = []  # of the last whole reading

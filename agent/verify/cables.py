@@ -17,6 +17,7 @@ from agent.findings.names import (
     INCOMPARABLE,
     SAME,
     Match,
+    Off,
     compare_device,
     device_key,
     label_value,
@@ -27,11 +28,9 @@ from agent.findings.port_names import compare_port
 from agent.model import natural
 from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
-from agent.verify.expected import Row
+from agent.verify.expected import ExpectedRow
 from agent.verify.interfaces import NUMBERING, shape
 from agent.verify.seen import Port, SeenEnd, SeenNode
-
-Off = frozenset[str]
 
 AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
 MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
@@ -45,11 +44,11 @@ _LAST_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
 T = TypeVar("T")
 
 
-class Cable(NamedTuple):
+class ComparedCable(NamedTuple):
     """One cable: its row of the plan, the port with the far end that it sees, and the result."""
 
     ref: PortRef
-    row: Row
+    row: ExpectedRow
     port: Port
     status: str
     reason: str | None = None  # of UNVERIFIABLE and MISSING
@@ -57,7 +56,7 @@ class Cable(NamedTuple):
     device: Match = INCOMPARABLE
     far_port: Match = INCOMPARABLE
 
-    def unverifiable(self, reason: str) -> Cable:
+    def unverifiable(self, reason: str) -> ComparedCable:
         """Return the cable with its status withdrawn."""
         return self._replace(status=UNVERIFIABLE, reason=reason)
 
@@ -82,16 +81,16 @@ class Cable(NamedTuple):
         """True if the cable leads elsewhere."""
         return self.status in {MISCABLED, WRONG_PORT}
 
-    def leads_to(self, other: Row, off: Off = frozenset()) -> bool:
+    def leads_to(self, other: ExpectedRow, off: Off = frozenset()) -> bool:
         """Return True if the cable ends where another row's should."""
         if not (self.far_end and other.device):
             return False
         return compared(self, other, self.far_end, off).status == AS_PLANNED
 
 
-def check(node: str, row: Row, port: Port, off: Off = frozenset()) -> Cable:
+def check(node: str, row: ExpectedRow, port: Port, off: Off = frozenset()) -> ComparedCable:
     """Compare one row with its port: with each neighbor, until one is as planned."""
-    cable = Cable(PortRef(node, port.interface), row, port, AS_PLANNED)
+    cable = ComparedCable(PortRef(node, port.interface), row, port, AS_PLANNED)
     if row.mark == IGNORE:
         return cable._replace(status=IGNORED)
     if port.is_down:
@@ -106,7 +105,7 @@ def check(node: str, row: Row, port: Port, off: Off = frozenset()) -> Cable:
     return next((result for result in results if result.status == AS_PLANNED), results[0])
 
 
-def compared(cable: Cable, row: Row, far_end: SeenEnd, off: Off) -> Cable:
+def compared(cable: ComparedCable, row: ExpectedRow, far_end: SeenEnd, off: Off) -> ComparedCable:
     """Return a cable as if it had this row, compared with this far end."""
     device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
     port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
@@ -121,16 +120,16 @@ def compared(cable: Cable, row: Row, far_end: SeenEnd, off: Off) -> Cable:
     elif port.equal is None:
         status = UNVERIFIABLE
         reason = f"the far end calls its port {far_end.port}, the plan {row.port}"
-    return Cable(cable.ref, row, cable.port, status, reason, far_end, device, port)
+    return ComparedCable(cable.ref, row, cable.port, status, reason, far_end, device, port)
 
 
 def check_all(
-    rows: Iterable[Row],
+    rows: Iterable[ExpectedRow],
     node: SeenNode,
     numbered: Collection[str],
     devices: Iterable[str],
     off: Off = frozenset(),
-) -> list[Cable]:
+) -> list[ComparedCable]:
     """Compare all rows; withdraw the results that names or numbers do not support.
 
     `numbered` are the interfaces found by PCI order, `devices` the switches of the whole plan.
@@ -145,7 +144,9 @@ def check_all(
     return _without_ambiguous(results, off)
 
 
-def _without_other_names(results: list[Cable], devices: Iterable[str], off: Off) -> list[Cable]:
+def _without_other_names(
+    results: list[ComparedCable], devices: Iterable[str], off: Off
+) -> list[ComparedCable]:
     """Withdraw all results if no switch is known, and their names are of another form."""
     seen = {
         cable.far_end.device
@@ -176,7 +177,9 @@ def shapes(names: Iterable[str]) -> set[str]:
     return {shape(form) for name in encoded for form in (name, name.partition(".")[0])}
 
 
-def _without_numbering(results: list[Cable], numbered: Collection[str]) -> list[Cable]:
+def _without_numbering(
+    results: list[ComparedCable], numbered: Collection[str]
+) -> list[ComparedCable]:
     """Withdraw the results of PCI order if more than half of them are wrong."""
     by_number = [cable for cable in results if cable.ref.interface in numbered and cable.far_end]
     if 2 * sum(cable.is_wrong for cable in by_number) <= len(by_number):
@@ -187,7 +190,7 @@ def _without_numbering(results: list[Cable], numbered: Collection[str]) -> list[
     ]
 
 
-def _without_cages(results: list[Cable]) -> list[Cable]:
+def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
     """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
 
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
@@ -212,7 +215,7 @@ def _without_cages(results: list[Cable]) -> list[Cable]:
     return [cable.unverifiable(CAGES) if cable.ref in plain else cable for cable in results]
 
 
-def _is_cage(cable: Cable) -> bool:
+def _is_cage(cable: ComparedCable) -> bool:
     """Return True if the planned number is that of the cage of the port that is seen."""
     number = (
         cable.far_end.port_id or "" if cable.far_end and cable.far_end.seen_port.twin_port else ""
@@ -220,7 +223,7 @@ def _is_cage(cable: Cable) -> bool:
     return number.isdecimal() and (int(number) + 1) // 2 == int(cable.row.port or "")
 
 
-def _without_ambiguous(results: list[Cable], off: Off) -> list[Cable]:
+def _without_ambiguous(results: list[ComparedCable], off: Off) -> list[ComparedCable]:
     """Withdraw an equality by tolerance that holds for two rows of different far ends."""
     tolerant = {
         cable.ref
@@ -231,7 +234,7 @@ def _without_ambiguous(results: list[Cable], off: Off) -> list[Cable]:
     }
     by_key = grouped(results if tolerant else (), lambda cable: device_key(cable.row.device or ""))
 
-    def checked(cable: Cable) -> Cable:
+    def checked(cable: ComparedCable) -> ComparedCable:
         if not cable.far_end or cable.ref not in tolerant:
             return cable
         keys = {None, *map(device_key, (cable.far_end.device, *cable.far_end.seen_device.names))}
@@ -264,7 +267,7 @@ def cycles(follows: Mapping[T, T | None]) -> list[list[T]]:
     return closed
 
 
-def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
+def rings(wrong: Sequence[ComparedCable], off: Off = frozenset()) -> list[list[ComparedCable]]:
     """Return the rings among wrong cables of any node, each from its first port on.
 
     In a ring each cable is at the planned far end of the next one, and of no other.
@@ -279,7 +282,7 @@ def rings(wrong: Sequence[Cable], off: Off = frozenset()) -> list[list[Cable]]:
     )
     by_end = grouped(ends, lambda pair: pair[0])
 
-    def candidates(end: SeenEnd | None) -> Iterator[Cable]:
+    def candidates(end: SeenEnd | None) -> Iterator[ComparedCable]:
         """Yield the cables whose planned end may be this one; likely ones first."""
         if not end:
             return

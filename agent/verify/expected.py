@@ -20,20 +20,18 @@ from agent.findings.port_names import SeenPort, compare_port
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.model import natural
-from agent.plans.model import NO_FIELDS, End, Place
-
-Off = frozenset[str]
+from agent.plans.model import NO_FIELDS, End, FilePlace
 
 MAX_CABLES = 64  # of one text, each of which is compared with all others
 NEIGHBOR, PARTS = "neighbors.expected.", (".device", ".port-id", ".port-name")
 LABEL = re.compile(r"^(cable[ _-]*)?(label|id)$|^cable$", re.IGNORECASE)  # a column of the plan
 
 
-class Row(NamedTuple):
+class ExpectedRow(NamedTuple):
     """One cable of this node, as planned."""
 
     text: str  # the interface, as the plan names it
-    place: Place
+    place: FilePlace
     device: str | None = None  # None: the plan does not say
     port_id: str | None = None
     port_name: str | None = None
@@ -73,9 +71,9 @@ class Row(NamedTuple):
             "far-unit": far.unit if far else None,
         }
 
-    def at(self, interface: str) -> Row:
+    def at(self, interface: str) -> ExpectedRow:
         """Return the row with its interface."""
-        return Row(*self[:-2], interface, self.is_label)
+        return self._replace(interface=interface)
 
     @property
     def far_end(self) -> tuple[str | None, ...]:
@@ -89,7 +87,7 @@ FarPort = tuple[str, str]  # device and port, as a plan or a neighbor names them
 class Expected(NamedTuple):
     """The expected half of one node."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ExpectedRow, ...] = ()
     speed: str | None = None  # speed.expected
     leaves: str | None = None  # IB/leaves.expected: the devices joined with "_"
     ports: str | None = None  # IB/ports.expected: the port IDs joined with "_"
@@ -140,9 +138,9 @@ def from_labels(labels: Mapping[str, str], naming: Naming, source: str) -> Expec
             parts.setdefault(interface, {})[part] = value
     rows = []
     for interface in sorted(parts, key=natural):
-        place = Place(source, column=f"{NEIGHBOR}{interface}")
+        place = FilePlace(source, column=f"{NEIGHBOR}{interface}")
         device, port_id, port_name = map(parts[interface].get, PARTS)
-        rows.append(Row(interface, place, device, port_id, port_name, is_label=True))
+        rows.append(ExpectedRow(interface, place, device, port_id, port_name, is_label=True))
     speed, leaves, ports = (values.get(f"{name}.expected") for name in ("speed", "leaves", "ports"))
     return Expected(tuple(rows), speed, leaves, ports)
 
@@ -152,12 +150,12 @@ def end_key(device: str, port: str) -> FarPort:
     return device.casefold(), port.casefold()
 
 
-def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
+def distinct(rows: Iterable[ExpectedRow]) -> tuple[ExpectedRow, ...]:
     """Combine the rows of one text that may be of one cable.
 
     Raises Malformed for more than MAX_CABLES of one text.
     """
-    by_text: dict[str, list[Row]] = {}
+    by_text: dict[str, list[ExpectedRow]] = {}
     for row in rows:
         same = by_text.setdefault(row.text, [])
         if len(same) > MAX_CABLES:
@@ -170,9 +168,9 @@ def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(row for same in by_text.values() for row in same)
 
 
-def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
+def one_each(rows: Iterable[ExpectedRow]) -> tuple[ExpectedRow, ...]:
     """Combine the rows of one interface; raises Malformed if they contradict each other."""
-    by_interface: dict[str | None, Row] = {}
+    by_interface: dict[str | None, ExpectedRow] = {}
     for row in rows:
         first = by_interface.get(row.interface)
         if first and _differ(first, row):
@@ -188,14 +186,14 @@ def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(by_interface.values())
 
 
-def _combined(row: Row, other: Row) -> Row:
+def _combined(row: ExpectedRow, other: ExpectedRow) -> ExpectedRow:
     """Return a row with the parts of both: labels may have the device, a plan port and rate."""
     names = ("device", "port_id", "port_name", "near", "far", "rate_gbps", "mark")
     known = {name: getattr(row, name) or getattr(other, name) for name in names}
     return row._replace(**known, fields={**other.fields, **row.fields})
 
 
-def _differ(row: Row, other: Row) -> bool:
+def _differ(row: ExpectedRow, other: ExpectedRow) -> bool:
     """Return True if two rows cannot be of one cable: by device, port or rate.
 
     Two names differ, or two addresses; an address and a name may be one switch.
@@ -256,9 +254,9 @@ def load(document: dict[str, Any]) -> Expected:
     """Return the expected half that `dump` wrote."""
     rows = []
     for values in document["rows"]:
-        row = Row(*values)
+        row = ExpectedRow(*values)
         near, far = (End(*end) if end else None for end in (row.near, row.far))
-        rows.append(row._replace(place=Place(*row.place), near=near, far=far))
+        rows.append(row._replace(place=FilePlace(*row.place), near=near, far=far))
     return Expected(**document)._replace(
         rows=tuple(rows),
         taken={(device, port): text for device, port, text in document["taken"]},

@@ -29,10 +29,8 @@ from agent.errors import Malformed
 from agent.ids import pci_address
 from agent.plans.own import table
 from agent.sources.interfaces import is_of_device
-from agent.verify.expected import Row
+from agent.verify.expected import ExpectedRow
 from agent.verify.seen import SeenNode
-
-Identity = tuple[str, str, int, str | None, str | None]  # interface, device, its port, ...
 
 # Why a row has no interface here.
 NOT_BACKEND = "not a backend port"
@@ -53,6 +51,16 @@ _CAGE = re.compile(r"osfp[ _#.-]*(\d{1,2})(?:[ /.:-]+p?|p)([12])", re.IGNORECASE
 _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
 
 
+class PortNames(NamedTuple):
+    """The names of a port, and of its device."""
+
+    interface: str
+    device: str
+    number: int  # of the port
+    netdev: str | None
+    pci: str | None
+
+
 class Lookup(NamedTuple):
     """Where names are looked up, beside the ports of the node."""
 
@@ -64,18 +72,24 @@ class Lookup(NamedTuple):
 class Resolved(NamedTuple):
     """The rows with their interfaces, and those without one."""
 
-    rows: tuple[Row, ...]
-    without: tuple[tuple[Row, str], ...] = ()  # rows without an interface, and why
+    rows: tuple[ExpectedRow, ...]
+    without: tuple[tuple[ExpectedRow, str], ...] = ()  # rows without an interface, and why
     assumption: str | None = None
     numbered: frozenset[str] = frozenset()  # the interfaces found by the assumption
 
 
 def resolve(
-    rows: Iterable[Row], node: SeenNode, lookup: Lookup, of_plan: Collection[str]
+    rows: Iterable[ExpectedRow], node: SeenNode, lookup: Lookup, of_plan: Collection[str]
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
-    names = _names(tuple(port[:5] for port in node.ports.values()))
+    ports = node.ports.values()
+    names = _names(
+        tuple(
+            PortNames(port.interface, port.device, port.number, port.netdev, port.pci)
+            for port in ports
+        )
+    )
     named: dict[str, tuple[str, ...]] = {}
     for text in dict.fromkeys(row.text for row in rows):
         forms = _forms(mapped(text, lookup) or text)
@@ -97,7 +111,7 @@ def resolve(
 
 
 def _numbered(
-    texts: Collection[str], rows: Sequence[Row], node: SeenNode, of_plan: Collection[str]
+    texts: Collection[str], rows: Sequence[ExpectedRow], node: SeenNode, of_plan: Collection[str]
 ) -> tuple[dict[str, str], str | None]:
     """Return the interfaces that texts stand for as numbers, and the assumption if any does.
 
@@ -124,7 +138,7 @@ def _numbered(
 
 
 @lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
-def _names(ports: tuple[Identity, ...]) -> Mapping[str, tuple[str, ...]]:
+def _names(ports: tuple[PortNames, ...]) -> Mapping[str, tuple[str, ...]]:
     """Return the interfaces of every name of a port."""
     by_name: dict[str, tuple[str, ...]] = {}
     for interface, device, number, netdev, pci in ports:
@@ -160,7 +174,9 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "#", text.lower())
 
 
-def _reason(row: Row, node: SeenNode, lookup: Lookup, resolved: Collection[Row]) -> str:
+def _reason(
+    row: ExpectedRow, node: SeenNode, lookup: Lookup, resolved: Collection[ExpectedRow]
+) -> str:
     """Return the reason why a row has no interface, one of those above."""
     known = mapped(row.text, lookup)
     text = known or row.text
@@ -210,7 +226,7 @@ def numbers(texts: Iterable[str]) -> dict[int, str]:
 COLUMNS = ("port", "hca-name")  # of the file of --hca-map
 
 
-class Entry(NamedTuple):
+class HcaRow(NamedTuple):
     """One row."""
 
     node: str  # a glob in lower case; "" is every node
@@ -218,7 +234,7 @@ class Entry(NamedTuple):
     name: str  # the interface, netdev or PCI address
 
 
-HcaMap = tuple[Entry, ...]
+HcaMap = tuple[HcaRow, ...]
 
 
 def map_key(text: str) -> str:
@@ -239,7 +255,7 @@ def read_map(path: str) -> HcaMap:
             raise Malformed(f"{place}: {port} is {name}, but {names[key]} above")
     if not names:
         raise Malformed(f"{path}: no row below the header")
-    return tuple(Entry(*key, name) for key, name in names.items())
+    return tuple(HcaRow(*key, name) for key, name in names.items())
 
 
 def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:

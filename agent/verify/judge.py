@@ -18,13 +18,13 @@ from agent.plans.model import IGNORE
 from agent.sources.pci import PciePath
 from agent.text import listed
 from agent.verify import cables, interfaces, of_cables, pcie, rates, words
-from agent.verify.cables import Cable
-from agent.verify.expected import Expected, Row, one_each
+from agent.verify.cables import ComparedCable
+from agent.verify.expected import Expected, ExpectedRow, one_each
 from agent.verify.interfaces import HcaMap, Resolved, names_of
 from agent.verify.plan_index import unsafe
 from agent.verify.seen import SeenNode
 
-Without = tuple[tuple[Row, str], ...]  # rows without an interface, and why
+Without = tuple[tuple[ExpectedRow, str], ...]  # rows without an interface, and why
 
 NO_NAMES: Mapping[str, str] = {}
 OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing-interface"})
@@ -39,7 +39,7 @@ VAGUE = frozenset(
 )
 
 
-class Options(NamedTuple):
+class VerifyOptions(NamedTuple):
     """The choices of the operator, and facts about this node."""
 
     off: frozenset[str] = frozenset()  # tolerances of names that are switched off
@@ -54,15 +54,15 @@ class Options(NamedTuple):
         return any(fnmatchcase(name, glob) for name in names if name for glob in self.ignore)
 
 
-DEFAULTS = Options()
+DEFAULTS = VerifyOptions()
 
 
-class Result(NamedTuple):
+class NodeResult(NamedTuple):
     """The result of one node."""
 
     node: str
     findings: tuple[Finding, ...]
-    cables: tuple[Cable, ...]
+    cables: tuple[ComparedCable, ...]
     unresolved: Without = ()
     assumption: str | None = None
     accepted: tuple[Accepted, ...] = ()  # findings of --baseline
@@ -82,9 +82,9 @@ class Result(NamedTuple):
 def verify(
     expected: Expected,
     node: SeenNode,
-    options: Options = DEFAULTS,
+    options: VerifyOptions = DEFAULTS,
     paths: Mapping[str, PciePath] | None = None,
-) -> Result:
+) -> NodeResult:
     """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
@@ -105,11 +105,11 @@ def verify(
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
     findings.sort(key=order)
-    return Result(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
+    return NodeResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
 
 
 def _without_ignored(
-    node: SeenNode, resolved: Resolved, options: Options
+    node: SeenNode, resolved: Resolved, options: VerifyOptions
 ) -> tuple[SeenNode, Resolved]:
     """Return the ports and rows that --ignore does not name, by their own name or the plan's.
 
@@ -187,7 +187,7 @@ def _not_compared(
     """
     has_all = bool(node.ports) and {row.interface for row in resolved.rows}.issuperset(node.ports)
     low = {*LOW, interfaces.UNKNOWN} if has_all else LOW
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[ExpectedRow]] = {}
     for row, reason in without:
         if reason != interfaces.ABSENT:
             rows.setdefault(reason, []).append(row)

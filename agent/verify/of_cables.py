@@ -10,24 +10,23 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from agent.findings.finding import NO_END, NOT_VERIFIED, Draft, Ends, Finding, PortRef, grouped
+from agent.findings.names import Off
 from agent.ids import HASH
 from agent.labels import encode
 from agent.model import natural
 from agent.reasons import NeighborReason
 from agent.text import listed
 from agent.verify import cables, words
-from agent.verify.cables import Cable, rings
-from agent.verify.expected import Expected, Row, end_key
+from agent.verify.cables import ComparedCable, rings
+from agent.verify.expected import Expected, ExpectedRow, end_key
 from agent.verify.seen import SeenNode
-
-Off = frozenset[str]
 
 LEAVES, PORTS = "leaves.expected", "ports.expected"  # older labels
 IN_DUPLICATE = "the plan gives its switch port twice"  # with a finding of its own
 
 
 def findings(
-    compared: Sequence[Cable], expected: Expected, off: Off, draft: Draft
+    compared: Sequence[ComparedCable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared cables."""
     for users, rows in _doubled(compared, expected):
@@ -71,7 +70,7 @@ def findings(
 
 
 def _of_cable(
-    cable: Cable, text: str, draft: Draft, facts: dict[str, object] | None = None
+    cable: ComparedCable, text: str, draft: Draft, facts: dict[str, object] | None = None
 ) -> Finding:
     """Return the finding of one cable, whose status is the code."""
     seen = {
@@ -88,7 +87,9 @@ def _of_cable(
     )
 
 
-def _owner(cable: Cable, compared: Sequence[Cable], expected: Expected, off: Off) -> str | None:
+def _owner(
+    cable: ComparedCable, compared: Sequence[ComparedCable], expected: Expected, off: Off
+) -> str | None:
     """Return whose port the far end is: another interface of this node, or another node's."""
     for other in compared:
         if other is not cable and other.row.ports and cable.leads_to(other.row, off):
@@ -101,8 +102,8 @@ def _owner(cable: Cable, compared: Sequence[Cable], expected: Expected, off: Off
 
 
 def _doubled(
-    compared: Sequence[Cable], expected: Expected
-) -> Iterator[tuple[list[str], list[Row]]]:
+    compared: Sequence[ComparedCable], expected: Expected
+) -> Iterator[tuple[list[str], list[ExpectedRow]]]:
     """Yield the switch ports that the plan gives to several interfaces: (users, rows here).
 
     A row that is to be ignored, or has a cage, may have its port with another.
@@ -122,7 +123,7 @@ def _doubled(
             yield [*(row.interface or row.text for row in here), *others], here
 
 
-def without_doubled(compared: Sequence[Cable], expected: Expected) -> list[Cable]:
+def without_doubled(compared: Sequence[ComparedCable], expected: Expected) -> list[ComparedCable]:
     """Withdraw wrong cables whose port the plan gives twice: the plan is to be corrected first."""
     if not any(cable.is_wrong for cable in compared):
         return [*compared]
@@ -133,9 +134,9 @@ def without_doubled(compared: Sequence[Cable], expected: Expected) -> list[Cable
     ]
 
 
-def _seen_twice(compared: Sequence[Cable], draft: Draft) -> Iterator[Finding]:
+def _seen_twice(compared: Sequence[ComparedCable], draft: Draft) -> Iterator[Finding]:
     """Yield the switch ports that several interfaces see."""
-    by_end: dict[Ends, list[Cable]] = {}
+    by_end: dict[Ends, list[ComparedCable]] = {}
     for cable in compared:
         if cable.far_end and cable.far_end.port_id:
             end: Ends = (cable.far_end.device, cable.far_end.port_id)

@@ -16,16 +16,16 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from agent.errors import Malformed
 from agent.plans import own
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
+from agent.text import Json
 from agent.verify.expected import Expected, FarPort, dump, from_labels, merged
 from agent.verify.plan_index import index_of
 
-Json = dict[str, Any]
-Part = Callable[[str, Iterable[FarPort]], Expected]
+ExpectedOf = Callable[[str, Iterable[FarPort]], Expected]
 
 MAX_SIZE = 1 << 20  # bytes of a file; a ConfigMap holds as many
 # Bytes of the helper's data (RLIMIT_DATA), below the memory limit of the container. About 4 MiB
@@ -67,7 +67,7 @@ def _whole(payload: Json) -> Expected:
     return expected
 
 
-def _part(path: str, payload: Json) -> Part:
+def _part(path: str, payload: Json) -> ExpectedOf:
     """Return what gives the expected half in one file; its notes name the file.
 
     Raises Malformed if it is no file, too large, or changes meanwhile.
@@ -76,7 +76,7 @@ def _part(path: str, payload: Json) -> Part:
         # O_NONBLOCK: opening a FIFO without a writer blocks.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
-            source = Source(path, content(path, file))
+            source = PlanContent(path, content(path, file))
     except OSError as error:
         raise Malformed(f"{path}: {error.strerror or error}") from error
     if own.is_own(source):
@@ -95,7 +95,7 @@ def _part(path: str, payload: Json) -> Part:
     return lambda *_about: labels
 
 
-def _notes(source: Source) -> tuple[str, ...]:
+def _notes(source: PlanContent) -> tuple[str, ...]:
     return tuple(f"{source.file}: {note}" for note in source.notes)
 
 

@@ -23,11 +23,16 @@ NOT_READ = "a link in it was not recorded, or could not be read"
 ODD = "the bridges above it are no plain PCIe path"
 
 
-class Link(NamedTuple):
+class PcieLink(NamedTuple):
     """One PCIe link: the port above, and the function below it."""
 
     upper: PcieFunction
     lower: PcieFunction
+
+    @property
+    def is_known(self) -> bool:
+        """True if the speed and width of both ends, and what these permit, were read."""
+        return all(None not in (end.speed, end.max_speed, end.width, end.max_width) for end in self)
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -74,14 +79,14 @@ def findings(
             yield draft("unverifiable", names, text, facts=facts, key=key, severity=INFO)
 
 
-def _links(path: PciePath) -> tuple[list[Link], str | None]:
+def _links(path: PciePath) -> tuple[list[PcieLink], str | None]:
     """Return the known links of a path, and why others are not known."""
     if len(path) == 1:
         return [], NO_ROOT_PORT
     if any(function.vendor in VIRTUAL for function in path):
         return [], GUEST
-    links = [Link(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
-    known = [link for link in links if all(None not in function[2:] for function in link)]
+    links = [PcieLink(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
+    known = [link for link in links if link.is_known]
     # Both ends of one link report the same speed and width.
     ends = [{(end.speed, end.width) for end in link} for link in known]
     if len(path) % 2 or any(len(reported) > 1 for reported in ends):

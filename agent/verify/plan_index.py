@@ -17,21 +17,19 @@ from functools import cache, cached_property
 
 from agent.errors import Malformed
 from agent.findings.finding import grouped
-from agent.findings.names import device_key, hosts, node_key, same_name, unpadded
-from agent.plans.model import IGNORE, Cable, End, Place, Plan
+from agent.findings.names import Off, device_key, hosts, node_key, same_name, unpadded
+from agent.plans.model import IGNORE, End, FilePlace, Plan, PlanCable
 from agent.verify.cables import shapes
-from agent.verify.expected import Expected, FarPort, Row, distinct, end_key
+from agent.verify.expected import Expected, ExpectedRow, FarPort, distinct, end_key
 from agent.verify.interfaces import numbers
-
-Off = frozenset[str]
 
 
 class PlanIndex:
     """The rows of each node, and who has each port; `node_of` tells which node a host is."""
 
-    def __init__(self, cables: Iterable[Cable], node_of: Callable[[str], str | None]) -> None:
+    def __init__(self, cables: Iterable[PlanCable], node_of: Callable[[str], str | None]) -> None:
         self._node_of = node_of
-        self.rows: dict[str, list[Row]] = {}  # by node
+        self.rows: dict[str, list[ExpectedRow]] = {}  # by node
         self.names: dict[str, None] = {}  # of hosts and switches
         self.racks: dict[str, str] = {}  # by the name of the switch
         self._interfaces: dict[str, None] = {}
@@ -114,9 +112,9 @@ def unsafe(switches: Iterable[str]) -> Off:
     return frozenset() if is_safe else frozenset({"padding"})
 
 
-def row_of(cable: Cable, near: End, far: End) -> Row:
+def row_of(cable: PlanCable, near: End, far: End) -> ExpectedRow:
     """Return the row of a cable as seen from its near end."""
-    return Row(
+    return ExpectedRow(
         near.interface,
         cable.place,
         far.node or None,
@@ -130,16 +128,18 @@ def row_of(cable: Cable, near: End, far: End) -> Row:
     )
 
 
-def index_of(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset()) -> PlanIndex:
+def index_of(
+    cables: Iterable[PlanCable], names: Sequence[str], off: Off = frozenset()
+) -> PlanIndex:
     """Return the index of one node, which a plan names by its host name, FQDN or Node name."""
 
     @cache
     def node_of(host: str) -> str | None:
         return names[0] if any(same_name(host, name, off) for name in names) else None
 
-    def checked() -> Iterator[Cable]:
+    def checked() -> Iterator[PlanCable]:
         """Yield the cables; raises Malformed if two hosts of the plan may be this node."""
-        used: dict[str, Place] = {}
+        used: dict[str, FilePlace] = {}
         for cable in cables:
             here = [end.node for end in (cable.a, cable.b) if node_of(end.node)]
             if len(here) == 2:

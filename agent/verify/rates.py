@@ -17,12 +17,12 @@ from agent.labels import encode
 from agent.plans.rates import rate
 from agent.text import listed
 from agent.verify import words
-from agent.verify.cables import IGNORED, Cable
-from agent.verify.expected import Row
+from agent.verify.cables import IGNORED, ComparedCable
+from agent.verify.expected import ExpectedRow
 from agent.verify.interfaces import ABSENT
 from agent.verify.seen import Port, SeenNode
 
-ByInterface = Mapping[str, Cable]
+ByInterface = Mapping[str, ComparedCable]
 
 OLD_KERNEL = "the kernel may not know the speed of this HCA"
 OF_CABLES = "no port has its planned rate, so these may be the rates of cables"
@@ -49,8 +49,8 @@ class Low(NamedTuple):
 def findings(  # noqa: PLR0913, PLR0917 - both halves of the node
     node: SeenNode,
     kept: SeenNode,
-    compared: Sequence[Cable],
-    without: Iterable[tuple[Row, str]],
+    compared: Sequence[ComparedCable],
+    without: Iterable[tuple[ExpectedRow, str]],
     speed: str | None,
     draft: Draft,
 ) -> Iterator[Finding]:

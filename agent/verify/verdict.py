@@ -30,12 +30,12 @@ from agent.reasons import Verdict
 from agent.verify import cables
 from agent.verify.interfaces import NUMBERING, UNREAD
 from agent.verify.interfaces import UNKNOWN as NO_SUCH_NAME
-from agent.verify.judge import Result
+from agent.verify.judge import NodeResult
 
 MAX_FINDINGS = 256  # of one comparison, the most severe first
 
 
-class Changes(NamedTuple):
+class FindingChanges(NamedTuple):
     """The findings that a comparison reports for the first time, and those that are gone."""
 
     came: tuple[Finding, ...] = ()
@@ -77,7 +77,7 @@ class ReportedFindings:
         """The reported findings, the most severe first."""
         return tuple(sorted(self._reported.values(), key=order))
 
-    def compared(self, result: Result, now: float) -> Changes:
+    def compared(self, result: NodeResult, now: float) -> FindingChanges:
         """Take in a comparison; return what it changes."""
         counted = (finding for finding in result.findings if finding.severity != INFO)
         current = {finding.id: finding for finding in islice(counted, MAX_FINDINGS)}
@@ -97,9 +97,9 @@ class ReportedFindings:
         came = [finding for name, finding in current.items() if name in ripe]
         gone = sorted((self._reported.pop(name) for name in ripe & away), key=order)
         self._reported |= {finding.id: finding for finding in came}
-        return Changes(tuple(came), tuple(gone))
+        return FindingChanges(tuple(came), tuple(gone))
 
-    def _begin(self, current: dict[str, Finding], result: Result, now: float) -> Changes:
+    def _begin(self, current: dict[str, Finding], result: NodeResult, now: float) -> FindingChanges:
         """Make the first verdict of this agent, if it is time; return what is news."""
         before, verdict = self.before, _verdict(current.values())
         is_same = before is not None and before == Before(verdict, len(current))
@@ -110,12 +110,12 @@ class ReportedFindings:
             and (is_unverified or _is_unread(result))
         ):
             self._first_at = None
-            return Changes()
+            return FindingChanges()
         self._first_at = now if self._first_at is None else self._first_at
         if not is_same and now < self._first_at + self._delay:
-            return Changes()
+            return FindingChanges()
         self._is_first, self.before, self._reported = False, None, current
-        return Changes() if is_same else Changes(came=self.findings)
+        return FindingChanges() if is_same else FindingChanges(came=self.findings)
 
     def failed(self) -> None:
         """Record that nothing could be compared: everything stays as it is."""
@@ -146,12 +146,12 @@ def _verdict(findings: Iterable[Finding]) -> Verdict:
     return Verdict.UNVERIFIED if UNKNOWN in severities else Verdict.PASS
 
 
-def _is_unread(result: Result) -> bool:
+def _is_unread(result: NodeResult) -> bool:
     """Return True if rows could not be compared, since their device is not read or away."""
     return any(why in {UNREAD, NUMBERING, NO_SUCH_NAME} for _, why in result.unresolved)
 
 
-def _unknown(reported: Iterable[Finding], result: Result, texts: Mapping[str, str]) -> set[str]:
+def _unknown(reported: Iterable[Finding], result: NodeResult, texts: Mapping[str, str]) -> set[str]:
     """Return the IDs of findings of severity ERROR that a result neither confirms nor refutes."""
     facts = (fact for finding in result.findings for fact in finding.facts)
     codes = {value for name, value in facts if name == NOT_VERIFIED}

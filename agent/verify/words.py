@@ -9,8 +9,8 @@ from agent.ids import HASH
 from agent.plans.model import End
 from agent.reasons import NeighborReason
 from agent.text import listed
-from agent.verify.cables import Cable
-from agent.verify.expected import Row
+from agent.verify.cables import ComparedCable
+from agent.verify.expected import ExpectedRow
 from agent.verify.seen import Port
 
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
@@ -27,25 +27,25 @@ GONE = {
 }
 
 
-def far(row: Row) -> str:
+def far(row: ExpectedRow) -> str:
     """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
     is_hash = row.is_label and row.device and HASH.fullmatch(row.device)
     name = f"the switch whose name has the hash {row.device}" if is_hash else row.device
     return end_text((name or None, row.port)) + _place(row.far)
 
 
-def near(row: Row) -> str:
+def near(row: ExpectedRow) -> str:
     """Return the interface with the node's place."""
     return _name(row) + _place(row.near)
 
 
-def _name(row: Row) -> str:
+def _name(row: ExpectedRow) -> str:
     """Return the interface, and its name in the plan if that is another."""
     name = row.interface or row.text
     return f"{name} ({row.text})" if name != row.text else name
 
 
-def present(port: Port, cable: Cable | None) -> str:
+def present(port: Port, cable: ComparedCable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
     if cable and cable.far_end:  # a switch of the plan has its place
         return end_text(cable.actual) + _place(cable.row.far if cable.device.equal else None)
@@ -59,7 +59,7 @@ def _place(end: End | None, label: str | None = None) -> str:
     return f" ({text})" if text else ""
 
 
-def wrong(cable: Cable, owner: str | None) -> str:
+def wrong(cable: ComparedCable, owner: str | None) -> str:
     """A cable to another device, or to another port of the right one."""
     device, port = cable.actual
     if cable.device.equal is False:
@@ -71,7 +71,7 @@ def wrong(cable: Cable, owner: str | None) -> str:
     return f"{text}; the plan gives {what} to {owner}." if owner else f"{text}."
 
 
-def swapped(ring: Sequence[Cable]) -> str:
+def swapped(ring: Sequence[ComparedCable]) -> str:
     """Two cables, or a ring of several, that changed places: each is where the next belongs.
 
     Those of one node are named by their interfaces.
@@ -95,7 +95,7 @@ def swapped(ring: Sequence[Cable]) -> str:
     return f"Move the far ends of {len(ring)} cables{where} in a ring: {listed(moves)}."
 
 
-def missing(cable: Cable) -> str:
+def missing(cable: ComparedCable) -> str:
     """Nobody at the far end."""
     state, start, end = cable.port.phys_state, near(cable.row), far(cable.row)
     if state == DISABLED and cable.port.link_layer == "InfiniBand":

@@ -22,7 +22,7 @@ from agent.folder import new_folder
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.model import natural
-from agent.plans.model import Cable, Plan
+from agent.plans.model import Plan, PlanCable
 from agent.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
 from agent.verify.one_node import MAX_SIZE
 from agent.verify.seen import SeenNode
@@ -65,7 +65,7 @@ def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
 # parts of a plan
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """One file."""
 
     name: str
@@ -79,9 +79,9 @@ class Part(NamedTuple):
         return len(self.text.encode())
 
 
-def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[Part], list[str]]:
+def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart], list[str]]:
     """Return files of at most `limit` bytes, and a note for each thing that they cannot express."""
-    cables: list[Cable] = []
+    cables: list[PlanCable] = []
     for plan in plans:
         if plan.labels:
             raise Malformed(f"{plan.file}: labels are of one node: there is nothing to split")
@@ -96,7 +96,7 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[Part], lis
         is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
         (unknown if is_own or not is_plain else titles).append(name)
     # A cable that several files have counts once, as it is written once.
-    links = {frozenset((cable.a[:2], cable.b[:2])) for cable in cables}
+    links = {frozenset((cable.a.port, cable.b.port)) for cable in cables}
     counts = Counter(_key(node) for link in links for node, _ in link)
     rows: list[Cells] = []
     named = 0
@@ -129,7 +129,7 @@ def _key(name: str) -> str:
     return (host if host and same_name(name, host) else name).casefold()
 
 
-def _packed(rows: Iterable[Cells], columns: Sequence[str], limit: int) -> list[Part]:
+def _packed(rows: Iterable[Cells], columns: Sequence[str], limit: int) -> list[PlanPart]:
     """Fill files with the rows of whole nodes, in natural order; repeated ones once."""
     nodes: dict[str, list[tuple[Any, str]]] = {}
     for text, row in {rows_text([map(row.get, columns)], names=True): row for row in rows}.items():
@@ -152,11 +152,11 @@ def _packed(rows: Iterable[Cells], columns: Sequence[str], limit: int) -> list[P
     for number, nodes_of_file in enumerate(files, 1):
         lines = [line for of_node in nodes_of_file for line in of_node]
         text = "".join([header, *lines])
-        parts.append(Part(f"plan-{number:03}.csv", text, len(nodes_of_file), len(lines)))
+        parts.append(PlanPart(f"plan-{number:03}.csv", text, len(nodes_of_file), len(lines)))
     return parts
 
 
-def write(parts: Iterable[Part], folder: str) -> None:
+def write(parts: Iterable[PlanPart], folder: str) -> None:
     """Write the files into a new folder; raises Unavailable."""
     with new_folder(folder, "--split") as draft:
         for part in parts:

@@ -7,10 +7,10 @@ from typing import Any
 
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.verify.expected import Expected
-from agent.verify.interfaces import Entry, HcaMap, map_key
-from agent.verify.judge import Result
+from agent.verify.interfaces import HcaMap, HcaRow, map_key
+from agent.verify.judge import NodeResult
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, SeenEnd, SeenNode
 
@@ -77,7 +77,7 @@ def rails(count: int = 8) -> list[Ends]:
 
 
 def plan(
-    ends: Mapping[str, Ends] | Iterable[Ends], *others: Cable, names: Iterable[str] = (NODE,)
+    ends: Mapping[str, Ends] | Iterable[Ends], *others: PlanCable, names: Iterable[str] = (NODE,)
 ) -> Expected:
     """The expected half of the node: its interfaces and far ends; `others` are further cables."""
     if not hasattr(ends, "items"):
@@ -86,18 +86,18 @@ def plan(
     return from_plans([Plan("plan.csv", "own", None, (*cables, *others))], list(names))
 
 
-def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any) -> Cable:
+def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any) -> PlanCable:
     """A cable of the node, or of `node`."""
     near = End(facts.pop("node", NODE), interface, None, *facts.pop("near", (None, None)))
     far = End(device, port, None, *facts.pop("far", (None, None)))
-    return Cable(near, far, Place("plan.csv", None, row), **facts)
+    return PlanCable(near, far, FilePlace("plan.csv", None, row), **facts)
 
 
-def codes(result: Result) -> list[tuple[str, tuple[str, ...]]]:
+def codes(result: NodeResult) -> list[tuple[str, tuple[str, ...]]]:
     """The code and the interfaces of each finding."""
     return [(one.code, one.interfaces) for one in result.findings]
 
 
 def hca_map(names: dict[str, str]) -> HcaMap:
     """Return the rows of --hca-map for every node."""
-    return tuple(Entry("", map_key(text), name) for text, name in names.items())
+    return tuple(HcaRow("", map_key(text), name) for text, name in names.items())

@@ -9,7 +9,7 @@ from agent.findings.finding import Finding
 from agent.fleet import judge as module
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 from tests.support.small_fleets import cabled, far_end, fleet
 
 FILE = "plan.csv"
@@ -21,7 +21,7 @@ def no_pattern(members: Fleet) -> Pattern:
     return Pattern(groups=(Group("all", tuple(one.name for one in members.nodes), (), None),))
 
 
-def cables(nodes: Iterable[FleetNode]) -> list[Cable]:
+def cables(nodes: Iterable[FleetNode]) -> list[PlanCable]:
     """The cables of nodes, each with its place and racks."""
     found = [
         (one.name, port.interface, port.far_end)
@@ -30,16 +30,16 @@ def cables(nodes: Iterable[FleetNode]) -> list[Cable]:
         if port.far_end
     ]
     return [
-        Cable(
+        PlanCable(
             End(name, interface, None, "A1", str(row)),
             End(end.device, end.port or "", None, "B3", "40"),
-            Place(FILE, None, row),
+            FilePlace(FILE, None, row),
         )
         for row, (name, interface, end) in enumerate(found, 2)
     ]
 
 
-def plan_of(nodes: Iterable[FleetNode], *others: Cable) -> Plan:
+def plan_of(nodes: Iterable[FleetNode], *others: PlanCable) -> Plan:
     """The plan that has the nodes as they are."""
     return Plan(FILE, "own", None, (*cables(nodes), *others))
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from openpyxl import Workbook
 
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 
 Rows = list[list[str]]
 
 
-NOWHERE = Place("")
+NOWHERE = FilePlace("")
 # Names of the columns node, interface, rack and unit of both ends, by form of header.
 FORMS: dict[str, tuple[str, ...]] = {
     "sided": (
@@ -43,13 +43,13 @@ FORMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def cable(a: str, b: str, **more: Any) -> Cable:
+def cable(a: str, b: str, **more: Any) -> PlanCable:
     """Return the cable between two ends `gpu-017 mlx5_0` and `leaf01 swp1`."""
     ends = [End(*text.split(" ", 1)) for text in (a, b)]
-    return Cable(ends[0], ends[1], NOWHERE, **more)
+    return PlanCable(ends[0], ends[1], NOWHERE, **more)
 
 
-def meaning(cables: Iterable[Cable]) -> list[Any]:
+def meaning(cables: Iterable[PlanCable]) -> list[Any]:
     """Return cables for comparison, without the places that they were read from."""
     return sorted(
         (
@@ -71,13 +71,13 @@ def of(plans: Iterable[Plan]) -> list[Any]:
     return meaning(one for plan in plans for one in plan.cables)
 
 
-def swapped(one: Cable) -> Cable:
+def swapped(one: PlanCable) -> PlanCable:
     """Return the cable with its ends exchanged."""
     return one._replace(a=one.b, b=one.a)
 
 
 def rows(
-    cables: Sequence[Cable], form: str, order: Callable[[list[int]], list[int]] = list
+    cables: Sequence[PlanCable], form: str, order: Callable[[list[int]], list[int]] = list
 ) -> Rows:
     """Return the header and a row for each cable; `order` permutes the columns.
 
@@ -127,7 +127,7 @@ def workbook(sheets: dict[str, Rows], hidden: Sequence[str] = ()) -> bytes:
     return file.getvalue()
 
 
-def netbox(cables: Sequence[Cable]) -> str:
+def netbox(cables: Sequence[PlanCable]) -> str:
     """Return the answer of `/api/dcim/cables/` in the form of NetBox 3.3 and later."""
     results = [
         {"a_terminations": [_termination(one.a)], "b_terminations": [_termination(one.b)]}
@@ -138,7 +138,7 @@ def netbox(cables: Sequence[Cable]) -> str:
     return json.dumps({"count": len(results), "next": None, "previous": None, "results": results})
 
 
-def netbox_before_3_3(cables: Sequence[Cable]) -> str:
+def netbox_before_3_3(cables: Sequence[PlanCable]) -> str:
     """Return the answer of `/api/dcim/cables/` in the older form."""
     results = [
         {
@@ -159,7 +159,7 @@ def _termination(end: End) -> dict[str, Any]:
     return {"object_type": "dcim.interface", "object_id": 2, "object": interface}
 
 
-def dot(cables: Sequence[Cable]) -> str:
+def dot(cables: Sequence[PlanCable]) -> str:
     """Return a graph of ptmd."""
     edges = "".join(
         f"  {_dot_end(one.a)} -- {_dot_end(one.b)}{_attributes(one)};\n" for one in cables
@@ -175,13 +175,13 @@ def _dot_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _attributes(one: Cable) -> str:
+def _attributes(one: PlanCable) -> str:
     values = dict(one.fields) | ({"mark": one.mark} if one.mark else {})
     inside = ", ".join(f"{_dot_text(k)}={_dot_text(v)}" for k, v in values.items())
     return f" [{inside}]" if inside else ""
 
 
-def ibnetdiscover(cables: Sequence[Cable]) -> str:
+def ibnetdiscover(cables: Sequence[PlanCable]) -> str:
     """Return the topology that ibnetdiscover prints.
 
     Interfaces are numbers (a switch's) or `mlx5_0` (a host's).
@@ -201,7 +201,7 @@ def ibnetdiscover(cables: Sequence[Cable]) -> str:
     )
 
 
-def iblinkinfo(cables: Sequence[Cable]) -> str:
+def iblinkinfo(cables: Sequence[PlanCable]) -> str:
     """Return what `iblinkinfo --switches-only` prints of cables between a switch and a host."""
     sections: dict[str, list[str]] = {}
     switches = {end.node for one in cables for end in (one.a, one.b) if end.interface.isdigit()}

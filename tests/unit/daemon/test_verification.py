@@ -16,11 +16,11 @@ from prometheus_client import generate_latest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
 from agent.events.event import Event
-from agent.plans.model import Place
+from agent.plans.model import FilePlace
 from agent.telemetry.metrics import registry
 from agent.text import utc
 from agent.verify import one_node
-from agent.verify.expected import Expected, Row
+from agent.verify.expected import Expected, ExpectedRow
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, EPOCH, HUP, Api, World
@@ -346,7 +346,9 @@ def test_labels_of_the_hourly_answer() -> None:
 
 def planned(**leaves: str) -> Expected:
     return Expected(
-        tuple(Row(port, Place("plan.csv", None, 2), leaf) for port, leaf in leaves.items())
+        tuple(
+            ExpectedRow(port, FilePlace("plan.csv", None, 2), leaf) for port, leaf in leaves.items()
+        )
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.findings.finding import place_of
-from agent.findings.names import Leaves, leaf_key
+from agent.findings.names import LeafNames, leaf_key
 from tests.support.planned_fleets import (
     cables,
     codes,
@@ -47,7 +47,7 @@ def test_two_leaves_have_two(one: str, other: str) -> None:
 
 
 def test_the_leaves_of_a_plan_by_another_spelling() -> None:
-    leaves = Leaves(["L90.1.1", "L90.1.2", "leaf01.dc1", "leaf01.dc2"])
+    leaves = LeafNames(["L90.1.1", "L90.1.2", "leaf01.dc1", "leaf01.dc2"])
     assert leaves.like("L90.1.2") == ["L90.1.2"]
     assert leaves.like("leaf1.dc2.example.com") == ["leaf01.dc2"]
     assert leaves.like("L90.1") == []

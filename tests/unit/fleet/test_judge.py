@@ -15,8 +15,8 @@ from agent.fleet.judge import judge as of_fleet
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
-from agent.plans.model import Cable, End, Place
-from agent.verify.judge import Options
+from agent.plans.model import End, FilePlace, PlanCable
+from agent.verify.judge import VerifyOptions
 from agent.verify.seen import SeenEnd
 from tests.support.planned_fleets import codes, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
@@ -226,7 +226,7 @@ def test_ignored_interfaces_without_a_plan() -> None:
     nodes = cabled(nodes, "gpu-007", "mlx5_2", gbps=100.0)
     assert {*codes(of_fleet(fleet(nodes)))} == {"missing", "slow"}
     for name in ("mlx5_2", "mlx5_[2]", "0000:12:00.0"):
-        result = of_fleet(fleet(nodes), options=Options(ignore=(name,)))
+        result = of_fleet(fleet(nodes), options=VerifyOptions(ignore=(name,)))
         assert (result.findings, result.planned, result.as_planned) == ((), 224, 224)
 
 
@@ -239,7 +239,9 @@ def test_a_missing_cable_that_never_had_a_neighbor_counts() -> None:
 
 def test_a_port_that_the_plan_gives_to_another_node_is_named_with_both() -> None:
     """Though one of the two is not compared, because its rows contradict each other."""
-    twice = Cable(End("gpu-001", "mlx5_0"), End("leaf00", "swp4"), Place("plan.csv", None, 99))
+    twice = PlanCable(
+        End("gpu-001", "mlx5_0"), End("leaf00", "swp4"), FilePlace("plan.csv", None, 99)
+    )
     found = judge(rack(), plan_of(rack(), twice)).findings
     (text,) = (one.text for one in found if one.code == "duplicate")
     assert text == (

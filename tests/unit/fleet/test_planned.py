@@ -14,8 +14,8 @@ from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.labels.table import Naming
-from agent.plans.model import Cable, End, Place, Plan
-from agent.verify.judge import Options, verify
+from agent.plans.model import End, FilePlace, Plan, PlanCable
+from agent.verify.judge import VerifyOptions, verify
 from agent.verify.plan_index import from_plans
 from tests.support.planned_fleets import (
     cables,
@@ -97,7 +97,9 @@ def test_what_one_node_says_has_its_id(code: str) -> None:
     if code == "duplicate":
         more = replace(RACK[1], ports=(*RACK[1].ports, port("gpu-002", 9, None)))
         nodes = [RACK[0], more, *RACK[2:]]
-        twice = Cable(End("gpu-002", "mlx5_9"), End("leaf00", "swp2"), Place("plan.csv", None, 99))
+        twice = PlanCable(
+            End("gpu-002", "mlx5_9"), End("leaf00", "swp2"), FilePlace("plan.csv", None, 99)
+        )
         plan = plan_of(RACK, twice)
     expected = from_plans([plan], ["gpu-002"])
     (alone,) = (one for one in verify(expected, seen_node(nodes[1])).findings if one.code == code)
@@ -108,7 +110,7 @@ def test_what_one_node_says_has_its_id(code: str) -> None:
 def test_names_of_other_spelling() -> None:
     """Host names, leaves and ports of the plan need not be spelled as those of the Nodes."""
     spelled = [
-        Cable(
+        PlanCable(
             End(f"{one.a.node.upper()}.dc1.example.com", one.a.interface),
             End(one.b.node.upper(), one.b.interface.replace("swp", "port ")),
             one.place,
@@ -131,7 +133,7 @@ def test_a_plan_of_a_roce_fabric_names_netdevs() -> None:
     rows = [one._replace(a=one.a._replace(interface=names[one.a.interface])) for one in PLAN.cables]
     result = judge(nodes, PLAN._replace(cables=tuple(rows)))
     assert (codes(result), result.planned, result.as_planned) == ([], 16, 16)
-    ignored = judge(nodes, PLAN, options=Options(ignore=("enp26s0np0",)))
+    ignored = judge(nodes, PLAN, options=VerifyOptions(ignore=("enp26s0np0",)))
     assert ignored.as_planned == 12
 
 
@@ -224,7 +226,9 @@ def test_many_reasons_are_folded() -> None:
 
 
 def test_a_port_that_the_plan_gives_twice_is_one_finding() -> None:
-    twice = Cable(End("gpu-004", "mlx5_9"), End("leaf00", "swp1"), Place("plan.csv", None, 99))
+    twice = PlanCable(
+        End("gpu-004", "mlx5_9"), End("leaf00", "swp1"), FilePlace("plan.csv", None, 99)
+    )
     nodes = [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))]
     found = [one for one in judge(nodes, plan_of(RACK, twice)).findings if one.code == "duplicate"]
     assert [one.text for one in found] == [
@@ -255,7 +259,9 @@ def test_a_silent_node_without_expectation_is_a_remark() -> None:
 
 def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
     """Are notes, and so are hosts that may be several Nodes; spines are none."""
-    spine = Cable(End("leaf00", "swp60"), End("spine01", "swp1"), Place("plan.csv", None, 90))
+    spine = PlanCable(
+        End("leaf00", "swp60"), End("spine01", "swp1"), FilePlace("plan.csv", None, 90)
+    )
     twins = [replace(RACK[0], name="gpu-009.a.example"), replace(RACK[0], name="gpu-009.b.example")]
     plan = plan_of([*rack(6)[2:], replace(RACK[0], name="gpu-009")], spine)
     result = judge([*RACK[2:], RACK[0], *twins], plan)
@@ -385,7 +391,9 @@ def test_labels_that_contradict_each_other_are_of_their_node() -> None:
 
 
 def test_rows_that_contradict_each_other_are_of_their_node() -> None:
-    odd = Cable(End("gpu-001", "mlx5_0"), End("leaf09", "swp1"), Place("plan.csv", None, 99))
+    odd = PlanCable(
+        End("gpu-001", "mlx5_0"), End("leaf09", "swp1"), FilePlace("plan.csv", None, 99)
+    )
     found = only(judge(RACK, plan_of(RACK, odd)))
     assert (found.code, found.nodes) == ("unverifiable", ("gpu-001",))
     assert "plan.csv, row 99" in found.text
@@ -393,7 +401,7 @@ def test_rows_that_contradict_each_other_are_of_their_node() -> None:
 
 def test_ignored_interfaces() -> None:
     nodes = pulled(RACK, ("gpu-001", "mlx5_3"))
-    assert codes(judge(nodes, PLAN, options=Options(ignore=("mlx5_3",)))) == []
+    assert codes(judge(nodes, PLAN, options=VerifyOptions(ignore=("mlx5_3",)))) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -406,7 +414,9 @@ def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
     for one in random.sample(nodes, 4):
         two = random.choice(one.ports).interface
         wired = cabled(wired, one.name, two, far_end=random.choice([*ends, None]))
-    others = [Cable(End("gpu-001", "mlx5_2"), End("leaf00", "swp4"), Place("plan.csv", None, 80))]
+    others = [
+        PlanCable(End("gpu-001", "mlx5_2"), End("leaf00", "swp4"), FilePlace("plan.csv", None, 80))
+    ]
     plan = plan_of(nodes, *random.sample(others, random.randint(0, 1)))
     expectations = Expectations(fleet(wired), [plan], Naming())
     for one in wired:
@@ -416,7 +426,7 @@ def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
             with pytest.raises(Malformed):
                 verify(expectations.of(one), seen_node(one))
         else:
-            assert verify(expectations.of(one), seen_node(one), Options()) == whole
+            assert verify(expectations.of(one), seen_node(one), VerifyOptions()) == whole
 
 
 def test_the_rack_of_a_leaf_is_known_from_any_row() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.findings.baseline import Accepted, Entry
+from agent.findings.baseline import Accepted, BaselineRow
 from agent.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import Gap, Group, Judged
 from agent.fleet.page.worklist import summary
@@ -98,7 +98,7 @@ def test_a_fleet_that_was_read_in_part_is_not_verified() -> None:
         ),
         (judged(rack(), SILENT), "1 finding of severity unknown"),
         (
-            judged(rack(), as_planned=0)._replace(accepted=(Accepted(SILENT, Entry("0")),)),
+            judged(rack(), as_planned=0)._replace(accepted=(Accepted(SILENT, BaselineRow("0")),)),
             "no cable was compared",
         ),
     ],

@@ -23,9 +23,9 @@ from openpyxl.styles import Font
 
 from agent.errors import Malformed, Unavailable
 from agent.plans import xlsx
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.plans.reader import KINDS, read_plan, read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from tests.support import plans
 
 ROW = plans.cable("gpu-017 mlx5_0", "leaf01 1")
@@ -36,7 +36,7 @@ DAY = datetime(2026, 1, 2)  # noqa: DTZ001 - a sheet's dates have no zone
 
 def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
     data = content.encode() if isinstance(content, str) else content
-    return read_source(Source("plan.csv", data), kind)
+    return read_source(PlanContent("plan.csv", data), kind)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,9 @@ def test_json(document: Any, message: str) -> None:
 
 def test_a_pair_of_surrogates_is_one_character() -> None:
     """JSON escapes a character beyond U+FFFF as two."""
-    document = plans.netbox([Cable(End("\U0001f600", "1"), End("leaf", "1"), Place("plan"))])
+    document = plans.netbox(
+        [PlanCable(End("\U0001f600", "1"), End("leaf", "1"), FilePlace("plan"))]
+    )
     assert r"\ud83d\ude00" in document
     (plan,) = read(document)
     assert plan.cables[0].a.node == "\U0001f600"
@@ -183,7 +185,7 @@ def test_any_content_is_read_or_malformed(kind: str, content: str | bytes) -> No
 def refusal(name: str, data: bytes, kind: str | None = None) -> str:
     """Return the message by which a file is refused, or its name."""
     try:
-        read_source(Source(name, data), kind)
+        read_source(PlanContent(name, data), kind)
     except Malformed as error:
         return str(error)
     return name
@@ -236,20 +238,20 @@ def test_entities_are_refused(encoding: str) -> None:
         | {"xl/workbook.xml": bomb.encode(encoding)},
     )
     with pytest.raises(Malformed, match=r"^p.xlsx: 'xl/workbook.xml' declares a document type"):
-        read_source(Source("p.xlsx", data))
+        read_source(PlanContent("p.xlsx", data))
 
 
 def test_a_long_prolog_is_refused() -> None:
     """A comment before the first element cannot hide a document type."""
     part = b"<!--" + b" " * 70_000 + b"--><!DOCTYPE a><a/>"
     with pytest.raises(Malformed, match=r"^p.xlsx: 'xl/a.bin' has no element in its first 64 KiB"):
-        read_source(Source("p.xlsx", rezipped(BOOK, {}, {"xl/a.bin": part})))
+        read_source(PlanContent("p.xlsx", rezipped(BOOK, {}, {"xl/a.bin": part})))
 
 
 def test_pictures_are_no_xml() -> None:
     """A part that is no XML, or empty, is left to openpyxl."""
     book = rezipped(BOOK, {}, {"xl/media/a.png": b"\x89PNG\r\n", "xl/media/b.png": b""})
-    assert read_source(Source("p.xlsx", book))
+    assert read_source(PlanContent("p.xlsx", book))
 
 
 def test_a_zip_bomb_is_refused() -> None:
@@ -260,14 +262,14 @@ def test_a_zip_bomb_is_refused() -> None:
             book.writestr(part, bytes(160 << 10))
     small, big = ((160 << shift).to_bytes(4, "little") for shift in (10, 20))  # in the headers
     with pytest.raises(Malformed, match=r"^p.xlsx: expands to 320 MiB in 2 parts; the limits are"):
-        read_source(Source("p.xlsx", out.getvalue().replace(small, big)))
+        read_source(PlanContent("p.xlsx", out.getvalue().replace(small, big)))
 
 
 def test_a_million_styles_are_refused() -> None:
     """Styles are of no use here, and each would be an object."""
     part = b"<styleSheet><cellXfs>" + b"<xf/>" * (2 << 20)
     with pytest.raises(Malformed, match=r"^p.xlsx: styles of more than 8 MiB: save as CSV"):
-        read_source(Source("p.xlsx", rezipped(BOOK, {"xl/styles.xml": part})))
+        read_source(PlanContent("p.xlsx", rezipped(BOOK, {"xl/styles.xml": part})))
 
 
 def test_a_size_in_the_header_bounds_the_expansion() -> None:
@@ -277,7 +279,7 @@ def test_a_size_in_the_header_bounds_the_expansion() -> None:
         book.writestr("xl/workbook.xml", b"<a>" + b" " * (1 << 20))
     data = out.getvalue().replace(((1 << 20) + 3).to_bytes(4, "little"), (99).to_bytes(4, "little"))
     with pytest.raises(Malformed, match=r"^p.xlsx: "):
-        read_source(Source("p.xlsx", data))
+        read_source(PlanContent("p.xlsx", data))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ def test_a_size_in_the_header_bounds_the_expansion() -> None:
 def test_what_is_no_xlsx(data: bytes, message: str) -> None:
     """Other formats of spreadsheet programs are named."""
     with pytest.raises(Malformed) as raised:
-        read_source(Source("p.xlsx", data))
+        read_source(PlanContent("p.xlsx", data))
     assert str(raised.value).startswith(message)
 
 
@@ -355,14 +357,14 @@ def test_ports_that_are_no_dates(text: str) -> None:
 def test_cells_that_are_no_text(change: Any, message: str) -> None:
     """A date, a formula that was never computed and the rest of a merged cell are named."""
     with pytest.raises(Malformed) as raised:
-        read_source(Source("p.xlsx", edited(change)))
+        read_source(PlanContent("p.xlsx", edited(change)))
     assert str(raised.value).startswith(message)
 
 
 def test_numbers_and_surplus_cells() -> None:
     """Numbers are read as they are shown; a cell beside the table is carried through."""
     numbers = edited(cells(C2=12, D2=3.0, F2=1, J2="note"))
-    (plan,) = read_source(Source("p.xlsx", numbers))
+    (plan,) = read_source(PlanContent("p.xlsx", numbers))
     (one,) = plan.cables
     assert (one.a.rack, one.a.unit, one.b.interface) == ("12", "3", "1")
     assert dict(one.fields) == {"column J": "note"}
@@ -371,7 +373,7 @@ def test_numbers_and_surplus_cells() -> None:
 def test_a_formula_beside_the_names() -> None:
     """Without its value rack, unit and rate are unknown, and a note says so."""
     beside = edited(cells(C2="=A1", G2="=A1", J1="Speed", J2="=400"))
-    (plan,) = read_source(Source("p.xlsx", beside))
+    (plan,) = read_source(PlanContent("p.xlsx", beside))
     (one,) = plan.cables
     assert (one.a.rack, one.b.rack, one.rate_gbps, dict(one.fields)) == (None, None, None, {})
     assert plan.notes == (
@@ -382,7 +384,7 @@ def test_a_formula_beside_the_names() -> None:
 def test_hidden_and_other_sheets_are_notes() -> None:
     """A hidden sheet and one without a header are skipped with a note."""
     book = plans.workbook({"Cover": [["Hall 3"]], "Links": TABLE, "Old": TABLE}, hidden=["Old"])
-    (plan,) = read_source(Source("p.xlsx", book))
+    (plan,) = read_source(PlanContent("p.xlsx", book))
     assert plan.sheet == "Links"
     assert plan.notes == (
         "sheet 'Old' is hidden: skipped",
@@ -390,7 +392,7 @@ def test_hidden_and_other_sheets_are_notes() -> None:
     )
     book = plans.workbook({"Cover": [["Hall 3"]], "Links": TABLE}, hidden=["Links"])
     with pytest.raises(Malformed, match=r"rows; sheet 'Links' is hidden: skipped$"):
-        read_source(Source("p.xlsx", book))
+        read_source(PlanContent("p.xlsx", book))
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -481,7 +483,7 @@ def test_a_sheet_that_breaks_off() -> None:
     whole = zipfile.ZipFile(io.BytesIO(BOOK)).read(SHEET)
     whole = whole.replace(b"<sheetViews>", b'<dimension ref="A1:J2"/><sheetViews>')
     with pytest.raises(Malformed, match=r"^p.xlsx, sheet Links, row 2: no XLSX workbook: "):
-        read_source(Source("p.xlsx", rezipped(BOOK, {SHEET: whole[: len(whole) * 3 // 4]})))
+        read_source(PlanContent("p.xlsx", rezipped(BOOK, {SHEET: whole[: len(whole) * 3 // 4]})))
 
 
 SHEET = "xl/worksheets/sheet1.xml"
@@ -504,7 +506,7 @@ def sheet(rows: str) -> bytes:
 
 def test_cells_of_all_kinds() -> None:
     """Formatted and phonetic text, formulas, numbers, truth values, errors, as they are shown."""
-    [rows], _ = xlsx.sheets(Source("p.xlsx", sheet(STYLED)))
+    [rows], _ = xlsx.sheets(PlanContent("p.xlsx", sheet(STYLED)))
     (_, _), (number, cells) = rows
     assert number == 2
     assert cells[:8] == ["gpu-017", "mlx5_0", "", "", "leaf01", "1", "TRUE", "#N/A"]
@@ -546,9 +548,9 @@ def test_columns_far_to_the_right() -> None:
     """A table may begin, or have its remarks, right of the first 128 columns."""
     one = plans.cable("gpu-017 mlx5_0", "leaf01 1", fields={"Label": "C-1"})
     table = [[""] * 200 + row for row in plans.rows([one], "bare")]
-    assert plans.of(read_source(Source("p.xlsx", plans.workbook({"L": table})))) == plans.meaning(
-        [one]
-    )
+    assert plans.of(
+        read_source(PlanContent("p.xlsx", plans.workbook({"L": table})))
+    ) == plans.meaning([one])
 
 
 def strike(sheet: Any, cells: str) -> None:
@@ -570,7 +572,7 @@ def crossed(sheet: Any) -> None:
 
 def test_hidden_and_struck_rows() -> None:
     """What a reader of the sheet does not see is said; what is crossed out is not read."""
-    (plan,) = read_source(Source("p.xlsx", edited(crossed)))
+    (plan,) = read_source(PlanContent("p.xlsx", edited(crossed)))
     assert [(one.place.row, one.b.interface) for one in plan.cables] == [
         *((2, "1"), (3, "3"), (5, "5"), (7, "swp7"))
     ]
@@ -590,7 +592,7 @@ def test_runs_of_text_in_a_struck_cell() -> None:
         sheet["F2"] = CellRichText("old ", TextBlock(InlineFont(), "swp2"))
         strike(sheet, "F2:F2")
 
-    (plan,) = read_source(Source("p.xlsx", edited(change)))
+    (plan,) = read_source(PlanContent("p.xlsx", edited(change)))
     assert plan.cables[0].b.interface == "swp2"
 
 
@@ -598,7 +600,7 @@ def test_dates_and_truth_values_are_text() -> None:
     """As a spreadsheet program shows them, in columns that are carried."""
     texts = {"K1": "Installed", "L1": "Tested", "M1": "At"}
     moment = DAY + timedelta(hours=3, minutes=4)
-    (plan,) = read_source(Source("p.xlsx", edited(cells(**texts, K2=DAY, L2=True, M2=moment))))
+    (plan,) = read_source(PlanContent("p.xlsx", edited(cells(**texts, K2=DAY, L2=True, M2=moment))))
     found = {"Installed": "2026-01-02", "Tested": "TRUE", "At": "2026-01-02 03:04:00"}
     assert found.items() <= plan.cables[0].fields.items()
 
@@ -606,21 +608,21 @@ def test_dates_and_truth_values_are_text() -> None:
 def test_cells_in_any_order() -> None:
     """The column of a cell is that of its reference."""
     row = '<row r="1"/><row r="2"><c r="C2"><v>3</v></c><c r="A2"><v>1</v></c><c><v>2</v></c></row>'
-    [rows], _ = xlsx.sheets(Source("p.xlsx", sheet(row)))
+    [rows], _ = xlsx.sheets(PlanContent("p.xlsx", sheet(row)))
     assert [*rows][1] == (2, ["1", "2", "3"])
 
 
 def test_many_sheets() -> None:
     pages = {f"S{number}": plans.rows([plans.cable(f"gpu-{number} 1", f"leaf {number}")], "sided")
              for number in range(100)}  # fmt: skip
-    found = read_source(Source("p.xlsx", plans.workbook(pages)))
+    found = read_source(PlanContent("p.xlsx", plans.workbook(pages)))
     assert [plan.sheet for plan in found] == [*pages]
 
 
 def test_without_openpyxl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(Unavailable, match=r"needs openpyxl: pip install '\.\[plan\]' in the ch"):
-        read_source(Source("p.xlsx", BOOK))
+        read_source(PlanContent("p.xlsx", BOOK))
 
 
 def test_too_many_cables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from agent.plans.reader import KINDS, LOOKS, read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 
 EXAMPLE = re.compile(
     r"^### `([\w-]+)`[^\n]*\n\n```\n(.*?)```\n\n((?:- [^\n]*\n)+)", re.MULTILINE | re.DOTALL
@@ -21,7 +21,7 @@ def test_every_example_is_read(repository: Path) -> None:
     examples = EXAMPLE.findall(text)
     assert len(examples) == text.count("\n### ")
     for kind, content, expected in examples:
-        (plan,) = read_source(Source("plan", content.encode()))
+        (plan,) = read_source(PlanContent("plan", content.encode()))
         found = [(f"{a.node} {a.interface}", f"{b.node} {b.interface}") for a, b, *_ in plan.cables]
         assert (plan.kind, found) == (kind, CABLE.findall(expected))
 

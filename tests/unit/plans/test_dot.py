@@ -6,12 +6,12 @@ import pytest
 
 from agent.errors import Malformed
 from agent.plans.reader import read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from tests.support import plans
 
 
 def read(text: str) -> list[object]:
-    return plans.of(read_source(Source("t.dot", text.encode())))
+    return plans.of(read_source(PlanContent("t.dot", text.encode())))
 
 
 EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "gpu-2 eth0")]
@@ -42,7 +42,7 @@ def test_an_edge_without_a_port() -> None:
     text = (
         "graph G {\nleaf01:swp1 -- gpu-1:eth0\nleaf01 -- leaf02:swp9\nleaf01:swp2 -- gpu-2:eth0\n}"
     )
-    (plan,) = read_source(Source("t.dot", text.encode()))
+    (plan,) = read_source(PlanContent("t.dot", text.encode()))
     assert plans.of([plan]) == plans.meaning(EDGES)
     assert plan.notes == ("1 row skipped, an end without a port (the first: t.dot, row 3)",)
 
@@ -59,7 +59,7 @@ def test_an_edge_without_a_port() -> None:
 def test_what_ptmd_is_told(attributes: str, fields: dict[str, str]) -> None:
     """A template stands for its parameters; a port that is a description is a port name, too."""
     (plan,) = read_source(
-        Source(
+        PlanContent(
             "t.dot",
             f"""graph G {{
             hostnametype="fqdn"
@@ -77,7 +77,7 @@ def test_what_ptmd_is_told(attributes: str, fields: dict[str, str]) -> None:
 def test_the_graphs_own_lldp_is_the_default() -> None:
     """`LLDP` of the graph holds for every edge without one."""
     (plan,) = read_source(
-        Source("t", b'graph G { graph [LLDP="match_type=portdescr"] a:b -- c:d }')
+        PlanContent("t", b'graph G { graph [LLDP="match_type=portdescr"] a:b -- c:d }')
     )
     assert plan.cables[0].a.port_name == "b"
 
@@ -89,7 +89,7 @@ def test_the_edges_that_follow_have_the_defaults() -> None:
         { edge [mark="ignore"] "a":"2" -- "b":"2"; a:3 -- b:3 [mark="link-state-only"] }
         "a":"4" -- "b":"4";
     }"""
-    (plan,) = read_source(Source("t", text.encode()))
+    (plan,) = read_source(PlanContent("t", text.encode()))
     assert [one.mark for one in plan.cables] == [None, "ignore", "link-state-only", None]
 
 

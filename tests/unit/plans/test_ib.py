@@ -6,14 +6,14 @@ import pytest
 
 from agent.errors import Malformed
 from agent.plans.reader import read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 
 HEAD = 'Switch\t65 "S-b0cf0e0300d66c80"\t\t# "{}" enhanced port 0 lid 1 lmc 0\n'
 PORT = '[3]\t"H-b83fd20300aabb00"[{}](b83fd20300aabb01) \t\t# "{}" lid 22 4xNDR\n'
 
 
 def ends(text: str, kind: str | None = None) -> list[str]:
-    (plan,) = read_source(Source("d", text.encode()), kind)
+    (plan,) = read_source(PlanContent("d", text.encode()), kind)
     one = plan.cables[0]
     return [f"{end.node} {end.interface}" for end in (one.a, one.b)]
 
@@ -65,7 +65,7 @@ def test_an_unnamed_far_end_is_skipped() -> None:
     """Without a section and without --line, factory text leaves nothing to name a node by."""
     text = SWITCH + LINK.format(1, 3, "50.0", 22, 1, "Quantum Mellanox Technologies")
     text += LINK.format(1, 4, "50.0", 23, 1, "gpu-1 mlx5_0")
-    (plan,) = read_source(Source("d", text.encode()))
+    (plan,) = read_source(PlanContent("d", text.encode()))
     assert [one.a.interface for one in plan.cables] == ["4"]
     assert plan.notes == (
         "1 row skipped, the far end has neither name nor GUID (the first: d, row 2)",
@@ -89,7 +89,7 @@ def test_an_unnamed_far_end_is_skipped() -> None:
 def test_defects(kind: str, text: str, message: str) -> None:
     """A line that is none of the format is named, and so is a dump without cables."""
     with pytest.raises(Malformed) as raised:
-        read_source(Source("d", text.encode()), kind)
+        read_source(PlanContent("d", text.encode()), kind)
     assert str(raised.value).startswith(message)
 
 
@@ -103,7 +103,7 @@ REPORT = (
 
 def test_a_report_of_ports() -> None:
     """`ibnetdiscover -p` has both descriptions in a line; ports without a link are no cables."""
-    (plan,) = read_source(Source("d", REPORT.encode()))
+    (plan,) = read_source(PlanContent("d", REPORT.encode()))
     assert plan.kind == "ibnetdiscover"
     [one] = plan.cables
     assert (one.a[:2], one.b[:2], one.rate_gbps) == (("leaf - 1", "10"), ("g-1", "mlx5_0"), 100.0)
@@ -133,7 +133,7 @@ def test_a_report_of_ports() -> None:
 def test_a_log_of_a_terminal(above: str, below: str, dump: str) -> None:
     """A byte order mark, prompts and what a terminal writes around a dump are no part of it."""
     assert ends(above + dump + below) == ["leaf 3", "g mlx5_0"]
-    (plan,) = read_source(Source("d", (above + dump + below).encode()))
+    (plan,) = read_source(PlanContent("d", (above + dump + below).encode()))
     assert bool(plan.notes) == (
         "\n" in above.removeprefix("ibwarn: [6931] sim_connect: attached\n")
     )
@@ -144,13 +144,13 @@ def test_a_dump_that_breaks_off(below: str) -> None:
     """A cut line at the end is not taken for a prompt."""
     text = HEAD.format("leaf") + PORT.format(1, "g mlx5_0") + below
     with pytest.raises(Malformed, match=r"^d, row 3: not a line of this format"):
-        read_source(Source("d", text.encode()))
+        read_source(PlanContent("d", text.encode()))
 
 
 def test_a_prompt_within_a_dump() -> None:
     text = HEAD.format("leaf") + "root@mgmt:~# x\n" + PORT.format(1, "g mlx5_0")
     with pytest.raises(Malformed, match=r"^d, row 2: not a line of this format: 'root@mgmt:~# x'"):
-        read_source(Source("d", text.encode()))
+        read_source(PlanContent("d", text.encode()))
 
 
 def test_negative_lids() -> None:

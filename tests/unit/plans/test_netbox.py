@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import Malformed
 from agent.plans.reader import read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from tests.support import plans
 
 
@@ -33,7 +33,7 @@ def test_cables_that_are_skipped() -> None:
         entry(end(), LEAF, end(name="eth1")),
         entry(end()),
     ]
-    (plan,) = read_source(Source("nb.json", json.dumps(entries).encode()))
+    (plan,) = read_source(PlanContent("nb.json", json.dumps(entries).encode()))
     expected = plans.cable("gpu eth0", "leaf 1/1", fields={"status": "connected", "id": "7"})
     assert plans.of([plan]) == plans.meaning([expected])
     assert plan.notes == (
@@ -55,7 +55,7 @@ def test_cables_that_are_skipped() -> None:
 def test_an_end_without_names(broken: Any, message: str) -> None:
     document = json.dumps([entry(LEAF, broken)])
     with pytest.raises(Malformed, match=rf"^n, row 1, column b_terminations: {message}"):
-        read_source(Source("n", document.encode()))
+        read_source(PlanContent("n", document.encode()))
 
 
 @pytest.mark.parametrize("kind", ["netbox", None])
@@ -65,7 +65,7 @@ def test_tables(kind: str | None) -> None:
         "Device A,Termination A,Device B,Termination B,Type\n"
         'gpu,eth0,leaf,1/1,SMF\ngpu,PSU1,pdu,7,Power\nleaf,1/2,gpu,"eth1,eth2",SMF\n'
     )  # fmt: skip
-    (plan,) = read_source(Source("nb.csv", text.encode()), kind)
+    (plan,) = read_source(PlanContent("nb.csv", text.encode()), kind)
     assert plan.kind == "netbox"
     assert [one.place.row for one in plan.cables] == [2]
     assert plan.notes == (
@@ -80,7 +80,7 @@ def test_a_long_line() -> None:
     text = plans.netbox(cables)
     assert len(text) > 1 << 17
     assert "\n" not in text
-    assert plans.of(read_source(Source("nb.json", text.encode()))) == plans.meaning(cables)
+    assert plans.of(read_source(PlanContent("nb.json", text.encode()))) == plans.meaning(cables)
 
 
 @pytest.mark.parametrize("paged", [True, False])
@@ -99,7 +99,7 @@ def test_graphql(typed: str, paged: bool) -> None:
     found: Any = [cable, other]
     found = {"results": found, "total_count": 2} if paged else found
     text = json.dumps({"data": {"cable_list": found}})
-    (plan,) = read_source(Source("nb.json", text.encode()))
+    (plan,) = read_source(PlanContent("nb.json", text.encode()))
     assert plans.of([plan]) == plans.meaning(
         [plans.cable("gpu eth0", "leaf 1/1", fields={"id": "7", "status": "connected"})]
     )
@@ -110,14 +110,14 @@ def test_a_page_of_graphql() -> None:
     """A list that has more is refused, as one of REST is."""
     answer = {"data": {"cable_list": {"results": [entry(end(), LEAF)], "total_count": 9}}}
     with pytest.raises(Malformed, match=r"^n: one page of several \(1 of 9 cables\)"):
-        read_source(Source("n", json.dumps(answer).encode()))
+        read_source(PlanContent("n", json.dumps(answer).encode()))
 
 
 def test_an_error_of_graphql() -> None:
     """It is the message, though the answer has no list."""
     answer = {"data": None, "errors": [{"message": "Cannot query field 'x'"}]}
     with pytest.raises(Malformed, match=r"^n: GraphQL answered with an error: .Cannot query field"):
-        read_source(Source("n", json.dumps(answer).encode()))
+        read_source(PlanContent("n", json.dumps(answer).encode()))
 
 
 @pytest.mark.parametrize("answer", ["rest", "before 3.3", "graphql"])
@@ -141,6 +141,6 @@ def test_connected_interfaces(answer: str) -> None:
     if answer != "graphql":
         entries.append(interface("gpu", "eth2", ("x", "y"), kind="circuit"))
     key = {"data": {"interface_list": entries}} if answer == "graphql" else {"results": entries}
-    (plan,) = read_source(Source("nb.json", json.dumps(key).encode()))
+    (plan,) = read_source(PlanContent("nb.json", json.dumps(key).encode()))
     assert plans.of([plan]) == plans.meaning([plans.cable("gpu eth0", "leaf 1/1")])
     assert len(plan.notes) == (1 if answer == "graphql" else 2)

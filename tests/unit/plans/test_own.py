@@ -26,7 +26,7 @@ from agent.plans.own import (
     unquoted,
 )
 from agent.plans.reader import read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from agent.verify.expected import Expected
 from agent.verify.plan_index import from_plans
 
@@ -37,8 +37,8 @@ CELL = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z"]), min
 CELL = CELL.filter(lambda text: text not in ERRORS and not date_fault(text))
 
 
-def source(text: str | bytes) -> Source:
-    return Source("plan.csv", text if isinstance(text, bytes) else text.encode())
+def source(text: str | bytes) -> PlanContent:
+    return PlanContent("plan.csv", text if isinstance(text, bytes) else text.encode())
 
 
 def rows(text: str) -> Expected:

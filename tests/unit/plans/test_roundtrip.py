@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from agent.plans import headers
 from agent.plans.cables import date_fault
-from agent.plans.model import Cable, End
+from agent.plans.model import End, PlanCable
 from agent.plans.reader import read_source
 from agent.plans.sheets import BLANK
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from tests.support import plans
 
-Writer = Callable[[Sequence[Cable]], str]
+Writer = Callable[[Sequence[PlanCable]], str]
 
 
 DOUBLED = ("doubled", "hosts")
@@ -41,14 +41,14 @@ FIELDS = st.dictionaries(st.sampled_from(CARRIED), TEXT, max_size=3)
 @st.composite
 def cables(
     draw: st.DrawFn, *, rated: bool = False, marked: bool = False, placed: bool = False
-) -> list[Cable]:
+) -> list[PlanCable]:
     """Cables between ports of which none occurs twice."""
     ends = draw(st.lists(st.tuples(TEXT, TEXT), min_size=2, max_size=12, unique=True))
     found = []
     for (node, port), (far, far_port) in zip(ends[::2], ends[1::2], strict=False):
         racks = [draw(PLACE) for _ in range(4)] if placed else [None] * 4
         found.append(
-            Cable(
+            PlanCable(
                 End(node, port, None, racks[0], racks[1]),
                 End(far, far_port, None, racks[2], racks[3]),
                 plans.NOWHERE,
@@ -61,7 +61,7 @@ def cables(
 
 
 @st.composite
-def fabric(draw: st.DrawFn, rate: float | None = 400.0) -> list[Cable]:
+def fabric(draw: st.DrawFn, rate: float | None = 400.0) -> list[PlanCable]:
     """Cables between ports of InfiniBand switches, by number, and HCAs."""
     leaves = draw(st.lists(WORD, min_size=1, max_size=3, unique=True))
     hosts = draw(
@@ -74,7 +74,7 @@ def fabric(draw: st.DrawFn, rate: float | None = 400.0) -> list[Cable]:
 
 
 def read(content: str) -> list[object]:
-    return plans.of(read_source(Source("plan", content.encode())))
+    return plans.of(read_source(PlanContent("plan", content.encode())))
 
 
 def permuted(draw: st.DataObject) -> Callable[[list[int]], list[int]]:
@@ -118,7 +118,7 @@ def test_workbooks(data: st.DataObject) -> None:
     """Several sheets of different forms are read, each as a plan of its own."""
     written = data.draw(cables(placed=True))
     pages = {"One": plans.rows(written, "sided"), "Two": plans.rows(written, "doubled")}
-    found = read_source(Source("p", plans.workbook(pages)))
+    found = read_source(PlanContent("p", plans.workbook(pages)))
     assert [plan.sheet for plan in found] == ["One", "Two"]
     assert all(plans.of([plan]) == plans.meaning(written) for plan in found)
 
@@ -144,7 +144,7 @@ def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:
 def test_infiniband_fabrics(write: Writer, data: st.DataObject) -> None:
     """Topologies and dumps give each cable once, though they list it at both ends."""
     written = data.draw(fabric())
-    found = read_source(Source("plan", write(data.draw(st.permutations(written))).encode()))
+    found = read_source(PlanContent("plan", write(data.draw(st.permutations(written))).encode()))
     bare = [
         one._replace(a=End(*one.a[:2]), b=End(*one.b[:2]), fields={})
         for plan in found

@@ -8,14 +8,14 @@ from agent.errors import Malformed
 from agent.options import PLAN_COLUMNS
 from agent.plans.headers import NAMED
 from agent.plans.reader import KINDS, read_source
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from tests.support import plans
 
 LINKS = plans.rows([plans.cable("gpu-017 eth0", "leaf-5 1")], "bare")
 
 
 def read(text: str) -> list[object]:
-    return plans.of(read_source(Source("p", text.encode())))
+    return plans.of(read_source(PlanContent("p", text.encode())))
 
 
 def test_titles_and_repeated_headers() -> None:
@@ -96,7 +96,7 @@ def test_a_stricter_header_comes_first(header: str, carried: str) -> None:
 def test_a_header_that_lacks_a_column(header: str, lacks: str) -> None:
     """Of the form of header, and of the row, that is nearest to one."""
     with pytest.raises(Malformed, match=f"^p, {lacks}"):
-        read_source(Source("p", f"{header}\ngpu-1,mlx5_0,leaf01\n".encode()))
+        read_source(PlanContent("p", f"{header}\ngpu-1,mlx5_0,leaf01\n".encode()))
 
 
 def test_a_table_in_markdown() -> None:
@@ -123,7 +123,7 @@ def test_any_table_by_its_columns(separator: str) -> None:
         'Halle 3\nRechner;Karte;Port;"Leaf\nName";Port;Tempo;Vermerk;Schrank;Text;Node\n'
         "gpu-1;mlx5_0;x;leaf01;swp1;400G;ignore;R4;to gpu-1;y\n"
     ).replace(";", separator)
-    (plan,) = read_source(Source("p", text.encode(), names | more))
+    (plan,) = read_source(PlanContent("p", text.encode(), names | more))
     [one] = plan.cables
     assert (one.a[:2], one.b) == (("gpu-1", "mlx5_0"), ("leaf01", "swp1", "to gpu-1", "R4", None))
     assert (one.rate_gbps, one.mark, dict(one.fields)) == (
@@ -137,7 +137,7 @@ def test_columns_of_a_workbook() -> None:
     """Sheets without the titles are named, as sheets without a header are."""
     table = [["Server", "NIC", "Leaf", "Port"], ["gpu-1", "mlx5_0", "leaf01", "1"]]
     book = plans.workbook({"L": table, "Old": plans.rows([plans.cable("a 1", "b 2")], "bare")})
-    (plan,) = read_source(Source("p", book, COLUMNS))
+    (plan,) = read_source(PlanContent("p", book, COLUMNS))
     assert (plan.sheet, len(plan.cables)) == ("L", 1)
     assert plan.notes == ("sheet 'Old' has no header of cables: skipped",)
 
@@ -154,7 +154,7 @@ def test_columns_of_a_workbook() -> None:
 def test_columns_that_are_not_there(text: str, kind: str | None, message: str) -> None:
     """The titles that are looked for are named."""
     with pytest.raises(Malformed) as raised:
-        read_source(Source("p", text.encode(), COLUMNS), kind)
+        read_source(PlanContent("p", text.encode(), COLUMNS), kind)
     assert str(raised.value).startswith(message)
 
 
@@ -183,7 +183,7 @@ def test_columns_that_are_not_there(text: str, kind: str | None, message: str) -
 def test_a_file_of_no_kind(text: str, message: str) -> None:
     """What it looks like, and which kinds there are."""
     with pytest.raises(Malformed) as raised:
-        read_source(Source("p", text.encode()))
+        read_source(PlanContent("p", text.encode()))
     assert str(raised.value).startswith(f"p: {message}")
     assert str(raised.value).endswith(" (kinds: " + ", ".join(KINDS) + ")")
 
@@ -191,7 +191,7 @@ def test_a_file_of_no_kind(text: str, message: str) -> None:
 def test_rows_that_are_no_cables() -> None:
     """Free ports and rows of notes are counted by their reasons."""
     text = "A-Node,A-Port,Z-Node,Z-Port,Note\na,1,b,2,\na,3,,,\n,,,,end of hall\na,4,,,\n"
-    (plan,) = read_source(Source("p", text.encode()))
+    (plan,) = read_source(PlanContent("p", text.encode()))
     assert plan.notes == (
         "2 rows skipped, without a far end (the first: p, row 3)",
         "1 row skipped, not a cable (the first: p, row 4)",
@@ -202,7 +202,7 @@ def test_rows_that_are_no_cables() -> None:
 def test_cells_that_stand_for_nothing(blank: str) -> None:
     """They are a free port, or a place that is not known; they are no name."""
     text = f"A-Node,A-Port,A-Rack,Z-Node,Z-Port\na,1,{blank},b,2\na,3,R1,{blank},{blank}\n"
-    (plan,) = read_source(Source("p", text.encode()))
+    (plan,) = read_source(PlanContent("p", text.encode()))
     assert plans.of([plan]) == plans.meaning([plans.cable("a 1", "b 2")])
     assert plan.notes == ("1 row skipped, without a far end (the first: p, row 3)",)
     with pytest.raises(Malformed, match="p, row 4, column Z-Port: empty "):
@@ -231,7 +231,7 @@ def test_columns_of_one_name() -> None:
 )
 def test_places_of_nodes(nodes: plans.Rows, expected: tuple[str | None, str | None]) -> None:
     """A sheet of nodes gives rack and unit where it is not ambiguous."""
-    (plan,) = read_source(Source("p", plans.workbook({"Nodes": nodes, "Links": LINKS})))
+    (plan,) = read_source(PlanContent("p", plans.workbook({"Nodes": nodes, "Links": LINKS})))
     assert (plan.cables[0].a.rack, plan.cables[0].a.unit) == expected
     assert plan.notes[0].startswith("sheet 'Nodes' ")
 
@@ -242,7 +242,7 @@ def test_the_row_itself_comes_first() -> None:
     book = plans.workbook(
         {"L": plans.rows([one], "sided"), "N": [["Node", "Rack"], ["gpu-017", "R1"]]}
     )
-    (plan,) = read_source(Source("p", book))
+    (plan,) = read_source(PlanContent("p", book))
     assert plan.cables[0].a.rack == "R9"
 
 
@@ -261,7 +261,7 @@ def test_a_network_definition_without_an_hca() -> None:
     """A description that names no HCA is the name of the node; a port keeps its text, too."""
     text = "#Fields:StartDevice,StartPort,EndDevice,EndPort,State,Domain\n"
     text += "sw-1,Port 2,gpu 5 x,1,Active,In\n"
-    (plan,) = read_source(Source("p", text.encode()))
+    (plan,) = read_source(PlanContent("p", text.encode()))
     assert [tuple(end[:3]) for end in (plan.cables[0].a, plan.cables[0].b)] == [
         ("sw-1", "2", "Port 2"),
         ("gpu 5 x", "1", "1"),

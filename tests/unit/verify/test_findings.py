@@ -13,7 +13,7 @@ from agent.labels import encode
 from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, merged
-from agent.verify.judge import Options, verify
+from agent.verify.judge import VerifyOptions, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import SeenNode
 from tests.support.cabling import (
@@ -203,7 +203,7 @@ def test_a_missing_interface() -> None:
         ({"0000:17:00.0"}, "load or repair its driver"),
         ({"0000:01:00.0"}, "reseat or replace the NIC"),
     ):
-        options = Options(addresses={"mlx5_7": "0000:17:00.0"}, on_bus=frozenset(on_bus))
+        options = VerifyOptions(addresses={"mlx5_7": "0000:17:00.0"}, on_bus=frozenset(on_bus))
         [found] = verify(expected, seen, options).findings
         assert (found.code, found.interfaces) == ("missing-interface", ("mlx5_7",))
         assert word in found.text
@@ -247,7 +247,7 @@ def test_joined_labels_and_ignored_ports() -> None:
     """What --ignore leaves out may stand in the joined labels, and need not; the rest counts."""
     leaves = "_".join(device for device, _ in rails())
     expected = labels({"leaves.expected": leaves, "ports.expected": "_".join(["swp5"] * 8)}, IB)
-    ignoring = Options(ignore=("mlx5_0",))
+    ignoring = VerifyOptions(ignore=("mlx5_0",))
     silent = changed(node(rails()), "mlx5_0", far_ends=(), missing="silent")
     wrong = node([("leaf09", "swp7"), *rails()[1:]])
     for seen in (silent, wrong):
@@ -270,7 +270,7 @@ def test_numbers_that_do_not_fit_are_one_finding() -> None:
     [found] = verify(plan(rows), node(rails())).findings
     assert (found.code, "numbering unknown, give --hca-map" in found.text) == ("unverifiable", True)
     mapped = {f"HCA {number}": f"mlx5_{(number + 2) % 8}" for number in range(8)}
-    assert verify(plan(rows), node(rails()), Options(hca_map=hca_map(mapped))).as_planned == 8
+    assert verify(plan(rows), node(rails()), VerifyOptions(hca_map=hca_map(mapped))).as_planned == 8
 
 
 def test_numbers_of_an_incomplete_node_are_not_counted() -> None:
@@ -352,7 +352,7 @@ def test_marks_and_ignore() -> None:
     only = plan({}, cable("mlx5_0", "", "", mark="link-state-only"))
     assert ("missing", ("mlx5_0",)) in codes(verify(only, down))
     for glob in ("mlx5_0", "eth0", "0000:10:*"):
-        assert verify(plan(rails()), wrong, Options(ignore=(glob, "mlx5_0"))).findings == ()
+        assert verify(plan(rails()), wrong, VerifyOptions(ignore=(glob, "mlx5_0"))).findings == ()
 
 
 def test_another_of_several_neighbors_may_be_the_planned_one() -> None:
@@ -378,7 +378,7 @@ def test_two_plans_may_name_an_interface_differently() -> None:
 
 def test_a_mapped_number_is_not_counted_in_pci_order() -> None:
     """The file says mlx5_9, which is not there; the first device in PCI order is another."""
-    options = Options(hca_map=hca_map({"HCA 0": "mlx5_9"}))
+    options = VerifyOptions(hca_map=hca_map({"HCA 0": "mlx5_9"}))
     result = verify(plan({"HCA 0": rails()[0]}), node(rails()), options)
     assert ("missing-interface", ("HCA 0",)) in codes(result)
 

@@ -11,7 +11,7 @@ from agent.findings.report import UNVERIFIED, outcome
 from agent.labels.table import Naming
 from agent.verify.expected import from_labels
 from agent.verify.interfaces import names_of, read_map
-from agent.verify.judge import Options, verify
+from agent.verify.judge import VerifyOptions, verify
 from agent.verify.seen import SeenNode
 from tests.support.cabling import NODE, cable, hca_map, node, plan, rails
 
@@ -34,7 +34,7 @@ def two_ports() -> SeenNode:
 def test_a_name_of_several_ports_is_not_missing(text: str) -> None:
     """The NIC is there; the row does not say which of its ports it means."""
     rows = {text: rails()[0], "mlx5_2": rails()[2]}
-    [found] = verify(plan(rows), two_ports(), Options(on_bus=ON_BUS)).findings
+    [found] = verify(plan(rows), two_ports(), VerifyOptions(on_bus=ON_BUS)).findings
     assert (found.code, found.severity) == ("unverifiable", "unknown")
     assert "names several ports of this node" in found.text
 
@@ -53,7 +53,7 @@ def test_a_bare_name_is_port_1_beside_port_2(second: str) -> None:
 @pytest.mark.parametrize("text", ["0000:1F:00.0", "1f:00.0", "0000:1f:00.0", "00000000:1F:00.0"])
 def test_an_address_is_compared_in_its_usual_form(text: str) -> None:
     """A function on the bus is not to be replaced because the plan writes it otherwise."""
-    on_bus = Options(on_bus=ON_BUS | {"0000:1f:00.0"})
+    on_bus = VerifyOptions(on_bus=ON_BUS | {"0000:1f:00.0"})
     rows = {"mlx5_0": rails()[0], text: ("leaf09", "1")}
     [found] = verify(plan(rows), node(rails(1)), on_bus).findings
     assert (found.code, dict(found.facts)["on-bus"]) == ("missing-interface", "True")
@@ -64,9 +64,9 @@ def test_an_address_may_be_of_a_device_that_is_not_read(unread: str) -> None:
     """While one is not read, or excluded, an address of the bus is not that of a missing NIC."""
     seen = node(rails(7), **{unread: frozenset({"mlx5_7"})})
     rows = {f"0000:{0x10 + number:02x}:00.0": end for number, end in enumerate(rails())}
-    result = verify(plan(rows), seen, Options(on_bus=ON_BUS))
+    result = verify(plan(rows), seen, VerifyOptions(on_bus=ON_BUS))
     assert [(one.code, one.severity) for one in result.findings] == [("unverifiable", "unknown")]
-    gone = verify(plan(rows), seen, Options(on_bus=ON_BUS - {"0000:17:00.0"}))
+    gone = verify(plan(rows), seen, VerifyOptions(on_bus=ON_BUS - {"0000:17:00.0"}))
     assert [one.code for one in gone.findings] == ["missing-interface"]
 
 
@@ -94,7 +94,7 @@ def test_a_plan_for_a_node_without_backend_ports() -> None:
 def test_another_netdev_of_the_node_is_not_missing() -> None:
     """The plan also has the management port eth9, which is no RDMA device: not verified."""
     rows = {f"eth{number}": end for number, end in enumerate(rails())} | {"eth9": ("oob", "7")}
-    options = Options(netdevs=frozenset({*(f"eth{number}" for number in range(10))}))
+    options = VerifyOptions(netdevs=frozenset({*(f"eth{number}" for number in range(10))}))
     [found] = verify(plan(rows), node(rails()), options).findings
     assert (found.code, found.severity) == ("unverifiable", "unknown")
     [found] = verify(plan(rows), node(rails())).findings
@@ -113,7 +113,7 @@ def test_a_row_to_ignore_is_never_a_finding() -> None:
 def test_an_ignored_number_is_counted(text: str) -> None:
     """--ignore leaves out a cable, not a device of the PCI order."""
     rows = {text.format(number + 1): end for number, end in enumerate(rails())}
-    result = verify(plan(rows), node(rails()), Options(ignore=(text.format(8),)))
+    result = verify(plan(rows), node(rails()), VerifyOptions(ignore=(text.format(8),)))
     assert (result.findings, result.as_planned, result.planned) == ((), 7, 7)
 
 
@@ -137,7 +137,7 @@ def test_numbers_do_not_count_more_devices_than_the_plan_has(base: int) -> None:
 def test_a_mapped_name_may_be_of_a_device_that_is_not_read(mapped: str, reason: str) -> None:
     """--hca-map names it, so it is looked for as if the plan did."""
     seen = node(rails(7), unread=frozenset({"mlx5_7"}), others=frozenset({"mlx5_9"}))
-    options = Options(hca_map=hca_map({"HCA 7": mapped}), on_bus=ON_BUS)
+    options = VerifyOptions(hca_map=hca_map({"HCA 7": mapped}), on_bus=ON_BUS)
     found = verify(plan({"HCA 7": rails()[7]}), seen, options).findings
     [text] = [one.text for one in found if one.code == "unverifiable"]
     assert reason in text
@@ -182,10 +182,10 @@ def test_numbers_of_the_map_are_those_of_any_spelling(form: str) -> None:
     """The map has `1`, the plan `HCA 1`; one that it lacks is not counted in PCI order."""
     rows = {form.format(number): rails()[(number + 2) % 8] for number in range(8)}
     names = {str(number): f"mlx5_{(number + 2) % 8}" for number in range(8)}
-    result = verify(plan(rows), node(rails()), Options(hca_map=hca_map(names)))
+    result = verify(plan(rows), node(rails()), VerifyOptions(hca_map=hca_map(names)))
     assert (result.findings, result.as_planned, result.assumption) == ((), 8, None)
     del names["5"]
-    result = verify(plan(rows), node(rails()), Options(hca_map=hca_map(names)))
+    result = verify(plan(rows), node(rails()), VerifyOptions(hca_map=hca_map(names)))
     [text] = [one.text for one in result.findings if one.code == "unverifiable"]
     assert "not in --hca-map" in text
     assert "give --hca-map" not in text

@@ -17,13 +17,13 @@ from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.plans.own import read_csv, read_labels
 from agent.plans.rates import rate
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_labels
-from agent.verify.judge import Options, Result, verify
+from agent.verify.judge import NodeResult, VerifyOptions, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
@@ -75,11 +75,11 @@ class Machine:
         host = replay(str(folder))
         observation = observe(host)
         self.node = seen_node(*alone(observation), observation.node or "n")
-        self.options = Options(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
+        self.options = VerifyOptions(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
         self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
 
-    def results(self, ends: Iterable[Ends]) -> Iterator[Result]:
+    def results(self, ends: Iterable[Ends]) -> Iterator[NodeResult]:
         """Yield the results of the plans with these far ends, in all spellings."""
         rows = list(zip(self.ports, ends, strict=True))
         for near, far in product(NEAR.values(), FAR.values()):
@@ -129,8 +129,8 @@ def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
     naming = Naming()
     (csv, notes), (labels, _) = (written(machine.node, naming, kind) for kind in FORMATS)
     assert len(notes) == len(machine.node.ports) - len(machine.ports)
-    by_rows = from_plans(read_csv(Source("plan.csv", csv.encode())), [machine.node.name])
-    [plan] = read_labels(Source("plan.yaml", labels.encode()))
+    by_rows = from_plans(read_csv(PlanContent("plan.csv", csv.encode())), [machine.node.name])
+    [plan] = read_labels(PlanContent("plan.yaml", labels.encode()))
     rates = [port.rate_gbps for port in machine.node.ports.values()]
     if None not in rates:
         assert rate(plan.labels[f"{naming.prefix}/speed.expected"]) == sum(filter(None, rates))

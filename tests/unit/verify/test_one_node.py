@@ -12,7 +12,7 @@ import pytest
 from agent.errors import Malformed
 from agent.labels.table import Naming
 from agent.plans.own import read_csv
-from agent.plans.source import Source
+from agent.plans.source import PlanContent
 from agent.verify.expected import Expected, from_labels, load, merged, one_each
 from agent.verify.one_node import MAX_ROWS, MAX_SIZE, content, read
 from agent.verify.plan_index import index_of
@@ -56,7 +56,7 @@ def plan(tmp_path: Path) -> Path:
 def test_the_rows_are_those_of_verify(plan: Path, name: str) -> None:
     """By host name, fully qualified name or Node name; with places and other columns."""
     found = expected(plan, names=("node-17", name))
-    [read_plan] = read_csv(Source(str(plan), plan.read_bytes()))
+    [read_plan] = read_csv(PlanContent(str(plan), plan.read_bytes()))
     assert found == index_of(read_plan.cables, ("node-17", name)).of_any("node-17")
     assert len(found.rows) == 8
     assert found.taken == {}
@@ -79,7 +79,7 @@ def test_files_are_merged_as_verify_merges_them(plan: Path, tmp_path: Path) -> N
     """Rows and labels; rows that contradict each other come back, with both places."""
     labels = tmp_path / "node.yaml"
     labels.write_text(f"{P}/speed.expected: 3200G\n")
-    [read_plan] = read_csv(Source(str(plan), plan.read_bytes()))
+    [read_plan] = read_csv(PlanContent(str(plan), plan.read_bytes()))
     own = index_of(read_plan.cables, ["gpu-17"]).of_any("gpu-17")
     of_labels = from_labels({f"{P}/speed.expected": "3200G"}, Naming(), str(labels))
     assert expected(plan, labels) == merged([own, of_labels])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.findings.names import same_name
-from agent.plans.model import Cable, End, Place
+from agent.plans.model import End, FilePlace, PlanCable
 from agent.verify.expected import Expected, dump, load
 from agent.verify.judge import verify
 from agent.verify.plan_index import Hosts, index_of
@@ -31,13 +31,15 @@ MARKS = st.sampled_from([None, "ignore", "link-state-only"])
 CABLES = st.tuples(NODES, INTERFACES, LEAVES, PORTS, MARKS, st.booleans())
 
 
-def cables(rows: list[Any]) -> tuple[Cable, ...]:
+def cables(rows: list[Any]) -> tuple[PlanCable, ...]:
     """Return cables, the host on either side."""
     found = []
     for row, (host, interface, leaf, port, mark, swapped) in enumerate(rows, 2):
         ends = End(host, interface, rack="R1"), End(leaf, port, port)
         a, b = reversed(ends) if swapped else ends
-        found.append(Cable(a, b, Place("plan.csv", None, row), 400.0, mark, {"Label": f"C-{row}"}))
+        found.append(
+            PlanCable(a, b, FilePlace("plan.csv", None, row), 400.0, mark, {"Label": f"C-{row}"})
+        )
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.labels.table import Naming
 from agent.verify.expected import Expected, from_labels
-from agent.verify.judge import Options, verify
+from agent.verify.judge import VerifyOptions, verify
 from tests.support.cabling import cable, changed, codes, lldp, node, plan, rails
 
 OTHER_KIND = ("MT4123", "storage")
@@ -116,7 +116,7 @@ def test_nics_of_an_unknown_kind_have_no_peers() -> None:
 def test_an_ignored_port_does_not_lower_the_sum() -> None:
     """It is out for repair; a second port that is down is a finding, which does not name it."""
     seen = changed(node(rails()), "mlx5_3", state="DOWN", rate_gbps=0.0)
-    options = Options(ignore=("mlx5_3",))
+    options = VerifyOptions(ignore=("mlx5_3",))
     assert verify(with_speed("3200G"), seen, options).findings == ()
     seen = changed(seen, "mlx5_4", state="DOWN", rate_gbps=0.0)
     [found] = verify(with_speed("3200G"), seen, options).findings

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.plans.cables import date_fault, fault
-from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.plans.own import read_csv
-from agent.plans.source import Source
-from agent.verify.write import Part, split, write
+from agent.plans.source import PlanContent
+from agent.verify.write import PlanPart, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import bwagent
 
-NOWHERE = Place("big.xlsx", "Links", 2)
+NOWHERE = FilePlace("big.xlsx", "Links", 2)
 NAME = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 # What no plan can have as a name is refused when it is read.
 NAME = NAME.filter(lambda text: not (fault(text) or date_fault(text)))
@@ -28,7 +28,7 @@ MAYBE = st.none() | PLAIN
 RATE = st.none() | st.sampled_from([100.0, 106.25, 400.0, 1600.0])
 MARK = st.sampled_from([None, "ignore", "link-state-only"])
 CABLE = st.builds(
-    lambda host, leaf, rate, mark, fields: Cable(host, leaf, NOWHERE, rate, mark, fields),
+    lambda host, leaf, rate, mark, fields: PlanCable(host, leaf, NOWHERE, rate, mark, fields),
     st.builds(End, st.just("gpu-") | PLAIN, PLAIN, st.none(), MAYBE, MAYBE),
     st.builds(End, st.just("leaf"), PLAIN, MAYBE, MAYBE, MAYBE),
     RATE,
@@ -41,11 +41,11 @@ def plans(cables: Any) -> list[Plan]:
     return [Plan("big.xlsx", "point-to-point", "Links", tuple(cables))]
 
 
-def read(part: Part) -> list[Plan]:
-    return read_csv(Source(part.name, part.text.encode()))
+def read(part: PlanPart) -> list[Plan]:
+    return read_csv(PlanContent(part.name, part.text.encode()))
 
 
-def fabric(nodes: int, rails: int = 8, **more: Any) -> list[Cable]:
+def fabric(nodes: int, rails: int = 8, **more: Any) -> list[PlanCable]:
     """Return the cables of a site in any order, the leaf on side A of half of them."""
     found = []
     for number in range(nodes):
@@ -53,7 +53,7 @@ def fabric(nodes: int, rails: int = 8, **more: Any) -> list[Cable]:
             host = End(f"gpu-{number:04}", f"mlx5_{rail}", rack=f"R{number // 4}")
             leaf = End(f"leaf-{number // 32 * rails + rail:03}", f"swp{number % 32 + 1}")
             ends = (leaf, host) if (number + rail) % 2 else (host, leaf)
-            found.append(Cable(*ends, NOWHERE, 400.0, **more))
+            found.append(PlanCable(*ends, NOWHERE, 400.0, **more))
     random.Random(1).shuffle(found)  # noqa: S311 - an order, no secret
     return found
 
@@ -61,7 +61,7 @@ def fabric(nodes: int, rails: int = 8, **more: Any) -> list[Cable]:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(CABLE, min_size=1, max_size=9))
-def test_what_was_written_reads_back_equal(cables: list[Cable]) -> None:
+def test_what_was_written_reads_back_equal(cables: list[PlanCable]) -> None:
     """Ends, places, rates, marks and all other columns; repeated rows once."""
     parts, notes = split(plans(cables))
     assert notes == []
@@ -74,7 +74,7 @@ ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1,
 ANY = ANY | st.sampled_from(["2026-01-02", "'2-Jan", "2-Jan", "#N/A", "'=", "=", " a", "1:02:00"])
 ANY_END = st.builds(End, *[ANY.map(str.strip).filter(bool)] * 2, *[st.none() | ANY] * 3)
 ANY_CABLE = st.builds(
-    lambda a, b, rate, mark, fields: Cable(a, b, NOWHERE, rate, mark, fields),
+    lambda a, b, rate, mark, fields: PlanCable(a, b, NOWHERE, rate, mark, fields),
     ANY_END,
     ANY_END,
     st.none() | st.integers(0, 10**15 - 1).map(lambda count: count / 1e6),
@@ -86,7 +86,7 @@ ANY_CABLE = st.builds(
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(ANY_CABLE, min_size=1, max_size=9), st.sampled_from([2000, 1 << 20]))
-def test_parts_split_to_themselves(cables: list[Cable], limit: int) -> None:
+def test_parts_split_to_themselves(cables: list[PlanCable], limit: int) -> None:
     """What was written is read, and written again it is the same, whatever the texts."""
     parts, _ = split(plans(cables), limit)
     again, notes = split([plan for part in parts for plan in read(part)], limit)
@@ -114,7 +114,7 @@ def test_spellings_of_one_node_stay_together() -> None:
     """By case, and with a domain; a dot within a short name is none."""
     names = ("a-1", "a-2", "gpu-1", "GPU-1", "gpu-1.site.example", "gpu.1.2", "gpu.1.3")
     cables = [
-        Cable(End(name, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
+        PlanCable(End(name, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
         for number, name in enumerate(names)
     ]
     parts, _ = split(plans(cables), 150)
@@ -126,8 +126,8 @@ def test_what_our_csv_cannot_have_is_said() -> None:
     """Columns with the names of ours, or with one name in two spellings; second names of NICs."""
     fields = {"Label": "C-1", "label": "c-2", "Far Rack": "R9", "=cmd": "x", "Notes": "spare"}
     host, leaf = End("gpu-1", "mlx5_0", "ib0"), End("leaf", "swp1", "to gpu-1")
-    others = [Cable(End("gpu-2", "mlx5_0"), End("leaf", "swp2"), NOWHERE)]
-    [part], notes = split(plans([Cable(host, leaf, NOWHERE, None, None, fields), *others]))
+    others = [PlanCable(End("gpu-2", "mlx5_0"), End("leaf", "swp2"), NOWHERE)]
+    [part], notes = split(plans([PlanCable(host, leaf, NOWHERE, None, None, fields), *others]))
     assert notes == [
         "left out, columns that our CSV cannot have: =cmd, Far Rack, Label, label",
         "left out, second names of 1 ports of nodes",
@@ -140,7 +140,7 @@ def test_what_our_csv_cannot_have_is_said() -> None:
 def test_a_node_that_fits_no_file_is_refused() -> None:
     hosts = ["gpu-1"] * 8 + ["gpu-2", "gpu-3"]
     cables = [
-        Cable(End(host, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
+        PlanCable(End(host, f"mlx5_{number}"), End("leaf", f"swp{number}"), NOWHERE)
         for number, host in enumerate(hosts)
     ]
     with pytest.raises(Malformed, match="gpu-1: its rows are more than 200 bytes"):
@@ -179,5 +179,5 @@ def test_the_command(tmp_path: Path) -> None:
     for line, file in zip(lines, files, strict=True):
         assert line.endswith(f" nodes, {file.stat().st_size} bytes")
         assert file.stat().st_size <= 1 << 20
-    found = [one for file in files for one in of(read_csv(Source("p", file.read_bytes())))]
+    found = [one for file in files for one in of(read_csv(PlanContent("p", file.read_bytes())))]
     assert sorted(found) == meaning(cables)

@@ -13,9 +13,9 @@ from agent.findings.finding import NODE_CODES, Finding, PortRef
 from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
-from agent.verify.judge import Result, verify
+from agent.verify.judge import NodeResult, verify
 from agent.verify.seen import SeenNode
-from agent.verify.verdict import MAX_FINDINGS, Before, Changes, ReportedFindings
+from agent.verify.verdict import MAX_FINDINGS, Before, FindingChanges, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
 
 DELAY = 60.0
@@ -37,7 +37,7 @@ UNREAD_ROW = verify(
 RESULTS = (GOOD, SWAPPED, MOVED, PULLED, SILENT)
 
 
-def settled(result: Result = GOOD) -> ReportedFindings:
+def settled(result: NodeResult = GOOD) -> ReportedFindings:
     state = ReportedFindings(DELAY)
     state.compared(result, 0.0)
     state.compared(result, DELAY)
@@ -60,7 +60,7 @@ def test_the_first_verdict_waits() -> None:
     assert (state.verdict(), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
     state.compared(GOOD, 59.9)
     assert (state.verdict(), state.has_verdict) == (Verdict.PENDING, False)
-    assert state.compared(GOOD, 60.0) == Changes()
+    assert state.compared(GOOD, 60.0) == FindingChanges()
     assert (state.verdict(), state.next_due(60.0)) == (Verdict.PASS, math.inf)
 
 
@@ -82,28 +82,28 @@ def test_the_first_verdict_has_what_is_found_then() -> None:
         (SILENT, "unverifiable", Verdict.UNVERIFIED),
     ],
 )
-def test_a_finding_that_comes_and_a_repair(result: Result, code: str, verdict: str) -> None:
+def test_a_finding_that_comes_and_a_repair(result: NodeResult, code: str, verdict: str) -> None:
     """Both count after the delay, and are told once."""
     state = settled()
-    assert state.compared(result, 100.0) == Changes()
+    assert state.compared(result, 100.0) == FindingChanges()
     assert (state.verdict(), state.next_due(100.0)) == (Verdict.PASS, 160.0)
-    assert state.compared(result, 159.0) == Changes()
+    assert state.compared(result, 159.0) == FindingChanges()
     assert codes(state.compared(result, 160.0).came) == [code]
     assert (state.verdict(), state.next_due(160.0)) == (verdict, math.inf)
-    assert state.compared(result, 300.0) == Changes()
-    assert state.compared(GOOD, 400.0) == Changes()
+    assert state.compared(result, 300.0) == FindingChanges()
+    assert state.compared(GOOD, 400.0) == FindingChanges()
     assert (state.verdict(), state.next_due(400.0)) == (verdict, 460.0)
     assert codes(state.compared(GOOD, 460.0).gone) == [code]
     assert (state.verdict(), state.findings) == (Verdict.PASS, ())
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.1, 50.0)), max_size=40))
-def test_a_flap_moves_nothing(flaps: list[tuple[Result, float]]) -> None:
+def test_a_flap_moves_nothing(flaps: list[tuple[NodeResult, float]]) -> None:
     """Whatever happens between comparisons that agree, each within less than the delay."""
     good, bad, now = settled(), settled(SWAPPED), DELAY
     for result, wait in flaps:
         now += wait / 2
-        assert good.compared(result, now) == Changes()
+        assert good.compared(result, now) == FindingChanges()
         assert not bad.compared(result, now).gone
         now += wait / 2
         good.compared(GOOD, now)
@@ -112,7 +112,7 @@ def test_a_flap_moves_nothing(flaps: list[tuple[Result, float]]) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.0, 90.0)), min_size=1))
-def test_no_pass_while_an_error_is_reported(history: list[tuple[Result, float]]) -> None:
+def test_no_pass_while_an_error_is_reported(history: list[tuple[NodeResult, float]]) -> None:
     state, now, reported = ReportedFindings(DELAY), 0.0, dict[str, Finding]()
     for result, wait in history:
         now += wait
@@ -139,12 +139,12 @@ def test_a_restart_moves_nothing() -> None:
     """
     state = after(Verdict.FAIL, 1)
     assert (state.verdict(), state.number, state.findings) == (Verdict.FAIL, 1, ())
-    assert state.compared(SWAPPED, 0.0) == Changes()
+    assert state.compared(SWAPPED, 0.0) == FindingChanges()
     assert (state.findings, state.before) == (SWAPPED.findings, None)
     repaired = after(Verdict.FAIL, 1)
     repaired.compared(GOOD, 0.0)
     assert repaired.verdict() == Verdict.FAIL
-    assert repaired.compared(GOOD, 60.0) == Changes()
+    assert repaired.compared(GOOD, 60.0) == FindingChanges()
     assert (repaired.verdict(), repaired.number) == (Verdict.PASS, 0)
     passing = after(Verdict.PASS, 0)
     passing.compared(SWAPPED, 0.0)
@@ -157,11 +157,11 @@ def test_a_restart_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("result", [SILENT, UNREAD_ROW])
-def test_neighbors_that_come_later_than_the_delay(result: Result) -> None:
+def test_neighbors_that_come_later_than_the_delay(result: NodeResult) -> None:
     """A restart with LLDP every 30 s and a delay of less: what cannot be compared does not pass."""
     state = after(Verdict.FAIL, 1)
     for now in (0.0, 100.0, 1000.0):
-        assert state.compared(result, now) == Changes()
+        assert state.compared(result, now) == FindingChanges()
         assert state.verdict() == Verdict.FAIL
     state.compared(GOOD, 2000.0)
     assert state.verdict() == Verdict.FAIL
@@ -274,10 +274,10 @@ def test_a_plan_with_rows_without_end() -> None:
         Finding("missing-interface", "error", (NODE,), (PortRef(NODE, f"x{n}"),), "x", id=f"{n:x}")
         for n in range(5000)
     )
-    state = settled(Result(NODE, many, ()))
+    state = settled(NodeResult(NODE, many, ()))
     assert len(state.findings) == MAX_FINDINGS
     for now in (100.0, 160.0):
-        state.compared(Result(NODE, many[MAX_FINDINGS:], ()), now)
+        state.compared(NodeResult(NODE, many[MAX_FINDINGS:], ()), now)
     assert len(state.findings) == MAX_FINDINGS
 
 
