@@ -226,24 +226,19 @@ def _tolerance(text: str) -> str:
     return text
 
 
-# The columns that --columns names: those of agent/plans/headers.py, and two of no end.
-PLAN_COLUMNS = (
-    *("node", "interface", "device", "port-id", "port-name"),
-    *("rate", "mark", "rack", "unit", "far-rack", "far-unit"),
-)
-
-
 def _columns(text: str) -> dict[str, str]:
     """Parse `node=Server,interface=NIC,device=Leaf,port-id=Port`, in quotes with a comma."""
     import csv
 
+    from agent.plans.columns import COLUMNS
+
+    known = [column.name for column in COLUMNS]
     found: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
         name, _, title = map(str.strip, part.partition("="))
         name = name.lower().replace("_", "-").replace(" ", "-")
-        if name not in PLAN_COLUMNS or not title:
-            known = ", ".join(PLAN_COLUMNS)
-            raise click.BadParameter(f"{part[:64]!r} is no COLUMN=TITLE of {known}")
+        if name not in known or not title:
+            raise click.BadParameter(f"{part[:64]!r} is no COLUMN=TITLE of {', '.join(known)}")
         if name in found:
             raise click.BadParameter(f"{name} is given twice")
         if title in found.values():

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.errors import Malformed
+from agent.plans.columns import OF_ENDS, TITLES
 from agent.plans.model import FilePlace
 from agent.plans.source import Columns
 
@@ -29,23 +30,14 @@ Words = Mapping[str, Sequence[str]]
 
 MAX_HEADER_ROW = 20
 MAX_COLUMNS = 1024
-FIELDS = ("node", "interface", "port_name", "rack", "unit", "type")
+FIELDS = (*dict.fromkeys(field for _, field in OF_ENDS.values()), "type")
 REQUIRED = tuple((side, name) for side in (0, 1) for name in ("node", "interface"))
 SIDES = (
     ("a", "start", "source", "src", "from", "local"),
     ("z", "b", "end", "destination", "dest", "dst", "to", "remote"),
 )
 SUFFIXES = (("a",), ("b", "z"))
-NODES = "node nodename name device devicename host hostname system systemname switch server"
-PORTS = "port hcaport hca interface nic"
-WORDS = {
-    "node": NODES.split(),
-    "interface": PORTS.split(),
-    "port_name": ["portname", "portdescription"],
-    "rack": ["rack", "rackname", "cabinet"],
-    "unit": ["u", "ru", "unit", "rackunit", "uheight"],
-    "type": ["type", "role"],
-}
+WORDS = {name: TITLES.get(name, ["type", "role"]) for name in FIELDS}
 # What is looked for where the words above make no header.
 FIRST = "aend sidea endpointa enda end1 side1 endpoint1 origin"
 SECOND = "bend zend sideb sidez endpointb endb end2 side2 endpoint2"
@@ -59,7 +51,6 @@ LOOSE = WORDS | {
     "node": [*WORDS["node"], *HOSTS.split(), *LEAVES.split()[1:]],
     "interface": [*WORDS["interface"], *LOOSE_PORTS.split()],
 }
-RATES = {"bandwidth", "speed", "linkspeed", "rate", "portspeed"}
 _PLAIN = {word: name for name, words in WORDS.items() for word in words if name != "type"}
 _BARE = _PLAIN | {prefix: "node" for side in LOOSE_SIDES for prefix in side if len(prefix) > 1}
 _OTHER = re.compile(r"[^a-z0-9]+")
@@ -136,18 +127,6 @@ LOOSE_FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     ("point-to-point", _host_and_switch(*_SWITCH_PORTS)),
     ("point-to-point", _host_and_switch(*_SWITCH_PORTS, "port", "portid", "portnumber")),
 )
-# The columns of --columns by their names in our own CSV; `rate` and `mark` are of no end.
-NAMED: dict[str, EndField] = {
-    "node": (0, "node"),
-    "interface": (0, "interface"),
-    "rack": (0, "rack"),
-    "unit": (0, "unit"),
-    "device": (1, "node"),
-    "port-id": (1, "interface"),
-    "port-name": (1, "port_name"),
-    "far-rack": (1, "rack"),
-    "far-unit": (1, "unit"),
-}
 
 
 def header(row: Sequence[str], place: FilePlace, columns: Columns) -> Header | None:
@@ -179,8 +158,8 @@ def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | N
     if twice := next((name for name in columns if len(at[name]) > 1), None):
         raise Malformed(f"{place}: two columns {columns[twice]!r}")
     fields: list[EndField | None] = [None] * len(row)
-    for name in columns.keys() & NAMED.keys():
-        fields[at[name][0]] = NAMED[name]
+    for name in columns.keys() & OF_ENDS.keys():
+        fields[at[name][0]] = OF_ENDS[name]
     named = _header("point-to-point", row, fields, place)
     rate = at["rate"][0] if "rate" in at else named.rate
     mark = at["mark"][0] if "mark" in at else named.mark
@@ -240,8 +219,9 @@ def _header(
                 pair = f"{names[other]!r} and {names[column]!r}"
                 raise Malformed(f"{place}: columns {pair} are the same")
             ends[side][name] = column
-    rate = next((i for i, name in enumerate(keys) if name in RATES and not fields[i]), -1)
-    mark = keys.index("mark") if "mark" in keys else -1
+    rates = (i for i, name in enumerate(keys) if name in TITLES["rate_gbps"] and not fields[i])
+    rate = next(rates, -1)
+    mark = next((i for i, name in enumerate(keys) if name in TITLES["mark"]), -1)
     used = {c for e in ends for name, c in e.items() if name != "type"} | {rate, mark}
     others = tuple(i for i in range(len(row)) if i not in used)
     return Header(kind, names, ends, rate, mark, others)

@@ -24,6 +24,7 @@ from typing import Any
 
 from agent.errors import Malformed
 from agent.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
+from agent.plans.columns import FAR, NAMES, NEAR, OF_ENDS, OTHERS
 from agent.plans.headers import MAX_COLUMNS
 from agent.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.plans.rates import rate
@@ -32,9 +33,9 @@ from agent.text import visible
 
 PlacedRow = tuple[FilePlace, dict[str, Any]]
 
-COLUMNS = ("node", "interface", "device", "port-id", "port-name")
+COLUMNS = tuple(column.name for column in NAMES)
 REQUIRED = ("node", "interface", "device")
-KNOWN = {*COLUMNS, "rate", "mark", "rack", "unit", "far-rack", "far-unit"}
+KNOWN = {*COLUMNS, *(column.name for column in OTHERS)}
 MAX_SHOWN = 200  # characters of a header in a message
 SEPARATORS = ",;\t"
 MORE = "\0"  # key of the cells to the right of the header; no column has this name
@@ -121,10 +122,8 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         _require_names(place, stripped)
         # Most texts are those of many rows, and kept once.
         known = {name: intern(unquoted(cell)) for name, cell in stripped.items()}
-        racks = [known.get(name) or None for name in ("rack", "unit", "far-rack", "far-unit")]
-        port_id, port_name = known.get("port-id"), known.get("port-name")
-        near = End(known["node"], known["interface"], None, *racks[:2])
-        far = End(known["device"], port_id or port_name or "", port_name or None, *racks[2:])
+        near, far = (_end(side, known) for side in (NEAR, FAR))
+        far = far if far.interface else far._replace(interface=far.port_name or "")
         if near.port == far.port:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
         gbps = rate(speed, "G") if (speed := known.get("rate")) else None
@@ -136,6 +135,15 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         yield PlanCable(near, far, place, gbps, mark, fields or NO_FIELDS)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
+
+
+def _end(side: int, cells: Mapping[str, str]) -> End:
+    """Return an end of the cable of a row; its cells are by column."""
+    fields: dict[str, Any] = {"node": "", "interface": ""}
+    for name, (of_side, field) in OF_ENDS.items():
+        if of_side == side and (text := cells.get(name)):
+            fields[field] = text
+    return End(**fields)
 
 
 def csv_rows(

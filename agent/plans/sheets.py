@@ -19,12 +19,13 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from agent.errors import Malformed
 from agent.plans import xlsx
 from agent.plans.cables import UNSAVED, Cables, date_fault, fault, mark_of, quoted
+from agent.plans.columns import PLACE
 from agent.plans.headers import (
     MAX_HEADER_ROW,
     REQUIRED,
@@ -43,13 +44,13 @@ from agent.plans.source import Columns, PlanContent
 
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
 SEPARATORS = (",", ";", "\t", "|")
-OF_NODES = ("node", "rack", "unit")  # columns of a sheet of nodes
+OF_NODES = ("node", *PLACE)  # columns of a sheet of nodes
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 BLANK = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "N/A"})  # of a cell that is left empty
 _RULE = re.compile(r":?-{3,}:?")  # below the header of a table in Markdown
 
-Location = tuple[str | None, str | None]  # rack, unit
+Location = dict[str, str | None]  # the fields of PLACE
 
 
 class Table(NamedTuple):
@@ -101,8 +102,10 @@ def read(source: PlanContent) -> list[Plan]:
         notes.append(f"sheet {quoted(table.place.sheet)} {what}")
 
     def located(end: End) -> End:
-        rack, unit = locations.get(end.node.lower(), (None, None))
-        return end if end.rack or end.unit else end._replace(rack=rack, unit=unit)
+        if any(getattr(end, name) for name in PLACE):
+            return end
+        location: dict[str, Any] = locations.get(end.node.lower(), {})
+        return end._replace(**location)
 
     for number, plan in enumerate(plans if locations else ()):
         cables = (cable._replace(a=located(cable.a), b=located(cable.b)) for cable in plan.cables)
@@ -158,10 +161,10 @@ def _locations(table: Table) -> dict[str, Location]:
         if columns:
             texts = [text.replace(UNSAVED, "") for text in row]
             cells = {name: texts[i] if i < len(texts) else "" for name, i in columns.items()}
-            location = cells["rack"] or None, cells.get("unit") or None
+            location = {name: cells.get(name) or None for name in PLACE}
             node = cells["node"].lower()
             if locations.setdefault(node, location) != location:
-                locations[node] = None, None
+                locations[node] = {}
         elif number > MAX_HEADER_ROW:
             break
         else:
@@ -291,10 +294,15 @@ class _Reader:
         if min(types) >= 0 and {cells[column].lower() for column in types} == {"host"}:
             raise Malformed(f"{self._at(row, names[types[1]])}: both ends are hosts")
         ends = []
-        for node, interface, *others, _ in (side.values() for side in columns.ends):
-            known = ((cells[column] or None) if column >= 0 else None for column in others)
-            end = End(cells[node], cells[interface], *known)
+        for side in columns.ends:
+            known: dict[str, Any] = {
+                name: cells[column] or None
+                for name, column in side.items()
+                if column >= 0 and name != "type"
+            }
+            end = End(**known)
             if self._described:  # by a NodeDescription and `Port 26`
-                end = described_end(end.node, end.interface)._replace(rack=end.rack, unit=end.unit)
+                of_place = {name: getattr(end, name) for name in PLACE}
+                end = described_end(end.node, end.interface)._replace(**of_place)
             ends.append(end)
         return PlanCable(ends[0], ends[1], place, rate_gbps, mark, fields or NO_FIELDS)

@@ -20,6 +20,7 @@ from agent.findings.port_names import SeenPort, compare_port
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.model import natural
+from agent.plans.columns import FACTS
 from agent.plans.model import NO_FIELDS, End, FilePlace
 
 MAX_CABLES = 64  # of one text, each of which is compared with all others
@@ -61,15 +62,9 @@ class ExpectedRow(NamedTuple):
     @property
     def facts(self) -> dict[str, object]:
         """Where it stands, the places of its ends, and its other columns, for a finding."""
-        near, far = self.near, self.far
-        return {
-            **self.fields,
-            "plan": self.place,
-            "rack": near.rack if near else None,
-            "unit": near.unit if near else None,
-            "far-rack": far.rack if far else None,
-            "far-unit": far.unit if far else None,
-        }
+        ends = self.near, self.far
+        places = {name: getattr(ends[side], field, None) for name, (side, field) in FACTS.items()}
+        return {**self.fields, "plan": self.place, **places}
 
     def at(self, interface: str) -> ExpectedRow:
         """Return the row with its interface."""

@@ -22,6 +22,7 @@ from agent.folder import new_folder
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.model import natural
+from agent.plans import columns
 from agent.plans.model import Plan, PlanCable
 from agent.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
 from agent.verify.one_node import MAX_SIZE
@@ -30,7 +31,6 @@ from agent.verify.seen import SeenNode
 Cells = dict[str, str]  # of one row, by column
 
 FORMATS = ("csv", "labels")
-PLACES = ("rate", "mark", "rack", "unit", "far-rack", "far-unit")
 MAX_SHOWN = 5  # names in a note
 
 
@@ -87,11 +87,11 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
             raise Malformed(f"{plan.file}: labels are of one node: there is nothing to split")
         cables += plan.cables
     names = {name for cable in cables for name, text in cable.fields.items() if text.strip()}
-    columns = Counter(map(column, names))
+    spellings = Counter(map(column, names))
     titles: list[str] = []
     unknown: list[str] = []  # columns that our CSV cannot have
     for name in sorted(names, key=str.strip):
-        is_own = column(name) in KNOWN or columns[column(name)] > 1
+        is_own = column(name) in KNOWN or spellings[column(name)] > 1
         title = name.strip()
         is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
         (unknown if is_own or not is_plain else titles).append(name)
@@ -106,21 +106,28 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
         near = min(ports or [cable.a], key=lambda end: counts[_key(end.node)])
         far = cable.b if near is cable.a else cable.a
         named += bool(near.port_name)
-        gbps = cable.rate_gbps
-        rate = "" if gbps is None else f"{gbps:.6f}".rstrip("0").rstrip(".") + "G"
-        ends = (near.node, near.interface, far.node, far.interface, far.port_name)
-        cells = (*ends, rate, cable.mark, near.rack, near.unit, far.rack, far.unit)
-        row = dict(zip((*COLUMNS, *PLACES), (cell or "" for cell in cells), strict=True))
+        ends = near, far
+        row = {
+            name: _cell(getattr(cable if side is None else ends[side], field))
+            for name, side, field, _ in columns.COLUMNS
+        }
         row |= {title: cable.fields.get(title, "") for title in titles}
         rows.append({name: text.strip() for name, text in row.items()})  # as a reader does
-    known = [name for name in PLACES if any(row[name] for row in rows)]
+    others = [name for name, *_ in columns.OTHERS if any(row[name] for row in rows)]
     notes = []
     if unknown:
         shown = ", ".join(unknown[:MAX_SHOWN]) + (", ..." if len(unknown) > MAX_SHOWN else "")
         notes.append(f"left out, columns that our CSV cannot have: {shown}")
     if named:
         notes.append(f"left out, second names of {named} ports of nodes")
-    return _packed(rows, [*COLUMNS, *known, *titles], limit), notes
+    return _packed(rows, [*COLUMNS, *others, *titles], limit), notes
+
+
+def _cell(value: str | float | None) -> str:
+    """Return a field of a cable or end as a cell; a rate has its unit."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.6f}".rstrip("0").rstrip(".") + "G"
 
 
 def _key(name: str) -> str:

@@ -68,7 +68,7 @@ ALLOWED: dict[str, AbstractSet[str]] = {
     "shell": {
         *("exits", "host", "inputs", "kube", "lldp", "options", "snapshot", "sources", "sysfs"),
     },
-    "options": {"findings", "labels", "telemetry"},
+    "options": {"findings", "labels", "plans", "telemetry"},
     "verify": {
         *("exits", "findings", "host", "infiniband", "inputs", "kube", "labels", "memory"),
         *("options", "output", "plans", "sources"),

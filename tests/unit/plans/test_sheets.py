@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import Malformed
-from agent.options import PLAN_COLUMNS
-from agent.plans.headers import NAMED
 from agent.plans.reader import KINDS, read_source
 from agent.plans.source import PlanContent
 from tests.support import plans
@@ -266,8 +264,3 @@ def test_a_network_definition_without_an_hca() -> None:
         ("sw-1", "2", "Port 2"),
         ("gpu 5 x", "1", "1"),
     ]
-
-
-def test_the_columns_of_the_flag_are_those_of_headers() -> None:
-    """--columns takes every column of an end, and the two of none."""
-    assert {*PLAN_COLUMNS} == {*NAMED, "rate", "mark"}

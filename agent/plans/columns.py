@@ -1,0 +1,52 @@
+"""The columns of our own CSV: the table from which its readers and writers derive.
+
+Each row names a column of our CSV and of --columns, the end of the cable that it describes, and the
+field of `End` or `PlanCable` that holds it. The titles are those of the same field in other tables,
+in the form of `headers.key`, without the word for a side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NEAR, FAR = 0, 1  # sides: the end at the node, the other end
+
+
+class PlanColumn(NamedTuple):
+    """One column."""
+
+    name: str
+    side: int | None  # NEAR or FAR; None: of the cable
+    field: str
+    titles: str = ""  # of both sides, so one side has them
+
+
+# In every file that we write.
+NAMES = (
+    PlanColumn(
+        "node",
+        NEAR,
+        "node",
+        "node nodename name device devicename host hostname system systemname switch server",
+    ),
+    PlanColumn("interface", NEAR, "interface", "port hcaport hca interface nic"),
+    PlanColumn("device", FAR, "node"),
+    PlanColumn("port-id", FAR, "interface"),
+    PlanColumn("port-name", FAR, "port_name", "portname portdescription"),
+)
+# In a file whose cables have them. Those of an end are facts of a finding.
+OTHERS = (
+    PlanColumn("rate", None, "rate_gbps", "bandwidth speed linkspeed rate portspeed"),
+    PlanColumn("mark", None, "mark", "mark"),
+    PlanColumn("rack", NEAR, "rack", "rack rackname cabinet"),
+    PlanColumn("unit", NEAR, "unit", "u ru unit rackunit uheight"),
+    PlanColumn("far-rack", FAR, "rack"),
+    PlanColumn("far-unit", FAR, "unit"),
+)
+COLUMNS = (*NAMES, *OTHERS)
+
+# Column to side and field.
+OF_ENDS = {name: (side, field) for name, side, field, _ in COLUMNS if side is not None}
+FACTS = {name: OF_ENDS[name] for name, *_ in OTHERS if name in OF_ENDS}
+PLACE = tuple(field for side, field in FACTS.values() if side == NEAR)  # of a node in the hall
+TITLES = {column.field: column.titles.split() for column in COLUMNS if column.titles}
