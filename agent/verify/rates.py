@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.findings.finding import INFO, NOT_VERIFIED, Draft, Finding, grouped
 from agent.labels import encode
@@ -128,6 +128,31 @@ def _unverifiable(slow: Sequence[Low], doubt: str, draft: Draft) -> Finding:
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
 
 
+class Sums(NamedTuple):
+    """What the rates of a node add up to, in Gb/s."""
+
+    current: float
+    allowed: float  # with the best rate of its kind for each port to ignore
+    most: float  # with that for each port whose rate the kernel may not know
+    doubt: str  # why the node may have more than `current`
+
+
+def _sums(node: SeenNode, ignored: Collection[str]) -> Sums:
+    """Return the sums; where a rate is not known at all, that of the Node's label counts."""
+    ports = node.ports.values()
+    rates = {port.interface: port.rate_gbps or 0 for port in ports}
+    best, sure = _best(ports), _best(port for port in ports if not port.is_suspect)
+    of_ignored = {port.interface: best[port.kind] for port in ports if port.interface in ignored}
+    current, allowed = sum(rates.values()), sum((rates | of_ignored).values())
+    if not node.unread and all(port.rate_gbps is not None for port in ports):
+        suspect = {port.interface: sure.get(port.kind, inf) for port in ports if port.is_suspect}
+        return Sums(current, allowed, sum((rates | suspect).values()), OLD_KERNEL)
+    doubt, published = "not every port could be read", None if ignored else node.speed_gbps
+    if published is None:
+        return Sums(current, allowed, inf, doubt)
+    return Sums(published or current, published, published, doubt)
+
+
 def _below(  # noqa: PLR0913, PLR0917 - as above
     node: SeenNode,
     planned: Mapping[str, float],
@@ -138,46 +163,25 @@ def _below(  # noqa: PLR0913, PLR0917 - as above
 ) -> Iterator[Finding]:
     """Yield the finding of a sum below `speed.expected`.
 
-    A rate that the kernel may not know is taken for that of the best NIC of its kind, and so is
-    that of a port to ignore. Where a rate is not known at all, the sum is that of a Node's label.
     `absent` are interfaces of the plan that are not on this node.
     """
-    ports = [*node.ports.values()]
-    wanted, best = rate(expected), _best(ports)
-    total = sum(port.rate_gbps or 0 for port in ports)
-    allowed = sum(
-        best[port.kind] if port.interface in ignored else port.rate_gbps or 0 for port in ports
-    )
-    if node.unread or any(port.rate_gbps is None for port in ports):
-        doubt, published = "not every port could be read", None if ignored else node.speed_gbps
-        most = inf if published is None else published
-        total, allowed = published or total, allowed if published is None else published
-    else:
-        doubt, sure = OLD_KERNEL, _best(port for port in ports if not port.is_suspect)
-        most = sum(
-            sure.get(port.kind, inf) if port.is_suspect else port.rate_gbps or 0 for port in ports
-        )
-    if wanted is not None and allowed >= wanted:
-        return
-    current = encode.gbps(total)
-    if wanted is not None and wanted > most:
-        low = {
-            port.interface: encode.gbps(port.rate_gbps)
-            for port in ports
-            if port.interface not in ignored
-            and port.rate_gbps is not None
-            and (
-                not port.rate_gbps
-                or port.rate_gbps < max(best[port.kind], planned.get(port.interface, 0))
-            )
-        }
-        low |= dict.fromkeys(absent, "not on this node")
+    wanted, sums = rate(expected), _sums(node, ignored)
+    current = encode.gbps(sums.current)
+    unsure: dict[str, Any] = {"facts": {NOT_VERIFIED: "speed"}, "key": ["speed"]}
+    if wanted is None:
+        text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
+        yield draft("unverifiable", [], text, **unsure)
+    elif sums.most >= wanted > sums.allowed:
+        text = f"Speed not verified: {current} of {expected}; {sums.doubt}."
+        yield draft("unverifiable", [], text, **unsure)
+    elif wanted > sums.allowed:
+        low = _low_ports(node, planned, ignored) | dict.fromkeys(absent, "not on this node")
         rates = [node.ports[name].rate_gbps if name in node.ports else 0 for name in low]
         which = ["do not count"] if not all(rates) else []
         which += ["are slow"] if any(rates) else []
         shown = low or {  # none is lower than another
             port.interface: encode.gbps(port.rate_gbps)
-            for port in ports
+            for port in node.ports.values()
             if port.interface not in ignored and port.rate_gbps
         }
         names = ", ".join(f"{name} ({why})" for name, why in shown.items())
@@ -186,13 +190,20 @@ def _below(  # noqa: PLR0913, PLR0917 - as above
         text = f"{repair}; the node has {current} of {expected}{names}."
         facts = {"current": current, "expected": expected}
         yield draft("speed", [*low], text, facts=facts, key=["speed"])
-        return
-    text = (
-        f"Correct speed.expected: {expected!r} is no rate such as 3200G."
-        if wanted is None
-        else f"Speed not verified: {current} of {expected}; {doubt}."
-    )
-    yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
+
+
+def _low_ports(
+    node: SeenNode, planned: Mapping[str, float], ignored: Collection[str]
+) -> dict[str, str]:
+    """Return the rates of ports below that of the best NIC of their kind, or of the plan."""
+    best = _best(node.ports.values())
+    return {
+        name: encode.gbps(port.rate_gbps)
+        for name, port in node.ports.items()
+        if name not in ignored
+        and port.rate_gbps is not None
+        and (not port.rate_gbps or port.rate_gbps < max(best[port.kind], planned.get(name, 0)))
+    }
 
 
 def _best(ports: Iterable[Port]) -> dict[object, float]:
