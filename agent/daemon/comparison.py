@@ -29,7 +29,7 @@ from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
 from agent.verify.expected import Expected, from_labels, merged
-from agent.verify.judge import NodeResult, VerifyOptions, verify
+from agent.verify.judge import VerifyOptions, VerifyResult, verify
 from agent.verify.seen import SeenNode, seen_node
 from agent.verify.verdict import Before, FindingChanges, ReportedFindings
 
@@ -58,7 +58,7 @@ class Comparison:
         self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
         self._good: Expected | None = None  # the last one that did not contradict itself
-        self._result: NodeResult | None = None  # the last one, of `_inputs`
+        self._result: VerifyResult | None = None  # the last one, of `_inputs`
         self._inputs: tuple[object, ...] = ()
         self._fault: Exception | None = None  # why nothing was compared
         self._contradiction: str | None = None  # of the expected half of now
@@ -103,7 +103,7 @@ class Comparison:
         findings = self._findings
         return Remembered(boot_id, self._compared_at, findings.verdict(), findings.number)
 
-    def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> NodeResult:
+    def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> VerifyResult:
         """Merge the parts of the expected half and compare, each only if something has changed.
 
         The last good expected half is compared in place of one that contradicts itself.
@@ -155,7 +155,7 @@ class Comparison:
         seen: SeenNode,
         options: VerifyOptions,
         paths: Mapping[str, PciePath] | None,
-    ) -> NodeResult:
+    ) -> VerifyResult:
         inputs = expected, seen, options, paths
         if self._result is None or inputs != self._inputs:
             self._result, self._inputs = verify(*inputs), inputs

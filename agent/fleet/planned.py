@@ -37,7 +37,7 @@ from agent.text import listed, many
 from agent.verify import cables, rates, words
 from agent.verify.cables import rings as rings_in
 from agent.verify.expected import Expected, FarPort, end_key
-from agent.verify.judge import NodeResult, VerifyOptions, verify
+from agent.verify.judge import VerifyOptions, VerifyResult, verify
 
 Found = tuple[str, Finding]  # node, its finding
 Folded = tuple[list[Finding], list[Found]]  # those of the fleet, and those that stay as they are
@@ -80,7 +80,7 @@ def compared(
 def _compared(
     nodes: Sequence[tuple[FleetNode, Expected]], options: VerifyOptions
 ) -> tuple[Compared, Leaves]:
-    results: list[NodeResult] = []
+    results: list[VerifyResult] = []
     refused: list[Finding] = []
     planned = as_planned = 0
     for node, expected in nodes:
@@ -120,7 +120,7 @@ def contradiction(node: str, error: Malformed) -> Finding:
 
 def _findings(
     nodes: Sequence[FleetNode],
-    results: Sequence[NodeResult],
+    results: Sequence[VerifyResult],
     found: Sequence[cables.ComparedCable],
     leaves: Leaves,
     off: Off,

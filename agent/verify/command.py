@@ -21,7 +21,7 @@ from agent.text import many
 from agent.verify import report
 from agent.verify.expected import from_labels, merged
 from agent.verify.interfaces import HcaMap
-from agent.verify.judge import NodeResult, VerifyOptions, verify
+from agent.verify.judge import VerifyOptions, VerifyResult, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import seen_node
 
@@ -109,7 +109,7 @@ def _split(flags: Flags) -> int:
     return 0
 
 
-def _compared(flags: Flags) -> tuple[NodeResult, tuple[str, ...]]:
+def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
     """Compare both halves; return also lines with the origin of the expected one.
 
     The plans and the Node are read first: their errors need no observation.

@@ -57,7 +57,7 @@ class VerifyOptions(NamedTuple):
 DEFAULTS = VerifyOptions()
 
 
-class NodeResult(NamedTuple):
+class VerifyResult(NamedTuple):
     """The result of one node."""
 
     node: str
@@ -84,7 +84,7 @@ def verify(
     node: SeenNode,
     options: VerifyOptions = DEFAULTS,
     paths: Mapping[str, PciePath] | None = None,
-) -> NodeResult:
+) -> VerifyResult:
     """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
@@ -105,7 +105,7 @@ def verify(
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
     findings.sort(key=order)
-    return NodeResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
+    return VerifyResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
 
 
 def _without_ignored(

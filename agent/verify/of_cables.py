@@ -44,15 +44,7 @@ def findings(
     in_ring: set[PortRef] = set()
     for ring in rings([cable for cable in compared if cable.is_wrong], off):
         in_ring.update(cable.ref for cable in ring)
-        first = ring[0]
-        facts = first.row.facts
-        racks = dict.fromkeys(cable.row.far.rack for cable in ring if cable.row.far)
-        facts["far-rack"] = ", ".join(filter(None, racks)) or None
-        for cable in ring:
-            facts[f"{cable.ref.interface}-expected"] = " ".join(filter(None, cable.expected))
-            facts[f"{cable.ref.interface}-actual"] = " ".join(filter(None, cable.actual))
-        names, text = [cable.ref.interface for cable in ring], words.swapped(ring)
-        yield draft("swapped", names, text, ends=(first.expected, first.actual), facts=facts)
+        yield _swapped(ring, draft)
     for cable in compared:
         if cable.is_wrong and cable.ref not in in_ring:
             owner = _owner(cable, compared, expected, off)
@@ -67,6 +59,19 @@ def findings(
             text = f"{listed(names)}: not verified: {word.text if word else reason}."
             facts = {"reason": reason, "plan": same[0].row.place}
             yield draft("unverifiable", names, text, facts=facts, key=[reason])
+
+
+def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:
+    """Return the finding of cables that changed places."""
+    first = ring[0]
+    facts = first.row.facts
+    racks = dict.fromkeys(cable.row.far.rack for cable in ring if cable.row.far)
+    facts["far-rack"] = ", ".join(filter(None, racks)) or None
+    for cable in ring:
+        facts[f"{cable.ref.interface}-expected"] = " ".join(filter(None, cable.expected))
+        facts[f"{cable.ref.interface}-actual"] = " ".join(filter(None, cable.actual))
+    names, text = [cable.ref.interface for cable in ring], words.swapped(ring)
+    return draft("swapped", names, text, ends=(first.expected, first.actual), facts=facts)
 
 
 def _of_cable(

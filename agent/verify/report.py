@@ -25,7 +25,7 @@ from agent.output.layout import WIDTH, columns, joined, opening, section
 from agent.plans.own import rows_text
 from agent.text import Json, visible
 from agent.verify import cables
-from agent.verify.judge import NodeResult
+from agent.verify.judge import VerifyResult
 
 __all__ = [
     "EXIT",
@@ -44,20 +44,20 @@ NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
 TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
 
 
-def outcome(result: NodeResult) -> str:
+def outcome(result: VerifyResult) -> str:
     """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
     is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
     return report.outcome(result.findings, is_partial=is_blind)
 
 
-def unverified(result: NodeResult) -> str:
+def unverified(result: VerifyResult) -> str:
     """Return why the outcome is UNVERIFIED, as the error of a command."""
     is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
     gaps = [report.NOTHING_COMPARED] if is_blind else []
     return report.unverified(result.node, result.findings, gaps)
 
 
-def verdict(result: NodeResult) -> str:
+def verdict(result: VerifyResult) -> str:
     """Return the first line: `gpu-017: 2 findings: 1 swapped, 1 slow; 6 of 8 cables as planned`."""
     planned = f"{result.as_planned} of {result.planned} cables as planned"
     unknown = sum(finding.severity == UNKNOWN for finding in result.findings)
@@ -70,7 +70,7 @@ def verdict(result: NodeResult) -> str:
     return f"{result.node}: {'; '.join(filter(None, parts))}"
 
 
-def document(result: NodeResult, notes: Sequence[str] = ()) -> Json:
+def document(result: VerifyResult, notes: Sequence[str] = ()) -> Json:
     """Return the JSON document; data is never in keys."""
     return {
         "schema": SCHEMA,
@@ -100,7 +100,7 @@ def document(result: NodeResult, notes: Sequence[str] = ()) -> Json:
     }
 
 
-def table(result: NodeResult, notes: Sequence[str]) -> str:
+def table(result: VerifyResult, notes: Sequence[str]) -> str:
     """Return the report for people."""
     every = (*result.findings, *(finding for finding, _ in result.accepted))
     in_ring = {port for finding in every if finding.code == "swapped" for port in finding.ports}
@@ -136,13 +136,13 @@ def table(result: NodeResult, notes: Sequence[str]) -> str:
     )
 
 
-def csv_text(result: NodeResult, _notes: Sequence[str]) -> str:
+def csv_text(result: VerifyResult, _notes: Sequence[str]) -> str:
     """Return a row for each finding."""
     rows = [cells(finding, [" ".join(finding.interfaces)]) for finding in result.findings]
     return rows_text([COLUMNS, *rows])
 
 
-def junit_text(result: NodeResult, _notes: Sequence[str]) -> str:
+def junit_text(result: VerifyResult, _notes: Sequence[str]) -> str:
     """Return a test suite: a case for each cable as planned, and for each finding."""
     right = [cable for cable in result.cables if cable.status == cables.AS_PLANNED]
     cases = [junit.Case(f"{cable.ref.interface} cable") for cable in right]
@@ -151,7 +151,7 @@ def junit_text(result: NodeResult, _notes: Sequence[str]) -> str:
     return junit.document(junit.suite("bwagent verify", result.node, cases))
 
 
-def npd_line(result: NodeResult) -> str:
+def npd_line(result: VerifyResult) -> str:
     """Return the line for node-problem-detector."""
     return npd_text(verdict(result))
 
@@ -161,7 +161,7 @@ def npd_text(text: str) -> str:
     return visible(" ".join(text.split()), NPD_WIDTH)
 
 
-FORMATS: Mapping[str, Callable[[NodeResult, Sequence[str]], str]] = {
+FORMATS: Mapping[str, Callable[[VerifyResult, Sequence[str]], str]] = {
     "table": table,
     "json": lambda result, notes: json.dumps(document(result, notes), indent=2) + "\n",
     "junit": junit_text,

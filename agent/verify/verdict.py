@@ -30,7 +30,7 @@ from agent.reasons import Verdict
 from agent.verify import cables
 from agent.verify.interfaces import NUMBERING, UNREAD
 from agent.verify.interfaces import UNKNOWN as NO_SUCH_NAME
-from agent.verify.judge import NodeResult
+from agent.verify.judge import VerifyResult
 
 MAX_FINDINGS = 256  # of one comparison, the most severe first
 
@@ -77,7 +77,7 @@ class ReportedFindings:
         """The reported findings, the most severe first."""
         return tuple(sorted(self._reported.values(), key=order))
 
-    def compared(self, result: NodeResult, now: float) -> FindingChanges:
+    def compared(self, result: VerifyResult, now: float) -> FindingChanges:
         """Take in a comparison; return what it changes."""
         counted = (finding for finding in result.findings if finding.severity != INFO)
         current = {finding.id: finding for finding in islice(counted, MAX_FINDINGS)}
@@ -99,7 +99,9 @@ class ReportedFindings:
         self._reported |= {finding.id: finding for finding in came}
         return FindingChanges(tuple(came), tuple(gone))
 
-    def _begin(self, current: dict[str, Finding], result: NodeResult, now: float) -> FindingChanges:
+    def _begin(
+        self, current: dict[str, Finding], result: VerifyResult, now: float
+    ) -> FindingChanges:
         """Make the first verdict of this agent, if it is time; return what is news."""
         before, verdict = self.before, _verdict(current.values())
         is_same = before is not None and before == Before(verdict, len(current))
@@ -146,12 +148,14 @@ def _verdict(findings: Iterable[Finding]) -> Verdict:
     return Verdict.UNVERIFIED if UNKNOWN in severities else Verdict.PASS
 
 
-def _is_unread(result: NodeResult) -> bool:
+def _is_unread(result: VerifyResult) -> bool:
     """Return True if rows could not be compared, since their device is not read or away."""
     return any(why in {UNREAD, NUMBERING, NO_SUCH_NAME} for _, why in result.unresolved)
 
 
-def _unknown(reported: Iterable[Finding], result: NodeResult, texts: Mapping[str, str]) -> set[str]:
+def _unknown(
+    reported: Iterable[Finding], result: VerifyResult, texts: Mapping[str, str]
+) -> set[str]:
     """Return the IDs of findings of severity ERROR that a result neither confirms nor refutes."""
     facts = (fact for finding in result.findings for fact in finding.facts)
     codes = {value for name, value in facts if name == NOT_VERIFIED}

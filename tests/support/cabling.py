@@ -10,7 +10,7 @@ from agent.findings.port_names import SeenPort
 from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.verify.expected import Expected
 from agent.verify.interfaces import HcaMap, HcaRow, map_key
-from agent.verify.judge import NodeResult
+from agent.verify.judge import VerifyResult
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, SeenEnd, SeenNode
 
@@ -93,7 +93,7 @@ def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any
     return PlanCable(near, far, FilePlace("plan.csv", None, row), **facts)
 
 
-def codes(result: NodeResult) -> list[tuple[str, tuple[str, ...]]]:
+def codes(result: VerifyResult) -> list[tuple[str, tuple[str, ...]]]:
     """The code and the interfaces of each finding."""
     return [(one.code, one.interfaces) for one in result.findings]
 

@@ -23,7 +23,7 @@ from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
 from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_labels
-from agent.verify.judge import NodeResult, VerifyOptions, verify
+from agent.verify.judge import VerifyOptions, VerifyResult, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
@@ -79,7 +79,7 @@ class Machine:
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
         self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
 
-    def results(self, ends: Iterable[Ends]) -> Iterator[NodeResult]:
+    def results(self, ends: Iterable[Ends]) -> Iterator[VerifyResult]:
         """Yield the results of the plans with these far ends, in all spellings."""
         rows = list(zip(self.ports, ends, strict=True))
         for near, far in product(NEAR.values(), FAR.values()):

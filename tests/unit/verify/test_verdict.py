@@ -13,7 +13,7 @@ from agent.findings.finding import NODE_CODES, Finding, PortRef
 from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
-from agent.verify.judge import NodeResult, verify
+from agent.verify.judge import VerifyResult, verify
 from agent.verify.seen import SeenNode
 from agent.verify.verdict import MAX_FINDINGS, Before, FindingChanges, ReportedFindings
 from tests.support.cabling import NODE, changed, node, plan, rails
@@ -37,7 +37,7 @@ UNREAD_ROW = verify(
 RESULTS = (GOOD, SWAPPED, MOVED, PULLED, SILENT)
 
 
-def settled(result: NodeResult = GOOD) -> ReportedFindings:
+def settled(result: VerifyResult = GOOD) -> ReportedFindings:
     state = ReportedFindings(DELAY)
     state.compared(result, 0.0)
     state.compared(result, DELAY)
@@ -82,7 +82,7 @@ def test_the_first_verdict_has_what_is_found_then() -> None:
         (SILENT, "unverifiable", Verdict.UNVERIFIED),
     ],
 )
-def test_a_finding_that_comes_and_a_repair(result: NodeResult, code: str, verdict: str) -> None:
+def test_a_finding_that_comes_and_a_repair(result: VerifyResult, code: str, verdict: str) -> None:
     """Both count after the delay, and are told once."""
     state = settled()
     assert state.compared(result, 100.0) == FindingChanges()
@@ -98,7 +98,7 @@ def test_a_finding_that_comes_and_a_repair(result: NodeResult, code: str, verdic
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.1, 50.0)), max_size=40))
-def test_a_flap_moves_nothing(flaps: list[tuple[NodeResult, float]]) -> None:
+def test_a_flap_moves_nothing(flaps: list[tuple[VerifyResult, float]]) -> None:
     """Whatever happens between comparisons that agree, each within less than the delay."""
     good, bad, now = settled(), settled(SWAPPED), DELAY
     for result, wait in flaps:
@@ -112,7 +112,7 @@ def test_a_flap_moves_nothing(flaps: list[tuple[NodeResult, float]]) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.0, 90.0)), min_size=1))
-def test_no_pass_while_an_error_is_reported(history: list[tuple[NodeResult, float]]) -> None:
+def test_no_pass_while_an_error_is_reported(history: list[tuple[VerifyResult, float]]) -> None:
     state, now, reported = ReportedFindings(DELAY), 0.0, dict[str, Finding]()
     for result, wait in history:
         now += wait
@@ -157,7 +157,7 @@ def test_a_restart_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("result", [SILENT, UNREAD_ROW])
-def test_neighbors_that_come_later_than_the_delay(result: NodeResult) -> None:
+def test_neighbors_that_come_later_than_the_delay(result: VerifyResult) -> None:
     """A restart with LLDP every 30 s and a delay of less: what cannot be compared does not pass."""
     state = after(Verdict.FAIL, 1)
     for now in (0.0, 100.0, 1000.0):
@@ -274,10 +274,10 @@ def test_a_plan_with_rows_without_end() -> None:
         Finding("missing-interface", "error", (NODE,), (PortRef(NODE, f"x{n}"),), "x", id=f"{n:x}")
         for n in range(5000)
     )
-    state = settled(NodeResult(NODE, many, ()))
+    state = settled(VerifyResult(NODE, many, ()))
     assert len(state.findings) == MAX_FINDINGS
     for now in (100.0, 160.0):
-        state.compared(NodeResult(NODE, many[MAX_FINDINGS:], ()), now)
+        state.compared(VerifyResult(NODE, many[MAX_FINDINGS:], ()), now)
     assert len(state.findings) == MAX_FINDINGS
 
 
