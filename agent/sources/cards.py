@@ -2,8 +2,9 @@
 
 A multi-plane HCA has an SMI sub-device (subnet management interface), through which the subnet
 manager reaches the planes. A Socket-Direct card has two PCI functions for one port: of an
-InfiniBand port one function has SMI; of an Ethernet port both are alike, and the one at the lower
-address counts. Of an HGX board, functions of a ConnectX-7 manage the NVSwitches.
+InfiniBand port one function has SMI, as has_smi of newer drivers tells; else both are alike, and
+the one at the lower address counts. On an HGX board, functions of a ConnectX-7 manage the
+NVSwitches.
 
 A rule whose input is unread must not pass for one that does not apply. So a device is failed, and
 has no ports, while another one that may count in its place cannot be read (`with_hidden`).
@@ -12,7 +13,7 @@ has no ports, while another one that may count in its place cannot be read (`wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from agent.ids import card_of
@@ -45,7 +46,7 @@ def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     is_named, is_parent_named = (name.startswith(SMI_NAME) for name in (device.name, parent.name))
     if is_named is not is_parent_named:
         return is_named
-    return _has_smi(device) and any(port.has_smi is False for port in parent.ports)
+    return bool(_has_smi(device)) and any(port.has_smi is False for port in parent.ports)
 
 
 def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
@@ -53,35 +54,27 @@ def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
     return next((parent for parent in devices if is_smi_of(device, parent)), None)
 
 
-def infiniband_twin(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
-    """Return the first function of an InfiniBand port, if this one is the second: without SMI.
-
-    The first one has SMI, the same sys_image_guid, and another PCI address. Neither of them is a
-    part of a multi-plane HCA.
-    """
-    guid = device.sys_image_guid
-    is_without = any(
-        port.link_layer == "InfiniBand" and port.has_smi is False for port in device.ports
-    )
-    if not guid or not is_without or any(is_smi_of(other, device) for other in devices):
-        return None
-    card = (other for other in devices if other.sys_image_guid == guid and other.pci != device.pci)
-    twins = (other for other in card if _has_smi(other) and not smi_parent(other, devices))
-    return next(twins, None)
-
-
-def ethernet_twin(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
-    """Return the first function of an Ethernet port, if this one is the second.
+def socket_direct_twin(
+    device: RdmaDevice, devices: Devices, ambiguous: Collection[str] = ()
+) -> RdmaDevice | None:
+    """Return the first function of a port, if this one is the second.
 
     Exactly two mlx5 physical functions have one function number and one sys_image_guid, on
-    different buses or in different domains. Functions of two ports of a card, each assigned to a
-    guest's slot, are alike but for phys_port_name ("p0", "p1").
+    different buses or in different domains. The first one has SMI, where has_smi tells it, else
+    the lower address. Of `ambiguous` link layers only has_smi tells them from two ports.
     """
-    if not any(port.link_layer == "Ethernet" for port in device.ports):
-        return None
     functions = {other.pci: other for other in devices if _is_alike(device, other)}
-    first = functions.popitem()[1] if len(functions) == 1 else device
-    return first if pci_numbers(first.pci) < pci_numbers(device.pci) else None
+    twins = [other for other in functions.values() if not smi_parent(other, devices)]
+    layers = {port.link_layer for port in device.ports} & {"InfiniBand", "Ethernet"}
+    if len(twins) != 1 or not layers or any(is_smi_of(other, device) for other in devices):
+        return None
+    (other,) = twins
+    has_smi, other_has_smi = _has_smi(device), _has_smi(other)
+    if "InfiniBand" in layers and (has_smi, other_has_smi) != (None, None):
+        return other if has_smi is False and other_has_smi else None
+    if not layers.isdisjoint(ambiguous):
+        return None
+    return other if pci_numbers(other.pci) < pci_numbers(device.pci) else None
 
 
 def nvswitch_pattern(devices: Devices) -> frozenset[str]:
@@ -99,7 +92,7 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
         and (device.pci_ids or device.hca_type) in {*CONNECTX_7, None}
         and not (device.virtual_function or device.sub_function)
         and any(port.link_layer in {"InfiniBand", None} for port in device.ports)
-        and not infiniband_twin(device, devices)
+        and not socket_direct_twin(device, devices)
     ]
     images = {card_of(device.pci): device.sys_image_guid for device in alike if device.pci}
     counted = alike + [device for device in devices if device.failure]
@@ -113,7 +106,7 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
     )
 
 
-def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
+def with_hidden(devices: Devices, ambiguous: Collection[str] = ()) -> tuple[RdmaDevice, ...]:
     """Return the devices; one that stands behind an unread device, or may do so, has failed.
 
     Example: the parent of smi0 cannot be read, or has just gone, so nothing shows that smi0 is its
@@ -124,9 +117,9 @@ def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
     read = [device for device in devices if device.ports]
     judged = []
     for device in devices:
-        others = () if device in unread or _first(device, read) else unread
+        others = () if device in unread or _first(device, read, ambiguous) else unread
         for other in others:
-            if _first(device, [*read, _assumed(other, device)]):
+            if _first(device, [*read, _assumed(other, device)], ambiguous):
                 why = "failed" if other.failure else "has no ports"
                 failure = f"it may be a part of {other.name}, which {why}"
                 device = replace(device, failure=failure, ports=())  # noqa: PLW2901
@@ -135,26 +128,30 @@ def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
     return tuple(judged)
 
 
-def _first(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+def _first(device: RdmaDevice, devices: Devices, ambiguous: Collection[str]) -> RdmaDevice | None:
     """Return the device that has the cable, if another one than this has it."""
-    twin = infiniband_twin(device, devices) or ethernet_twin(device, devices)
-    return smi_parent(device, devices) or twin
+    return smi_parent(device, devices) or socket_direct_twin(device, devices, ambiguous)
 
 
 def _assumed(unread: RdmaDevice, device: RdmaDevice) -> RdmaDevice:
     """Return an unread device with whatever is unknown of it as if `device` stood behind it.
 
-    The GUID that the functions of a card share is known of an Ethernet function, or it is none:
-    else each rail might be the second function of the one that is unread. A device that has not
-    failed has none either, such as scif0.
+    Where only the address tells the two functions apart, the GUID that they share is known, or it
+    is none: else each rail might be the second function of the one that is unread. A device that
+    has not failed has none either, such as scif0.
     """
     pci, guid = unread.pci, unread.sys_image_guid
     if pci is None and device.name.startswith(SMI_NAME):
         pci = device.pci
-    if unread.failure and not any(port.link_layer == "Ethernet" for port in device.ports):
+    has_smi = _has_smi(device)
+    is_ethernet = any(port.link_layer == "Ethernet" for port in device.ports)
+    if unread.failure and has_smi is not None and not is_ethernet:
         guid = guid or device.sys_image_guid
-    ports = tuple(replace(port, has_smi=not port.has_smi) for port in device.ports)
-    return replace(unread, pci=pci, sys_image_guid=guid, ports=ports)
+    ports = tuple(
+        replace(port, has_smi=None if has_smi is None else not has_smi) for port in device.ports
+    )
+    driver = unread.driver or device.driver
+    return replace(unread, pci=pci, driver=driver, sys_image_guid=guid, ports=ports)
 
 
 def _is_alike(device: RdmaDevice, other: RdmaDevice) -> bool:
@@ -177,8 +174,10 @@ def _is_alike(device: RdmaDevice, other: RdmaDevice) -> bool:
     return bus != other_bus and number == other_number
 
 
-def _has_smi(device: RdmaDevice) -> bool:
-    return any(port.has_smi for port in device.ports)
+def _has_smi(device: RdmaDevice) -> bool | None:
+    """Return True if a port has SMI; None if that is unknown of all."""
+    known = {port.has_smi for port in device.ports} - {None}
+    return any(known) if known else None
 
 
 def pci_numbers(pci: str | None) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.cards import Devices, ethernet_twin, infiniband_twin, smi_parent
+from agent.sources.cards import Devices, smi_parent, socket_direct_twin
 from agent.sources.netdev import is_representor
 from agent.sysfs.bus import EMPTY, OMNI_PATH_CLASS, Bus
 from agent.sysfs.front_end import NOT_RECORDED, FrontEnd, netdevs_of
@@ -57,7 +57,7 @@ class Evidence:
     # interfaces that have labels, with the address of their PCI function
     labeled: Mapping[str, str | None] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()  # PCI functions that --exclude-device names
-    is_old_guest: bool = False  # both ports of a card are named p0 (agent/sysfs/front_end.py)
+    ambiguous: frozenset[str] = frozenset()  # link layers (agent/sysfs/front_end.py)
 
     def carries_route(self, device: RdmaDevice) -> bool:
         """Return True if the best default route is on a netdev of the device, or of a VF of it."""
@@ -127,8 +127,7 @@ def _no_function_of_its_own(candidate: DevicePort, evidence: Evidence) -> Iterat
     elif device.nvswitch_pattern and device.nvswitch_management is None:
         text = "taken for an NVSwitch management function: its VPD cannot be read"
         yield Verdict("nvswitch-pattern", text)
-    twin = infiniband_twin(device, devices)
-    if twin := twin or (None if evidence.is_old_guest else ethernet_twin(device, devices)):
+    if twin := socket_direct_twin(device, devices, evidence.ambiguous):
         first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
         text = f"second PCI function of the Socket-Direct card of {first}: one cable"
         yield Verdict("socket-direct", text)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from agent.model import Hint, Observation, PortRole
-from agent.sources.cards import ethernet_twin
+from agent.sources.cards import socket_direct_twin
 from agent.sources.drops import Evidence
 from agent.sources.interfaces import IN_USE, rate_of
 from agent.sources.kinds import Candidate, is_even, text_of
@@ -21,6 +21,11 @@ from agent.text import listed
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
 ROUTED = frozenset({"front-end", "spare-port"})  # where the kernel listed first next hops only
 SETTLES = "--exclude-device settles that, --backend-device names the backend otherwise"
+# Why two ports of a card and the two functions of one port look alike, by link layer
+AMBIGUOUS = {
+    "Ethernet": "kernels before 5.16 call both p0",
+    "InfiniBand": "no file of a guest tells them apart",
+}
 NAME = "name the backend with --backend-device"
 
 
@@ -51,9 +56,10 @@ def _hints(
         yield Hint(tuple(suspects), f"{listed(suspects)}: {text} {NAME}")
     yield from _not_counted(roles, backend, evidence)
     yield from _counted_twice(backend)
-    if pairs := _old_pairs(backend, evidence):
-        text = "two ports or one Socket-Direct port: kernels before 5.16 call both p0"
-        yield Hint(tuple(pairs), f"{listed(pairs)}: {text}: --exclude-device settles that")
+    for layer in sorted(evidence.ambiguous):
+        if pairs := _pairs(backend, layer, evidence):
+            text = f"two ports or one Socket-Direct port: {AMBIGUOUS[layer]}"
+            yield Hint(tuple(pairs), f"{listed(pairs)}: {text}: --exclude-device settles that")
     dark = not any(role.port.state == IN_USE for role in backend)
     models = {role.device.pci_ids for role in backend}
     others = [
@@ -91,13 +97,17 @@ def _hints(
         yield Hint(interfaces, f"{listed(interfaces)}: {text}")
 
 
-def _old_pairs(backend: Iterable[PortRole], evidence: Evidence) -> list[str]:
-    """Return the ports of a guest whose old kernel does not tell two ports from two functions."""
+def _pairs(backend: Sequence[PortRole], layer: str, evidence: Evidence) -> list[str]:
+    """Return the ports of a guest that may be two functions of one port."""
     devices: set[str] = set()
-    for role in backend if evidence.is_old_guest else ():
-        if twin := ethernet_twin(role.device, evidence.devices):
+    for role in backend:
+        if twin := socket_direct_twin(role.device, evidence.devices):
             devices |= {twin.name, role.device.name}
-    return [role.interface for role in backend if role.device.name in devices]
+    return [
+        role.interface
+        for role in backend
+        if role.device.name in devices and role.port.link_layer == layer
+    ]
 
 
 def _not_counted(

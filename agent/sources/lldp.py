@@ -33,7 +33,7 @@ from agent.model import (
     Seen,
 )
 from agent.reasons import NeighborReason
-from agent.sources.cards import ethernet_twin
+from agent.sources.cards import socket_direct_twin
 from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
@@ -72,7 +72,7 @@ def _socket_direct(ports: Roles, backend: Roles) -> Iterator[tuple[PortRole, Por
     devices = list({role.device.name: role.device for role in ports}.values())
     for role in ports:
         if role.rule == "socket-direct" and role.port.link_layer == "Ethernet":
-            twin = ethernet_twin(role.device, devices)
+            twin = socket_direct_twin(role.device, devices)
             same = (one for one in backend if twin and one.device.name == twin.name)
             yield from ((role, first) for first in same if first.port.number == role.port.number)
 

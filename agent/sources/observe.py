@@ -61,7 +61,7 @@ def observe(
             front_end=memories.node.front_end,
             excluded=memories.node.excluded,
             unbound=unbound,
-            is_old_guest=memories.node.is_old_guest,
+            ambiguous=memories.node.ambiguous,
             memory=memories.roles,
         )
         ports = decision.roles

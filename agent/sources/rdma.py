@@ -40,7 +40,7 @@ from agent.sysfs.front_end import (
     NET,
     NodeFacts,
     Routed,
-    is_old_guest,
+    ambiguous_layers,
     namespace_fault,
     read_front_end,
 )
@@ -90,9 +90,9 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
             bus = read_bus(reader, memories.bus)
             facts = memories.node
             facts.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
-            facts.is_old_guest = is_old_guest(reader, host.kernel)
+            facts.ambiguous = ambiguous_layers(reader, host.kernel)
             readings = _read_devices(host, names, facts, bus)
-            devices = with_hidden([device for device, _ in readings])
+            devices = with_hidden([device for device, _ in readings], facts.ambiguous)
             outcome = _outcome(host, reader, devices, memories)
             problems += [problem for _, more in readings for problem in more]
         else:
@@ -109,7 +109,7 @@ def _outcome(
 ) -> Seen[Devices] | Failed:
     """Return the devices; Failed if none can be read, or no place on the bus is known."""
     bus, front_end = memories.bus.bus, memories.node.front_end
-    evidence = Evidence(devices, bus, front_end, is_old_guest=memories.node.is_old_guest)
+    evidence = Evidence(devices, bus, front_end, ambiguous=memories.node.ambiguous)
     data_ports = [] if host.backend else ethernet_data_ports(evidence)
     if data_ports:
         try:

@@ -96,7 +96,7 @@ def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
     front_end: FrontEnd = NOT_RECORDED,
     excluded: Collection[str] = (),
     unbound: Collection[str] = (),
-    is_old_guest: bool = False,
+    ambiguous: Collection[str] = (),
     memory: RoleMemory | None = None,
 ) -> Decision:
     """Assign a role to every port of every device that could be read, in natural order.
@@ -107,7 +107,7 @@ def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
     """
     labeled = labeled or {}
     evidence = Evidence(
-        devices, bus, front_end, labeled, frozenset(excluded), is_old_guest=is_old_guest
+        devices, bus, front_end, labeled, frozenset(excluded), ambiguous=frozenset(ambiguous)
     )
     unread = _unread(evidence, unbound)
     ethernet = {pci for pci, function in bus.functions.items() if function.code == ETHERNET_CLASS}

@@ -123,8 +123,15 @@ class RoleMemory:
         self._undecided_since = None
         self._begin(evidence)
         self._follow(evidence)
-        missing = self._missing(evidence, there)
         ports = {port.key: port for port in device_ports(evidence.devices)}
+        # The link of a port that rule 1 takes out, such as the second function of a cable, may end.
+        dropped = {
+            (port.device.pci or port.device.name, port.port.number)
+            for key, port in ports.items()
+            if key not in judged
+        }
+        self._there -= dropped
+        missing = self._missing(evidence, there)
         is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
         kept, changed, new = dict(verdicts), [], {}
         contradicted: dict[Identity, float] = {}

@@ -94,7 +94,7 @@ class NodeFacts:
     """The facts of the node that were read last, beside devices and bus."""
 
     front_end: FrontEnd = NOT_RECORDED
-    is_old_guest: bool = False
+    ambiguous: frozenset[str] = frozenset()  # link layers (ambiguous_layers)
     # PCI functions by what --exclude-device named; they stay so while they are on the bus
     excluded: frozenset[str] = frozenset()
 
@@ -259,13 +259,17 @@ def namespace_fault(
     return OTHER_NAMESPACE.format(data_ports[0][0].name) if names and lacks_hardware else None
 
 
-def is_old_guest(reader: Reader, release: str | None) -> bool:
-    """Return True in a virtual machine whose kernel names both ports of a card p0.
+def ambiguous_layers(reader: Reader, release: str | None) -> frozenset[str]:
+    """Return the link layers of which two ports of a card look like two functions of one port.
 
-    mlx5 numbered the ports of a card by PCI function before Linux 5.16 (mlx5_get_dev_index).
+    In a virtual machine both functions may be in slots of their own. Of Ethernet phys_port_name
+    tells them apart, but before Linux 5.16 mlx5 named both p0 (mlx5_get_dev_index).
     """
+    if not is_guest(reader):
+        return frozenset()
     numbers = kernel.release(release or "")
-    return numbers is not None and numbers < (5, 16) and is_guest(reader)
+    is_old = numbers is not None and numbers < (5, 16)
+    return frozenset({"InfiniBand", "Ethernet"} if is_old else {"InfiniBand"})
 
 
 def is_guest(reader: Reader) -> bool:

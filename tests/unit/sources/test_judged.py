@@ -222,7 +222,7 @@ JUDGED: dict[str, Judged] = {
         rails(10), "roce, 3200G, 8 ports", near(gpus(8, "1d94:6320", 0x0380, near=True), rails(8))
     ),
     "two ports of a card in a guest on kernel 5.15": Judged(
-        CARD_PORTS, "roce, 800G, 2 ports, told", facts={"is_old_guest": True}
+        CARD_PORTS, "roce, 800G, 2 ports, told", facts={"ambiguous": {"Ethernet"}}
     ),
 }  # fmt: skip
 

@@ -34,6 +34,7 @@ every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: pa
 FRESH = {
     "cpu-roce-front-end": {"mlx5_0"},
     "mixed-ib-storage": {"mlx5_2", "mlx5_8"},
+    "socket-direct": {"mlx5_0", "mlx5_1"},  # the second function of the cable counts
     "supermicro-h200-storage-near": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
 }
 ROUTE_GONE = FrontEnd(unknown="no NIC carries the default route")

@@ -203,7 +203,7 @@ def test_the_first_function_of_a_cage_is_judged_without_the_second(
 def test_an_old_guest_does_not_tell_socket_direct() -> None:
     """Both ports of a card are p0 there; so nothing is dropped, and a hint says so."""
     pair = [SPARK[0], SPARK[2]]
-    decision = decide(pair, is_old_guest=True)
+    decision = decide(pair, ambiguous={"Ethernet"})
     assert backend(decision.roles) == ["rocep1s0f0", "roceP2p1s0f0"]
     (hint,) = [one for one in decision.hints if "5.16" in one.text]
     assert set(hint.interfaces) == {"rocep1s0f0", "roceP2p1s0f0"}
@@ -221,6 +221,29 @@ def test_two_ports_of_a_socket_direct_card_manage_no_switches() -> None:
     assert backend(assign(card)) == ["m10", "m11"]
     board = [replace(device, ports=(PORT,)) for device in card]
     assert nvswitch_pattern(board) == {device.name for device in board}
+
+
+def test_socket_direct_without_has_smi() -> None:
+    """One cable, by image and function number; in a guest it may be two ports of a card."""
+    image = {"sys_image_guid": "7" * 16}
+    bare = replace(PORT, has_smi=None)
+    first, second = (ib(f"ibp{bus}", bus, bare, **image) for bus in (1, 2))
+    other = ib("ibp9", 2, bare, pci="0000:02:00.1", **image)
+    assert backend(assign([first, second])) == ["ibp1"]
+    assert backend(assign([first, other])) == ["ibp1", "ibp9"]
+    decision = decide([first, second], ambiguous={"InfiniBand"})
+    assert backend(decision.roles) == ["ibp1", "ibp2"]
+    assert {"ibp1", "ibp2"} in [set(hint.interfaces) for hint in decision.hints]
+
+
+def test_the_partner_of_a_socket_direct_function_has_its_number() -> None:
+    """The other port of the card has its own two functions; one of this port is off the bus."""
+    card = [
+        ib(f"m{bus}{n}", bus, replace(PORT, has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
+           sys_image_guid="7" * 16)
+        for bus, n in ((1, 1), (2, 0), (2, 1))
+    ]  # fmt: skip
+    assert backend(assign(card)) == ["m11", "m20"]
 
 
 NO_ETHERNET_TWINS = {
