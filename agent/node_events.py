@@ -1,9 +1,9 @@
 """Events about the Node, as `kubectl describe node` shows them: notices, and their Events.
 
 What is worth a notice:
-- A cable has changed if the port's neighbor is another device or port than the last one that is
-  known, be that from the annotation. A neighbor that is seen for the first time is no change.
-- A port is lost once: when it is found missing (agent/memory.py). One that the annotation has as
+- A cable has changed if the port's neighbor is another device or port than the last known
+  neighbor, be that from the annotation. A neighbor that is seen for the first time is no change.
+- A port is lost once: when it is found missing (agent/memory.py). A port that the annotation has as
   lost already is not lost again.
 - A port is flapping once, until it was quiet (agent/daemon/flapping.py).
 - A refusal is noticed each time that the API server refuses; a key that is left out of a request
@@ -12,13 +12,13 @@ What is worth a notice:
   made printable.
 
 Notices are correlated into Events as client-go's EventCorrelator does (tools/record).
-- A notice with the text of an earlier one counts up the same Event, unless that was idle for
+- A notice with the text of an earlier notice counts up the same Event, unless that was idle for
   KEPT_TIME: an API server keeps an Event for an hour after its last change.
 - More than MAX_SINGLE texts of one reason in WINDOW become one combined Event, which has the last
   text of each subject: `8 ports: ibp0 was connected to ...; ibp1 ...`. It ends when no more than
   MAX_SINGLE are left in the window.
 - A new agent begins new Events, since it knows neither name nor count of those before.
-- At most MAX_EVENTS of a reason are kept, the last ones; one that goes unwritten is dropped.
+- At most MAX_EVENTS of a reason are kept, the last Events; an Event that goes unwritten is dropped.
 
 An Event (core/v1) is in namespace `default`. `kubectl describe node` finds those whose
 involvedObject has kind and name of the Node, no namespace, and as uid either the Node's own or its
@@ -82,16 +82,16 @@ class Losses:
 
     def observed(self, known: Known, time: float) -> list[Notice]:
         """Return the ports that the observation at `time` is the first to miss."""
-        lost = {one.identity: one for one in known.lost}
+        lost = {port.identity: port for port in known.lost}
         before, self._known = self._known, frozenset(lost)
         return [
             Notice(
                 Reason.PORT_LOST,
-                one.interface,
-                f"{one.interface} was at PCI address {one.function}, is gone from the bus",
+                port.interface,
+                f"{port.interface} was at PCI address {port.function}, is gone from the bus",
             )
-            for identity, one in lost.items()
-            if one.lost_since == int(time) and identity not in before
+            for identity, port in lost.items()
+            if port.lost_since == int(time) and identity not in before
         ]
 
 
@@ -102,28 +102,31 @@ def flapping(interfaces: Iterable[str]) -> list[Notice]:
 
 
 def roles(changes: Iterable[RoleChange]) -> list[Notice]:
-    """Return the ports whose role is another one, with both verdicts."""
+    """Return the ports whose role changed, with both verdicts."""
     return [
         Notice(
             Reason.ROLE_CHANGED,
-            one.device,
-            visible(f"{one.device} port {one.port} was {one.before}, is {one.after}", MAX_TEXT),
+            change.device,
+            visible(
+                f"{change.device} port {change.port} was {change.before}, is {change.after}",
+                MAX_TEXT,
+            ),
         )
-        for one in changes
+        for change in changes
     ]
 
 
 def cables(known: Known) -> list[Notice]:
-    """Return the ports whose neighbor is another one than in the observation before."""
+    """Return the ports whose neighbor differs from that of the observation before."""
     if not known.is_seeded:
         return []
-    found = []
+    notices = []
     ends = {fact.interface: fact.far for fact in known.facts if fact.far}
     for name in sorted(known.was, key=natural):
         was, now = _end(known.was[name]), _end(ends[name])
         text = f"{name} was connected to {was}, is connected to {now}"
-        found.append(Notice(Reason.CABLE_CHANGED, name, text))
-    return found
+        notices.append(Notice(Reason.CABLE_CHANGED, name, text))
+    return notices
 
 
 def _end(far: FarEnd) -> str:
@@ -132,17 +135,17 @@ def _end(far: FarEnd) -> str:
 
 
 def refusals(refused: Iterable[Refusal]) -> list[Notice]:
-    """Return the keys that a request was refused for, those with one answer together."""
-    keys = defaultdict(list)
-    for one in refused:
-        keys[f"status {one.status}: {one.text}"].append(one.key)
+    """Return the keys that a request was refused for, those with the same answer together."""
+    by_answer = defaultdict(list)
+    for refusal in refused:
+        by_answer[f"status {refusal.status}: {refusal.text}"].append(refusal.key)
     return [
         Notice(
             Reason.LABELS_REFUSED,
-            min(found),
-            f"{listed(sorted(found), MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}",
+            min(keys),
+            f"{listed(sorted(keys), MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}",
         )
-        for answer, found in keys.items()
+        for answer, keys in by_answer.items()
     ]
 
 
@@ -213,20 +216,20 @@ class Correlator:
         """Take the notices of one observation or request; return how many Events are dropped."""
         dropped = 0
         for reason, series in self._series.items():
-            if found := [one for one in notices if one.reason is reason]:
-                dropped += series.add(found, now, wall)
+            if of_reason := [notice for notice in notices if notice.reason is reason]:
+                dropped += series.add(of_reason, now, wall)
         return dropped
 
     def pending(self) -> list[NodeEvent]:
         """Return the Events to be written: those that do not exist first, then the oldest."""
-        events = [one for series in self._series.values() for one in series.events.values()]
-        pending = [one for one in events if one.is_pending]
-        return sorted(pending, key=lambda one: (one.exists, one.waits_since))
+        events = [event for series in self._series.values() for event in series.events.values()]
+        pending = [event for event in events if event.is_pending]
+        return sorted(pending, key=lambda event: (event.exists, event.waits_since))
 
     def forget(self, event: NodeEvent) -> None:
-        """Forget an Event; another one begins with the next notice."""
+        """Forget an Event; a new Event begins with the next notice."""
         series = self._series[event.reason]
-        series.events = {key: one for key, one in series.events.items() if one is not event}
+        series.events = {key: other for key, other in series.events.items() if other is not event}
         if series.combined is event:
             series.combined = None
 
@@ -239,7 +242,7 @@ class _Series:
     events: dict[object, NodeEvent] = field(default_factory=dict)  # by text, the last changed last
     combined: NodeEvent | None = None
     _recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # subject, time; by text
-    _texts: dict[str, str] = field(default_factory=dict)  # by subject, of the combined one
+    _texts: dict[str, str] = field(default_factory=dict)  # by subject, of the combined Event
 
     def add(self, notices: Sequence[Notice], now: float, wall: float) -> int:
         """Take notices; return the number of unwritten Events that are dropped for them."""
@@ -247,24 +250,24 @@ class _Series:
             text: (subject, at) for text, (subject, at) in self._recent.items() if now < at + WINDOW
         }
         self.events = {
-            key: one
-            for key, one in self.events.items()
-            if one.is_pending or now < one.changed_at + KEPT_TIME
+            key: event
+            for key, event in self.events.items()
+            if event.is_pending or now < event.changed_at + KEPT_TIME
         }
-        for one in notices:
-            self._recent.pop(one.text, None)
-            self._recent[one.text] = one.subject, now
+        for notice in notices:
+            self._recent.pop(notice.text, None)
+            self._recent[notice.text] = notice.subject, now
         if len(self._recent) > MAX_SINGLE:
             self._combine(notices, now, wall)
         else:
             self.combined = None
-            for one in notices:
-                message = visible(one.text, MAX_MESSAGE)
-                self._count(one.text, NodeEvent(self.reason, message, wall, wall), 1, now)
+            for notice in notices:
+                message = visible(notice.text, MAX_MESSAGE)
+                self._count(notice.text, NodeEvent(self.reason, message, wall, wall), 1, now)
         surplus = list(self.events.items())[:-MAX_EVENTS]
         for key, _ in surplus:
             del self.events[key]
-        return sum(one.is_pending for _, one in surplus)
+        return sum(event.is_pending for _, event in surplus)
 
     def _count(self, key: object, new: NodeEvent, count: int, now: float) -> NodeEvent:
         """Count notices for the Event of this key, which is `new` if there is none."""
@@ -279,14 +282,16 @@ class _Series:
         if self.combined is None:
             self._texts = {subject: text for text, (subject, _) in self._recent.items()}
             unborn = {
-                key: one for key, one in self.events.items() if key in self._recent and not one.name
+                key: event
+                for key, event in self.events.items()
+                if key in self._recent and not event.name
             }
-            self.events = {key: one for key, one in self.events.items() if key not in unborn}
-            count += sum(one.count for one in unborn.values())
-            first = min([wall, *(one.first for one in unborn.values())])
-        for one in notices:
-            self._texts.pop(one.subject, None)
-            self._texts[one.subject] = one.text
+            self.events = {key: event for key, event in self.events.items() if key not in unborn}
+            count += sum(event.count for event in unborn.values())
+            first = min([wall, *(event.first for event in unborn.values())])
+        for notice in notices:
+            self._texts.pop(notice.subject, None)
+            self._texts[notice.subject] = notice.text
         new = NodeEvent(self.reason, "", first, wall)
         self.combined = self._count(self.combined or new, new, count, now)
         for text in list(self._recent)[: -MAX_SINGLE - 1]:  # no more than decides
