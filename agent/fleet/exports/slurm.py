@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
-from agent.fleet.exports.topology import Path, Topology, topology
+from agent.fleet.exports.topology import Path, Topology
+from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import Fleet, FleetNode
 from agent.labels.table import Naming
 from agent.model import natural
@@ -31,7 +32,7 @@ Place = tuple["Path", str | None]  # a level's value at the end of a path; of a 
 
 
 class Switch(NamedTuple):
-    """A switch of the tree, a leaf with nodes or one above with children; or a block of nodes."""
+    """A leaf switch with nodes, an upper switch with children, or a block of nodes."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -54,14 +55,14 @@ class SwitchTree(NamedTuple):
 
     @property
     def root(self) -> Switch | None:
-        """The switch that would join all others; None if one does.
+        """The switch that would join all others; None if a switch does.
 
         It is printed as a comment, for no label says that it exists. Its name is `root`, unless
         another switch bears that.
         """
         if len(self.tops) < 2:
             return None
-        taken = {one.name for one in self.switches}
+        taken = {switch.name for switch in self.switches}
         more = (f"root-{number}" for number in range(1, len(taken) + 1))
         name = next(name for name in chain(["root"], more) if name not in taken)
         return Switch(name, children=self.tops)
@@ -69,48 +70,52 @@ class SwitchTree(NamedTuple):
 
 def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
     """Return topology.conf for TopologyPlugin=topology/tree."""
-    found = topology(fleet, naming)
-    if not found.groups:
-        return Exported("", found.notes)
-    names, odd = _hosts(found.nodes)
-    tree = _tree(found, names)
-    notes = (*found.notes, *odd, *tree.notes)
-    head = commented([f"topology.conf, topology/tree: leaf groups by {found.key}", *notes])
+    topology = topology_of(fleet, naming)
+    if not topology.groups:
+        return Exported("", topology.notes)
+    names, odd = _hosts(topology.nodes)
+    tree = _tree(topology, names)
+    notes = (*topology.notes, *odd, *tree.notes)
+    head = commented([f"topology.conf, topology/tree: leaf groups by {topology.key}", *notes])
     lines = "".join(line + "\n" for line in map(_entry, tree.switches))
     root = [JOINS.format("this line lets"), _entry(tree.root)] if tree.root else []
     return Exported(head + lines + commented(root), notes)
 
 
-def _entry(one: Switch) -> str:
-    of = f"Nodes={hostlist(one.nodes)}" if one.nodes else f"Switches={hostlist(one.children)}"
-    return f"SwitchName={one.name} {of}"
+def _entry(switch: Switch) -> str:
+    of = (
+        f"Nodes={hostlist(switch.nodes)}"
+        if switch.nodes
+        else f"Switches={hostlist(switch.children)}"
+    )
+    return f"SwitchName={switch.name} {of}"
 
 
 def block_conf(fleet: Fleet, naming: Naming) -> Exported:
     """Return topology.conf for TopologyPlugin=topology/block."""
-    found = topology(fleet, naming)
-    if not found.groups:
-        return Exported("", found.notes)
-    names, odd = _hosts(found.nodes)
-    blocks, of_blocks = _blocks(found, names)
-    notes = (*found.notes, *odd, *of_blocks)
-    by = naming.accelerator if found.domains else found.key
+    topology = topology_of(fleet, naming)
+    if not topology.groups:
+        return Exported("", topology.notes)
+    names, odd = _hosts(topology.nodes)
+    blocks, of_blocks = _blocks(topology, names)
+    notes = (*topology.notes, *odd, *of_blocks)
+    by = naming.accelerator if topology.domains else topology.key
     head = commented([f"topology.conf, topology/block: blocks by {by}", *notes])
-    lines = "".join(f"BlockName={one.name} Nodes={hostlist(one.nodes)}\n" for one in blocks)
+    lines = "".join(f"BlockName={block.name} Nodes={hostlist(block.nodes)}\n" for block in blocks)
     sizes = ",".join(map(str, block_sizes(blocks)))
     return Exported(f"{head}{lines}BlockSizes={sizes}\n", notes)
 
 
 def topology_yaml(fleet: Fleet, naming: Naming) -> Exported:
     """Return topology.yaml: blocks only of NVLink domains."""
-    found = topology(fleet, naming)
-    if not found.groups:
-        return Exported("", found.notes)
-    names, odd = _hosts(found.nodes)
-    tree = _tree(found, names)
-    blocks, of_blocks = _blocks(found, names) if found.domains else ([], [])
-    notes = (*found.notes, *odd, *tree.notes, *of_blocks)
-    switches = [one.as_yaml for one in tree.switches]
+    topology = topology_of(fleet, naming)
+    if not topology.groups:
+        return Exported("", topology.notes)
+    names, odd = _hosts(topology.nodes)
+    tree = _tree(topology, names)
+    blocks, of_blocks = _blocks(topology, names) if topology.domains else ([], [])
+    notes = (*topology.notes, *odd, *tree.notes, *of_blocks)
+    switches = [switch.as_yaml for switch in tree.switches]
     body = yaml_text(
         [[{"topology": TREE, "cluster_default": True, "tree": {"switches": switches}}]]
     )
@@ -119,11 +124,12 @@ def topology_yaml(fleet: Fleet, naming: Naming) -> Exported:
         body += commented(lines, "    #")
     if blocks:
         parts = [
-            {"block": Quoted(one.name), "nodes": Quoted(hostlist(one.nodes))} for one in blocks
+            {"block": Quoted(block.name), "nodes": Quoted(hostlist(block.nodes))}
+            for block in blocks
         ]
         of_sizes = {"block_sizes": block_sizes(blocks), "blocks": parts}
         body += yaml_text([[{"topology": BLOCKS, "cluster_default": False, "block": of_sizes}]])
-    head = commented([f"topology.yaml: leaf groups by {found.key}", *notes])
+    head = commented([f"topology.yaml: leaf groups by {topology.key}", *notes])
     return Exported(head + body, notes)
 
 
@@ -143,14 +149,14 @@ def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:
     return short | {name: name for name in twice}, notes
 
 
-def _tree(found: Topology, hosts: Mapping[str, str]) -> SwitchTree:
+def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     """Return the tree of switches; `hosts` are the names of nodes in Slurm by Node name."""
     lines: list[list[Place]] = []  # each leaf group, and the places above it, innermost first
-    for one in found.groups:
-        known = [at for at, value in enumerate(one.path) if value]
-        above = [(one.path[: at + 1], None) for at in reversed(known)]
-        lines.append([(one.path, one.value), *above])
-    times = Counter(one.value for one in found.groups)
+    for group in topology.groups:
+        known = [at for at, value in enumerate(group.path) if value]
+        above = [(group.path[: at + 1], None) for at in reversed(known)]
+        lines.append([(group.path, group.value), *above])
+    times = Counter(group.value for group in topology.groups)
     wanted = {
         (path, value): value
         if value and times[value] == 1
@@ -165,18 +171,18 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> SwitchTree:
             children[place][names[below]] = None
     joining = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
     leaves = [
-        Switch(names[line[0]], tuple(hosts[node.name] for node in one.nodes))
-        for one, line in zip(found.groups, lines, strict=True)
+        Switch(names[line[0]], tuple(hosts[node.name] for node in group.nodes))
+        for group, line in zip(topology.groups, lines, strict=True)
     ]
     tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
-    why = "the site's labels have them apart" if found.levels else "no label has a level above"
+    why = "the site's labels have them apart" if topology.levels else "no label has a level above"
     return SwitchTree(
         (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in joining)),
         tops,
         {
             node.name: names[line[0]]
-            for one, line in zip(found.groups, lines, strict=True)
-            for node in one.nodes
+            for group, line in zip(topology.groups, lines, strict=True)
+            for node in group.nodes
         },
         (f"no job can span two of these, {why}: {listed(tops, 'switch tree')}",)
         if len(tops) > 1
@@ -184,31 +190,31 @@ def _tree(found: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     )
 
 
-def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch], list[str]]:
+def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch], list[str]]:
     """Return the blocks, and notes on the nodes that are in none and on small blocks.
 
     In a fleet with NVLink domains only these are blocks: a block promises what NVLink gives.
     """
     notes = []
-    if found.domains:
-        parts = list(found.domains.items())
+    if topology.domains:
+        parts = list(topology.domains.items())
         inside = {node.name for _, nodes in parts for node in nodes}
-        if outside := [node.name for node in found.nodes if node.name not in inside]:
+        if outside := [node.name for node in topology.nodes if node.name not in inside]:
             notes.append(f"in no block, without an NVLink domain: {listed(outside)}")
     else:
-        switch_of = _tree(found, hosts).switch_of
-        parts = [(switch_of[one.nodes[0].name], one.nodes) for one in found.groups]
+        switch_of = _tree(topology, hosts).switch_of
+        parts = [(switch_of[group.nodes[0].name], group.nodes) for group in topology.groups]
     blocks = [Switch(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
-    sizes = Counter(len(one.nodes) for one in blocks)
+    sizes = Counter(len(block.nodes) for block in blocks)
     usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
     if usual != smallest:  # the smallest block decides the base block size
-        small = listed([one.name for one in blocks if len(one.nodes) == smallest], "block")
+        small = listed([block.name for block in blocks if len(block.nodes) == smallest], "block")
         notes.append(f"the base block size is {smallest}, where {usual} is usual: {small}")
     return blocks, notes
 
 
 def block_sizes(blocks: Sequence[Switch]) -> list[int]:
     """Return the size of the smallest block, and its doublings up to the number of blocks."""
-    smallest = min(len(one.nodes) for one in blocks)
+    smallest = min(len(block.nodes) for block in blocks)
     doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)
     return [smallest << level for level in range(doublings)]

@@ -41,8 +41,8 @@ def hostlist(names: Iterable[str]) -> str:
     """Return the names as one hostlist expression of Slurm: `gpu-[001-004,007],login`.
 
     The names are in natural order, each of them once. A number in brackets has leading zeros up to
-    the width of the range's first one, so `08`, `09` and `10` are `[08-10]`, and `8`, `9` and `10`
-    are `[8-10]`: a name is in a range only if that range expands to it letter by letter.
+    the width of the range's first number, so `08`, `09` and `10` are `[08-10]`, and `8`, `9` and
+    `10` are `[8-10]`: a name is in a range only if that range expands to it letter by letter.
     """
     families: dict[str, list[str]] = defaultdict(list)
     for name in sorted(set(names), key=natural):
@@ -50,10 +50,10 @@ def hostlist(names: Iterable[str]) -> str:
         prefix, digits = match.groups() if match else (name, "")
         families[prefix].append(digits)
     parts = []
-    for prefix, found in families.items():
-        if "" in found:
+    for prefix, numbers in families.items():
+        if "" in numbers:
             parts.append(prefix)
-        ranges = _ranges([digits for digits in found if digits])
+        ranges = _ranges([digits for digits in numbers if digits])
         if len(ranges) == 1 and "-" not in ranges[0]:
             parts.append(prefix + ranges[0])
         elif ranges:
@@ -70,16 +70,16 @@ def _ranges(numbers: Sequence[str]) -> list[str]:
     widths: dict[int, list[int]] = defaultdict(list)
     for digits in numbers:
         widths[len(digits) if len(digits) in padded else 0].append(int(digits))
-    found = []
+    ranges = []
     for width, values in sorted(widths.items()):
         for _, run in groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
             texts = [f"{value:0{width}}" for _, value in run]
-            found.append("-".join(dict.fromkeys((texts[0], texts[-1]))))
-    return found
+            ranges.append("-".join(dict.fromkeys((texts[0], texts[-1]))))
+    return ranges
 
 
 def unique(wanted: Mapping[Thing, str], limit: int) -> dict[Thing, str]:
-    """Return a name for each thing: its wanted one.
+    """Return a name for each thing: the wanted name.
 
     Where that is too long, or that of two things, a hash of the thing is appended: the name then
     depends on the thing alone, whatever is in the fleet beside it.
@@ -111,6 +111,6 @@ def yaml_text(documents: Iterable[Mapping[str, Any] | Sequence[Any]]) -> str:
 
     Dumper.add_representer(Quoted, quoted)
     texts: Iterator[str] = (
-        yaml.dump(one, Dumper=Dumper, sort_keys=False, width=1 << 30) for one in documents
+        yaml.dump(document, Dumper=Dumper, sort_keys=False, width=1 << 30) for document in documents
     )
     return "---\n".join(texts)

@@ -61,7 +61,9 @@ def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
     They are the nodes of findings by the pattern; without a pattern none is moved.
     """
     pattern = infer(fleet)
-    wrong = {port.node for one in pattern.findings if one.code in MOVES for port in one.ports}
+    wrong = {
+        port.node for finding in pattern.findings if finding.code in MOVES for port in finding.ports
+    }
     nodes = {node.name: node for node in fleet.nodes}
     moved: dict[str, list[str]] = {}
     for group in pattern.groups:
@@ -87,14 +89,14 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     nodes = _usable(fleet.nodes, key, notes)
     levels = tuple(_levels(nodes, naming, notes))
     groups = _groups(nodes, levels)
-    if odd := [one.name for one in nodes if one.accelerator and not is_value(one.accelerator)]:
+    if odd := [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
     known = [node for node in nodes if is_value(node.accelerator)]
-    found = grouped(known, lambda node: node.accelerator or "")
-    domains = {value: tuple(found[value]) for value in sorted(found, key=natural)}
-    for value, same in grouped(groups, lambda one: one.value).items():
+    by_domain = grouped(known, lambda node: node.accelerator or "")
+    domains = {value: tuple(by_domain[value]) for value in sorted(by_domain, key=natural)}
+    for value, same in grouped(groups, lambda group: group.value).items():
         if len(same) > 1:  # the site has its nodes in several places
-            where = ", ".join("/".join(part or "?" for part in one.path) for one in same)
+            where = ", ".join("/".join(part or "?" for part in group.path) for group in same)
             keys = " and ".join(levels)
             notes.append(f"leaf group {value} is {len(same)} groups, by {keys}: {where}")
     relation = _relation(groups, domains)
@@ -118,7 +120,7 @@ def is_value(text: str | None) -> bool:
 def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[FleetNode]:
     """Return the nodes to export; note the others by their reason."""
     left: dict[str, list[str]] = defaultdict(list)
-    found = []
+    usable = []
     for node in nodes:
         if not encode.is_subdomain(node.name):
             left["not a Node name"].append(node.name)
@@ -127,9 +129,9 @@ def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[Flee
         elif not is_value(node.leaf_group):
             left[f"{key} is not a label value"].append(node.name)
         else:
-            found.append(node)
+            usable.append(node)
     notes += [f"left out, {reason}: {listed(names)}" for reason, names in left.items()]
-    return found
+    return usable
 
 
 def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Iterator[str]:
@@ -149,20 +151,20 @@ def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Ite
 
 def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGroup, ...]:
     """Return the leaf groups; a node without a level's label is where its leaf group is."""
-    found: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
+    by_place: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
     for value, members in grouped(nodes, lambda node: node.leaf_group or "").items():
         values_of = [[node.labels.get(key) for key in levels] for node in members]
-        own = [[one if is_value(one) else None for one in some] for some in values_of]
+        own = [[label if is_value(label) else None for label in some] for some in values_of]
         known = [{*column} - {None} for column in zip(*own, strict=True)]
         agreed = [values.pop() if len(values) == 1 else None for values in known]
         for node, path in zip(members, own, strict=True):
-            full = tuple(one or best for one, best in zip(path, agreed, strict=True))
-            found[full, value].append(node)
-    groups = [LeafGroup(path, value, tuple(members)) for (path, value), members in found.items()]
+            full = tuple(part or best for part, best in zip(path, agreed, strict=True))
+            by_place[full, value].append(node)
+    groups = [LeafGroup(path, value, tuple(members)) for (path, value), members in by_place.items()]
     return tuple(
         sorted(
             groups,
-            key=lambda one: ([natural(part or "") for part in one.path], natural(one.value)),
+            key=lambda group: ([natural(part or "") for part in group.path], natural(group.value)),
         )
     )
 
@@ -173,9 +175,9 @@ def _relation(
     """Return how domains and leaf groups nest; CROSSING if neither is within the other."""
     if not domains:
         return None
-    group_of = {node.name: index for index, one in enumerate(groups) for node in one.nodes}
-    if all(len({group_of[node.name] for node in found}) == 1 for found in domains.values()):
+    group_of = {node.name: index for index, group in enumerate(groups) for node in group.nodes}
+    if all(len({group_of[node.name] for node in nodes}) == 1 for nodes in domains.values()):
         return INNER
-    domain_of = {node.name: value for value, found in domains.items() for node in found}
-    ones = [{domain_of.get(node.name) for node in one.nodes} - {None} for one in groups]
-    return OUTER if all(len(values) <= 1 for values in ones) else CROSSING
+    domain_of = {node.name: value for value, nodes in domains.items() for node in nodes}
+    domains_in = [{domain_of.get(node.name) for node in group.nodes} - {None} for group in groups]
+    return OUTER if all(len(values) <= 1 for values in domains_in) else CROSSING

@@ -53,16 +53,16 @@ class Wiring(NamedTuple):
 
 def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
     """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
-    found = _wiring(fleet)
-    if not found.links:
-        return Exported("", found.notes)
+    wiring = _wiring(fleet)
+    if not wiring.links:
+        return Exported("", wiring.notes)
     rows: list[Iterable[str]] = [TITLES]
-    for link in found.links:
+    for link in wiring.links:
         node, port, end = link
         cells = [node.name, port.interface, end.device, end.port_id, end.port_name, link.rate]
         cells += [port.pci, end.id, node.leaf_group, node.accelerator]
         rows.append([visible(cell or "", MAX_CELL) for cell in cells])
-    return Exported(rows_text(rows, names=True), found.notes)
+    return Exported(rows_text(rows, names=True), wiring.notes)
 
 
 def graph(fleet: Fleet, _naming: Naming) -> Exported:
@@ -72,21 +72,21 @@ def graph(fleet: Fleet, _naming: Naming) -> Exported:
     one, and `plain` leaves backslashes in pairs only, so that none is in front of the closing
     quote. ptmd and `verify --plan` read the same form.
     """
-    found = _wiring(fleet)
-    if not found.links:
-        return Exported("", found.notes)
+    wiring = _wiring(fleet)
+    if not wiring.links:
+        return Exported("", wiring.notes)
     text = io.StringIO()  # the wiring has millions of lines: no list of them
-    text.write(commented(found.notes, "//"))
+    text.write(commented(wiring.notes, "//"))
     text.write("graph wiring {\n  rankdir=TB\n")
-    text.writelines(f"  {_id(name)} [shape=box]\n" for name in found.switches.values())
-    text.writelines(f"  {_id(node.name)} [shape=ellipse]\n" for node in found.nodes)
-    for link in found.links:
+    text.writelines(f"  {_id(name)} [shape=box]\n" for name in wiring.switches.values())
+    text.writelines(f"  {_id(node.name)} [shape=ellipse]\n" for node in wiring.nodes)
+    for link in wiring.links:
         node, port, end = link
-        far = f"{_id(found.switches[end.switch])}:{_id(end.port or '?')}"
+        far = f"{_id(wiring.switches[end.switch])}:{_id(end.port or '?')}"
         rate = f" [rate={_id(link.rate)}]" if link.rate else ""
         text.write(f"  {far} -- {_id(node.name)}:{_id(port.interface)}{rate}\n")
     text.write("}\n")
-    return Exported(text.getvalue(), found.notes)
+    return Exported(text.getvalue(), wiring.notes)
 
 
 def _id(text: str) -> str:
@@ -97,7 +97,7 @@ def _id(text: str) -> str:
 def _wiring(fleet: Fleet) -> Wiring:
     """Return the wiring, and a note on the ports without a neighbor.
 
-    Of two switches that bear one name each is named with its identity.
+    If two switches share a name, each is named with its identity.
     """
     links: list[Link] = []
     silent: list[str] = []
@@ -110,10 +110,10 @@ def _wiring(fleet: Fleet) -> Wiring:
     bare = [node.name for node in fleet.nodes if not node.ports]
     notes = [f"without a neighbor: {listed(silent, 'port')}"] if silent else []
     notes += [f"without a port: {listed(bare)}"] if bare else []
-    found: dict[str, set[str]] = {}
+    names_of: dict[str, set[str]] = {}
     for link in links:
-        found.setdefault(link.end.switch, set()).add(link.end.device)
-    first = {switch: min(names, key=natural) for switch, names in found.items()}
+        names_of.setdefault(link.end.switch, set()).add(link.end.device)
+    first = {switch: min(names, key=natural) for switch, names in names_of.items()}
     times = Counter(first.values())
     named = {
         switch: name if times[name] == 1 else f"{name} {switch}" for switch, name in first.items()
@@ -127,6 +127,8 @@ def plain(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
-        one if one.isprintable() and one != "\\" else one.encode("unicode_escape").decode()
-        for one in text
+        character
+        if character.isprintable() and character != "\\"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )

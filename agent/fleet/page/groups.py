@@ -33,14 +33,14 @@ AT_WANTED = 0.9
 LONGEST = 14  # characters in a box
 MAX_DESCRIBED = 8  # wrong cables in the description
 
-Key = tuple[str, int]  # a rail: PCI address or interface, and which one of it
+Key = tuple[str, int]  # a rail: PCI address or interface, and which port of it
 
 
 class Rail(NamedTuple):
     """One column."""
 
     key: Key
-    interface: str  # the most common one
+    interface: str  # the most common name
     pci: str | None
     gbps: float | None  # the most common rate
 
@@ -71,16 +71,16 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the node, or the first and the last one."""
+        """The name of the node, or those of the first and the last node."""
         first, last = self.nodes[0].name, self.nodes[-1].name
         return first if len(self.nodes) == 1 else f"{first} to {last}"
 
     def ports(self, rail: int) -> str:
         """Return the port at the far end, or the first and the last of several."""
-        found = dict.fromkeys(_port(cells[rail]) for cells in self.cells)
-        if len(found) == 1:
-            return next(iter(found))
-        ports = sorted(found, key=natural)
+        distinct = dict.fromkeys(_port(cells[rail]) for cells in self.cells)
+        if len(distinct) == 1:
+            return next(iter(distinct))
+        ports = sorted(distinct, key=natural)
         return f"{ports[0]} to {ports[-1]}"
 
     def last(self, rail: int) -> str | None:
@@ -89,7 +89,7 @@ class Row(NamedTuple):
         return end.device if end and len(self.nodes) > 1 else end_text(end)
 
     def ports_of(self, number: int) -> str:
-        """Return the ports at the far ends of one of the nodes; equal ones once."""
+        """Return the ports at the far ends of a node of the row; equal ports once."""
         ports = [_port(cell) or "-" for cell in self.cells[number]]
         return ports[0] if len(set(ports)) == 1 else " ".join(ports)
 
@@ -121,18 +121,18 @@ def matrix(nodes: Sequence[FleetNode], leaves: Leaves, marks: Marks) -> Matrix:
     for node, ports in zip(nodes, keyed, strict=True):
         cells = []
         for rail in rails:
-            found = ports.get(rail.key)
-            if found is None:
+            own = ports.get(rail.key)
+            if own is None:
                 cells.append(Cell(None))
                 continue
-            end = found.far_end
+            end = own.far_end
             cell = Cell(
-                found,
+                own,
                 leaves[end.switch] if end else None,
-                None if end else found.last_end,
-                found.interface if found.interface != rail.interface else None,
-                found.gbps if found.gbps != rail.gbps else None,
-                marks.of_port(PortRef(node.name, found.interface)),
+                None if end else own.last_end,
+                own.interface if own.interface != rail.interface else None,
+                own.gbps if own.gbps != rail.gbps else None,
+                marks.of_port(PortRef(node.name, own.interface)),
             )
             cells.append(cell)
         rows.append(Row((node,), (tuple(cells),), marks.of_node(node.name)))
@@ -141,10 +141,10 @@ def matrix(nodes: Sequence[FleetNode], leaves: Leaves, marks: Marks) -> Matrix:
 
 def _rails(keyed: Iterable[dict[Key, FleetPort]]) -> tuple[Rail, ...]:
     ports: dict[Key, list[FleetPort]] = {}
-    for one in keyed:
-        for key, port in one.items():
+    for of_node in keyed:
+        for key, port in of_node.items():
             ports.setdefault(key, []).append(port)
-    found = [
+    rails = [
         Rail(
             key,
             _most_common(port.interface for port in same) or "",
@@ -153,12 +153,12 @@ def _rails(keyed: Iterable[dict[Key, FleetPort]]) -> tuple[Rail, ...]:
         )
         for key, same in ports.items()
     ]
-    return tuple(sorted(found, key=lambda rail: (natural(rail.interface), rail.key)))
+    return tuple(sorted(rails, key=lambda rail: (natural(rail.interface), rail.key)))
 
 
 def _most_common(values: Iterable[T]) -> T | None:
-    found = Counter(values).most_common(1)
-    return found[0][0] if found else None
+    commonest = Counter(values).most_common(1)
+    return commonest[0][0] if commonest else None
 
 
 def end_text(end: SeenEnd | None) -> str | None:
@@ -177,21 +177,21 @@ def _port(cell: Cell) -> str:
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with runs of equal ones made one, where the group is large."""
+    """Return the rows; in a large group, each run of equal rows as a single row."""
 
     def alike(row: Row) -> tuple[object, ...]:
         return row.mark, row.nodes[0].speed_gbps, *(cell.alike for cell in row.cells[0])
 
     if len(rows) < FOLDED_FROM:
         return list(rows)
-    found: list[Row] = []
+    folded: list[Row] = []
     for _, run in groupby(rows, key=alike):
         same = list(run)
         if len(same) >= RUN:
             nodes, cells = (row.nodes[0] for row in same), (row.cells[0] for row in same)
             same = [Row(tuple(nodes), tuple(cells), same[0].mark)]
-        found += same
-    return found
+        folded += same
+    return folded
 
 
 # pictures
@@ -281,7 +281,7 @@ class _Drawing:
             mark = self._marks.of_switch(*self._leaves.names(leaf))
             leaves.append(Box(x, leaf.name, (_short(leaf.name), _flag(mark)), mark, leaf.color))
         nodes = sum(len(row.nodes) for row in self._rows)
-        told = "; ".join(one.text for one in wrong[:MAX_DESCRIBED])
+        told = "; ".join(cable.text for cable in wrong[:MAX_DESCRIBED])
         more = f"; and {len(wrong) - MAX_DESCRIBED} more" if len(wrong) > MAX_DESCRIBED else ""
         what = f"{told}{more}." if wrong else "No cable is marked."
         first, last = self._rows[0].nodes[0].name, self._rows[-1].nodes[-1].name
@@ -296,11 +296,11 @@ class _Drawing:
         )
 
     def _wanted(self, cell: Cell) -> Leaf | None:
-        """Return the leaf that the cable of a cell belongs to, one of the group's if there is."""
+        """Return the leaf that the cable of a cell belongs to, preferring leaves of the group."""
         wanted = cell.mark.wanted if cell.mark else None
-        found = self._leaves.named(wanted[0]) if wanted else []
-        ours = [leaf for leaf in found if leaf.id in self._group.leaves]
-        return next(iter(ours or found), None)
+        named = self._leaves.named(wanted[0]) if wanted else []
+        ours = [leaf for leaf in named if leaf.id in self._group.leaves]
+        return next(iter(ours or named), None)
 
     def _places(self, count: int) -> list[float]:
         start = (self._width - count * STEP) / 2 + MARGIN / 2
@@ -314,7 +314,7 @@ class _Drawing:
                 yield number, rail, x, cell
 
     def _wrong(self) -> Iterator[Wrong]:
-        marked = (one for one in self._cables() if one[-1].mark)
+        marked = (cable for cable in self._cables() if cable[-1].mark)
         for turn, (number, rail, x, cell) in enumerate(marked):
             interface = cell.port.interface if cell.port else self._rails[rail].interface
             name = f"{self._rows[number].name} {interface}"

@@ -17,7 +17,7 @@ from agent.fleet.model import Judged
 # Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.
 COLORS, TEXTURES = 8, 3
 FOREIGN = COLORS * (TEXTURES - 1)  # the place from which leaves of no group are counted
-# A domain: two labels or more, the last one of letters, which a name such as L90.1.3 has not.
+# A domain: two labels or more, the last label of letters, which a name such as L90.1.3 has not.
 DOMAIN = re.compile(r"\.[^.]+(\.[^.]+)*\.[a-z]{2,}", re.IGNORECASE)
 
 SEVERITIES = (ERROR, WARNING, UNKNOWN, INFO)
@@ -85,12 +85,12 @@ class Leaves:
 
     def shown(self, name: str) -> str:
         """Return the name that the page has for a switch; the same if it is not known."""
-        found = self.named(name)
-        return found[0].name if len(found) == 1 else name
+        leaves = self.named(name)
+        return leaves[0].name if len(leaves) == 1 else name
 
 
 def _names(uses: Mapping[tuple[str, str], int]) -> dict[str, str]:
-    """Return the most common name of each switch; one that another has too, with the identity."""
+    """Return the most common name of each switch; with the identity if two switches share it."""
     rising = sorted(uses.items(), key=lambda use: use[1])
     names = {switch: name for (switch, name), _ in rising}
     shared = Counter(name.casefold() for name in names.values())
@@ -101,7 +101,7 @@ def _names(uses: Mapping[tuple[str, str], int]) -> dict[str, str]:
 
 
 def common_domain(names: Iterable[str]) -> str:
-    """Return the domain of all names, with its dot; empty if they have not the same one."""
+    """Return the domain of all names, with its dot; empty if they differ."""
     domains = {name[len(name.partition(".")[0]) :] for name in names}
     domain = domains.pop() if len(domains) == 1 else ""
     return domain if DOMAIN.fullmatch(domain) else ""
@@ -131,11 +131,13 @@ class Marks:
     """Finds the mark of a port, of a node and of a switch."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = [Numbered(number, one) for number, one in enumerate(findings, 1)]
+        self.findings = [Numbered(number, finding) for number, finding in enumerate(findings, 1)]
         self._ports: dict[PortRef, list[Numbered]] = {}
         self._nodes: dict[str, list[Numbered]] = {}
         self._switches: dict[str, list[Numbered]] = {}
-        self._wanted = {move.port: move.wanted for _, one in self.findings for move in one.moves}
+        self._wanted = {
+            move.port: move.wanted for _, finding in self.findings for move in finding.moves
+        }
         for numbered in self.findings:
             finding = numbered.finding
             if finding.code in OF_SWITCHES:
@@ -158,8 +160,10 @@ class Marks:
 
     def of_switch(self, *names: str) -> Mark | None:
         """Return what is said of a whole switch, by its names."""
-        found = {one for name in names for one in self._switches.get(name.casefold(), ())}
-        return _mark(sorted(found, key=lambda one: one.number))
+        findings = {
+            numbered for name in names for numbered in self._switches.get(name.casefold(), ())
+        }
+        return _mark(sorted(findings, key=lambda numbered: numbered.number))
 
 
 def nodes_of(finding: Finding) -> list[str]:
@@ -168,9 +172,9 @@ def nodes_of(finding: Finding) -> list[str]:
     return list(dict.fromkeys([*finding.nodes, *(port.node for port in ports)]))
 
 
-def _mark(found: Iterable[Numbered], wanted: Ends | None = None) -> Mark | None:
-    ones = list(found)
-    if not ones:
+def _mark(findings: Iterable[Numbered], wanted: Ends | None = None) -> Mark | None:
+    findings = list(findings)
+    if not findings:
         return None
-    severity = min((one.finding.severity for one in ones), key=SEVERITIES.index)
-    return Mark(severity, tuple(one.number for one in ones), wanted)
+    severity = min((numbered.finding.severity for numbered in findings), key=SEVERITIES.index)
+    return Mark(severity, tuple(numbered.number for numbered in findings), wanted)

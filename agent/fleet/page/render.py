@@ -51,8 +51,8 @@ def page(judged: Judged) -> str:
     template, markup = _template()
     style, script = markup(_text("page.css")), markup(_text("page.js"))
     marks, leaves = Marks(judged.findings), Leaves(judged)
-    found = worklist.entries(judged, marks.findings)
-    silent, others = worklist.silent(judged.fleet, found), judged.fleet.others
+    entries = worklist.entries(judged, marks.findings)
+    silent, others = worklist.silent(judged.fleet, entries), judged.fleet.others
     nodes, groups = {node.name: node for node in judged.fleet.nodes}, []
     for number, group in enumerate(judged.groups, 1):
         of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
@@ -61,7 +61,7 @@ def page(judged: Judged) -> str:
             group,
             of_group,
             pictures(group, of_group, leaves, marks),
-            [one for one in found if number in one.groups],
+            [entry for entry in entries if number in entry.groups],
             len(of_group.rails) > WIDE,
         )
         groups.append(view)
@@ -76,10 +76,10 @@ def page(judged: Judged) -> str:
             f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
-        summary=worklist.summary(judged, found, silent),
-        verdict=worklist.verdict(judged, found),
+        summary=worklist.summary(judged, entries, silent),
+        verdict=worklist.verdict(judged, entries),
         is_compared=is_compared(judged),
-        work=[one for one in found if one.finding.code not in APART],
+        work=[entry for entry in entries if entry.finding.code not in APART],
         stops=worklist.stops(judged, marks.findings),
         silent=silent,
         groups=groups,

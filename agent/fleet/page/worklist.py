@@ -1,6 +1,6 @@
 """The findings as a list of work, on screen and on paper; the silent nodes, speeds and summary.
 
-On paper a row has a cable with its place, the far end that it has and the one that it belongs to,
+On paper a row has a cable with its place, its far end, and the far end that it belongs to,
 under a heading for each leaf of the walk. Names are without the domain that all have, so that a row
 is a line of A4.
 """
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     groups: tuple[int, ...]  # numbers, from 1
     where: tuple[tuple[str, str], ...]  # node, or run of nodes, and the interfaces
     places: tuple[tuple[str, str], ...]  # of facts
-    facts: tuple[tuple[str, str], ...]  # the other ones
+    facts: tuple[tuple[str, str], ...]  # all other facts
     moves: tuple[tuple[str, str, str], ...]  # interface, from, to
     expected: str | None  # where no move says it
     actual: str | None
@@ -82,34 +82,34 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
     """Return all findings in their order."""
     group_of = {node: n for n, group in enumerate(judged.groups, 1) for node in group.nodes}
     order = {node.name: place for place, node in enumerate(judged.fleet.nodes)}
-    found = []
-    for number, one in findings:
-        interfaces: dict[str, list[str]] = {node: [] for node in nodes_of(one)}
-        for port in one.ports:
+    listed = []
+    for number, finding in findings:
+        interfaces: dict[str, list[str]] = {node: [] for node in nodes_of(finding)}
+        for port in finding.ports:
             interfaces[port.node].append(port.interface)
         where = [(node, ", ".join(of_node)) for node, of_node in interfaces.items()]
         groups = dict.fromkeys(group_of[node] for node in interfaces if node in group_of)
-        confidence = "fact" if judged.by_pattern or one.code in FACTS else "plan"
-        if one.confidence is not None:
-            most = 99.9 if one.confidence < 1 else 100
-            confidence = f"{min(100 * one.confidence, most):.3g} %"
+        confidence = "fact" if judged.by_pattern or finding.code in FACTS else "plan"
+        if finding.confidence is not None:
+            most = 99.9 if finding.confidence < 1 else 100
+            confidence = f"{min(100 * finding.confidence, most):.3g} %"
         entry = Entry(
             number,
-            one,
+            finding,
             tuple(groups),
             tuple(where if len(where) <= SHOWN else _joined(judged.fleet, order, where)),
-            tuple((PLACES[name], value) for name, value in one.facts if name in PLACES),
-            tuple(fact for fact in one.facts if fact[0] not in PLACES),
+            tuple((PLACES[name], value) for name, value in finding.facts if name in PLACES),
+            tuple(fact for fact in finding.facts if fact[0] not in PLACES),
             tuple(
                 (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
-                for move in one.moves
+                for move in finding.moves
             ),
-            place_text(*one.expected) if any(one.expected) and not one.moves else None,
-            place_text(*one.actual) if any(one.actual) and not one.moves else None,
+            place_text(*finding.expected) if any(finding.expected) and not finding.moves else None,
+            place_text(*finding.actual) if any(finding.actual) and not finding.moves else None,
             confidence,
         )
-        found.append(entry)
-    return found
+        listed.append(entry)
+    return listed
 
 
 def _joined(
@@ -125,14 +125,14 @@ def _joined(
         for interfaces, places in numbers.items()
         for run in runs(fleet.nodes, sorted(places))
     ]
-    return [*known, *(one for one in where if one[0] not in order)]
+    return [*known, *(place for place in where if place[0] not in order)]
 
 
-def silent(fleet: Fleet, found: Iterable[Entry]) -> list[Silent]:
+def silent(fleet: Fleet, entries: Iterable[Entry]) -> list[Silent]:
     """Return the nodes that are said apart."""
     nodes = {node.name: node for node in fleet.nodes}
     told = []
-    for entry in found:
+    for entry in entries:
         if entry.finding.code in APART:
             for number, name in enumerate(nodes_of(entry.finding) or [""]):
                 node = nodes.get(name)
@@ -151,12 +151,12 @@ def _age(seconds: int) -> str:
 
 
 def node_speeds(fleet: Fleet) -> list[Speed]:
-    """Return the rates of `speed.current`, the most common one first."""
+    """Return the rates of `speed.current`, the most common rate first."""
     return _speeds(fleet, [[node.speed_gbps] for node in fleet.nodes])
 
 
 def port_speeds(fleet: Fleet) -> list[Speed]:
-    """Return the rates of the ports, the most common one first."""
+    """Return the rates of the ports, the most common rate first."""
     return _speeds(fleet, [[port.gbps for port in node.ports] for node in fleet.nodes])
 
 
@@ -179,14 +179,14 @@ def _speeds(fleet: Fleet, rates: Sequence[Sequence[float | None]]) -> list[Speed
 
 def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
     """Return the names of nodes, those that follow each other as `gpu-001 to gpu-016 (16)`."""
-    found = []
+    texts = []
     for _, pairs in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         run = [nodes[number].name for _, number in pairs]
-        found += [f"{run[0]} to {run[-1]} ({len(run)})"] if len(run) > 2 else run
-    return found
+        texts += [f"{run[0]} to {run[-1]} ({len(run)})"] if len(run) > 2 else run
+    return texts
 
 
-def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
+def summary(judged: Judged, entries: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
     """Return the line at the top: what was compared, what is wrong, what is silent."""
     parts = [f"{many(len(judged.fleet.nodes), 'node')} in {many(len(judged.groups), 'group')}"]
     if unread := len(judged.fleet.problems):
@@ -199,7 +199,7 @@ def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silen
         parts.append(f"{judged.as_planned:,} of {cables} are as {what}")
     else:
         parts.append("nothing to compare with: no plan and no pattern")
-    work = Counter(one.finding.severity for one in found if one.finding.code not in APART)
+    work = Counter(entry.finding.severity for entry in entries if entry.finding.code not in APART)
     counts = ", ".join(
         f"{work[severity]} unknown" if severity == UNKNOWN else many(work[severity], severity)
         for severity in SEVERITIES
@@ -209,15 +209,15 @@ def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silen
         parts.append(f"{many(work.total(), 'finding')} ({counts})")
     elif is_compared(judged):
         parts.append("no findings")
-    if names := {one.node for one in silent_nodes}:
+    if names := {quiet.node for quiet in silent_nodes}:
         parts.append(many(len(names), "silent node"))
     parts += filter(None, [accepted_count(judged.accepted)])
     return "; ".join(parts) + "."
 
 
-def verdict(judged: Judged, found: Sequence[Entry]) -> str:
+def verdict(judged: Judged, entries: Sequence[Entry]) -> str:
     """Return the class of the summary: the worst severity, or `good` if all was compared."""
-    severities = [one.finding.severity for one in found]
+    severities = [entry.finding.severity for entry in entries]
     if outcome(judged) == UNVERIFIED:
         severities.append(UNKNOWN)
     if not severities:
@@ -260,32 +260,32 @@ def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
     def cut(text: str) -> str:
         return domain.sub("", text)
 
-    work = [one for one in findings if one.finding.code not in APART]
-    found = []
-    for _, group in groupby(work, lambda one: place_of(one.finding)):
+    work = [numbered for numbered in findings if numbered.finding.code not in APART]
+    walk = []
+    for _, group in groupby(work, lambda numbered: place_of(numbered.finding)):
         same = list(group)
         first = same[0].finding
         title = [f"Rack {first.rack}"] if first.rack else []
-        lines = tuple(line for one in same for line in _lines(*one, cut))
-        found.append(Stop(cut(", ".join([*title, first.leaf or NO_LEAF])), lines))
-    return found
+        lines = tuple(line for numbered in same for line in _lines(*numbered, cut))
+        walk.append(Stop(cut(", ".join([*title, first.leaf or NO_LEAF])), lines))
+    return walk
 
 
-def _lines(number: int, one: Finding, cut: Cut) -> Iterator[Line]:
-    """Yield a line for each cable; one for all of a finding that has none, or no far ends."""
-    moves = one.moves
-    if not moves and one.code == PULLED and len(one.ports) == 1:
-        facts = dict(one.facts)
-        label = next((value for name, value in one.facts if LABEL.search(name)), None)
+def _lines(number: int, finding: Finding, cut: Cut) -> Iterator[Line]:
+    """Yield a line for each cable, or a single line for a finding without cables or far ends."""
+    moves = finding.moves
+    if not moves and finding.code == PULLED and len(finding.ports) == 1:
+        facts = dict(finding.facts)
+        label = next((value for name, value in finding.facts if LABEL.search(name)), None)
         near = Spot(facts.get("rack"), facts.get("unit"), label)
-        far = Spot(one.rack, facts.get("far-unit"))
-        moves = (Move(one.ports[0], one.actual, one.expected, near, far),)
+        far = Spot(finding.rack, facts.get("far-unit"))
+        moves = (Move(finding.ports[0], finding.actual, finding.expected, near, far),)
     if not moves:
-        yield Line(number, one.code, text=cut(one.text))
+        yield Line(number, finding.code, text=cut(finding.text))
     for move in moves:
         yield Line(
             number,
-            one.code,
+            finding.code,
             cut(" ".join(move.port)),
             move.near.text,
             cut(place_text(*move.actual)) if any(move.actual) else "no link",

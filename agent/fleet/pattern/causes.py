@@ -42,7 +42,7 @@ class Odd(NamedTuple):
 
     @property
     def leaf(self) -> str | None:
-        """The leaf now, or of a missing cable the last one."""
+        """The leaf now, or of a missing cable the last leaf."""
         return self.row.leaves[self.column]
 
     @property
@@ -81,7 +81,7 @@ def odd_cables(group: Ruled) -> list[Odd]:
 
     A cable that was on the leaf of the majority and is gone is odd, though the rule may be a
     coincidence. A port that never had a neighbor there is odd in a regular group only, and unless
-    so many nodes lack one there as make a habit.
+    so many nodes lack a neighbor there as make a habit.
     """
     leaves = group.leaf_rule.leaves
     odds = [
@@ -147,7 +147,7 @@ def causes(odds: Sequence[Odd]) -> Iterator[Cause]:
 
 
 def _is_shifted(ring: Sequence[Odd]) -> bool:
-    """Return True if each of neighboring cables is in the next one's place, all to one side."""
+    """Return True if each of neighboring cables is in the next cable's place, all to one side."""
     columns, cables = [odd.column for odd in ring], len(ring)
     if cables < MIN_SHIFTED or max(columns) - min(columns) >= cables:
         return False
@@ -156,14 +156,14 @@ def _is_shifted(ring: Sequence[Odd]) -> bool:
 
 
 def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:
-    """Return the rings, in which each cable is on the leaf where the next one should be.
+    """Return the rings, in which each cable is on the leaf where the next cable should be.
 
-    The next one is the only cable of the node that should be there, else the only cable of the
-    fleet that is exchanged with this one's leaf, if this one is the only one the other way round.
+    The next cable is the only cable of the node that should be there, else the only cable of the
+    fleet that is exchanged with this cable's leaf, if no other is the other way round.
     """
     astray = [(odd, odd.leaf) for odd in odds if odd.code == MISCABLED]
-    of_node = grouped(astray, lambda one: (one[0].row.node.name, one[0].wanted))
-    of_leaves = grouped(astray, lambda one: (one[0].wanted, one[1]))
+    of_node = grouped(astray, lambda pair: (pair[0].row.node.name, pair[0].wanted))
+    of_leaves = grouped(astray, lambda pair: (pair[0].wanted, pair[1]))
     after: dict[tuple[str, int], tuple[str, int] | None] = {}
     for odd, leaf in astray:
         near = of_node.get((odd.row.node.name, leaf or ""), [])
@@ -174,7 +174,7 @@ def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:
     rings = []
     for keys in cycles(after):
         ring = [of_key[key] for key in keys]
-        # Each cable belongs where the one before it in the ring is.
+        # Each cable belongs where the cable before it in the ring is.
         places = dict(
             zip(
                 [*keys[1:], keys[0]],

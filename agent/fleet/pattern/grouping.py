@@ -66,19 +66,19 @@ class LeafRule(NamedTuple):
 
 
 def tables(fleet: Fleet) -> list[list[Row]]:
-    """Return the nodes of each generation, in the order in which their first ones are listed."""
+    """Return the nodes of each generation, in the order in which their first nodes are listed."""
     # The identifier that goes with each label; None if two switches have it.
     names: dict[str, str | None] = {}
     ends_of = (current(port) for node in fleet.nodes for port in node.ports)
     for label, number in {(end.label, end.id) for end in ends_of if end}:
         if number:
             names[label] = None if label in names else number
-    found: dict[Kind, list[Row]] = defaultdict(list)
+    by_kind: dict[Kind, list[Row]] = defaultdict(list)
     for node in fleet.nodes:
         # the ports of the node in the order of its columns
         places = [port.pci or port.interface for port in node.ports]
         columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
-        seats = sorted(zip(columns, node.ports, strict=True), key=lambda one: one[0])
+        seats = sorted(zip(columns, node.ports, strict=True), key=lambda seat: seat[0])
         ports = tuple(port for _, port in seats)
         ends = [current(port) for port in ports]
         row = Row(
@@ -88,8 +88,8 @@ def tables(fleet: Fleet) -> list[list[Row]]:
             silent.cause(node, fleet.now) is None,
             all(port.far_end for port in ports),
         )
-        found[node.flavor, tuple(column for column, _ in seats)].append(row)
-    return [*found.values()]
+        by_kind[node.flavor, tuple(column for column, _ in seats)].append(row)
+    return [*by_kind.values()]
 
 
 def current(port: FleetPort) -> SeenEnd | None:
@@ -127,50 +127,50 @@ def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]
                     of_leaf[leaf].append(len(centers))
             centers.append(known)
     undecided = [places[row.leaves] for row in rows]
-    found: dict[Place, list[Row]] = defaultdict(list)
+    by_place: dict[Place, list[Row]] = defaultdict(list)
     for row, number in zip(rows, _by_exchange(undecided, _by_neighbors(undecided)), strict=True):
-        found[number].append(row)
-    unseen = found.pop((), [])
-    return list(found.values()), unseen
+        by_place[number].append(row)
+    unseen = by_place.pop((), [])
+    return list(by_place.values()), unseen
 
 
 def _by_neighbors(places: Sequence[Place]) -> list[Place]:
     """Settle a node between groups if just one of them has the node before or after it."""
 
-    def last(one: Place, other: Place) -> Place:
-        return other if isinstance(other, int) else one
+    def last(kept: Place, place: Place) -> Place:
+        return place if isinstance(place, int) else kept
 
     before = accumulate(places, last)
     after = [*accumulate(reversed(places), last)][::-1]
-    found: list[Place] = []
+    settled: list[Place] = []
     for place, *neighbors in zip(places, before, after, strict=True):
         common = {*neighbors}.intersection(place) if isinstance(place, tuple) else set()
-        found.append(common.pop() if len(common) == 1 else place)
-    return found
+        settled.append(common.pop() if len(common) == 1 else place)
+    return settled
 
 
 def _by_exchange(places: Sequence[Place], settled: Sequence[Place]) -> list[Place]:
-    """Settle a node between two groups if just one other was between them: they changed cables.
+    """Settle a node between two groups if just one other node was: they changed cables.
 
-    That one is in one of the groups, so this one is in the other.
+    That node is in one of the groups, so this node is in the other.
     """
     between: dict[Place, list[Place]] = defaultdict(list)
     for place, number in zip(places, settled, strict=True):
         if isinstance(place, tuple) and len(place) == PAIR:
             between[tuple(sorted(place))].append(number)
-    found: list[Place] = []
+    decided: list[Place] = []
     for number in settled:
         both = between.get(tuple(sorted(number)), []) if isinstance(number, tuple) else []
-        others = [one for one in both if isinstance(one, int)]
+        others = [group for group in both if isinstance(group, int)]
         if isinstance(number, tuple) and len(both) == PAIR and len(others) == 1:
-            found.append(next(one for one in number if one != others[0]))
+            decided.append(next(group for group in number if group != others[0]))
         else:
-            found.append(number)
-    return found
+            decided.append(number)
+    return decided
 
 
 def leaf_rules(groups: Sequence[Sequence[Row]]) -> list[LeafRule]:
-    """Return the rules of a table's groups; where most are regular, one more needs less proof."""
+    """Return the rules of a table's groups; where most are regular, the others need less proof."""
     leaves = len({leaf for rows in groups for row in rows for leaf in row.leaves if leaf})
     rules = [_leaf_rule(rows, leaves) for rows in groups]
     judged = [rule for rule in rules if any(rule.leaves)]
@@ -200,7 +200,7 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     if 2 * rule.count(None) < columns and not _has_rival(wirings, rule):
         followers = sum(count for wiring, count in wirings.items() if _follows(wiring, rule))
         # In how many ways at least a node of this group might be wired: its cables in any order,
-        # and one of them on another leaf of the fleet; not of two cables, which would not be half
+        # and a cable on another leaf of the fleet; not of two cables, which would not be half
         # in the group.
         ruled = Counter(leaf for leaf in rule if leaf)
         cables = ruled.total()
@@ -213,10 +213,10 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
 
 def _follows(wiring: Leaves, leaves: Leaves) -> bool:
     """Return True if every known cable is as the rule has it, and more than half are known."""
-    ruled = [(one, leaf) for one, leaf in zip(wiring, leaves, strict=True) if leaf]
-    known = [(one, leaf) for one, leaf in ruled if one]
+    ruled = [(seen, leaf) for seen, leaf in zip(wiring, leaves, strict=True) if leaf]
+    known = [(seen, leaf) for seen, leaf in ruled if seen]
     return wiring == leaves or (
-        2 * len(known) > len(ruled) and all(one == leaf for one, leaf in known)
+        2 * len(known) > len(ruled) and all(seen == leaf for seen, leaf in known)
     )
 
 
@@ -224,7 +224,9 @@ def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
     """Return True if others are wired alike, and otherwise than the rule has it: another crew."""
     total = wirings.total()
     for wiring, count in wirings.items():
-        followed = sum(1 for one, leaf in zip(wiring, leaves, strict=True) if one and one == leaf)
+        followed = sum(
+            1 for seen, leaf in zip(wiring, leaves, strict=True) if seen and seen == leaf
+        )
         known = len(leaves) - wiring.count(None)
         if wiring != leaves and is_crew(count, total) and 2 * followed < known:
             return True

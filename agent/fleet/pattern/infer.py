@@ -31,7 +31,7 @@ class Pattern(NamedTuple):
     groups: tuple[Group, ...] = ()  # every node is in exactly one
     notes: tuple[str, ...] = ()  # one line each: why there is no pattern, or no evidence
     covered: int = 0  # cables of fresh nodes that a rule is about
-    regular: int = 0  # of these, the ones that follow it
+    regular: int = 0  # of these, the cables that follow it
 
 
 def infer(fleet: Fleet) -> Pattern:
@@ -39,8 +39,8 @@ def infer(fleet: Fleet) -> Pattern:
     groups: list[Ruled] = []
     unseen: list[Row] = []
     for rows in tables(fleet):
-        found, nothing = grouped(rows, RIVALS)
-        groups += map(Ruled, found, leaf_rules(found))
+        members, nothing = grouped(rows, RIVALS)
+        groups += map(Ruled, members, leaf_rules(members))
         unseen += nothing
     leaves = Leaves(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
@@ -69,23 +69,27 @@ def _findings(
     not among these.
     """
     odds = [odd_cables(group) for group in groups]
-    dead = {tuple(port) for one, ports in lost if one.code == "leaf-down" for port in ports}
+    dead = {tuple(port) for finding, ports in lost if finding.code == "leaf-down" for port in ports}
     left: list[Odd] = []
     for group, some in zip(groups, odds, strict=True):
         alive = [odd for odd in some if (odd.row.node.name, odd.interface) not in dead]
         left += without_spares(group, alive)
     explained = {port for _, same in lost for port in same}
     alone = (of_cause(cause, leaves) for cause in causes(left))
-    found = [one for one, _ in lost]
-    found += [one for one in alone if one.code != MISSING or not explained.issuperset(one.ports)]
-    found.sort(
-        key=lambda one: (
-            RANK[one.code],
-            *(natural(part) for port in one.ports[:1] for part in port),
-            one.id,
+    findings = [finding for finding, _ in lost]
+    findings += [
+        finding
+        for finding in alone
+        if finding.code != MISSING or not explained.issuperset(finding.ports)
+    ]
+    findings.sort(
+        key=lambda finding: (
+            RANK[finding.code],
+            *(natural(part) for port in finding.ports[:1] for part in port),
+            finding.id,
         )
     )
     regular = [some for group, some in zip(groups, odds, strict=True) if group.is_regular]
-    odd = sum(1 for some in regular for one in some if one.leaf)
-    never = sum(1 for one in left if not one.leaf)
-    return tuple(found), odd, never
+    odd = sum(1 for some in regular for cable in some if cable.leaf)
+    never = sum(1 for cable in left if not cable.leaf)
+    return tuple(findings), odd, never

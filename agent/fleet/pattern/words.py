@@ -40,7 +40,7 @@ class Leaves:
 def of_cause(cause: Cause, leaves: Leaves) -> Finding:
     """Return the finding of one mistake.
 
-    The wanted port is that of the cable whose place it is, or of a missing cable the last one.
+    The wanted port is that of the cable whose place it is, or of a missing cable the last port.
     """
     moves = []
     for odd in cause.odds:
@@ -65,19 +65,19 @@ def of_cause(cause: Cause, leaves: Leaves) -> Finding:
 
 
 def _sentence(code: str, moves: Sequence[Move]) -> str:
-    one, near = moves[0], [f"{move.port.node} {move.port.interface}" for move in moves]
+    first, near = moves[0], [f"{move.port.node} {move.port.interface}" for move in moves]
     if code == SWAPPED and len(moves) == 2:
         other = moves[1]
-        second = other.port.interface if one.port.node == other.port.node else near[1]
-        ends = f"{_end(one.actual)} and {_end(other.actual)}"
+        second = other.port.interface if first.port.node == other.port.node else near[1]
+        ends = f"{_end(first.actual)} and {_end(other.actual)}"
         return f"Exchange the far ends of {near[0]} and {second}: {ends}."
     if code in (SWAPPED, SHIFTED):
         steps = [f"{name} to {_end(move.wanted)}" for name, move in zip(near, moves, strict=True)]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"
         return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
     if code == MISSING:
-        return f"Check the cable of {near[0]}: no neighbor; it belongs to {_end(one.wanted)}."
-    return f"Move the far end of {near[0]} from {_end(one.actual)} to {_end(one.wanted)}."
+        return f"Check the cable of {near[0]}: no neighbor; it belongs to {_end(first.wanted)}."
+    return f"Move the far end of {near[0]} from {_end(first.actual)} to {_end(first.wanted)}."
 
 
 def _end(end: Ends) -> str:
@@ -93,14 +93,14 @@ def _majority(odd: Odd, leaves: Leaves) -> str:
 
 
 def groups_of(
-    found: Sequence[Ruled], unseen: Sequence[Row], leaves: Leaves
+    all_groups: Sequence[Ruled], unseen: Sequence[Row], leaves: Leaves
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return every node in one group, and the notes: why there is no pattern, or no evidence.
 
-    Groups that are too small for a majority are one together.
+    Groups that are too small for a majority form a single group.
     """
-    large = [group for group in found if _is_large(group)]
-    small = [row for group in found if not _is_large(group) for row in group.rows]
+    large = [group for group in all_groups if _is_large(group)]
+    small = [row for group in all_groups if not _is_large(group) for row in group.rows]
     groups = []
     for group in large:
         ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
@@ -111,7 +111,7 @@ def groups_of(
         members = tuple(row.node.name for row in group.rows)
         pattern = _pattern(group) if group.is_regular else None
         groups.append(Group(title, members, used, pattern))
-    groups.sort(key=lambda one: natural(one.nodes[0]))
+    groups.sort(key=lambda group: natural(group.nodes[0]))
     for name, rows in ((SMALL, small), (NO_NEIGHBORS, unseen)):
         if rows:
             nodes = sorted((row.node.name for row in rows), key=natural)
