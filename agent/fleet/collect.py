@@ -68,7 +68,7 @@ class Collected:
     def fleet(self, source: str, now: float) -> Fleet:
         """Return the fleet; raises Unavailable if a name is that of no Node."""
         if self._unmatched:
-            names = ", ".join(visible(one, MAX_QUOTE) for one in sorted(self._unmatched))
+            names = ", ".join(visible(name, MAX_QUOTE) for name in sorted(self._unmatched))
             raise Unavailable(f"{source}: none of {self.total} Nodes is named {names}")
         nodes = _identified([self._nodes[name] for name in sorted(self._nodes, key=natural)])
         return Fleet(nodes, source, int(now), self._others, tuple(self.problems))
@@ -110,17 +110,17 @@ def name_of(document: Mapping[str, Any]) -> str | None:
 
 def read_cluster(kube: Kube, selector: str, selection: Selection, clock: float) -> Fleet:
     """List the Nodes; raises Unavailable unless all of them could be listed."""
-    found, server, names = Collected(selection, clock), "", selection.names
+    collected, server, names = Collected(selection, clock), "", selection.names
     # the API server selects the Node of an only name that is no glob
     only = names[0] if len(names) == 1 and not GLOB.intersection(names[0]) else None
     for page in pages(kube, selector, only):
         server = one_line(page.server)
         if page.is_first:
-            found = Collected(selection, clock)
+            collected = Collected(selection, clock)
         for number, node in enumerate(page.nodes, 1):
             left = None if page.left is None else page.left + len(page.nodes) - number
-            found.add(dict(node), name_of(node) or "", left=left)
-    if not found.total:
+            collected.add(dict(node), name_of(node) or "", left=left)
+    if not collected.total:
         selected = " that --selector and --node select" if selector or names else ""
         raise Unavailable(f"{server}: no Nodes{selected}")
-    return found.fleet(server, clock)
+    return collected.fleet(server, clock)

@@ -142,7 +142,7 @@ def _read(flags: Flags) -> Fleet:
 class Progress:
     """A line on stderr, if it is a terminal.
 
-    `listing Nodes: 3,500 of about 10,000`, then `, 12 s for the next page` while one is awaited.
+    `listing Nodes: 3,500 of about 10,000`, then `, 12 s for the next page` while it is awaited.
     """
 
     def __init__(self, verb: str, interval: float = INTERVAL) -> None:

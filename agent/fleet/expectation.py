@@ -49,16 +49,16 @@ class Expectations:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]
             example = f": it names {hosts[0]!r}" if hosts else ""
-            found = f"no row of any Node of {fleet.source}{example}"
-            raise Malformed(f"{files}: {found}, a Node is {fleet.nodes[0].name!r}")
+            fault = f"no row of any Node of {fleet.source}{example}"
+            raise Malformed(f"{files}: {fault}, a Node is {fleet.nodes[0].name!r}")
 
     def placed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
-        for one in findings:
-            names = self._leaves.like(one.leaf) if one.leaf and not one.rack else []
+        for finding in findings:
+            names = self._leaves.like(finding.leaf) if finding.leaf and not finding.rack else []
             racks = {self.index.racks[name] for name in names}
             fact = [("far-rack", racks.pop())] if len(racks) == 1 else []
-            yield one._replace(facts=(*one.facts, *fact)) if fact else one
+            yield finding._replace(facts=(*finding.facts, *fact)) if fact else finding
 
     def notes(self) -> Iterator[str]:
         """Yield a line for hosts of the plans that are no Node, or perhaps several."""
@@ -83,7 +83,7 @@ class Expectations:
         if not (nodes or hosts):
             return None
         missing = {*hosts}
-        rows = sum(not missing.isdisjoint((one.a.node, one.b.node)) for one in self._cables)
+        rows = sum(not missing.isdisjoint((cable.a.node, cable.b.node)) for cable in self._cables)
         cables = compared + sum(count for _, count in nodes) + rows
         names = tuple(name for name, _ in nodes)
         others = hosts or [name for name in self.index.names if not self.hosts.node(name)]

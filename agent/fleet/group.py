@@ -20,7 +20,7 @@ EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
 class Format(click.Choice[str]):
-    """A format of `fleet export`; the error for one that was removed says what to use."""
+    """A format of `fleet export`; the error for a removed format says what to use."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in FORMER:

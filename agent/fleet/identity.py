@@ -46,10 +46,10 @@ class _Reports(NamedTuple):
 
     def older(self, first: str, second: str) -> str | None:
         """Return the node whose report is much older; None if neither is."""
-        one, other = self.times.get(first), self.times.get(second)
-        if one is None or other is None or abs(one - other) < MUCH_OLDER:
+        time, other = self.times.get(first), self.times.get(second)
+        if time is None or other is None or abs(time - other) < MUCH_OLDER:
             return None
-        return first if one < other else second
+        return first if time < other else second
 
 
 def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> Iterator[Finding]:
@@ -82,19 +82,19 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
         for port in node.ports
         if port.far_end and not port.is_lost
     ]
-    yield from _switches([one for one in claims if one.port.node not in silent], off)
+    yield from _switches([claim for claim in claims if claim.port.node not in silent], off)
     for same in _claimed_twice(claims, off):
         if len(same) == 2:
-            first, second = (one.port.node for one in same)
+            first, second = (claim.port.node for claim in same)
             if first == second or not machines.get(first, set()) & machines.get(second, set()):
                 yield _claim(same, reports)
 
 
 @lru_cache(MAX_CACHED)
 def _address(text: str | None) -> str | None:
-    """Return a GUID or MAC address; None for other text, and for one of zeros or ones."""
-    found = (guid(text) or mac(text)) if text else None
-    return found if found and set(found) not in ({"0"}, {"f"}) else None
+    """Return a GUID or MAC address; None for other text, and if all bits are equal."""
+    address = (guid(text) or mac(text)) if text else None
+    return address if address and set(address) not in ({"0"}, {"f"}) else None
 
 
 # switches
@@ -102,21 +102,22 @@ def _address(text: str | None) -> str | None:
 
 def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    known = [one for one in claims if one.end.name and _address(one.end.id)]
+    known = [claim for claim in claims if claim.end.name and _address(claim.end.id)]
     keys = _names(known, off)
     whole = {name: node_key(name, off) for _, name in keys}
     of_id: dict[str, set[str]] = {}
     of_name: dict[str, set[str]] = {}
-    for identity, name in {(_address(one.end.id) or "", one.end.name or "") for one in known}:
+    for identity, name in {(_address(claim.end.id) or "", claim.end.name or "") for claim in known}:
         of_id.setdefault(identity, set()).add(keys[identity, name])
         of_name.setdefault(whole[name], set()).add(identity)
     doubtful = [
-        one
-        for one in known
-        if len(of_id[_address(one.end.id) or ""]) > 1 or len(of_name[whole[one.end.name or ""]]) > 1
+        claim
+        for claim in known
+        if len(of_id[_address(claim.end.id) or ""]) > 1
+        or len(of_name[whole[claim.end.name or ""]]) > 1
     ]
-    for identity, same in grouped(doubtful, lambda one: _address(one.end.id) or "").items():
-        parts = [*grouped(same, lambda one: keys[identity, one.end.name or ""]).values()]  # noqa: B023
+    for identity, same in grouped(doubtful, lambda claim: _address(claim.end.id) or "").items():
+        parts = [*grouped(same, lambda claim: keys[identity, claim.end.name or ""]).values()]  # noqa: B023
         if len(parts) > 1:
             names = sorted({part[0].end.name or "" for part in parts}, key=natural)
             why = "it was renamed, or two switches have one identifier"
@@ -126,8 +127,8 @@ def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
             text = f"Look at the switch {called}: {why}."
             yield _identity(parts, text, ["names", identity], names[0])
     shared = []  # for each name of several switches: what is seen of each
-    for same in grouped(doubtful, lambda one: whole[one.end.name or ""]).values():
-        switches = grouped(same, lambda one: _address(one.end.id) or "").values()
+    for same in grouped(doubtful, lambda claim: whole[claim.end.name or ""]).values():
+        switches = grouped(same, lambda claim: _address(claim.end.id) or "").values()
         parts = [part for part in switches if len(_ports(part)) > 1]  # not of a port alone
         if len(parts) > 1 and _share_a_port(parts):
             shared.append(parts)
@@ -152,10 +153,10 @@ def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
 
 
 def _names(claims: Iterable[_Claim], off: Off) -> dict[tuple[str, str], str]:
-    """Return the key of each name of an identifier: a short and a qualified name are one."""
+    """Return the key of each name of an identifier: a short and a qualified name share it."""
     names: dict[str, set[str]] = {}
-    for one in claims:
-        names.setdefault(_address(one.end.id) or one.end.switch, set()).add(one.end.device)
+    for claim in claims:
+        names.setdefault(_address(claim.end.id) or claim.end.switch, set()).add(claim.end.device)
     return {
         (identity, name): key
         for identity, of_switch in names.items()
@@ -164,7 +165,7 @@ def _names(claims: Iterable[_Claim], off: Off) -> dict[tuple[str, str], str]:
 
 
 def _ports(part: Iterable[_Claim]) -> set[str]:
-    return {one.end.port_id for one in part if one.end.port_id}
+    return {claim.end.port_id for claim in part if claim.end.port_id}
 
 
 def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
@@ -176,7 +177,7 @@ def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
 def _identity(
     parts: Sequence[Sequence[_Claim]], text: str, key: Sequence[object], device: str | None
 ) -> Finding:
-    ports = [one.port for part in parts for one in part]
+    ports = [claim.port for part in parts for claim in part]
     nodes = sorted({port.node for port in ports}, key=natural)
     end = (device, None)
     return finding("switch-identity", ports, text, nodes=nodes, key=key, actual=end)
@@ -187,15 +188,15 @@ def _identity(
 
 def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]:
     """Yield the claims of each switch port with several, if the switch numbers its ports."""
-    known = [one for one in claims if one.end.port_id]
+    known = [claim for claim in claims if claim.end.port_id]
     keys = _names(known, off)
 
-    def switch_of(one: _Claim) -> tuple[str, str]:
-        identity = _address(one.end.id) or one.end.switch
-        return identity, keys[identity, one.end.device]
+    def switch_of(claim: _Claim) -> tuple[str, str]:
+        identity = _address(claim.end.id) or claim.end.switch
+        return identity, keys[identity, claim.end.device]
 
     for switch in grouped(known, switch_of).values():
-        by_port = grouped(switch, lambda one: (one.end.port_id, one.end.port_name))
+        by_port = grouped(switch, lambda claim: (claim.end.port_id, claim.end.port_name))
         twice = [same for same in by_port.values() if len(same) > 1]
         if len(by_port) == 1 or len(twice) <= MAX_CLAIMS * len(by_port):
             yield from twice
@@ -203,7 +204,7 @@ def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]
 
 def _claim(same: Sequence[_Claim], reports: _Reports) -> Finding:
     """Return the finding of one switch port; the likelier stale claim is named."""
-    ports = [one.port for one in same]
+    ports = [claim.port for claim in same]
     first, second = ports
     end = same[0].end.device, same[0].end.port
     stale = [port.node for port in ports if port.node in reports.silent]

@@ -4,7 +4,7 @@
     [{...}, {...}]                                                    the items
     {...} {...}                                                       one after the other
 
-The text is read in pieces, of which only the one that is being decoded is kept: a list of 100,000
+The text is read in pieces, of which only the piece that is being decoded is kept: a list of 100,000
 Nodes has more than 600 MB.
 """
 

@@ -59,17 +59,17 @@ def judge(  # noqa: PLR0913 - most are choices
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
     halves: list[tuple[FleetNode, Expected]] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node in fleet.nodes:
         try:
             half = expectations.of(node)
         except Malformed as error:
-            found.append(planned.contradiction(node.name, error))
+            findings.append(planned.contradiction(node.name, error))
         else:
             halves += [] if half.is_empty else [(node, half)]
     counts = {node.name: planned.cables_in(half) for node, half in halves}
     expected = {name: count for name, count in counts.items() if count}
-    fresh = [one for one in halves if one[0].name not in quiet]
+    fresh = [(node, half) for node, half in halves if node.name not in quiet]
     compared = planned.compared(fresh, expectations, options)
     kept = fleet
     if options.ignore:
@@ -79,27 +79,33 @@ def judge(  # noqa: PLR0913 - most are choices
             nodes.append(replace(node, ports=tuple(ports)))
         kept = replace(fleet, nodes=tuple(nodes))
     inferred = infer(kept)
-    found += compared.findings
+    findings += compared.findings
     if not expected:
-        found += (one for one in inferred.findings if quiet.keys().isdisjoint(one.nodes))
-    rated = {port for one in found if one.code in OF_SPEED for port in one.ports}
-    doubled = {frozenset(one.ports) for one in found if one.code in {"duplicate", "claimed"}}
-    found += _slow([one for one in kept.nodes if one.name not in quiet], inferred.groups, rated)
-    found += (
-        one
-        for one in identity.findings(kept, quiet, options.off)
-        if one.code != "claimed" or frozenset(one.ports) not in doubled
+        findings += (
+            finding for finding in inferred.findings if quiet.keys().isdisjoint(finding.nodes)
+        )
+    rated = {port for finding in findings if finding.code in OF_SPEED for port in finding.ports}
+    doubled = {
+        frozenset(finding.ports) for finding in findings if finding.code in {"duplicate", "claimed"}
+    }
+    findings += _slow(
+        [node for node in kept.nodes if node.name not in quiet], inferred.groups, rated
     )
-    found += silent.unreadable(kept.nodes)
-    found += silent.findings(fleet, quiet, expected or None)
-    found = planned.habits(found, {node.name: len(node.ports) for node in fleet.nodes})
+    findings += (
+        finding
+        for finding in identity.findings(kept, quiet, options.off)
+        if finding.code != "claimed" or frozenset(finding.ports) not in doubled
+    )
+    findings += silent.unreadable(kept.nodes)
+    findings += silent.findings(fleet, quiet, expected or None)
+    findings = planned.habits(findings, {node.name: len(node.ports) for node in fleet.nodes})
     unread = sum(count for name, count in expected.items() if name in quiet)
     gap = None
     if expected and not is_partial:
         gap = expectations.gap(expected, compared.planned, is_selected=is_selected)
     return Judged(
         fleet,
-        tuple(_distinct(sorted(expectations.placed(found), key=fleet_order))),
+        tuple(_distinct(sorted(expectations.placed(findings), key=fleet_order))),
         tuple(inferred.groups),
         tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,
@@ -110,18 +116,18 @@ def judge(  # noqa: PLR0913 - most are choices
     )
 
 
-def _distinct(found: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings; one with the ID of another before it has one of its own.
+def _distinct(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings; a finding with the ID of an earlier one gets another ID.
 
     Names that differ only in case have one ID.
     """
     used: set[str] = set()
-    for one in found:
-        identity = one.id
+    for original in findings:
+        identity = original.id
         while identity in used:
             identity = hashlib.sha256(identity.encode()).hexdigest()[:ID_LENGTH]
         used.add(identity)
-        yield one if identity == one.id else one._replace(id=identity)
+        yield original if identity == original.id else original._replace(id=identity)
 
 
 def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
@@ -168,35 +174,37 @@ def _slow(
     by_name = {node.name: node for node in nodes}
     for group in groups:
         rated = [
-            _Rated(PortRef(name, one.interface), one.far_end, one.pci or one.interface, one.gbps)
+            _Rated(
+                PortRef(name, port.interface), port.far_end, port.pci or port.interface, port.gbps
+            )
             for name in group.nodes
             if name in by_name
-            for one in by_name[name].ports
-            if one.gbps is not None and one.far_end and not one.is_lost
-            if "-" not in one.interface or one.interface.rpartition("-")[2].isdecimal()
+            for port in by_name[name].ports
+            if port.gbps is not None and port.far_end and not port.is_lost
+            if "-" not in port.interface or port.interface.rpartition("-")[2].isdecimal()
         ]
-        found: dict[str, list[_Rated]] = {}  # slow ports by node
+        slow: dict[str, list[_Rated]] = {}  # slow ports by node
         shares: dict[str, tuple[float, int, int]] = {}  # by address: usual rate, ports with it, all
-        for address, same in grouped(rated, lambda one: one.address).items():
-            usual, count = Counter(one.gbps for one in same).most_common(1)[0]
+        for address, same in grouped(rated, lambda port: port.address).items():
+            usual, count = Counter(port.gbps for port in same).most_common(1)[0]
             if len(same) >= MIN_PORTS and count >= USUAL * len(same):
                 shares[address] = usual, count, len(same)
-                for one in same:
-                    if one.gbps < usual and one.ref not in explained:
-                        found.setdefault(one.ref.node, []).append(one)
-        for node, ports in found.items():
+                for port in same:
+                    if port.gbps < usual and port.ref not in explained:
+                        slow.setdefault(port.ref.node, []).append(port)
+        for node, ports in slow.items():
             first, shown = ports[0], []
             usual, count, total = shares[first.address]
-            for one in ports:
-                rate = encode.gbps(one.gbps) if one.gbps else "a port that is not ACTIVE"
-                far = end_text((one.end.device, one.end.port))
-                shown.append(f"{one.ref.interface} to {far} ({rate})")
+            for port in ports:
+                rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
+                far = end_text((port.end.device, port.end.port))
+                shown.append(f"{port.ref.interface} to {far} ({rate})")
             verb = "Reseat or replace the cable of" if first.gbps else "Activate"
             text = (
                 f"{verb} {node} {listed(shown)}; {count:,} of {total:,} such ports of the group "
                 f"run at {encode.gbps(usual)}."
             )
-            refs = [one.ref for one in ports]
+            refs = [port.ref for port in ports]
             facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
             actual = (first.end.device, first.end.port)
             yield finding("slow", refs, text, facts=facts, actual=actual)

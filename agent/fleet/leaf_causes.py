@@ -41,7 +41,7 @@ class _Leaf(NamedTuple):
 
     def at(self, name: str) -> list[ComparedCable]:
         """Return the cables at their planned ports of a switch with this other name."""
-        return [one for one in self.cables if one.actual[0] == name and _is_renamed(one)]
+        return [cable for cable in self.cables if cable.actual[0] == name and _is_renamed(cable)]
 
 
 class Renamed(NamedTuple):
@@ -60,17 +60,17 @@ def renamed(leaves: Leaves) -> Renamed:
     names: dict[str, str] = {}
     ports: dict[PortRef, str] = {}
     for key, name in other.items():
-        if any(leaf_key(one) not in other for one in planned.like(name)):
+        if any(leaf_key(alike) not in other for alike in planned.like(name)):
             continue  # the name of a leaf that has its own
         leaf = leaves[key]
-        seen = [one.ref for one in leaf.at(name)]
-        count = sum(1 for one in leaf.cables if one.far_end)
+        seen = [cable.ref for cable in leaf.at(name)]
+        count = sum(1 for cable in leaf.cables if cable.far_end)
         share = "all" if len(seen) == count else f"{len(seen):,} of"
         text = (
             f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
             f"{many(count, 'cable')} planned for it are at the same ports of {name}."
         )
-        one = finding(
+        cause = finding(
             "renamed",
             seen,
             text,
@@ -79,39 +79,41 @@ def renamed(leaves: Leaves) -> Renamed:
             expected=(leaf.name, None),
             actual=(name, None),
         )
-        findings.append(one)
+        findings.append(cause)
         names[leaf_key(name)] = leaf.name
         ports |= dict.fromkeys(seen, leaf.name)
     return Renamed(tuple(findings), names, ports)
 
 
-def by_leaf(found: Iterable[ComparedCable]) -> Leaves:
+def by_leaf(compared: Iterable[ComparedCable]) -> Leaves:
     """Return the leaves of the plan by the key of their name; ignored cables are left out."""
-    kept = [one for one in found if one.status != cables.IGNORED and one.row.device]
-    by_name = grouped(kept, lambda one: leaf_key(one.row.device or ""))
+    kept = [cable for cable in compared if cable.status != cables.IGNORED and cable.row.device]
+    by_name = grouped(kept, lambda cable: leaf_key(cable.row.device or ""))
     return {key: _Leaf(same[0].row.device or "", tuple(same)) for key, same in by_name.items()}
 
 
 def _other_name(leaf: _Leaf) -> str | None:
     """Return the name that most far ends have, at the planned ports; None if there is none."""
-    seen = [one for one in leaf.cables if one.far_end]
-    others = grouped((one for one in seen if _is_renamed(one)), lambda one: one.actual[0] or "")
-    name, same = max(others.items(), key=lambda one: len(one[1]), default=("", []))
-    if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({one.ref.node for one in same}) < 2:
+    seen = [cable for cable in leaf.cables if cable.far_end]
+    others = grouped(
+        (cable for cable in seen if _is_renamed(cable)), lambda cable: cable.actual[0] or ""
+    )
+    name, same = max(others.items(), key=lambda item: len(item[1]), default=("", []))
+    if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({cable.ref.node for cable in same}) < 2:
         return None
-    former = [one for one in seen if one.device.equal]
+    former = [cable for cable in seen if cable.device.equal]
     return name if _addresses(former) <= _addresses(same) else None
 
 
-def _addresses(found: Iterable[ComparedCable]) -> set[str]:
+def _addresses(compared: Iterable[ComparedCable]) -> set[str]:
     """Return the identifiers of the switches that these cables lead to, or else their names."""
-    ends = [one.far_end.seen_device for one in found if one.far_end]
+    ends = [cable.far_end.seen_device for cable in compared if cable.far_end]
     return {text for end in ends for text in (end.guids + end.macs or end.names)}
 
 
-def _is_renamed(one: ComparedCable) -> bool:
+def _is_renamed(cable: ComparedCable) -> bool:
     """Return True for another switch at the planned port of it."""
-    return one.device.equal is False and bool(one.row.ports and one.far_port.equal)
+    return cable.device.equal is False and bool(cable.row.ports and cable.far_port.equal)
 
 
 def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]:
@@ -119,9 +121,9 @@ def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]
 
     Its ID is of the name that the annotations of the nodes have, as it is without a plan.
     """
-    last = {one.port: one.end.device for node in nodes for one in _known(node)}
+    last = {link.port: link.end.device for node in nodes for link in _known(node)}
     for leaf in leaves.values():
-        lost = [one.ref for one in leaf.cables if one.status == cables.MISSING]
+        lost = [cable.ref for cable in leaf.cables if cable.status == cables.MISSING]
         seen = next((last[port] for port in lost if port in last), leaf.name)
         yield from _down(lost, len(leaf.cables), leaf.name, leaf.row, seen)
 
@@ -129,15 +131,15 @@ def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]
 def _down(
     lost: list[PortRef], count: int, name: str, row: ExpectedRow | None, seen: str
 ) -> Iterator[Explained]:
-    """Yield the finding of a leaf if it lost nearly all of its ports; `row` is one of the plan."""
+    """Yield the finding of a leaf that lost nearly all of its ports; `row` is of the plan."""
     nodes = sorted({port.node for port in lost}, key=natural)
     if len(lost) >= MIN_PORTS and len(lost) >= NEARLY_ALL * count and len(nodes) > 1:
         share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
         shown, facts = (words.far(row), row.facts) if row else (name, {})
         text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
         key, end = [leaf_key(seen)], (name, None)
-        one = finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
-        yield one, lost
+        cause = finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
+        yield cause, lost
 
 
 class _Known(NamedTuple):
@@ -150,15 +152,15 @@ class _Known(NamedTuple):
 
 def down_without_plan(nodes: Iterable[FleetNode]) -> Iterator[Explained]:
     """Yield the same by the last far ends that the annotations have; then nodes without a link."""
-    known = [one for node in nodes for one in _known(node)]
+    known = [link for node in nodes for link in _known(node)]
     explained: set[PortRef] = set()
-    for same in grouped(known, lambda one: one.end.switch).values():
-        lost = [one.port for one in same if one.is_down]
-        name = next((one.end.device for one in same if one.is_down), "")
-        for one, ports in _down(lost, len(same), name, None, name):
+    for same in grouped(known, lambda link: link.end.switch).values():
+        lost = [link.port for link in same if link.is_down]
+        name = next((link.end.device for link in same if link.is_down), "")
+        for cause, ports in _down(lost, len(same), name, None, name):
             explained.update(ports)
-            yield one, ports
-    yield from nodes_down(((one.port, one.is_down) for one in known), explained)
+            yield cause, ports
+    yield from nodes_down(((link.port, link.is_down) for link in known), explained)
 
 
 def _known(node: FleetNode) -> Iterator[_Known]:
@@ -173,7 +175,7 @@ def nodes_down(
     ports: Iterable[tuple[PortRef, bool]], explained: Collection[PortRef]
 ) -> Iterator[Explained]:
     """Yield a finding for each node none of whose several ports has a link; True: it is down."""
-    for node, same in grouped(ports, lambda one: one[0].node).items():
+    for node, same in grouped(ports, lambda pair: pair[0].node).items():
         lost = [port for port, is_down in same if is_down]
         if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
             text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."

@@ -31,7 +31,7 @@ class FleetPort(NamedTuple):
     gbps: float | None = None  # what it counted last; 0: not ACTIVE
     far_end: SeenEnd | None = None  # now; None: no neighbor label
     last_end: SeenEnd | None = (
-        None  # the last one known, of the annotation; equal to `far_end` or older
+        None  # the last known far end, of the annotation; equal to `far_end` or older
     )
     is_lost: bool = False  # left the bus
     netdev: str | None = None  # enp26s0np0, by which plans of RoCE fabrics name a port
@@ -69,7 +69,7 @@ class Fleet:
 
 
 class Group(NamedTuple):
-    """The nodes that hang on one set of leaves, or share the pattern of one."""
+    """The nodes that hang on one set of leaves, or share the pattern of such a group."""
 
     name: str  # for people: the leaves, or their first and last
     nodes: tuple[str, ...]  # in natural order

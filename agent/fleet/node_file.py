@@ -35,17 +35,17 @@ def read_file(path: str, selection: Selection, clock: float) -> Fleet:
 
     Raises Malformed with line and column for anything but Nodes, Unavailable.
     """
-    found = Collected(selection, clock)
+    collected = Collected(selection, clock)
     source = "standard input" if path == STDIN else path
     with _opened(path, source) as file, uncollected():
-        heartbeat = _read(Items(file), found)
-    if not found.total:
+        heartbeat = _read(Items(file), collected)
+    if not collected.total:
         raise Malformed(f"{source}: no Node in it")
-    newest = max(filter(None, (heartbeat, found.newest)), default=clock)
-    return found.fleet(source, min(newest, clock))
+    newest = max(filter(None, (heartbeat, collected.newest)), default=clock)
+    return collected.fleet(source, min(newest, clock))
 
 
-def _read(items: Items, found: Collected) -> int | None:
+def _read(items: Items, collected: Collected) -> int | None:
     """Add the Nodes; return the newest time of a kubelet. Raises Malformed for anything else."""
     newest, places = "", dict[str, Item]()
     for item in items:
@@ -63,10 +63,10 @@ def _read(items: Items, found: Collected) -> int | None:
             text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first.line}"
             raise _fault(item, text)
         places[name] = item._replace(value=None)
-        found.add(item.value, name)
+        collected.add(item.value, name)
         # when the kubelet reported a condition; of whole Nodes only
         conditions = objects(part(item.value, "status").get("conditions"))
-        times = (one.get("lastHeartbeatTime") for one in conditions)
+        times = (condition.get("lastHeartbeatTime") for condition in conditions)
         texts = (time for time in times if isinstance(time, str) and _UTC.fullmatch(time))
         newest = max(newest, *texts, "")
     with suppress(ValueError):

@@ -58,18 +58,18 @@ class NodeReader:
         annotations = _texts(metadata, "annotations", problems)
         own = self._own(labels, problems)
         is_annotated = self._annotation in annotations
-        keys = [] if is_annotated else [one for one in annotations if one.endswith(f"/{OBSERVED}")]
+        keys = [] if is_annotated else [key for key in annotations if key.endswith(f"/{OBSERVED}")]
         times = {key: reported_time(annotations[key]) for key in keys}
         others = [key.rpartition("/")[0] for key, time in times.items() if time is not None]
         if not (own or is_annotated or others or problems):
             return None
         if others:
             problems.append(f"labels under {_listed(others)}, which were not read")
-        found, problem = parse(annotations.get(self._annotation), self._annotation)
+        parsed, problem = parse(annotations.get(self._annotation), self._annotation)
         if problem:
             problems.append(f"{problem.subject}: {problem.text}")
-        annotation = without_future(found, self._now)
-        if found and annotation and found.reported != annotation.reported:
+        annotation = without_future(parsed, self._now)
+        if parsed and annotation and parsed.reported != annotation.reported:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
         flavor = own.get(("flavor", None))
         if flavor not in {None, INFINIBAND, ROCE}:
@@ -96,14 +96,15 @@ class NodeReader:
         )
 
     def _own(self, labels: Texts, problems: list[str]) -> dict[Subject, str]:
-        """Return the values of the agent's labels; where both prefixes have one, that of P."""
-        found: dict[str, dict[Subject, str]] = {"P": {}, "IB": {}}
+        """Return the values of the agent's labels; where both prefixes have a label, that of P."""
+        families: dict[str, dict[Subject, str]] = {"P": {}, "IB": {}}
         for key, value in labels.items():
             if key not in self._subjects:
                 self._subjects[key] = self._subject(key)
-            if one := self._subjects[key]:
-                found[one[0]][one[1]] = value
-        values, twins = found["P"], found["IB"]
+            if known := self._subjects[key]:
+                family, subject = known
+                families[family][subject] = value
+        values, twins = families["P"], families["IB"]
         differing = [
             f"{name} of {interface}" if interface else name
             for (name, interface), value in twins.items()
@@ -121,8 +122,8 @@ class NodeReader:
         family = "P" if prefix == self._naming.prefix else "IB"
         if name in _OF_NODE:
             return family, (name, None)
-        found = _OF_NEIGHBOR.fullmatch(name)
-        return (family, (found[2].replace("-", "_"), intern(found[1]))) if found else None
+        match = _OF_NEIGHBOR.fullmatch(name)
+        return (family, (match[2].replace("-", "_"), intern(match[1]))) if match else None
 
 
 def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:
@@ -138,15 +139,15 @@ def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
     """Return the texts of a map of the metadata."""
-    found = metadata.get(name)
-    if found is None:
+    mapping = metadata.get(name)
+    if mapping is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         problems.append(f"metadata.{name} is no object")
         return {}
-    texts = {intern(key): intern(value) for key, value in found.items() if isinstance(value, str)}
-    if len(texts) < len(found):
-        wrong = [key for key in found if key not in texts]
+    texts = {intern(key): intern(value) for key, value in mapping.items() if isinstance(value, str)}
+    if len(texts) < len(mapping):
+        wrong = [key for key in mapping if key not in texts]
         problems.append(f"{name} that are no text, ignored: {_listed(wrong)}")
     return texts
 
@@ -169,7 +170,7 @@ def _ports(
 ) -> tuple[FleetPort, ...]:
     """Return the interfaces that the labels or the annotation name."""
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
-    lost = {one.interface: one for one in annotation.lost} if annotation else {}
+    lost = {row.interface: row for row in annotation.lost} if annotation else {}
     ends: dict[str, dict[str, str]] = {}  # the labels of each interface's neighbor
     for (kind, interface), value in own.items():
         if interface and value:
@@ -241,7 +242,7 @@ def _is_of(label: str | None, neighbor: FarEnd | None, flavor: str | None) -> bo
 
 
 def _label_of(text: str | None) -> str:
-    """Return the label of a text; the annotation cuts a long one, and keeps its hash."""
+    """Return the label of a text; the annotation cuts a long text, and keeps its hash."""
     return text.rpartition("~")[2] if text and is_cut(text) else _value(text or "")
 
 

@@ -1,9 +1,9 @@
 """Compare all nodes with the plan or their expected labels; fold the findings by their causes.
 
 The findings of a node are those of agent/verify/judge.py, under the same IDs. Those of one cause
-are one: cables of several nodes in a ring, nodes in the reverse order, a leaf that is down or
-renamed, a node without any link, a switch port that the plan gives twice, cables that lack the same
-fact, nodes that have the same cables exchanged in the same way.
+are one finding: cables of several nodes in a ring, nodes in the reverse order, a leaf that is down
+or renamed, a node without any link, a switch port that the plan gives twice, cables that lack the
+same fact, nodes that have the same cables exchanged in the same way.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from agent.verify.cables import rings as rings_in
 from agent.verify.expected import Expected, FarPort, end_key
 from agent.verify.judge import VerifyOptions, VerifyResult, verify
 
-Found = tuple[str, Finding]  # node, its finding
-Folded = tuple[list[Finding], list[Found]]  # those of the fleet, and those that stay as they are
+NodeFinding = tuple[str, Finding]  # node, its finding
+Folded = tuple[
+    list[Finding], list[NodeFinding]
+]  # those of the fleet, and those that stay as they are
 Rings = tuple[tuple[str, ...], ...]  # the interfaces of each, in the order of the ring
 
 OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
@@ -96,14 +98,14 @@ def _compared(
             planned += result.planned if expected.rows else cables_in(expected)
             right = result.as_planned
             if not expected.rows:  # of labels that name all leaves or ports at once
-                is_right = all(one.code == "speed" for one in result.findings)
+                is_right = all(finding.code == "speed" for finding in result.findings)
                 right = cables_in(expected) * is_right
             as_planned += right
-    found = [cable for result in results for cable in result.cables]
-    leaves = leaf_causes.by_leaf(found)
+    all_cables = [cable for result in results for cable in result.cables]
+    leaves = leaf_causes.by_leaf(all_cables)
     members = [node for node, _ in nodes]
-    findings = (*refused, *_findings(members, results, found, leaves, options.off))
-    assumptions = dict.fromkeys(one.assumption for one in results if one.assumption)
+    findings = (*refused, *_findings(members, results, all_cables, leaves, options.off))
+    assumptions = dict.fromkeys(result.assumption for result in results if result.assumption)
     return Compared(findings, planned, as_planned, (*assumptions,)), leaves
 
 
@@ -121,7 +123,7 @@ def contradiction(node: str, error: Malformed) -> Finding:
 def _findings(
     nodes: Sequence[FleetNode],
     results: Sequence[VerifyResult],
-    found: Sequence[cables.ComparedCable],
+    all_cables: Sequence[cables.ComparedCable],
     leaves: Leaves,
     off: Off,
 ) -> Iterator[Finding]:
@@ -129,47 +131,49 @@ def _findings(
     in_rings = {
         PortRef(result.node, name)
         for result in results
-        for one in result.findings
-        if one.code == "swapped"
-        for name in one.interfaces
+        for finding in result.findings
+        if finding.code == "swapped"
+        for name in finding.interfaces
     }
     explained: set[PortRef] = set()
-    for one, ports in leaf_causes.down(leaves, nodes):
-        yield one
+    for cause, ports in leaf_causes.down(leaves, nodes):
+        yield cause
         explained.update(ports)
-    wrong = [one for one in found if one.is_wrong]
-    left = [one for one in wrong if one.ref not in in_rings and one.ref not in explained]
+    wrong = [cable for cable in all_cables if cable.is_wrong]
+    left = [cable for cable in wrong if cable.ref not in in_rings and cable.ref not in explained]
     rings = rings_in(left, off)  # over several nodes
-    for one in _mirrored(rings, found, [node.name for node in nodes]):
-        yield one
-        explained.update(one.ports)
+    for mirrored in _mirrored(rings, all_cables, [node.name for node in nodes]):
+        yield mirrored
+        explained.update(mirrored.ports)
     for ring in rings:
-        if explained.issuperset(one.ref for one in ring):
+        if explained.issuperset(cable.ref for cable in ring):
             continue
         yield finding(
             "swapped",
-            [one.ref for one in ring],
+            [cable.ref for cable in ring],
             words.swapped(ring),
-            nodes=sorted({one.ref.node for one in ring}, key=natural),
-            moves=tuple(one.move for one in ring),
+            nodes=sorted({cable.ref.node for cable in ring}, key=natural),
+            moves=tuple(cable.move for cable in ring),
             expected=ring[0].expected,
             actual=ring[0].actual,
             facts=ring[0].row.facts,
         )
-        explained.update(one.ref for one in ring)
+        explained.update(cable.ref for cable in ring)
     links = [
-        (one.ref, one.status == cables.MISSING) for one in found if one.status != cables.IGNORED
+        (cable.ref, cable.status == cables.MISSING)
+        for cable in all_cables
+        if cable.status != cables.IGNORED
     ]
-    for one, ports in leaf_causes.nodes_down(links, explained):
-        yield one
+    for cause, ports in leaf_causes.nodes_down(links, explained):
+        yield cause
         explained.update(ports)
-    rest = [(result.node, one) for result in results for one in result.findings]
-    yield from _of_nodes(rest, {one.ref: one for one in wrong}, explained)
+    rest = [(result.node, finding) for result in results for finding in result.findings]
+    yield from _of_nodes(rest, {cable.ref: cable for cable in wrong}, explained)
 
 
 def _mirrored(
     rings: Iterable[list[cables.ComparedCable]],
-    found: Iterable[cables.ComparedCable],
+    all_cables: Iterable[cables.ComparedCable],
     nodes: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield a finding for each run of nodes in the reverse order.
@@ -178,8 +182,8 @@ def _mirrored(
     the last but one, and so on.
     """
     rank = {name: number for number, name in enumerate(nodes)}
-    cabled = Counter(one.ref.node for one in found if one.far_end)
-    crossed = grouped(rings, lambda ring: tuple(sorted(rank[one.ref.node] for one in ring)))
+    cabled = Counter(cable.ref.node for cable in all_cables if cable.far_end)
+    crossed = grouped(rings, lambda ring: tuple(sorted(rank[cable.ref.node] for cable in ring)))
     exchanged = {
         pair: same
         for pair, same in crossed.items()
@@ -194,15 +198,15 @@ def _mirrored(
         members = range(run[-1][0], run[-1][1] + 1) if run else range(0)
         if len(members) < MIN_MIRRORED:
             continue
-        moved = [one for pair in run for ring in exchanged[pair] for one in ring]
-        moved.sort(key=lambda one: rank[one.ref.node])  # those of a node stay in their order
+        moved = [cable for pair in run for ring in exchanged[pair] for cable in ring]
+        moved.sort(key=lambda cable: rank[cable.ref.node])  # those of a node stay in their order
         yield finding(
             "mirrored",
-            [one.ref for one in moved],
+            [cable.ref for cable in moved],
             f"The cables of the {len(members)} nodes from {nodes[members[0]]} to "
             f"{nodes[members[-1]]} are in the reverse order: exchange those of the first and the "
             "last, the second and the last but one, and so on.",
-            moves=tuple(one.move for one in moved),
+            moves=tuple(cable.move for cable in moved),
             expected=moved[0].expected,
             actual=moved[0].actual,
             facts=moved[0].row.facts,
@@ -210,52 +214,52 @@ def _mirrored(
 
 
 def _of_nodes(
-    found: Iterable[Found],
+    findings: Iterable[NodeFinding],
     wrong: Mapping[PortRef, cables.ComparedCable],
     explained: Collection[PortRef],
 ) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
 
-    def is_explained(one: Finding) -> bool:
-        if dict(one.facts).get("reason") == rates.NO_KIND:
+    def is_explained(finding: Finding) -> bool:
+        if dict(finding.facts).get("reason") == rates.NO_KIND:
             return True  # a fleet compares with the other nodes (agent/fleet/judge.py)
-        if one.code in {"speed", "slow", "unexpected"} or not one.ports:
+        if finding.code in {"speed", "slow", "unexpected"} or not finding.ports:
             return False
-        return all(port in explained for port in one.ports)
+        return all(port in explained for port in finding.ports)
 
-    kept = [one for one in found if not is_explained(one[1])]
-    kinds = grouped(kept, lambda one: one[1].code)
+    kept = [(node, finding) for node, finding in findings if not is_explained(finding)]
+    kinds = grouped(kept, lambda pair: pair[1].code)
     speeds = kinds.pop("speed", [])
     told: set[PortRef] = {*explained}
     for code, same in kinds.items():
         folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
-        for one in (*folded, *(_of_node(*pair, wrong) for pair in rest)):
-            yield one
-            told.update(one.ports if code in OF_LINKS else ())
+        for cause in (*folded, *(_of_node(*pair, wrong) for pair in rest)):
+            yield cause
+            told.update(cause.ports if code in OF_LINKS else ())
     for pair in speeds:
         speed = _of_node(*pair, wrong)
         if not speed.ports or not told.issuperset(speed.ports):
             yield speed
 
 
-def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, cables.ComparedCable]) -> Finding:
+def _of_node(node: str, finding: Finding, wrong: Mapping[PortRef, cables.ComparedCable]) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
-    moves = tuple(wrong[port].move for port in one.ports if port in wrong)
-    return one._replace(text=f"{node}: {one.text}", moves=moves)
+    moves = tuple(wrong[port].move for port in finding.ports if port in wrong)
+    return finding._replace(text=f"{node}: {finding.text}", moves=moves)
 
 
 # A fold takes all findings of a code, each with its node. What one node says by itself keeps the ID
 # that it has there.
 
 
-def _unverifiable(found: Sequence[Found]) -> Folded:
-    """Return one finding for each reason and severity; if many are of one node, one of these."""
+def _unverifiable(findings: Sequence[NodeFinding]) -> Folded:
+    """Return a finding for each reason and severity, or for all the many reasons of one node each."""
 
-    def reason_of(one: Finding) -> str:
-        facts = dict(one.facts)
-        return facts.get("reason") or facts.get(NOT_VERIFIED) or one.text
+    def reason_of(finding: Finding) -> str:
+        facts = dict(finding.facts)
+        return facts.get("reason") or facts.get(NOT_VERIFIED) or finding.text
 
-    by_reason = grouped(found, lambda one: (one[1].severity, reason_of(one[1])))
+    by_reason = grouped(findings, lambda pair: (pair[1].severity, reason_of(pair[1])))
     single = {key: same for key, same in by_reason.items() if len({node for node, _ in same}) == 1}
     if len(single) <= MAX_REASONS:
         single = {}
@@ -265,16 +269,16 @@ def _unverifiable(found: Sequence[Found]) -> Folded:
             word = NeighborReason.of(key[1])
             text = f"not verified: {word.text if word else key[1]}."
             folded.append(_not_verified(same, text, key, {"reason": key[1]}))
-    rest = grouped(chain(*single.values()), lambda one: one[1].severity)
+    rest = grouped(chain(*single.values()), lambda pair: pair[1].severity)
     for severity, same in rest.items():
-        node, one = same[0]
-        text = f"not verified, for {OTHERS}; for example {node}: {one.text}"
+        node, example = same[0]
+        text = f"not verified, for {OTHERS}; for example {node}: {example.text}"
         folded.append(_not_verified(same, text, (severity, OTHERS), None))
     return folded, []
 
 
 def _not_verified(
-    same: Sequence[Found], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
+    same: Sequence[NodeFinding], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
 ) -> Finding:
     """Return the finding of ports, or of nodes as such; `key` has its severity first."""
     ports = [*dict.fromkeys(_ports(same))]
@@ -288,15 +292,15 @@ def _not_verified(
     return made._replace(id=same[0][1].id) if is_of_node else made
 
 
-def _duplicate(found: Sequence[Found]) -> Folded:
+def _duplicate(findings: Sequence[NodeFinding]) -> Folded:
     """Return one finding for each switch port that the plan gives twice."""
 
-    def end_of(one: Found) -> FarPort:
-        device, port = one[1].expected
+    def end_of(pair: NodeFinding) -> FarPort:
+        device, port = pair[1].expected
         return end_key(device or "", port or "")
 
     folded = []
-    of_plan = [one for one in found if one[1].actual == NO_END]
+    of_plan = [pair for pair in findings if pair[1].actual == NO_END]
     for key, same in grouped(of_plan, end_of).items():
         first, ports = same[0][1], _ports(same)
         facts = dict(first.facts)
@@ -306,14 +310,14 @@ def _duplicate(found: Sequence[Found]) -> Folded:
         text = words.duplicate_in_plan(*first.expected, users)
         made = finding("duplicate", ports, text, key=key, facts=facts, expected=first.expected)
         folded.append(made._replace(id=first.id) if len(same) == 1 else made)
-    return folded, [one for one in found if one[1].actual != NO_END]
+    return folded, [pair for pair in findings if pair[1].actual != NO_END]
 
 
-def _unexpected(found: Sequence[Found]) -> Folded:
+def _unexpected(findings: Sequence[NodeFinding]) -> Folded:
     """Return one finding for each interface that the plan lacks on several nodes."""
     folded: list[Finding] = []
-    rest: list[Found] = []
-    for name, same in grouped(found, lambda one: one[1].interface).items():
+    rest: list[NodeFinding] = []
+    for name, same in grouped(findings, lambda pair: pair[1].interface).items():
         if len(same) < MIN_NODES:
             rest += same
             continue
@@ -327,11 +331,11 @@ def _unexpected(found: Sequence[Found]) -> Folded:
     return folded, rest
 
 
-def _missing_interface(found: Sequence[Found]) -> Folded:
+def _missing_interface(findings: Sequence[NodeFinding]) -> Folded:
     """Return one finding for each node that has none of several interfaces."""
     folded: list[Finding] = []
-    rest: list[Found] = []
-    for node, same in grouped(found, lambda one: one[0]).items():
+    rest: list[NodeFinding] = []
+    for node, same in grouped(findings, lambda pair: pair[0]).items():
         if len(same) < MIN_INTERFACES:
             rest += same
             continue
@@ -343,11 +347,11 @@ def _missing_interface(found: Sequence[Found]) -> Folded:
     return folded, rest
 
 
-def _ports(same: Iterable[Found]) -> list[PortRef]:
-    return [PortRef(node, name) for node, one in same for name in one.interfaces]
+def _ports(same: Iterable[NodeFinding]) -> list[PortRef]:
+    return [PortRef(node, name) for node, finding in same for name in finding.interfaces]
 
 
-FOLDS: Mapping[str, Callable[[Sequence[Found]], Folded]] = {
+FOLDS: Mapping[str, Callable[[Sequence[NodeFinding]], Folded]] = {
     "unverifiable": _unverifiable,
     "duplicate": _duplicate,
     "unexpected": _unexpected,
@@ -355,27 +359,35 @@ FOLDS: Mapping[str, Callable[[Sequence[Found]], Folded]] = {
 }
 
 
-def habits(found: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
-    """Return the findings, those of one habit as one; `ports` is the number of each node's ports.
+def habits(findings: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
+    """Return the findings, those of a habit folded; `ports` is the number of each node's ports.
 
     Somebody who numbers the ports of one kind of node otherwise exchanges the same cables on each
     of them. That is a design, or one mistake, and no accident of each node: it is a habit if four
     nodes or more agree better than accidents would.
     """
-    found = list(found)
-    swapped = [one for one in found if one.code in RINGS and len(one.nodes) == 1]
-    by_node = grouped(swapped, lambda one: one.nodes[0])
-    alike = grouped(by_node, lambda node: tuple(sorted(one.interfaces for one in by_node[node])))
+    findings = list(findings)
+    swapped = [
+        exchange for exchange in findings if exchange.code in RINGS and len(exchange.nodes) == 1
+    ]
+    by_node = grouped(swapped, lambda exchange: exchange.nodes[0])
+    alike = grouped(
+        by_node, lambda node: tuple(sorted(exchange.interfaces for exchange in by_node[node]))
+    )
     rings_of: dict[str, Rings] = {}
     for rings, nodes in alike.items():
         ways = _ways(rings, max(ports.get(node, 0) for node in nodes))
         if len(nodes) >= RIVALS and surprise(len(nodes), len(by_node), ways) >= NO_COINCIDENCE:
             rings_of |= dict.fromkeys(nodes, rings)
     if not rings_of:
-        return found
-    kept = [one for one in found if one.code not in RINGS or rings_of.keys().isdisjoint(one.nodes)]
+        return findings
+    kept = [
+        finding
+        for finding in findings
+        if finding.code not in RINGS or rings_of.keys().isdisjoint(finding.nodes)
+    ]
     for rings, nodes in grouped(rings_of, rings_of.__getitem__).items():
-        same = [one for node in nodes for one in by_node[node]]
+        same = [exchange for node in nodes for exchange in by_node[node]]
         names = sorted(nodes, key=natural)
         cables = ", ".join(
             " and ".join(ring) if len(ring) == 2 else " to ".join(ring) for ring in rings
@@ -384,15 +396,17 @@ def habits(found: Iterable[Finding], ports: Mapping[str, int]) -> list[Finding]:
             f"{many(len(names), 'node')} ({listed(names)}) have the cables of {cables} exchanged "
             "the same way: exchange their far ends, unless it is meant."
         )
-        weakest = min(same, key=lambda one: one.confidence if one.confidence is not None else 1)
+        weakest = min(
+            same, key=lambda exchange: exchange.confidence if exchange.confidence is not None else 1
+        )
         habit = finding(
             SWAPPED,
-            [port for one in same for port in one.ports],
+            [port for exchange in same for port in exchange.ports],
             text,
             nodes=names,
             severity=WARNING,
             key=["habit", *(name for ring in rings for name in ring)],
-            moves=tuple(move for one in same for move in one.moves),
+            moves=tuple(move for exchange in same for move in exchange.moves),
             confidence=weakest.confidence,
             majority=weakest.majority,
             expected=same[0].expected,

@@ -51,8 +51,12 @@ def verdict(judged: Judged) -> str:
     compared = f"{judged.as_planned:,} of {judged.planned:,} cables {how}"
     if not judged.planned:
         compared = "no pattern found" if judged.by_pattern else "no cables in the plan"
-    silent = {name for one in judged.findings if one.code == "silent" for name in one.nodes}
-    others = sum(one.severity == UNKNOWN and one.code != "silent" for one in judged.findings)
+    silent = {
+        name for finding in judged.findings if finding.code == "silent" for name in finding.nodes
+    }
+    others = sum(
+        finding.severity == UNKNOWN and finding.code != "silent" for finding in judged.findings
+    )
     unread = len(judged.fleet.problems)
     parts = [
         f"{unread:,} not read" if unread else "",
@@ -118,7 +122,7 @@ def table(judged: Judged) -> str:
             section("Silent nodes", _lines(judged, UNKNOWN, silent=True)),
             section("Not verified", _lines(judged, UNKNOWN, silent=False)),
             section("Remarks", _lines(judged, INFO, silent=False)),
-            section("Accepted", [one.text for one in judged.accepted]),
+            section("Accepted", [accepted.text for accepted in judged.accepted]),
             section("Groups", _groups(judged.groups)),
             section("Notes", notes),
         ]
@@ -127,17 +131,19 @@ def table(judged: Judged) -> str:
 
 def _work(judged: Judged) -> Iterator[list[str]]:
     """Yield a section for each leaf at which there is something to do."""
-    found = [one for one in judged.findings if one.severity in {ERROR, WARNING}]
-    renamed = [one for one in found if one.code == "renamed"]
+    work = [finding for finding in judged.findings if finding.severity in {ERROR, WARNING}]
+    renamed = [finding for finding in work if finding.code == "renamed"]
     if len(renamed) > MAX_RENAMED:  # one line; JSON and CSV have them one by one
         ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
-        are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
-        names = listed([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
+        are_all = {end.device for end in ends if end} <= {finding.actual[0] for finding in renamed}
+        names = listed(
+            [f"{finding.actual[0]} is {finding.expected[0]} there" for finding in renamed]
+        )
         leaves = f"{'all ' * are_all}{len(renamed):,} leaves"
         line = f"renamed: {leaves} have other names than in the plan, correct them: {names}."
         yield section("Names of leaves", [line])
-        found = [one for one in found if one.code != "renamed"]
-    for _, group in groupby(found, place_of):
+        work = [finding for finding in work if finding.code != "renamed"]
+    for _, group in groupby(work, place_of):
         same = list(group)
         leaf, rack = same[0].leaf, same[0].rack
         title = f"{leaf} (rack {rack})" if leaf and rack else leaf or NO_LEAF
@@ -145,29 +151,29 @@ def _work(judged: Judged) -> Iterator[list[str]]:
 
 
 def _lines(judged: Judged, severity: str, *, silent: bool) -> Iterator[str]:
-    for one in judged.findings:
-        if one.severity == severity and (one.code == "silent") == silent:
-            yield one.text if silent else _line(one)
+    for finding in judged.findings:
+        if finding.severity == severity and (finding.code == "silent") == silent:
+            yield finding.text if silent else _line(finding)
 
 
-def _line(one: Finding) -> str:
-    """Return a finding, with what speaks for one by the pattern: never rounded up to 100 %."""
-    line = f"{one.code}: {one.text}"
-    if one.confidence is None:
+def _line(finding: Finding) -> str:
+    """Return a finding as a line, with its confidence if it has that, never rounded up to 100 %."""
+    line = f"{finding.code}: {finding.text}"
+    if finding.confidence is None:
         return line
-    why = f": {one.majority}" if one.majority else ""
-    return f"{line} ({int(one.confidence * 100)} % confident{why})"
+    why = f": {finding.majority}" if finding.majority else ""
+    return f"{line} ({int(finding.confidence * 100)} % confident{why})"
 
 
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
-    """Yield a line for each of the first groups, and one for all others."""
+    """Yield a line for each of the first groups, and a single line for all others."""
     shown = groups if len(groups) <= MAX_GROUPS else groups[: MAX_GROUPS - 1]
-    for one in shown:
-        pattern = one.pattern or "no pattern"
-        yield f"{one.name}: {many(len(one.nodes), 'node')}, {pattern}"
+    for group in shown:
+        pattern = group.pattern or "no pattern"
+        yield f"{group.name}: {many(len(group.nodes), 'node')}, {pattern}"
     if others := groups[len(shown) :]:
-        nodes = sum(len(one.nodes) for one in others)
-        without = sum(one.pattern is None for one in others)
+        nodes = sum(len(group.nodes) for group in others)
+        without = sum(group.pattern is None for group in others)
         what = f"{many(len(others), 'more group')} of {many(nodes, 'node')}"
         yield f"{what}, {without:,} without a pattern"
 
@@ -194,8 +200,8 @@ def document(judged: Judged) -> Json:
         },
         "problems": list(fleet.problems),
         "notes": list(judged.notes),
-        "findings": [fleet_document(one) for one in judged.findings],
-        "accepted": [accepted_document(one) for one in judged.accepted],
+        "findings": [fleet_document(finding) for finding in judged.findings],
+        "accepted": [accepted_document(accepted) for accepted in judged.accepted],
         "groups": [
             {
                 "name": group.name,
@@ -216,34 +222,34 @@ def json_text(judged: Judged) -> str:
 def csv_text(judged: Judged) -> str:
     """Return a row for each port of a finding, or else for each of its nodes."""
     rows = []
-    for one in judged.findings:
-        moves = {move.port: move for move in one.moves}
-        subjects = [*one.ports] or [PortRef(name, "") for name in one.nodes or [""]]
+    for finding in judged.findings:
+        moves = {move.port: move for move in finding.moves}
+        subjects = [*finding.ports] or [PortRef(name, "") for name in finding.nodes or [""]]
         for number, subject in enumerate(subjects):
-            row = report.cells(one, subject, moves.get(subject), is_first=not number)
+            row = report.cells(finding, subject, moves.get(subject), is_first=not number)
             rows.append(row)
     return rows_text([COLUMNS, *rows])
 
 
 def junit_text(judged: Judged) -> str:
-    """Return a suite for each node, or of a large fleet for each group, and one of the others.
+    """Return a suite for each node, or of a large fleet for each group, and a suite of the others.
 
     One cause is one failure: a finding of several nodes fails at the first of them, and is a
     skipped case, which names that node, at the others.
     """
     by_node: dict[str, list[Finding]] = {}
-    for one in judged.findings:
-        for name in one.nodes:
-            by_node.setdefault(name, []).append(one)
+    for finding in judged.findings:
+        for name in finding.nodes:
+            by_node.setdefault(name, []).append(finding)
     members = []
     others = [
         junit.Case("not compared", junit.ERROR, text)
         for text in (*judged.fleet.problems, *_gaps(judged))
     ]
-    others += [_failed(one) for one in judged.findings if not one.nodes]
+    others += [_failed(finding) for finding in judged.findings if not finding.nodes]
     others += [
-        report.accepted(one, [one.finding.nodes[0]] if one.finding.nodes else [])
-        for one in judged.accepted
+        report.accepted(accepted, [accepted.finding.nodes[0]] if accepted.finding.nodes else [])
+        for accepted in judged.accepted
     ]
     if others:
         members.append(junit.suite(SUITE, NO_NODE, others))
@@ -262,22 +268,22 @@ def junit_text(judged: Judged) -> str:
     return junit.document(junit.suites(SUITE, members))
 
 
-def _cases(node: str, found: Sequence[Finding]) -> Iterator[junit.Case]:
-    """Yield a case for each finding of a node, or one that passed."""
-    if not found:
+def _cases(node: str, findings: Sequence[Finding]) -> Iterator[junit.Case]:
+    """Yield a case for each finding of a node, or a passed case if it has none."""
+    if not findings:
         yield junit.Case("cables")
-    for one in found:
-        if one.nodes[0] == node:
-            yield _failed(one)
+    for finding in findings:
+        if finding.nodes[0] == node:
+            yield _failed(finding)
         else:
-            text = f"Part of {one.code} {one.id} at {one.nodes[0]}."
-            yield junit.Case(f"{one.code} {one.id}", junit.SKIPPED, text)
+            text = f"Part of {finding.code} {finding.id} at {finding.nodes[0]}."
+            yield junit.Case(f"{finding.code} {finding.id}", junit.SKIPPED, text)
 
 
-def _failed(one: Finding) -> junit.Case:
-    names = [port.interface for port in one.ports if port.node in one.nodes[:1]]
-    more = f" and {many(len(one.nodes) - 1, 'other node')}" if len(one.nodes) > 1 else ""
-    return report.failed(one, names, more)
+def _failed(finding: Finding) -> junit.Case:
+    names = [port.interface for port in finding.ports if port.node in finding.nodes[:1]]
+    more = f" and {many(len(finding.nodes) - 1, 'other node')}" if len(finding.nodes) > 1 else ""
+    return report.failed(finding, names, more)
 
 
 FORMATS: Mapping[str, Callable[[Judged], str]] = {

@@ -1,6 +1,6 @@
 """The observed half of a Node, from its labels and annotation, for agent.verify.judge.verify.
 
-A Node does not say why a port has no neighbor. One that counts nothing is DOWN; of any other the
+A Node does not say why a port has no neighbor. A port that counts nothing is DOWN; of any other the
 reason is not known: a source that fails for longer than its hold removes the label, too.
 """
 

@@ -36,8 +36,8 @@ def cause(node: FleetNode, now: int) -> str | None:
 
 def causes(fleet: Fleet) -> dict[str, str]:
     """Return the silent Nodes, each with its cause."""
-    found = ((node.name, cause(node, fleet.now)) for node in fleet.nodes)
-    return {name: why for name, why in found if why}
+    pairs = ((node.name, cause(node, fleet.now)) for node in fleet.nodes)
+    return {name: why for name, why in pairs if why}
 
 
 def findings(
@@ -65,13 +65,13 @@ def findings(
 
 def unreadable(nodes: Iterable[FleetNode]) -> Iterator[Finding]:
     """Yield one finding for all Nodes of which something could not be read."""
-    found = [node for node in nodes if node.problems]
-    if found:
-        names = [node.name for node in found]
-        pairs = [(problem, node.name) for node in found for problem in node.problems]
+    unread = [node for node in nodes if node.problems]
+    if unread:
+        names = [node.name for node in unread]
+        pairs = [(problem, node.name) for node in unread for problem in node.problems]
         whose = {
             problem: listed([name for _, name in same])
-            for problem, same in grouped(pairs, lambda one: one[0]).items()
+            for problem, same in grouped(pairs, lambda pair: pair[0]).items()
         }
         why = listed([f"{problem} ({nodes})" for problem, nodes in whose.items()], separator="; ")
         text = f"{many(len(names), 'Node')} could not be read in full: {why}."

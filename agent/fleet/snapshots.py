@@ -1,8 +1,8 @@
-"""Nodes as a folder of snapshots that `bwagent capture` wrote, one or more for each node.
+"""Nodes as a folder of snapshots that `bwagent capture` wrote, one snapshot or more for each node.
 
 Each snapshot is observed as by `probe --replay`, and its labels and annotation are those that `run`
-would publish, so that snapshots and Nodes are judged alike. One that cannot be read is a problem of
-the fleet. The age of a snapshot says nothing about an agent, so all are of one time.
+would publish, so that snapshots and Nodes are judged alike. A snapshot that cannot be read is a
+problem of the fleet. The age of a snapshot says nothing about an agent, so all are of one time.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ MAX_QUOTE = 200  # characters of a path in a message
 
 def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
     """Read a folder of snapshots; raises Unavailable if there are none."""
-    found, now = Collected(selection, math.inf), 0.0
+    collected, now = Collected(selection, math.inf), 0.0
     paths = _paths(folder)
     for number, path in enumerate(paths, 1):
         try:
             node, time = _node(path, selection.naming, globs)
         except BwagentError as error:
-            found.problems.append(str(error))
+            collected.problems.append(str(error))
             continue
         now, name = max(now, time), name_of(node) or ""
-        if name in found:
+        if name in collected:
             text = f"another snapshot of node {visible(name, MAX_QUOTE)}, left out"
-            found.problems.append(f"{path}: {text}")
+            collected.problems.append(f"{path}: {text}")
         else:
-            found.add(node, name, left=len(paths) - number)
-    fleet = found.fleet(folder, now)
+            collected.add(node, name, left=len(paths) - number)
+    fleet = collected.fleet(folder, now)
     return replace(fleet, nodes=tuple(replace(node, time=fleet.now) for node in fleet.nodes))
 
 
@@ -60,10 +60,10 @@ def _paths(folder: str) -> list[str]:
     if "sys" in names:
         raise Unavailable(f"{folder}: itself a snapshot; name the folder in which the nodes' are")
     paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]  # noqa: PTH118
-    found = [path for path in paths if os.path.isdir(path) or path.endswith(ARCHIVES)]
-    if not found:
+    snapshots = [path for path in paths if os.path.isdir(path) or path.endswith(ARCHIVES)]
+    if not snapshots:
         raise Unavailable(f"{folder}: no snapshot in it, neither folder nor archive")
-    return found
+    return snapshots
 
 
 def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
