@@ -253,7 +253,7 @@ def _of_node(node: str, finding: Finding, wrong: Mapping[PortRef, cables.Compare
 
 
 def _unverifiable(findings: Sequence[NodeFinding]) -> Folded:
-    """Return a finding for each reason and severity, or for all the many reasons of one node each."""
+    """Return a finding for each reason and severity, or one for all reasons of one node each."""
 
     def reason_of(finding: Finding) -> str:
         facts = dict(finding.facts)
