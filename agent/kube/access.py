@@ -59,7 +59,7 @@ def credentials(
     if not _is_pods(kubeconfig, context) and find_spec("kubernetes") is None:
         raise ModuleNotFoundError("No module named 'kubernetes'", name="kubernetes")
 
-    def found(*, again: bool) -> Access:
+    def access(*, again: bool) -> Access:
         nonlocal known
         if _is_pods(kubeconfig, context):
             return by_service_account(service_account)
@@ -69,7 +69,7 @@ def credentials(
             known = by_kubeconfig(kubeconfig, context)
         return known
 
-    return found
+    return access
 
 
 def _is_pods(kubeconfig: str | None, context: str | None) -> bool:
@@ -102,10 +102,10 @@ def by_service_account(folder: str) -> Access:
 
 def by_kubeconfig(path: str | None, context: str | None) -> Access:
     """Let a helper resolve a kubeconfig; raises Misconfigured and Unavailable."""
-    found = call("kubeconfig", {"path": path, "context": context}, DEADLINE)
-    if "error" in found:
-        raise Misconfigured(found["error"])
-    access = Access(**found)
+    answer = call("kubeconfig", {"path": path, "context": context}, DEADLINE)
+    if "error" in answer:
+        raise Misconfigured(answer["error"])
+    access = Access(**answer)
     return access._replace(authorization=header_value(access.authorization))
 
 

@@ -21,13 +21,13 @@
 
 - `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
   switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
-  another one, so that an agent with a failing source is not taken for a dead one.
+  another, so that an agent with a failing source is not taken for dead.
 - `prefixes` are those of the labels that are written.
-- `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of one is
+- `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of a row is
   missing, null at an unknown time. `far` is the last far end, of an `earlier` boot if that is true;
-  the labels say whether it is the present one. `station` is the present far end if that says that
-  it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from the
-  subnet administrator, and left out if it was read by SMP or LLDP. What is unknown is left out.
+  the labels say whether it is the present far end. `station` is the present far end if that says
+  that it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from
+  the subnet administrator, and left out if it was read by SMP or LLDP. What is unknown is left out.
 - `unread` of a port has since when its state and rate, its far end and its role are unread, those
   that are so for a minute; that of the annotation, since when facts are missing that the labels of
   the whole node have, the NVLink domain, and what the leaf group has more than the rows. They are
@@ -36,15 +36,15 @@
   out of the backend. Ports of another rule set keep no role. `gpus` are the addresses of the GPUs
   by which it did, missing ones too, and `away` those of missing NICs; `missed` is since when
   anything is missing that they were decided by (agent/sources/steady.py).
-- `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it, with the
-  number of its findings. It counts for the boot of its `boot_id` only.
+- `verdict` is the last verdict (agent/verify/verdict.py), so that a restart does not lose it, with
+  the number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
 - `left_out` counts what has no room in MAX_BYTES, in the order in which it goes: far ends of lost
   ports, names of far ports, names of switches that have a GUID, whole rows from the last one on.
 - Schema 2 (0.3) is read (agent/kube/annotation_2.py). 0.3 does not read schema 3: it says so, and
   starts from the labels alone.
 
-Anyone with access to the Node can edit the annotation, so a malformed one is a problem to report
+Anyone with access to the Node can edit the annotation, so a malformed text is a problem to report
 and never an exception. A row without a valid interface or PCI address makes it malformed. Any other
 malformed fact is dropped, a far end as a whole. So is a verdict, but for its time: half of it could
 pass where the whole fails.
@@ -201,7 +201,7 @@ class Annotation:
 
         A neighbor changes together with labels, or is written with the next hourly request.
         """
-        lost = [one.identity for one in self.lost]
+        lost = [row.identity for row in self.lost]
         verdict = self.verdict and self.verdict._replace(time=None)
         boots = self.boot_id, self.reported.boot_id
         since = self.unknown_since, self.domain_since, self.group_since
@@ -452,22 +452,22 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
     if text is None:
         return None, None
     try:
-        found, faults = _parse(text)
+        annotation, faults = _parse(text)
     except (Malformed, ValueError, OverflowError, RecursionError) as error:
         return None, _problem(key, f"malformed annotation, ignored: {error}")
     if faults:
-        return found, _problem(key, f"malformed facts, ignored: {', '.join(faults)}")
-    return found, None
+        return annotation, _problem(key, f"malformed facts, ignored: {', '.join(faults)}")
+    return annotation, None
 
 
 def reported_time(text: str) -> int | None:
     """Return the time of the last observation by an annotation of any schema; None: unknown."""
     try:
         document = json.loads(text[: MAX_LENGTH + 1])
-        facts = [read(one, _REPORT)[0] for one in (document.get("partial") or {}, document)]
+        reports = [read(fields, _REPORT)[0] for fields in (document.get("partial") or {}, document)]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return next((one["time"] for one in facts if "time" in one), None)
+    return next((report["time"] for report in reports if "time" in report), None)
 
 
 def _problem(key: str, text: str) -> Problem:
@@ -528,12 +528,12 @@ def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
                 raise Malformed("a row of ports lacks the interface or its PCI address")
         since = facts.pop("unread", Unread())
         station = facts.pop("station", None)
-        found = {_FIELDS.get(name, name): value for name, value in facts.items()}
+        fields = {_FIELDS.get(name, name): value for name, value in facts.items()}
         if "lost" in document:
-            found.setdefault("lost_since", 0)
+            fields.setdefault("lost_since", 0)
         parsed.append(
             Fact(
-                **found,
+                **fields,
                 far=station and station._replace(is_station=True),
                 state_since=since.state,
                 far_since=since.far,
@@ -575,7 +575,7 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
         annotation,
         time=past(annotation.time, now),
         lost=tuple(
-            one._replace(lost_since=past(one.lost_since, now) or 0) for one in annotation.lost
+            row._replace(lost_since=past(row.lost_since, now) or 0) for row in annotation.lost
         ),
         verdict=verdict and verdict._replace(time=past(verdict.time, now)),
         partial=partial and partial._replace(time=past(partial.time, now)),
@@ -584,15 +584,15 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
 
 def without_lost(annotation: Annotation, forgotten: Iterable[Fact]) -> Annotation:
     """Return the annotation without these lost interfaces."""
-    gone = {one.identity for one in forgotten}
+    gone = {row.identity for row in forgotten}
     return replace(
-        annotation, lost=tuple(one for one in annotation.lost if one.identity not in gone)
+        annotation, lost=tuple(row for row in annotation.lost if row.identity not in gone)
     )
 
 
 def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
     """Return the identities of the lost interfaces."""
-    return frozenset(one.identity for one in annotation.lost) if annotation else frozenset()
+    return frozenset(row.identity for row in annotation.lost) if annotation else frozenset()
 
 
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:

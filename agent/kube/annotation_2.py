@@ -1,7 +1,7 @@
 """Schema 2 of the annotation, that of 0.3, as a document of schema 3.
 
 It is read for one release, so that an upgrade renews no hold and forgets no leaf. It had a table of
-switches, so `far` of a row is the index of one, the ID of the far port, and its name; a fact that
+switches, so `far` of a row is the index there, the ID of the far port, and its name; a fact that
 had its usual value was left out. Its verdict had the findings and no word: with some of them it is
 made anew.
 

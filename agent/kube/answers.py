@@ -3,12 +3,12 @@
     status, headers, body -> read() -> Answer -> failure_of() -> Failure, a line for an operator
 
 Invariants:
-- The responder need not be an API server. A proxy's page, a truncated document or one of another
-  kind is an Answer with the error `garbage` and a description of it.
-- A Node of another name than the requested one, or without name or uid, is `garbage`, too. One of
-  another uid than the request was for is `recreated`.
+- The responder need not be an API server. A proxy's page, a truncated document or another
+  kind of object is an Answer with the error `garbage` and a description of it.
+- A Node of another name than the requested one, or without name or uid, is `garbage`, too. A Node
+  of another uid than the request was for is `recreated`.
 - Every answer other than the requested one is a `Failure` with a kind for the caller and a sentence
-  for the operator. One to a write that may have been made says so.
+  for the operator. After a write that may have been made, it says so.
 - Of a Node only the metadata that tells the field managers of its labels is kept; the whole
   document is many times as long.
 - Text of the server is shortened and made printable before it is shown.
@@ -137,7 +137,7 @@ class Answer:
         causes = (f"{cause.field}\n{cause.message}" for cause in self.causes)
         text = "\n".join([self.message, *causes])
         text = re.sub(r"metadata\.(labels|annotations)\.", " ", text)  # paths reduced to keys
-        # A period after the key may end a sentence; one with a letter after it continues the key.
+        # A period after the key may end a sentence; a period before a letter continues the key.
         return re.search(rf"(?<![\w./-]){re.escape(key)}(?![\w/-]|\.\w)", text) is not None
 
     @property
@@ -224,11 +224,11 @@ def _garbage(status: int, text: str) -> Answer:
 
 
 def _refusal(status: int, headers: Headers, data: bytes, document: Json) -> Answer:
-    """Read a Status; that about an expired `continue` has another one."""
+    """Read a Status; that about an expired `continue` has another token."""
     details, token = part(document, "details"), part(document, "metadata").get("continue")
     # A date as Retry-After is ignored: it needs two clocks that agree.
     waits = [str(headers.get("Retry-After")), str(details.get("retryAfterSeconds"))]
-    seconds = [float(one[:9]) for one in waits if one.isascii() and one.isdigit()]
+    seconds = [float(wait[:9]) for wait in waits if wait.isascii() and wait.isdigit()]
     causes = [
         Cause(*(str(row.get(name) or "") for name in Cause._fields))
         for row in objects(details.get("causes"))
@@ -258,13 +258,13 @@ def _page(status: int, document: Json, *, with_managers: bool) -> Answer:
         return _garbage(status, "the response is not a NodeList")
     metadata = part(document, "metadata")
     token, remaining = metadata.get("continue") or "", metadata.get("remainingItemCount")
-    nodes = [_node(item, with_managers=with_managers) for item in objects(items)]
-    found = [node for node in nodes if node]
+    parsed = [_node(item, with_managers=with_managers) for item in objects(items)]
+    nodes = [node for node in parsed if node]
     # A Node of a survey that cannot be read would be missing without a word.
-    if not isinstance(token, str) or not (with_managers or len(found) == len(items)):
+    if not isinstance(token, str) or not (with_managers or len(nodes) == len(items)):
         return _garbage(status, "not every item of the NodeList is a Node")
     is_count = isinstance(remaining, int) and remaining >= 0
-    return Answer(status, nodes=found, following=token, remaining=remaining if is_count else None)
+    return Answer(status, nodes=nodes, following=token, remaining=remaining if is_count else None)
 
 
 def _node(document: Json, *, with_managers: bool = True) -> Json | None:
@@ -295,8 +295,8 @@ def _only(value: Json, *names: str) -> Json:
 
 def part(value: Mapping[str, Any], name: str) -> Json:
     """Return an object in another; empty if there is none."""
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    member = value.get(name)
+    return member if isinstance(member, dict) else {}
 
 
 def objects(value: object) -> list[Json]:

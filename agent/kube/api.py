@@ -404,7 +404,7 @@ def _context(access: Access) -> Any:
             raise ValueError("the CA has no certificate in PEM")
         context.load_verify_locations(cadata="\n".join(certificates))
     if access.certificate:
-        # OpenSSL reads a key from a file only. This one is in memory, and closed at once.
+        # OpenSSL reads a key from a file only. This file is in memory, and closed at once.
         with os.fdopen(os.memfd_create("chain"), "w") as file:
             file.write(f"{access.certificate}\n{access.key or ''}")
             file.flush()

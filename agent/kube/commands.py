@@ -77,9 +77,9 @@ class Target:
         return owned_labels(self.node, self.keys)
 
     def annotation(self) -> Annotation | None:
-        """Return the annotation; None for none or a malformed one."""
-        found, _ = annotation_of(state_of(self.node), self.keys)
-        return without_future(found, time.time())
+        """Return the annotation; None if it is missing or malformed."""
+        annotation, _ = annotation_of(state_of(self.node), self.keys)
+        return without_future(annotation, time.time())
 
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""
@@ -119,8 +119,8 @@ class Target:
         interface = self.keys.interface(key)
         rows = [interface_document(row) for row in annotation.interfaces]
         rows += [
-            {**interface_document(one), "lost_since": _time(one.lost_since or None)}
-            for one in annotation.lost
+            {**interface_document(row), "lost_since": _time(row.lost_since or None)}
+            for row in annotation.lost
         ]
         return {
             "value": state.fields.get(field),
@@ -177,20 +177,20 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
 
 def check(kube: Kube, name: str, boot_id: str | None) -> Check:
     """Get the Node, for `doctor` on the host with this boot ID."""
-    found = get_node(of_this_host(kube, boot_id), name)
-    if isinstance(found, Failure):
-        command = COMMANDS.get(found.kind, OTHER).format(node=name)
-        account = found.kind == "forbidden" and _ACCOUNT.search(found.text)
+    response = get_node(of_this_host(kube, boot_id), name)
+    if isinstance(response, Failure):
+        command = COMMANDS.get(response.kind, OTHER).format(node=name)
+        account = response.kind == "forbidden" and _ACCOUNT.search(response.text)
         more = f" --as={account[1]}" if account else ""
-        return missing(Step.CLUSTER, found.text, command + more)
+        return missing(Step.CLUSTER, response.text, command + more)
     return there(f"Node {name} can be read")
 
 
 def check_admission(kube: Kube, name: str) -> Check:
     """Try a change of the Node that the admission policy has to refuse, as a dry run."""
-    found = check_policy(kube, name)
-    if found.in_force is None:
-        return absent(f"admission policy not checked: {found.text}")
-    if found.in_force:
+    state = check_policy(kube, name)
+    if state.in_force is None:
+        return absent(f"admission policy not checked: {state.text}")
+    if state.in_force:
         return there("admission policy in force")
-    return missing(Step.CLUSTER, f"admission policy not in force: {found.text}", INSTALL)
+    return missing(Step.CLUSTER, f"admission policy not in force: {state.text}", INSTALL)

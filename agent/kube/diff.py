@@ -31,7 +31,7 @@ def planned(plan: Plan) -> list[str]:
         f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
         *_diff(plan.changes),
         *_removed_annotations(plan),
-        *(f"- lost {one}, {missing_since(one.lost_since or None)}" for one in plan.forgotten),
+        *(f"- lost {row}, {missing_since(row.lost_since or None)}" for row in plan.forgotten),
         *map(_left_alone, plan.left_alone),
         *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
@@ -58,9 +58,9 @@ def done(outcome: Outcome) -> list[str]:
         *map(_left_alone, outcome.left_alone),
         *_foreign(plan),
         *(
-            f"  {one.key}: taken over from {one_line(one.manager)}"
-            + ("" if one.value is None else f" ({one.value})")
-            for one in outcome.taken
+            f"  {field.key}: taken over from {one_line(field.manager)}"
+            + ("" if field.value is None else f" ({field.value})")
+            for field in outcome.taken
         ),
         *_refused(outcome.refused),
     ]
@@ -83,7 +83,7 @@ def _diff(changes: Iterable[Change]) -> Iterable[str]:
 
 
 def _removed_annotations(plan: Plan) -> list[str]:
-    """Return a line for an annotation that goes; a changed one is not worth a line."""
+    """Return a line for an annotation that goes; a changed annotation is not worth a line."""
     return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
 
 

@@ -1,6 +1,6 @@
 """Facts of JSON documents, both ways: a schema has the kind of each fact, by name.
 
-A fact that is malformed or null is unknown, and one that is unknown is not written.
+A fact that is malformed or null is unknown, and an unknown fact is not written.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def parse_time(text: str) -> int:
 
 
 def past(time: int | None, now: float) -> int | None:
-    """Return the time; None for one after `now`, which may be MAX_SKEW too early."""
+    """Return the time; None for a time after `now`, which may be MAX_SKEW too early."""
     return None if time is None or time > now + MAX_SKEW else time
 
 
@@ -135,6 +135,6 @@ def _text(value: object) -> str:
 WORD = matching(_WORD)
 TEXT = Kind(_text)
 TIME = Kind(parse_time, utc)
-# Of rows; a malformed one is 0
+# Of rows; a malformed count is 0
 COUNT = Kind(lambda value: value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0)
 SECONDS = Kind(lambda value: int(number(MAX_SECONDS).parse(value)))

@@ -59,22 +59,22 @@ def _resolve(path: str, context: str | None) -> dict[str, Any]:
             raise ConfigException(f"no context {context}; known: {', '.join(known) or 'none'}")
     loader = KubeConfigLoader(merged, context, config_base_path=None)  # type: ignore[no-untyped-call]
     # A credential plugin that fails is only logged by the package.
-    found, logged = Configuration(), queue.SimpleQueue[logging.LogRecord]()
+    configuration, logged = Configuration(), queue.SimpleQueue[logging.LogRecord]()
     logging.getLogger().addHandler(QueueHandler(logged))
-    loader.load_and_set(found)  # type: ignore[no-untyped-call]
-    if not found.host.startswith(("https://", "http://")):
-        raise ConfigException(f"{found.host!r} is not the address of an API server")
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    if not configuration.host.startswith(("https://", "http://")):
+        raise ConfigException(f"{configuration.host!r} is not the address of an API server")
     expiry = getattr(loader, "expiry", None)
-    if not (logged.empty() or found.api_key.get("BearerToken") or found.cert_file):
+    if not (logged.empty() or configuration.api_key.get("BearerToken") or configuration.cert_file):
         raise ConfigException(logged.get().getMessage())
     return {
-        "server": found.host,
-        "authorization": found.api_key.get("BearerToken", ""),
-        "ca": _text(found.ssl_ca_cert),
-        "certificate": _text(found.cert_file),
-        "key": _text(found.key_file),
-        "verify": bool(found.verify_ssl),
-        "server_name": found.tls_server_name,
+        "server": configuration.host,
+        "authorization": configuration.api_key.get("BearerToken", ""),
+        "ca": _text(configuration.ssl_ca_cert),
+        "certificate": _text(configuration.cert_file),
+        "key": _text(configuration.key_file),
+        "verify": bool(configuration.verify_ssl),
+        "server_name": configuration.tls_server_name,
         "proxy": loader.__dict__.get("proxy"),
         "expires": expiry.timestamp() if expiry else None,
     }

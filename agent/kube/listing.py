@@ -3,7 +3,7 @@
 Invariants:
 - The Nodes are complete or the listing fails: half a fleet is never returned as a whole one.
 - A `continue` token expires after a few minutes, with the compaction of etcd. The answer, 410, has
-  another one that continues behind the last Node, with the Nodes as they are then; where it has
+  another token that continues behind the last Node, with the Nodes as they are then; where it has
   none, the listing begins again, once.
 - A page that does not come within PAGE_DEADLINE ends the listing, and so do all of them together
   that take longer than DEADLINE.
@@ -55,10 +55,10 @@ def pages(  # noqa: PLR0913 - most are keywords
     Needs the right to `list` nodes, which the agent's ClusterRole does not give.
     """
     by_name = f"metadata.name={name}" if name else ""
-    found = [("labelSelector", selector), ("fieldSelector", by_name)]
+    selectors = [("labelSelector", selector), ("fieldSelector", by_name)]
     request: Request = {
         "operation": "list" if with_managers else "survey",
-        "selectors": [one for one in found if one[1]],
+        "selectors": [pair for pair in selectors if pair[1]],
     }
     page_s, all_s = deadlines
     end = time.monotonic() + all_s

@@ -70,7 +70,7 @@ def labels_of(fields: Fields) -> dict[str, str]:
 
 
 def prefix_of(field: Field) -> str | None:
-    """Return the prefix of a field of the table's shape, under any naming; None for another one."""
+    """Return the prefix of a field of the table's shape, under any naming; None for any other."""
     prefix, _, name = field.key.rpartition("/")
     if field.kind == ANNOTATION:
         is_of_table = name == OBSERVED
@@ -127,8 +127,8 @@ class Keys:
         if kind == ANNOTATION:
             family = OBSERVED if key == self.annotation else None
         else:
-            found = subject_of(key, self.naming)
-            family = found.row.key.partition("/")[0] if found else None
+            subject = subject_of(key, self.naming)
+            family = subject.row.key.partition("/")[0] if subject else None
         return FORMER if family is None and prefix_of(field) in self.former else family
 
     def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
@@ -137,8 +137,8 @@ class Keys:
 
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
-        found = subject_of(key, self.naming)
-        return found.interface if found else None
+        subject = subject_of(key, self.naming)
+        return subject.interface if subject else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class State:
     fields: Fields  # every label and annotation
     managed: frozenset[Field]  # fields of manager `bwagent`, operation Apply
     others: Mapping[Field, tuple[str, ...]]  # field to its other managers
-    written: float | None  # when manager `bwagent` last changed one, seconds since the epoch
+    written: float | None  # when manager `bwagent` last changed a field, seconds since the epoch
 
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing.
 
-    An entry of a subresource is that of another manager of the same name; one of `status` may have
-    labels, as a kubelet's.
+    An entry of a subresource is that of another manager of the same name; an entry of `status`
+    may have labels, as a kubelet's.
     """
     metadata = part(node, "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
@@ -175,7 +175,7 @@ def state_of(node: Node) -> State:
     written: list[float] = []
     for entry in objects(metadata.get("managedFields")):
         listed = part(part(entry, "fieldsV1"), "f:metadata")
-        found = {
+        entry_fields = {
             Field(kind, key.removeprefix("f:"))
             for kind in (LABEL, ANNOTATION)
             for key in part(listed, f"f:{kind}")
@@ -184,10 +184,10 @@ def state_of(node: Node) -> State:
         manager = str(entry.get("manager") or "unnamed")
         is_apply = (manager, entry.get("operation")) == (MANAGER, "Apply")
         if is_apply and not entry.get("subresource"):
-            managed |= found
+            managed |= entry_fields
             written += read(entry, {"time": TIME})[0].values()
             continue
-        for field in found:
+        for field in entry_fields:
             before = others.get(field, ())
             others[field] = before if manager in before else (*before, manager)
     return State(

@@ -4,7 +4,7 @@ One request carries all fields of manager `bwagent`. A field that the server ref
 Node's value, and the request is sent again: leaving an owned field out would remove it.
 
     200                     done; a key that is not stored as sent, since a mutating webhook has
-                            dropped or changed it, is treated as a refused one
+                            dropped or changed it, is treated as refused
     409 naming fields       they have other managers: the accelerator's key is left to them, the
                             others are taken over (force)
     409 about the version   the Node has changed: it is read again
@@ -18,7 +18,7 @@ Node's value, and the request is sent again: leaving an owned field out would re
 Invariants:
 - The Node may have changed since the plan was made. Before the first refusal or conflict is acted
   on, it is read again, and sent anew if that changes the request; one read serves all later steps.
-- A refused field stays in every request with the Node's value; one that is left to another manager
+- A refused field stays in every request with the Node's value; a field left to another manager
   is in no further request.
 - `force` is per request and not per key, so the accelerator's key is settled before it is used, and
   each group of families starts without it.
@@ -137,7 +137,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
         changing = tuple(family for family in families if session.changes((family,)))
         changes = session.changes(changing)
         named = {field for field in changes if answer.names(field.key)}
-        # One that names all changes of several families says no more than one that names none.
+        # Naming all changes of several families says no more than naming none.
         is_everything = named == changes and len(changing) > 1
         if named and not is_everything and namings < MAX_NAMINGS:
             namings += 1
@@ -169,7 +169,7 @@ class _Session:
         self._begin(plan)
 
     def _begin(self, plan: Plan) -> None:
-        """Begin with a plan, or go on with a new one; what was refused stays refused."""
+        """Begin with a plan, or go on with a new plan; what was refused stays refused."""
         self._plan = plan
         self._managed = dict(plan.managed)  # on the Node, as of the last accepted request
         self._wanted = dict(plan.wanted)
@@ -255,7 +255,7 @@ class _Session:
         return {"operation": "apply", "node": name, "body": document, "force": force}, fields
 
     def _version(self) -> str:
-        """Return the version of the Node if the request is for that one only; else ""."""
+        """Return the version of the Node if the request is for that version only; else ""."""
         if not (self._plan.outside or self._plan.only_forgets):
             return ""
         return state_of(self._node).version if self._node else self._plan.version
@@ -308,8 +308,10 @@ class _Session:
             refused=tuple(refusal for _, refusal in sorted(self._refused.items())),
             back_off=frozenset(self._back_off),
             left_alone=tuple(
-                replace(one, value=now.get(Field(LABEL, one.key))) if one.value is None else one
-                for one in self._left_alone
+                replace(field, value=now.get(Field(LABEL, field.key)))
+                if field.value is None
+                else field
+                for field in self._left_alone
             ),
             taken=tuple(
                 Taken(field.key, manager, before.get(field.key))

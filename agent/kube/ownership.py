@@ -54,7 +54,7 @@ class Owned(NamedTuple):
 def owned(state: State, keys: Keys, now: float | None = None) -> Owned:
     """Return the owners of a Node's fields.
 
-    `now` is in seconds since the epoch; without it every agent is taken for a running one.
+    `now` is in seconds since the epoch; without it every agent is taken for running.
     """
     family = {field: keys.family(field) for field in state.fields}
     managed = state.managed & family.keys()
@@ -64,7 +64,7 @@ def owned(state: State, keys: Keys, now: float | None = None) -> Owned:
     return Owned(
         mine,
         outside,
-        former={one for one in outside if not running and prefix_of(one) in keys.former},
+        former={field for field in outside if not running and prefix_of(field) in keys.former},
         running=running,
         foreign={field for field in others if family[field] in (P, IB)},
         ownerless={
@@ -87,11 +87,11 @@ def _is_running(field: Field, state: State, keys: Keys, now: float | None) -> bo
     return time is not None and (now is None or abs(now - time) < MAX_AGE)
 
 
-def left_outside(node: str, found: Owned, keys: Keys) -> list[Problem]:
+def left_outside(node: str, owners: Owned, keys: Keys) -> list[Problem]:
     """Return a line for each prefix outside the table whose fields stay, and for each other key."""
-    running = {prefix_of(field) or "" for field in found.running}
+    running = {prefix_of(field) or "" for field in owners.running}
     lines = {}
-    for field in sorted(found.outside - found.former):
+    for field in sorted(owners.outside - owners.former):
         prefix = prefix_of(field)
         if prefix is None:
             text = f"{kubectl_removal(node, field)} removes this key, which is in no label table"

@@ -59,7 +59,7 @@ class Desired:
     now: float | None = None  # seconds since the epoch; None: unknown
     # keys that stay as the Node has them: facts are missing that their labels are made of
     frozen: frozenset[str] = frozenset()
-    # lost interfaces that the Node's annotation had; one that it lacks now is forgotten
+    # lost interfaces that the Node's annotation had; what it lacks now is forgotten
     confirmed: frozenset[Identity] = frozenset()
 
 
@@ -132,7 +132,7 @@ class Plan:
         """Return what has another value on the Node than these, by key; None: no label."""
         before = labels_of(self.on_node)
         changes = (Change(key, before.get(key), after[key]) for key in sorted(after))
-        return tuple(one for one in changes if one.before != one.after)
+        return tuple(change for change in changes if change.before != change.after)
 
     @property
     def gone(self) -> FieldSet:
@@ -149,7 +149,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     previous, malformed = annotation_of(state, keys)
     # Lost interfaces that the Node's annotation had, and does not have any more, are forgotten.
     dropped = desired.confirmed - lost_in(previous) if previous else frozenset()
-    forgotten = tuple(one for one in desired.annotation.lost if one.identity in dropped)
+    forgotten = tuple(row for row in desired.annotation.lost if row.identity in dropped)
     annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
     asked[keys.annotation_field] = render(annotation)
@@ -157,17 +157,17 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     if any(annotation.left_out):
         text = f"no room for {annotation.left_out}: at most {MAX_BYTES} bytes are written"
         problems.append(Problem("node", keys.annotation, None, text))
-    found = owned(state, keys, desired.now)
+    owners = owned(state, keys, desired.now)
     problems += [malformed] if malformed else []
-    problems += left_outside(state.name, found, keys)
+    problems += left_outside(state.name, owners, keys)
     postponed = {
         field
         for field in asked.keys() | state.managed
         if {field.key, keys.family(field)} & desired.backed_off
     }
     stays = {field for field in state.managed if field.key in desired.frozen}
-    frozen = postponed | stays | (found.outside - found.former)
-    todo = _plan_fields(state, asked, frozen, keys, found)
+    frozen = postponed | stays | (owners.outside - owners.former)
+    todo = _plan_fields(state, asked, frozen, keys, owners)
     return replace(
         todo,
         postponed=tuple(sorted(field.key for field in postponed & differing(asked, todo.wanted))),
@@ -188,7 +188,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
 def forgetting(node: Node, keys: Keys) -> Plan:
     """Return the plan that removes the lost interfaces from the annotation, and nothing else.
 
-    An annotation of another manager is left alone; one that cannot be parsed is a problem.
+    An annotation of another manager is left alone; a malformed annotation is a problem.
     """
     state = state_of(node)
     annotation, problem = annotation_of(state, keys)
@@ -215,9 +215,9 @@ def removal(node: Node, keys: Keys) -> Plan:
     prefix are found with that prefix's keys.
     """
     state = state_of(node)
-    found = owned(state, keys)
-    todo = _plan_fields(state, {}, frozenset(), keys, found)
-    lost = tuple(_foreign_field(field, {}, state) for field in sorted(found.ownerless))
+    owners = owned(state, keys)
+    todo = _plan_fields(state, {}, frozenset(), keys, owners)
+    lost = tuple(_foreign_field(field, {}, state) for field in sorted(owners.ownerless))
     return replace(todo, left_alone=todo.left_alone + lost, foreign=(), written=state.written)
 
 
@@ -233,7 +233,7 @@ def replan(node: Node, outdated: Plan) -> Plan:
     return plan(node, outdated.desired, outdated.keys)
 
 
-def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, found: Owned) -> Plan:
+def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, owners: Owned) -> Plan:
     """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
 
     Fields outside the label table stay too, but for those of family `former`.
@@ -249,7 +249,7 @@ def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, foun
     wanted = kept | without(asked, frozen | foreign)
     shared = managed.keys() & state.others.keys()
     left_alone = foreign | (shared - wanted.keys())
-    unpublished = found.foreign - asked.keys()
+    unpublished = owners.foreign - asked.keys()
     return Plan(
         node=state.name,
         uid=state.uid,
@@ -258,7 +258,7 @@ def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, foun
         managed=managed,
         wanted=wanted,
         on_node=select(state.fields, managed.keys() | wanted.keys()),
-        outside=found.outside,
+        outside=owners.outside,
         shared=shared,
         left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
         foreign=tuple(_foreign_field(field, asked, state) for field in sorted(unpublished)),
@@ -274,7 +274,7 @@ def body(plan: Plan, fields: Fields, version: str = "") -> dict[str, Any]:
     """Return the body of a server-side apply.
 
     The uid makes a recreated Node a conflict, and the version any Node that has changed. A map of
-    labels or annotations is there only if it has a key: an empty one would be a field to own.
+    labels or annotations is there only if it has a key: an empty map would be a field to own.
     """
     metadata: dict[str, Any] = {"name": plan.node, "uid": plan.uid}
     for (kind, key), value in sorted(fields.items()):

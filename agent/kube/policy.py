@@ -8,7 +8,7 @@ decides as for any request and stores nothing.
     any other answer, or none                   not known
 
 RBAC, a webhook or another policy may refuse the request first. A merge patch names one label, so
-nothing would be removed even by a server that ignores `dryRun`. The value is another one each time:
+nothing would be removed even by a server that ignores `dryRun`. The value differs each time:
 a label that is there already would be no change.
 
 Source of the message: k8s.io/apiserver, pkg/admission/plugin/policy/validating/dispatcher.go.

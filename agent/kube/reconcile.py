@@ -24,7 +24,7 @@ from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.negotiation import Outcome, ask, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
-REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
+REFUSALS = (400, 403, 409, 422)  # the Node may be another than the known Node
 OVERLOADED = ("busy", "server")  # kinds of failure after which the Node is not read again
 
 
@@ -71,15 +71,15 @@ class Reconciler:
             codes.append(answer.status)
             return answer
 
-        found = node or get_node(kube, self.name)
-        if isinstance(found, Failure):
-            return Result(None, failure=found, codes=tuple(codes))
+        before = node or get_node(kube, self.name)
+        if isinstance(before, Failure):
+            return Result(None, failure=before, codes=tuple(codes))
         if desired is None:
-            return Result(found, codes=tuple(codes))
-        todo = plan(found, desired, self.keys)
+            return Result(before, codes=tuple(codes))
+        todo = plan(before, desired, self.keys)
         is_current = is_current or node is None
         if self.dry_run or not (todo.is_due or always):
-            return Result(found, todo, codes=tuple(codes), is_read=is_current)
+            return Result(before, todo, codes=tuple(codes), is_read=is_current)
         if not is_current and (todo.outside or desired.annotation.lost):
             return self.reconcile(None, desired, always=always)
         outcome = negotiate(todo, kube, is_current=is_current)
@@ -88,7 +88,7 @@ class Reconciler:
         decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
         is_refused = bool(decisive) and decisive[-1] in REFUSALS
         is_known = not is_refused and (failure is None or failure.kind in OVERLOADED)
-        after = outcome.node or found if is_known else None
+        after = outcome.node or before if is_known else None
         is_read = is_current or outcome.plan is not todo  # a negotiation that reads plans anew
         return Result(after, outcome.plan, outcome, failure, tuple(codes), is_read=is_read)
 
@@ -123,4 +123,6 @@ def _rewritten(before: Node, after: Node) -> tuple[str, ...]:
     if old.uid != new.uid:
         return ()
     both = old.managed & new.managed
-    return tuple(sorted(one.key for one in both if old.fields.get(one) != new.fields.get(one)))
+    return tuple(
+        sorted(field.key for field in both if old.fields.get(field) != new.fields.get(field))
+    )

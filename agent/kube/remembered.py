@@ -66,8 +66,8 @@ def annotate(
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
     # Full: no source failed and none is switched off.
     outcomes = [getattr(observation, name) for name in NAMES]
-    is_full = not observation.off and not any(isinstance(one, Failed) for one in outcomes)
-    # The time says until when far ends were known: one that awaits some makes it no later.
+    is_full = not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
+    # The time says until when far ends were known: while some are awaited, it stays.
     awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
     is_domain_awaited = known.domain_why is not None and known.domain_since == known.started
     if awaited or is_domain_awaited:
@@ -128,18 +128,18 @@ def _others(observation: Observation, previous: Annotation) -> tuple[OtherPort, 
     Those of devices that cannot be read now stay.
     """
     read = {role.device.pci for role in observation.ports}
-    kept = [one for one in previous.others if one.pci not in read]
-    found = [
+    kept = [port for port in previous.others if port.pci not in read]
+    others = [
         OtherPort(role.device.pci, role.port.number, role.rule)
         for role in observation.ports
         if not role.backend and role.device.pci and role.rule in REMEMBERED
     ]
-    return tuple(dict.fromkeys([*found, *kept]))[:MAX_OTHERS]
+    return tuple(dict.fromkeys([*others, *kept]))[:MAX_OTHERS]
 
 
 def rule_set(globs: Globs) -> str:
-    """Return the version of the rules; flags that name devices make it another one."""
-    flags = repr([sorted(one) for one in globs])
+    """Return the version of the rules; flags that name devices change it."""
+    flags = repr([sorted(patterns) for patterns in globs])
     return f"{VERSION}-{encode.hashed(flags)}" if any(globs) else f"{VERSION}"
 
 
@@ -160,7 +160,7 @@ def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
         for row in (*annotation.interfaces, *annotation.lost)
         if row.function and row.port and row.rule
     ]
-    others = [Pin((one.pci, one.port), one.rule, backend=False) for one in annotation.others]
+    others = [Pin((port.pci, port.port), port.rule, backend=False) for port in annotation.others]
     return [*others, *backend]
 
 
@@ -188,7 +188,7 @@ def published(
     annotation = annotation or Annotation(None, None)
     last = _trusted(annotation, group)
     # A name that was cut makes another hash.
-    whole = {name: one for name, one in last.items() if not is_cut(one.name)}
+    whole = {name: far for name, far in last.items() if not is_cut(far.name)}
     is_of_boot = annotation.reported.boot_id == boot_id
     if not is_of_boot:
         annotation = replace(
@@ -267,7 +267,7 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
 def _without_rows(
     ends: Mapping[str, Label], labels: Mapping[str, str] | None, layer: str | None
 ) -> Iterator[Fact]:
-    """Yield the ports of which the annotation has no row, as of one without PCI function.
+    """Yield the ports of which the annotation has no row, as of a port without PCI function.
 
     Their far ends are leaves if the joined label has them; all are without an annotation (None).
     """
@@ -314,7 +314,7 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
     is_whole = _is_group(last.values(), published)
     if published is None or is_whole or (is_hash and _is_unsure(annotation)):
         return last
-    return {name: one for name, one in last.items() if not is_hash and _is_part(one, published)}
+    return {name: far for name, far in last.items() if not is_hash and _is_part(far, published)}
 
 
 def _is_unsure(annotation: Annotation) -> bool:

@@ -2,13 +2,13 @@
 
 The kubelet writes the boot ID of its host to `status.nodeInfo.bootID`
 (/proc/sys/kernel/random/boot_id, which the kernel makes at each boot). A command that observes this
-host and writes, or explains, another host's Node would take that one's labels away.
+host and writes, or explains, another host's Node would take the other host's labels away.
 
 Invariants:
 - One whole GET of a Node decides; later reads of the same Node, by its uid, are metadata only.
 - A Node with another boot ID is in no answer, and nothing is sent to the API server but further
   whole GETs. After a boot the kubelet needs up to a minute to report the new one.
-- A boot ID that is not known, of the Node or of this host, is not another one.
+- A boot ID that is not known, of the Node or of this host, is not another boot ID.
 """
 
 from __future__ import annotations
