@@ -2,7 +2,7 @@
 
 A request to /metrics needs a certificate of the client CA, if one is configured. /healthz and
 /readyz do not, since a kubelet has none to show. So the handshake asks for a certificate without
-requiring one, a wrong one ends it, and agent/telemetry/server.py refuses /metrics without one.
+requiring it, a wrong certificate ends it, and agent/telemetry/server.py refuses /metrics without.
 
 Invariants:
 - Files that cannot be used at the start end the command with one line. Later ones are reported in
@@ -75,10 +75,10 @@ def _state(files: Files) -> State:
     versions: list[tuple[int, int, int] | None] = []
     for path in files:
         try:
-            found = Path(path).stat() if path else None
+            status = Path(path).stat() if path else None
         except OSError:
-            found = None
-        versions.append((found.st_dev, found.st_ino, found.st_ctime_ns) if found else None)
+            status = None
+        versions.append((status.st_dev, status.st_ino, status.st_ctime_ns) if status else None)
     return tuple(versions)
 
 

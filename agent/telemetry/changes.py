@@ -43,7 +43,7 @@ class DryRun:
         self._planned: dict[str, Change] = {}  # of the last plan, by key
 
     def changes(self, plan: Plan) -> list[Change]:
-        """Return the change of each label from the last plan's value to this one's.
+        """Return the change of each label from the last plan's value to this plan's.
 
         A label that a plan does not change has the value that is on the Node.
         """
@@ -92,7 +92,7 @@ class Unknown:
             now = {key: now[key] for key in now if key not in outcome.removed}
             now |= outcome.applied
         sent, self._sent = self._sent, {}
-        return [one for one in sent.values() if now.get(one[0].key) == one[0].after]
+        return [(change, at) for change, at in sent.values() if now.get(change.key) == change.after]
 
 
 class OtherWriters:
@@ -118,7 +118,9 @@ class OtherWriters:
             return None
         if change.key in own and own[change.key] == now:
             return None
-        taken = {one.key: one.manager for one in (result.outcome.taken if result.outcome else ())}
+        taken = {
+            field.key: field.manager for field in (result.outcome.taken if result.outcome else ())
+        }
         writer = taken.get(change.key, "another writer")
         if was is None:
             return f"{writer} had added it"
@@ -159,14 +161,14 @@ def reason_of(
 
 
 def _of_link(interface: str, seen: Observation, known: Known, before: Iterable[Fact]) -> str | None:
-    """Return the reason for a neighbor label of one port."""
+    """Return the reason for a neighbor label of a port."""
     for link in seen.links:
         if link.interface == interface:
             return link.missing
     for fact in known.facts:
         if fact.interface == interface:
             return fact.far_why.text if fact.far_why else SWITCHED_OFF
-    lost = [one for one in known.lost if one.interface == interface]
+    lost = [fact for fact in known.lost if fact.interface == interface]
     if lost:
         return f"{lost[0]} is {GONE}"
     rows = [fact for fact in before if fact.interface == interface]
@@ -233,18 +235,18 @@ def _of_speed(seen: Observation, known: Known, before: Sequence[Fact] | None) ->
 def _states(seen: Observation, known: Known) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
     states = {
-        one.interface: "not read any more" if one.state_ended else f"not read ({one.state_why})"
-        for one in known.facts
-        if one.state_ended or one.state_why
+        fact.interface: "not read any more" if fact.state_ended else f"not read ({fact.state_why})"
+        for fact in known.facts
+        if fact.state_ended or fact.state_why
     }
-    states |= {one.interface: GONE for one in known.lost}
+    states |= {fact.interface: GONE for fact in known.lost}
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
 def _of_neighbors(
     change: Change, seen: Observation, known: Known, before: Sequence[Fact] | None
 ) -> str | None:
-    """Return the ports with another neighbor than before; if unknown, those without one.
+    """Return the ports with another neighbor than before; if unknown, those without neighbor.
 
     The leaf group has a port's last neighbor.
     """
@@ -299,13 +301,13 @@ class HeldLabels:
         self._since = {key: self._since.get(key, now) for key in self._reasons}
         for key in sorted(self._logged.keys() - self._reasons.keys()):
             del self._logged[key]
-            if key in rendered.labels:  # one that is gone has a line of its own
+            if key in rendered.labels:  # a label that is gone has a line of its own
                 self._log.info("label no longer held", key=key)
         for key, held in self._reasons.items():
             since = self._since[key]
             if now >= since + LINE_DELAY and self._logged.get(key) != held:
                 self._logged[key] = held
-                value = rendered.labels.get(key)  # a frozen one has that of the Node
+                value = rendered.labels.get(key)  # a frozen label has that of the Node
                 self._log.info("label held", key=key, value=value, reason=_text(held))
 
     def expiry(self, key: str) -> str:

@@ -50,13 +50,14 @@ class ConditionLog:
 
     def update(self, conditions: Iterable[Condition]) -> None:
         """Take over all present conditions."""
-        before, self._logged = self._logged, {one.identity: one for one in conditions}
-        for identity, one in before.items():
+        before = self._logged
+        self._logged = {condition.identity: condition for condition in conditions}
+        for identity, condition in before.items():
             if identity not in self._logged:
-                self._log.info(one.end, str(identity), **dict([one.fields[0]]))
-        for identity, one in self._logged.items():
-            if before.get(identity) != one:
-                self._log.warning(one.begin, str(identity), **dict(one.fields))
+                self._log.info(condition.end, str(identity), **dict([condition.fields[0]]))
+        for identity, condition in self._logged.items():
+            if before.get(identity) != condition:
+                self._log.warning(condition.begin, str(identity), **dict(condition.fields))
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Condition]:
@@ -69,7 +70,7 @@ def of_flapping(interfaces: Iterable[str]) -> list[Condition]:
 
 
 def of_problems(problems: Iterable[Problem]) -> list[Condition]:
-    """Return one condition per source and subject; several texts of one are joined."""
+    """Return one condition per source and subject; several texts of a subject are joined."""
     texts: dict[tuple[str, str], list[str]] = {}
     for problem in problems:
         text = f"{problem.error}: {problem.text}" if problem.error else problem.text
@@ -78,9 +79,9 @@ def of_problems(problems: Iterable[Problem]) -> list[Condition]:
         Condition(
             f"{source} problem",
             f"{source} problem resolved",
-            (("subject", subject), ("reason", "; ".join(found))),
+            (("subject", subject), ("reason", "; ".join(reasons))),
         )
-        for (source, subject), found in texts.items()
+        for (source, subject), reasons in texts.items()
     ]
 
 
@@ -127,16 +128,16 @@ def of_node(node: str, failure: Failure | None) -> list[Condition]:
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
-    """Return the conditions of the last check, and of the last one that had a result."""
-    found = []
+    """Return the conditions of the last check, and of the last check that had a result."""
+    conditions = []
     if in_force is False:
         fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
-        found.append(Condition("policy not in force", "policy in force", fields))
+        conditions.append(Condition("policy not in force", "policy in force", fields))
     if state.in_force is None:
         reason = state.text.removeprefix(f"Node {node}: ")
         unknown = (("node", node), ("reason", reason))
-        found.append(Condition("policy not checked", "policy checked", unknown))
-    return found
+        conditions.append(Condition("policy not checked", "policy checked", unknown))
+    return conditions
 
 
 class SecondAgent:
@@ -149,16 +150,16 @@ class SecondAgent:
 
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()  # that both write
-        self._found: list[tuple[float, tuple[str, ...]]] = []
+        self._rewrites: list[tuple[float, tuple[str, ...]]] = []
 
     def looked(self, rewritten: tuple[str, ...], now: float) -> None:
         """Take the keys that a look at the Node has found rewritten."""
-        found = [*self._found, (now, rewritten)] if rewritten else self._found
-        self._found = [one for one in found if now - one[0] < self.WINDOW]
-        if len(self._found) < 2:
+        rewrites = [*self._rewrites, (now, rewritten)] if rewritten else self._rewrites
+        self._rewrites = [rewrite for rewrite in rewrites if now - rewrite[0] < self.WINDOW]
+        if len(self._rewrites) < 2:
             self.keys = ()
         elif not self.keys:  # one line, whichever of them follow
-            self.keys = tuple(sorted({key for _, keys in self._found for key in keys}))
+            self.keys = tuple(sorted({key for _, keys in self._rewrites for key in keys}))
 
     def conditions(self) -> list[Condition]:
         """Return the condition, if there is a second agent."""
@@ -174,13 +175,13 @@ def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
-    found = of_problems(plan.problems)
-    for one in refusals:
-        refused = (("key", one.key), ("status", one.status), ("reason", one.text))
-        found.append(Condition("label refused", "label no longer refused", refused))
+    conditions = of_problems(plan.problems)
+    for refusal in refusals:
+        refused = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
+        conditions.append(Condition("label refused", "label no longer refused", refused))
     for left in (outcome or plan).left_alone:
         owned = (("key", left.key), ("owner", managers_text(left.managers)), ("value", left.value))
-        found.append(
+        conditions.append(
             Condition("label left to its owner", "label no longer left to its owner", owned)
         )
     by_owner: dict[str, list[ForeignField]] = {}
@@ -189,5 +190,7 @@ def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     for owner, held in by_owner.items():
         first = f"{held[0].key}={held[0].value}"
         fields = (("owner", owner), ("count", len(held)), ("first", first))
-        found.append(Condition("labels not published", "labels not published are gone", fields))
-    return found
+        conditions.append(
+            Condition("labels not published", "labels not published are gone", fields)
+        )
+    return conditions

@@ -140,7 +140,7 @@ class RateLimitHandler(logging.Handler):
         self._waiting: dict[str, _Limit] = {}  # those with a kept record
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the record on, or keep it instead of an earlier one about its subject."""
+        """Pass the record on, or keep it instead of an earlier record about its subject."""
         now, subject = self._clock(), str(record.__dict__["subject"])
         limit = self._limits.pop(subject, None) or _Limit(now)
         while len(self._limits) >= MAX_SUBJECTS:
@@ -154,7 +154,7 @@ class RateLimitHandler(logging.Handler):
             self._release(subject, now)
 
     def release_due(self) -> float | None:
-        """Pass on the kept records that are due; return the seconds until the next one."""
+        """Pass on the kept records that are due; return the seconds until the next record."""
         now = self._clock()
         for subject, limit in list(self._waiting.items()):
             if limit.bucket.ready_at() <= now:

@@ -78,7 +78,7 @@ PROCESS = frozenset(
 class Snapshot:
     """The values behind every metric; times are seconds since the epoch, durations seconds."""
 
-    cycle: Cycle | None = None  # the last one
+    cycle: Cycle | None = None  # the last cycle
     observations: int = 0
     durations: dict[str, float] = field(default_factory=dict)  # by source
     succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
@@ -106,7 +106,7 @@ class Snapshot:
     plan_rows: int | None = None
     verified_at: float | None = None
     plan_unread: bool | None = None  # a file of --plan; None: without --plan
-    plan_contradiction: bool | None = None  # in the expected half; None without one
+    plan_contradiction: bool | None = None  # in the expected half; None without that half
 
     @property
     def plan_problem(self) -> bool | None:
@@ -133,7 +133,9 @@ class Metrics:
         succeeded = [source for source in known if success(observation, source)]
         # The last frame of each port that has a neighbor.
         frames = {
-            link.interface: max(observation.time - (one.age or 0) for one in link.neighbors)
+            link.interface: max(
+                observation.time - (neighbor.age or 0) for neighbor in link.neighbors
+            )
             for link in links
             if link.neighbors
         }
@@ -193,11 +195,11 @@ def _active(cycle: Cycle) -> dict[str, bool | None]:
     """Return True or False for each backend port, by interface; None in an unknown state."""
     states = {role.interface: role.port.state for role in cycle.observation.backend}
     active = {name: state == "ACTIVE" if state else None for name, state in states.items()}
-    return active | {one.interface: False for one in _absent(cycle)}
+    return active | {port.interface: False for port in _absent(cycle)}
 
 
 def success(seen: Observation, source: str) -> bool | None:
-    """Return False for a source that failed; None for one that is switched off.
+    """Return False for a source that failed; None for a source that is switched off.
 
     A neighbor source has also failed if each port with a link lacks what this node gives it.
     """
@@ -239,22 +241,22 @@ def port_info(cycle: Cycle) -> Iterable[Sample]:
             ),
             1,
         )
-    for one in _absent(cycle):
-        yield (one.interface, None, None, one.pci, *[None] * 5), 1
+    for absent in _absent(cycle):
+        yield (absent.interface, None, None, absent.pci, *[None] * 5), 1
 
 
 def port_state(cycle: Cycle) -> Iterable[Sample]:
-    """Return the logical state of each port, `ports/N/state`; an unknown one is "other".
+    """Return the logical state of each port, `ports/N/state`; an unknown state is "other".
 
     A labeled port without an RDMA device is "absent".
     """
     states = {role.interface: role.port.state for role in cycle.observation.backend}
-    states |= {one.interface: ABSENT for one in _absent(cycle)}
+    states |= {port.interface: ABSENT for port in _absent(cycle)}
     return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
 def port_physical_state(cycle: Cycle) -> Iterable[Sample]:
-    """Return the physical state of each port, `ports/N/phys_state`; an unknown one is "other"."""
+    """Return the physical state of each port, `ports/N/phys_state`; an unknown state is "other"."""
     backend = cycle.observation.backend
     states = [(role.interface, role.port.phys_state) for role in backend]
     return _enumeration(states, PHYSICAL_STATES)
@@ -271,7 +273,7 @@ def _enumeration(
     """Return a sample of each word and of OTHER for each interface: 1 for its word, else 0."""
     for interface, word in words:
         shown = word if word in known else OTHER
-        yield from (((interface, one), one == shown) for one in (*known, OTHER))
+        yield from (((interface, value), value == shown) for value in (*known, OTHER))
 
 
 def port_counted(cycle: Cycle) -> Iterable[Sample]:
@@ -279,7 +281,7 @@ def port_counted(cycle: Cycle) -> Iterable[Sample]:
     yield from (
         ((role.interface,), _bytes(role.counted_gbps)) for role in cycle.observation.backend
     )
-    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in _absent(cycle))
+    yield from (((port.interface,), _bytes(port.counted_gbps)) for port in _absent(cycle))
 
 
 def neighbor_info(cycle: Cycle) -> Iterable[Sample]:
@@ -303,8 +305,8 @@ def neighbor_missing(cycle: Cycle) -> Iterable[Sample]:
 def source_problems(cycle: Cycle) -> Iterable[Sample]:
     """Count the failed reads and malformed values of each source."""
     seen = cycle.observation
-    found = Counter(problem.source for problem in seen.problems)
-    return [((source,), found[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
+    problems = Counter(problem.source for problem in seen.problems)
+    return [((source,), problems[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
 
 
 def _of_observation(
@@ -444,7 +446,7 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
            ("reason",), lambda now: by_key(now.frames_dropped.items())),
     Metric("bwagent_findings", GAUGE,
            "A reported finding of the verdict by its first interface, always 1.",
-           ("code", "interface"), lambda now: [(one, 1) for one in now.findings]),
+           ("code", "interface"), lambda now: [(finding, 1) for finding in now.findings]),
     Metric("bwagent_verified_timestamp_seconds", GAUGE,
            "Time at which the cables were last compared with the plan.",
            (), lambda now: single(now.verified_at)),
@@ -480,7 +482,7 @@ class SnapshotCollector:
     """Computes every row of the table from the last snapshot; called in the server's threads.
 
     The rows of an observation are computed once and kept until there is another observation: most
-    scrapes of an idle node find the one of the scrape before.
+    scrapes of an idle node find that of the scrape before.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -495,7 +497,7 @@ class SnapshotCollector:
             observed = [family(row, now.cycle) for row in OBSERVED] if now.cycle else []
             self._observed = now.cycle, observed
         counted = [family(row, now) for row in COUNTED]
-        yield from (one for one in (*observed, *counted) if one.samples)
+        yield from (family for family in (*observed, *counted) if family.samples)
 
     def describe(self) -> Iterable[Family]:
         """Return the names of all families, for `/metrics?name[]=`."""
@@ -522,10 +524,10 @@ def family(row: Metric[T], of: T) -> Family:
         if value is not None:
             shown = tuple(visible(label or "", MAX_LABEL_LENGTH) for label in labels)
             series.setdefault(shown, value)
-    found = _empty(row)
+    family = _empty(row)
     for shown, value in series.items():
-        found.add_metric(shown, value)
-    return found
+        family.add_metric(shown, value)
+    return family
 
 
 def _empty(row: Metric[T]) -> Family:

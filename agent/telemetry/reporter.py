@@ -61,13 +61,15 @@ class Reporter:
     _conditions: ConditionLog = field(init=False)
     _readiness: Readiness = field(init=False)
     _start: Start = field(init=False)
-    _cycle: Cycle | None = None  # the last one
+    _cycle: Cycle | None = None  # the last cycle
     _applied_rows: Sequence[Fact] | None = None  # at first those of the annotation; None: unknown
     _removals: dict[str, str] = field(default_factory=dict)  # the reasons, by key
     _refusals: Refusals = field(default_factory=Refusals)
     _second: SecondAgent = field(default_factory=SecondAgent)
     _server: MetricsServer | None = None
-    _present: dict[str, list[Condition]] = field(default_factory=lambda: {one: [] for one in PARTS})
+    _present: dict[str, list[Condition]] = field(
+        default_factory=lambda: {part: [] for part in PARTS}
+    )
     _planned: tuple[object, ...] = ()  # what the plan says of this node
     _dry_run: DryRun = field(default_factory=DryRun)
     _unknown: Unknown = field(default_factory=Unknown)
@@ -141,9 +143,9 @@ class Reporter:
 
     def roles_changed(self, changes: Sequence[RoleChange]) -> None:
         """Report the roles that were contradicted, each with both verdicts."""
-        for one in changes:
-            fields = {"device": one.device, "port": str(one.port)}
-            self.log.warning("role changed", **fields, before=one.before, after=one.after)
+        for change in changes:
+            fields = {"device": change.device, "port": str(change.port)}
+            self.log.warning("role changed", **fields, before=change.before, after=change.after)
         now = self.metrics.snapshot.roles_changed
         self.metrics.update(roles_changed=now + len(changes))
 
@@ -158,7 +160,7 @@ class Reporter:
             self.log.info("plan in use", files=plan.files, rows=rows, note=note)
 
     def policy_checked(self, state: PolicyState) -> None:
-        """Report a check of the admission policy; one without result changes no earlier one."""
+        """Report a check of the admission policy; without a result the earlier state stays."""
         self.metrics.request(state.status)
         if state.in_force is not None:
             self.metrics.update(policy_in_force=state.in_force)
@@ -238,7 +240,7 @@ class Reporter:
             self._start.verified(self._cycle, self.clock())
 
     def failed(self, failure: Failure, wait: float) -> None:
-        """Report a failed request; the next one follows after `wait` seconds."""
+        """Report a failed request; the next request follows after `wait` seconds."""
         reason = failure.text.removeprefix(f"Node {self.node}: ")
         if failure.kind == ANOTHER_HOST:  # a condition (`reconciled`)
             self._recovered()
@@ -261,13 +263,13 @@ class Reporter:
     def _log_changes(self, result: Result, plan: Plan, cycle: Cycle) -> None:
         """Log the changes of a request, and those of requests before whose outcome was unknown."""
         now = utc(int(self.wall()))
-        found = self._unknown.found(result)
-        for change, sent in found:
+        late_changes = self._unknown.found(result)
+        for change, sent in late_changes:
             self._log_change(change, cycle, sent=utc(int(sent)), found=now)
         if result.failure and result.failure.maybe_done:
             self._unknown.lost(result, self.wall())
-        known = {(change.key, change.after) for change, _ in found}
-        own = {change.key: change.after for change, _ in found}
+        known = {(change.key, change.after) for change, _ in late_changes}
+        own = {change.key: change.after for change, _ in late_changes}
         made = result.outcome.changes if result.outcome else ()
         for change in self._dry_run.changes(plan) if self.dry_run else made:
             if (change.key, change.after) not in known:
@@ -277,7 +279,7 @@ class Reporter:
     def _log_change(
         self, change: Change, cycle: Cycle, others: str | None = None, **times: str
     ) -> None:
-        """Log a change; one whose answer was lost has the times of its request and finding.
+        """Log a change; if its answer was lost, with the times of its request and of its finding.
 
         `others` is what another writer had done to the label.
         """
@@ -289,7 +291,7 @@ class Reporter:
         else:
             seen = cycle.observation, cycle.known
             reason = reason_of(change, *seen, self.keys, self._applied_rows)
-        # one that is added again has the reason of its removal
+        # a label that is added again has the reason of its removal
         removed = self._removals.pop(change.key, None)
         if change.after is None and reason and len(self._removals) < MAX_REMOVALS:
             self._removals[change.key] = reason

@@ -44,7 +44,7 @@ class Current(NamedTuple):
     rows: int | None = None  # of the expected half
     compared_at: float | None = None  # the last comparison, seconds since the epoch
     fault: str | None = None  # why the halves of now were not compared
-    is_contradictory: bool | None = None  # the expected half; None without one
+    is_contradictory: bool | None = None  # the expected half; None without that half
 
 
 class VerdictReporter:
@@ -62,15 +62,20 @@ class VerdictReporter:
         """Report the verdict: a comparison was made, or failed."""
         document = {"verdict": now.verdict, "node": self._node, **now.facts}
         self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
-        findings = tuple((one.code, one.interface or "") for one in now.findings)
+        findings = tuple((finding.code, finding.interface or "") for finding in now.findings)
         self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
         self._metrics.update(plan_contradiction=now.is_contradictory)
         fields = (("node", self._node), ("reason", now.fault))
         fault = Condition("cables not verified", "cables verified again", fields)
         self._faults.update([fault] if now.fault else [])
-        for one in now.came:
-            told = {"code": one.code, "interface": one.interface, "text": one.text, "id": one.id}
-            self._log.warning("finding", one.id, **told)
-        for one in now.gone:
-            told = {"code": one.code, "interface": one.interface, "id": one.id}
-            self._log.info("finding gone", one.id, **told)
+        for finding in now.came:
+            told = {
+                "code": finding.code,
+                "interface": finding.interface,
+                "text": finding.text,
+                "id": finding.id,
+            }
+            self._log.warning("finding", finding.id, **told)
+        for finding in now.gone:
+            told = {"code": finding.code, "interface": finding.interface, "id": finding.id}
+            self._log.info("finding gone", finding.id, **told)
