@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from agent.daemon.plan_file import PlanFile
 
-CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
+CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces that in a label
 KUBE = "kube"  # what a task of requests is for
 
 

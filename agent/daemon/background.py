@@ -101,7 +101,7 @@ class Poller(Protocol):
         """Poll early if the event may concern what is polled."""
 
     def start_due(self, now: float) -> None:
-        """Start a poll if one is due."""
+        """Start a poll if it is due."""
 
     def collect(self, now: float) -> bool:
         """Take a finished poll's result; True if an observation should read it."""

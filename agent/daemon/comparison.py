@@ -57,8 +57,8 @@ class Comparison:
         self._findings = ReportedFindings(delay, before)
         self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
-        self._good: Expected | None = None  # the last one that did not contradict itself
-        self._result: VerifyResult | None = None  # the last one, of `_inputs`
+        self._good: Expected | None = None  # the last half that did not contradict itself
+        self._result: VerifyResult | None = None  # the last result, of `_inputs`
         self._inputs: tuple[object, ...] = ()
         self._fault: Exception | None = None  # why nothing was compared
         self._contradiction: str | None = None  # of the expected half of now
@@ -97,7 +97,7 @@ class Comparison:
         return self._current(halves, changes, old)
 
     def remembered(self, boot_id: str | None) -> Remembered | None:
-        """Return what is to be remembered of the verdict; None without one."""
+        """Return what is to be remembered of the verdict; None without a verdict."""
         if not self._findings.has_verdict or boot_id is None or not is_word(boot_id):
             return None
         findings = self._findings
@@ -122,7 +122,7 @@ class Comparison:
         if refresh:
             self._bus.read(observation, now)
         # The last PCI address of each interface, of lost ones, too.
-        lost = {one.interface: one.function for one in cycle.annotation.lost if one.function}
+        lost = {row.interface: row.function for row in cycle.annotation.lost if row.function}
         addresses = lost | cycle.annotation.addresses
         options = VerifyOptions(addresses=addresses, on_bus=self._bus.functions)
         inputs = seen_node(observation, cycle.known, self._node), options, self._bus.paths
@@ -188,7 +188,7 @@ class Comparison:
                 "time": None if at is None else utc(at),
                 "planned": result.planned if result else None,
                 "as_planned": result.as_planned if result else None,
-                "findings": [finding_document(one) for one in self._findings.findings],
+                "findings": [finding_document(finding) for finding in self._findings.findings],
                 **({"reason": "; ".join(reasons)} if reasons else {}),
             }
         return Current(

@@ -6,7 +6,7 @@
     one by which a port counts less        waits for nothing, and begins a wait for the next
     any other change                       waits for nothing, and takes the latest state along
 
-A port changes if it counts another rate, or has another neighbor than the last one: a neighbor that
+A port changes if it counts another rate, or has another than the last neighbor: a neighbor that
 is gone, and back, is a consequence. So the restart of a leaf, with its four changes of labels, is
 two changes.
 
@@ -57,14 +57,14 @@ def facts_of(known: Known, labels: Mapping[str, str], keys: Keys) -> Facts:
     for key, value in labels.items():
         if interface := keys.interface(key):
             own.setdefault(interface, []).append((key, value))
-    ports = {name: PortFacts(gbps.get(name), tuple(found)) for name, found in own.items()}
+    ports = {name: PortFacts(gbps.get(name), tuple(pairs)) for name, pairs in own.items()}
     return Facts(ports, (labels.get(keys.flavor), labels.get(keys.accelerator)))
 
 
 @dataclass(slots=True)
 class _Port:
     facts: PortFacts
-    neighbor: tuple[tuple[str, str], ...] = ()  # labels of the last one
+    neighbor: tuple[tuple[str, str], ...] = ()  # labels of the last neighbor
     changes: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))  # the last times
     is_flapping: bool = False
     waits: int = 0  # of its changes, since it is flapping
@@ -141,7 +141,7 @@ class Flapping:
         is_other = self._desired.rest != self._applied.rest
         if not ports or is_other or any(map(self._counts_less, names)):
             return -math.inf
-        return min(-math.inf if not one or one.until is None else one.until for one in ports)
+        return min(-math.inf if not port or port.until is None else port.until for port in ports)
 
     def next_end(self) -> float:
         """Return the time at which a port stops flapping if it stays quiet; infinity: none."""
@@ -157,10 +157,10 @@ class Flapping:
         return (now.gbps or 0.0) < (on_node.gbps or 0.0)
 
     def _differing(self) -> set[str]:
-        """Return the interfaces whose state on the Node is not the desired one."""
+        """Return the interfaces whose state on the Node is not the desired state."""
         return _differences(self._applied, self._desired) if self._is_known else set()
 
 
-def _differences(one: Facts, other: Facts) -> set[str]:
-    names = one.ports.keys() | other.ports.keys()
-    return {name for name in names if one.ports.get(name) != other.ports.get(name)}
+def _differences(before: Facts, after: Facts) -> set[str]:
+    names = before.ports.keys() | after.ports.keys()
+    return {name for name in names if before.ports.get(name) != after.ports.get(name)}

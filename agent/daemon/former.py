@@ -31,11 +31,11 @@ def is_same(far: FarEnd, own: str | None, facts: LldpNeighbor) -> bool:
 
     A shutdown frame, which has Chassis ID and Port ID alone, does if they are those of the far end.
     """
-    found = far_end(named(facts, own))
+    end = far_end(named(facts, own))
     if not facts.ttl:
         is_chassis = not far.id or _label(far.id) == _label(facts.chassis_id)
-        return is_chassis and _label(far.port_id) == _label(found.port_id)
-    return _labels(found) == _labels(far)
+        return is_chassis and _label(far.port_id) == _label(end.port_id)
+    return _labels(end) == _labels(far)
 
 
 def _labels(far: FarEnd) -> list[str]:

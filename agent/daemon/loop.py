@@ -99,7 +99,7 @@ class Loop:
     _watched: frozenset[str] = frozenset()  # netdevs
 
     def __post_init__(self) -> None:
-        others = [one for one in (self.plan, self.recorder, self.policy) if one]
+        others = [poller for poller in (self.plan, self.recorder, self.policy) if poller]
         self._all_pollers = (*self.pollers, *others)
         self._request = self.background()
 
@@ -166,7 +166,7 @@ class Loop:
         now = self.clock()
         if now >= self._settles_at():
             return True
-        is_polling = any(one.task.busy or one.next_due() <= now for one in self.pollers)
+        is_polling = any(poller.task.busy or poller.next_due() <= now for poller in self.pollers)
         return not is_polling and not self._has_new_results
 
     def _settles_at(self) -> float:
@@ -217,13 +217,15 @@ class Loop:
         """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
 
         Rule: while one of these ports has no netdev, or a PCI function has no RDMA device, the
-        netdevs watched before stay, since one that has gone may return under its name.
+        netdevs watched before stay, since a netdev that has gone may return under its name.
         Example: eth0 moves to a pod's namespace, so mlx5_0 has no netdev. eth0 stays watched, and
         its return is an event.
         """
         roles = cycle.observation.backend
         # A port's own netdev, and all legs of its bond.
-        netdevs = [one for role in roles for one in (role.port.netdev, role.leg, *role.port.legs)]
+        netdevs = [
+            netdev for role in roles for netdev in (role.port.netdev, role.leg, *role.port.legs)
+        ]
         names = frozenset(netdev.name for netdev in netdevs if netdev)
         is_complete = not cycle.known.unbound and all(role.port.netdev for role in roles)
         self._watched = names if is_complete else names | self._watched
@@ -244,7 +246,7 @@ class Loop:
     def _apply(self, step: Step) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now, cycle = self.clock(), self._cycle
-        # After a failure the known Node may be another one, since a write that failed may be
+        # After a failure the known Node may be another Node, since a write that failed may be
         # stored, and only an answer ends the outage: make a request though nothing is to change.
         always = step.resync or bool(self._node and self._node.failure)
         # A dry run never applies, so the Node it knows grows old: read it again in its place.
@@ -294,7 +296,7 @@ class Loop:
             self.schedule.trigger(now)
 
     def _receive(self, now: float) -> None:
-        """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
+        """Receive LLDP frames: a frame that differs from its neighbor's last triggers a cycle."""
         has_new, repeated = self.inbox.receive()
         self.reporter.frames_repeated(repeated)
         self.schedule.extend(now, self._expires_at())
@@ -346,8 +348,8 @@ class Loop:
     def _seed(self, node: Node, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
         keys = self.reconciler.keys
-        found, problem = annotation_of(state_of(node), keys)
-        annotation = without_future(found, self.reporter.wall())
+        annotation, problem = annotation_of(state_of(node), keys)
+        annotation = without_future(annotation, self.reporter.wall())
         labels = owned_labels(node, keys)
         self.observer.seed(labels, annotation)
         self.verification.seed(annotation)
@@ -367,7 +369,7 @@ class Loop:
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
         requests = len(result.codes) if result.outcome else 0
-        if self.reconciler.dry_run:  # it keeps the pace of a real one
+        if self.reconciler.dry_run:  # it keeps the pace of a real run
             requests = max(requests, 1)
         if self._applying:
             self._flapping.applied(now, self._facts(self._applying))

@@ -40,7 +40,7 @@ from agent.telemetry.server import Server
 if TYPE_CHECKING:
     from agent.daemon.plan_file import PlanFile
 
-READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late one notifies
+READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late device notifies
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

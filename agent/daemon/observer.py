@@ -102,15 +102,15 @@ class Observer:
             if annotation:
                 seen = KnownRoles(annotation.gpus, annotation.away, annotation.missed)
             self.memories.roles.seed(pins(annotation, globs), seen)
-        found = published(annotation, kept, self._keys, self._boot_id, globs)
+        on_node = published(annotation, kept, self._keys, self._boot_id, globs)
         if annotation and annotation.reported.time is not None:
             age = self.wall() - annotation.reported.time
-            found = found._replace(overdue=max(age - self.resync, 0.0))
-        self._memory.seed(found, self.host.clock())
+            on_node = on_node._replace(overdue=max(age - self.resync, 0.0))
+        self._memory.seed(on_node, self.host.clock())
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
-        self.memories.switch_names.seed(switches(found.rows))
-        for netdev, former in formers(found.rows, self.host.name, self.host.clock()).items():
+        self.memories.switch_names.seed(switches(on_node.rows))
+        for netdev, former in formers(on_node.rows, self.host.name, self.host.clock()).items():
             self.neighbors.seed(netdev, former)
 
     def observe(self, *, refresh: bool = True) -> Cycle:
@@ -119,15 +119,15 @@ class Observer:
             self.host.readers.refresh()
         took: dict[str, float] = {}
         addresses = self._annotation.addresses if self._annotation else {}
-        found = observe(self.host, self.sources, addresses, took, self.memories)
-        off = found.off
+        seen = observe(self.host, self.sources, addresses, took, self.memories)
+        off = seen.off
         absent: dict[str, Any] = dict.fromkeys(off - {"rdma"}, DISABLED)
-        domain = verdict(absent.get("nvml", found.nvml))
+        domain = verdict(absent.get("nvml", seen.nvml))
         absent |= {"accelerator": domain, "time": self.wall()}
-        found = replace(found, off=off & {"rdma"}, disabled=off, **absent)
+        seen = replace(seen, off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
-        observation, known = self._memory.complete(found, where, now)
-        self._boot_id, self._next_end = found.boot_id, known.next_end
+        observation, known = self._memory.complete(seen, where, now)
+        self._boot_id, self._next_end = seen.boot_id, known.next_end
         rendered, before = render(known, self.naming), self._rendered
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
@@ -148,7 +148,7 @@ class Observer:
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
-        degraded = is_held or _is_unread(found)
+        degraded = is_held or _is_unread(seen)
         return Cycle(observation, known, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
@@ -159,7 +159,7 @@ class Observer:
         if result.node:
             self.confirmed = lost_in(annotation_of(state_of(result.node), self._keys)[0])
         forgotten = result.plan.forgotten if result.plan else ()
-        self._memory.forget([one.identity for one in forgotten])
+        self._memory.forget([row.identity for row in forgotten])
         return bool(forgotten)
 
     def expires_at(self) -> float:

@@ -1,6 +1,6 @@
 """The plan files of `run --plan`: the expected half of this node, read again when they change.
 
-    every 30 s    look at the files; a helper reads them if one is another than before
+    every 30 s    look at the files; a helper reads them if a file has changed
     300 s later   look again, after a helper that died or was late
 
 Invariants:
@@ -57,14 +57,14 @@ def signature(files: Iterable[str]) -> Signature:
 
     Raises Unavailable for a file that is not there.
     """
-    found = []
+    versions = []
     for path in files:
         try:
             now = Path(path).stat()
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror or error}") from error
-        found.append((now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
-    return tuple(found)
+        versions.append((now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
+    return tuple(versions)
 
 
 class PlanFile(Independent):
@@ -136,15 +136,15 @@ class PlanFile(Independent):
     def _read(self, known: Signature | None) -> Look:
         """Look at the files, and read them if they are not the known ones; in a thread."""
         try:
-            found = self._look(self._question.files)
+            signature = self._look(self._question.files)
         except Unavailable as error:
             return Look(None, fault=str(error))
-        if found == known:
-            return Look(found)
+        if signature == known:
+            return Look(signature)
         answer = self._ask(self._question._asdict())
         if "error" in answer:
-            return Look(found, fault=answer["error"])
-        return Look(found, load(answer["expected"]))
+            return Look(signature, fault=answer["error"])
+        return Look(signature, load(answer["expected"]))
 
 
 def plan_file(

@@ -103,7 +103,7 @@ class Recorder(Independent):
         """Send the next Event if it is due."""
         if self.next_due() > now:
             return
-        event = next(one for one in self._correlator.pending() if _settles_at(one) <= now)
+        event = next(event for event in self._correlator.pending() if _settles_at(event) <= now)
         event.name = event.name or name_for(self.node, int(self.random() * 2**53))
         self._sending = event, event.count
         self._bucket.take(now)
@@ -137,7 +137,7 @@ class Recorder(Independent):
         return False
 
     def next_due(self) -> float:
-        """Return the time of the next request; infinity without one."""
+        """Return the time of the next request; infinity if none waits."""
         pending = () if self.task.busy else self._correlator.pending()
         if not pending:
             return math.inf

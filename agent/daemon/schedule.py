@@ -47,7 +47,7 @@ from agent.pace import BackOff
 # Seconds.
 RECHECK_DELAY = 0.1  # from an observation that a trigger caused to its recheck
 MIN_OBSERVE_INTERVAL = 1.0  # between two observations that triggers cause
-MIN_RESULTS_INTERVAL = 0.1  # from an observation to one that results cause
+MIN_RESULTS_INTERVAL = 0.1  # from an observation to that which results cause
 OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
 DEGRADED_INTERVAL = 30.0  # the same, while something cannot be read
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
@@ -88,7 +88,7 @@ class Due(Enum):
     RECHECK = auto()  # what the kernel reports late
     EXPIRY = auto()  # a part of the last observation ends by itself
     RESULTS = auto()  # of background work
-    CHANGE = auto()  # the Node has another state than the desired one, or an unknown one
+    CHANGE = auto()  # the Node has another state than the desired, or an unknown state
     RESYNC = auto()  # the annotation grows old
     RETRY = auto()  # keys that were refused
     REPAIR = auto()  # SIGHUP, once its observation was made
@@ -168,7 +168,7 @@ class Schedule:
                 self._at[Due.REPAIR] = max(now, self._repair_started + self._settings.min_interval)
 
     def extend(self, now: float, expires_at: float) -> None:
-        """Postpone the expiry of what was observed; one that is due already stays due."""
+        """Postpone the expiry of what was observed; an expiry that is due stays due."""
         if now < self._at[Due.EXPIRY]:
             self._at[Due.EXPIRY] = max(expires_at, self._observed_at + MIN_OBSERVE_INTERVAL)
 
@@ -310,7 +310,7 @@ class Schedule:
         )
 
     def _due(self) -> dict[Due, float]:
-        """Return the time of each cause, of requests only while one may be made."""
+        """Return the time of each cause, of requests only while a request may be made."""
         times = dict(self._at)
         is_changed = self._applied is None or self._desired != self._applied
         times[Due.RETRY] = min(self._refused.values(), default=math.inf)

@@ -74,7 +74,9 @@ class Verification:
 
     def answered(self, node: Node) -> bool:
         """Take over the expected labels of an answer; True if they are others than before."""
-        prefixes = tuple(f"{one}/" for one in (self.naming.prefix, self.naming.ib_prefix) if one)
+        prefixes = tuple(
+            f"{prefix}/" for prefix in (self.naming.prefix, self.naming.ib_prefix) if prefix
+        )
         before, labels = self._labels, labels_of(state_of(node).fields)
         self._labels = {
             key: value
