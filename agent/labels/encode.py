@@ -41,7 +41,9 @@ def value(raw: str) -> str:
 
 def is_foreign(raw: str) -> bool:
     """Return True if `raw` has a letter or digit that is not ASCII."""
-    return not raw.isascii() and any(one.isalnum() and not one.isascii() for one in raw)
+    return not raw.isascii() and any(
+        character.isalnum() and not character.isascii() for character in raw
+    )
 
 
 def joined(names: Iterable[str]) -> str:
@@ -62,10 +64,10 @@ def ranged(names: Iterable[str]) -> str:
 
 def is_in_range(name: str, text: str) -> bool:
     """Return True if a range in `text`, which `ranged` has made, has the name."""
-    found = _LAST_NUMBER.fullmatch(name)
-    if not found:
+    parts = _LAST_NUMBER.fullmatch(name)
+    if not parts:
         return False
-    head, number, tail = found.groups()
+    head, number, tail = parts.groups()
     ends = re.search(rf"_{re.escape(head)}([0-9]+)\.\.([0-9]+){re.escape(tail)}_", f"_{text}_")
     if not ends or len(number) > MAX_LENGTH:
         return False
@@ -88,10 +90,10 @@ def _ranges(names: Iterable[str]) -> Iterator[str]:
 
 def _successor(name: str) -> str | None:
     """Return the name with the next number; None for a name that can be in no range."""
-    found = _LAST_NUMBER.fullmatch(name)
-    if not found or ".." in name or len(found[2]) > MAX_LENGTH:
+    parts = _LAST_NUMBER.fullmatch(name)
+    if not parts or ".." in name or len(parts[2]) > MAX_LENGTH:
         return None
-    return f"{found[1]}{int(found[2]) + 1:0{len(found[2])}}{found[3]}"
+    return f"{parts[1]}{int(parts[2]) + 1:0{len(parts[2])}}{parts[3]}"
 
 
 def replaced(raw: str) -> str:
@@ -139,7 +141,7 @@ def is_subdomain(name: str) -> bool:
 def prefix_fault(prefix: str) -> str | None:
     """Return the reason why `prefix` is not valid before our label keys; None if it is valid.
 
-    It must be a DNS subdomain, and not one that is reserved for Kubernetes.
+    It must be a DNS subdomain, and not reserved for Kubernetes.
     """
     if not is_subdomain(prefix):
         return f"{prefix[:64]!r} is not a lower-case DNS name"

@@ -35,7 +35,7 @@ class Rendered(NamedTuple):
     problems: tuple[Problem, ...] = ()
     # keys whose value lacks facts that were not read; without a label if it lacks all
     incomplete: Mapping[str, HoldReason] = MappingProxyType({})
-    notes: tuple[Problem, ...] = ()  # of labels whose text is not the one that a neighbor sent
+    notes: tuple[Problem, ...] = ()  # of labels whose text is not what a neighbor sent
     # keys whose labels stay as the Node has them, since facts are missing that they are made of
     frozen: Mapping[str, HoldReason] = MappingProxyType({})
 
@@ -107,8 +107,8 @@ def subject_of(key: str, naming: Naming) -> Subject | None:
     prefix, _, name = key.partition("/")
     prefixes = {"P": naming.prefix, "IB": naming.ib_prefix}
     for row, family, pattern in ROWS if prefix else ():
-        if prefixes[family] == prefix and (found := pattern.fullmatch(name)):
-            return Subject(key, row, found.groupdict().get("interface"))
+        if prefixes[family] == prefix and (match := pattern.fullmatch(name)):
+            return Subject(key, row, match.groupdict().get("interface"))
     return None
 
 

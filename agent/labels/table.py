@@ -45,7 +45,7 @@ class Value(NamedTuple):
     hold: HoldReason | None = None  # why facts were not read; None: all were
     is_held: bool = False  # remembered facts are in the text; else it lacks some
     is_frozen: bool = False  # the label stays as the Node has it, since facts of it are missing
-    note: str | None = None  # the reason why the text is not the one that the neighbor sent
+    note: str | None = None  # the reason why the text is not what the neighbor sent
 
 
 def flavor(known: Known) -> Values:
@@ -76,7 +76,7 @@ def _unread(known: Known) -> HoldReason | None:
 
 
 def _of_layer(text: str, facts: Iterable[Fact]) -> Value:
-    """Return the flavor that ports of one link layer make; one that is read suffices."""
+    """Return the flavor that ports of one link layer make; a port that is read suffices."""
     unread = [fact.state_why for fact in facts if fact.role_since is not None]
     hold = unread[0] if unread and len(unread) == len(list(facts)) else None
     return Value(text, hold=hold, is_held=hold is not None)
@@ -155,7 +155,7 @@ def neighbor_port_name(known: Known) -> Values:
 
 
 def _of_far_ends(known: Known) -> Iterable[tuple[Value, FarEnd | None]]:
-    """Yield each interface with its far end, or without one that may be there."""
+    """Yield each interface with its far end, or without if it may be there."""
     for fact in known.facts:
         if fact.interface and (fact.far or fact.far_why in HEARD_OF):
             yield Value(None, fact.interface, fact.far_hold, fact.far is not None), fact.far
@@ -193,9 +193,9 @@ def _joined(known: Known, text: str) -> Values:
 def _lacking(known: Known) -> HoldReason | None:
     """Return why a far end that may be there is not known; None if none is missing."""
     missing = (fact for fact in known.facts if not fact.far and not fact.has_ended)
-    found = next((fact.far_hold for fact in missing if fact.far_hold in HEARD_OF), None)
+    hold = next((fact.far_hold for fact in missing if fact.far_hold in HEARD_OF), None)
     is_off = not known.facts and known.off.issuperset(_sources(known))
-    return HoldReason.SOURCE_OFF if is_off else found
+    return HoldReason.SOURCE_OFF if is_off else hold
 
 
 def leaf_group(known: Known) -> Values:
@@ -217,8 +217,8 @@ def leaf_group(known: Known) -> Values:
 def _sources(known: Known) -> list[str]:
     """Return the sources of the far ends of the backend ports; all if there are none."""
     layers = {fact.layer for fact in known.facts}
-    found = [source for source, layer in NEIGHBOR_SOURCES if layer in layers]
-    return found or [source for source, _ in NEIGHBOR_SOURCES]
+    sources = [source for source, layer in NEIGHBOR_SOURCES if layer in layers]
+    return sources or [source for source, _ in NEIGHBOR_SOURCES]
 
 
 def accelerator(known: Known) -> Values:
