@@ -50,14 +50,14 @@ def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
 
 
 def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
-    """Return the HCA whose SMI sub-device this one is; None if it is no SMI sub-device."""
+    """Return the HCA whose SMI sub-device this device is; None if it is no SMI sub-device."""
     return next((parent for parent in devices if is_smi_of(device, parent)), None)
 
 
 def socket_direct_twin(
     device: RdmaDevice, devices: Devices, ambiguous: Collection[str] = ()
 ) -> RdmaDevice | None:
-    """Return the first function of a port, if this one is the second.
+    """Return the first function of a port, if this device is the second.
 
     Exactly two mlx5 physical functions have one function number and one sys_image_guid, on
     different buses or in different domains. The first one has SMI, where has_smi tells it, else
@@ -107,7 +107,7 @@ def nvswitch_pattern(devices: Devices) -> frozenset[str]:
 
 
 def with_hidden(devices: Devices, ambiguous: Collection[str] = ()) -> tuple[RdmaDevice, ...]:
-    """Return the devices; one that stands behind an unread device, or may do so, has failed.
+    """Return the devices; what stands behind an unread device, or may do so, has failed.
 
     Example: the parent of smi0 cannot be read, or has just gone, so nothing shows that smi0 is its
     SMI sub-device; it must not become a backend port. One whose first device can be read is judged
@@ -129,7 +129,7 @@ def with_hidden(devices: Devices, ambiguous: Collection[str] = ()) -> tuple[Rdma
 
 
 def _first(device: RdmaDevice, devices: Devices, ambiguous: Collection[str]) -> RdmaDevice | None:
-    """Return the device that has the cable, if another one than this has it."""
+    """Return the device that has the cable, if another device has it."""
     return smi_parent(device, devices) or socket_direct_twin(device, devices, ambiguous)
 
 
@@ -137,7 +137,7 @@ def _assumed(unread: RdmaDevice, device: RdmaDevice) -> RdmaDevice:
     """Return an unread device with whatever is unknown of it as if `device` stood behind it.
 
     Where only the address tells the two functions apart, the GUID that they share is known, or it
-    is none: else each rail might be the second function of the one that is unread. A device that
+    is none: else each rail might be the second function of the unread device. A device that
     has not failed has none either, such as scif0.
     """
     pci, guid = unread.pci, unread.sys_image_guid

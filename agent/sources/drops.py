@@ -113,7 +113,7 @@ def _drops(candidate: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _no_function_of_its_own(candidate: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
-    """Yield the rules for which another function counts in place of this one, or none."""
+    """Yield the rules for which another function counts in place of this, or none."""
     device, devices = candidate.device, evidence.devices
     if device.virtual_function:
         yield Verdict("virtual-function", "SR-IOV virtual function: its physical function counts")

@@ -41,7 +41,7 @@ from agent.text import Json
 SOURCE = "ib"
 CLASS = "sys/class/infiniband"
 PKEYS = 8  # entries of the P_Key table that are searched for a full member
-# The reasons for which SMPs may fail where the SA answers; REFUSED is one without an exchange.
+# The reasons for which SMPs may fail where the SA answers; REFUSED has no exchange.
 UNANSWERED = frozenset(
     {NeighborReason.NO_ANSWER, NeighborReason.SEND_FAILED, NeighborReason.MALFORMED}
 )
@@ -54,8 +54,8 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
     senders = []  # with the device and port that send the packets for each
     for role in ports:
         if role.backend and role.port.link_layer == "InfiniBand":
-            smis = (one for one in ports if is_smi_of(one.device, role.device))
-            sending = next((one for one in smis if not _is_down(one)), role)
+            smis = (port for port in ports if is_smi_of(port.device, role.device))
+            sending = next((smi for smi in smis if not _is_down(smi)), role)
             senders.append((role, (sending.device.name, sending.port.number)))
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
@@ -69,13 +69,13 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
         for role, sender in senders
         if (answer := answers.get(sender)) and _needs_sa(role, answer)
     ]
-    asked_sa, found = _ask_sa(host, unanswered)
-    # A problem of all ports, such as a missing library, is one of the source.
+    asked_sa, sa_problems = _ask_sa(host, unanswered)
+    # A problem of all ports, such as a missing library, is a problem of the source.
     first, *others = [answer.get("text") for answer in answers.values()] or [None]
     is_common = bool(first and others) and all(text == first for text in others)
     common = printable(first) if is_common else None
     links = []
-    problems: dict[Problem, None] = dict.fromkeys(found)  # each once
+    problems: dict[Problem, None] = dict.fromkeys(sa_problems)  # each once
     for role, sender in senders:
         second = asked_sa.get((role.device.name, role.port.number))
         queried = answers.get(sender), second
@@ -109,7 +109,7 @@ def _ask_sa(
     An entry has an `error` where the SA cannot be asked.
     """
     places: dict[Address, Place] = {}
-    found: list[Problem] = []
+    faults: list[Problem] = []
     by_device: defaultdict[str, list[int]] = defaultdict(list)
     for role, _ in ports:
         by_device[role.device.name].append(role.port.number)
@@ -117,7 +117,7 @@ def _ask_sa(
     host.subnet_readers.refresh()
     for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
         places |= {(name, number): place for number, place in of_ports.items()}
-        found += problems
+        faults += problems
     entries: dict[Address, Json] = {}
     asked = []
     for role, smp_reason in ports:
@@ -136,14 +136,14 @@ def _ask_sa(
     try:
         answers = by_port(host.ask_sa(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
-        found.append(Problem(SOURCE, SOURCE, None, str(error)))
+        faults.append(Problem(SOURCE, SOURCE, None, str(error)))
     for port in asked:
         address = port.device, port.number
         if answer := answers.get(address):
             entries[address] |= answer
         else:
             del entries[address]
-    return entries, found
+    return entries, faults
 
 
 class Place(NamedTuple):
@@ -157,7 +157,7 @@ class Place(NamedTuple):
     subnet_prefix: int  # gids/0, upper half
 
     def fault(self, state: str | None) -> NeighborReason | None:
-        """Return the reason why the port cannot ask the SA. Only an ACTIVE one sends on QP1."""
+        """Return the reason why the port cannot ask the SA. Only an ACTIVE port sends on QP1."""
         if state not in ("ACTIVE", None) or not 0 < (self.sm_lid or 0) <= LAST_UNICAST_LID:
             return NeighborReason.NO_SM
         if not 0 < (self.lid or 0) <= LAST_UNICAST_LID:
@@ -224,7 +224,7 @@ def _link(
 def _facts(
     answer: Json | None, *, is_sa: bool = False
 ) -> tuple[IbNeighbor | None, str | None, str | None]:
-    """Return the neighbor of a port's entry; without one, the reason and its text for operators."""
+    """Return the neighbor of a port's entry; if none, the reason and its text for operators."""
     if answer is None:
         return None, NeighborReason.NOT_RECORDED, None
     try:
@@ -248,7 +248,7 @@ def _replayed(answer: Json, *, is_sa: bool) -> IbNeighbor:
     from agent.infiniband import smp  # an observation without answers does not load it
 
     try:
-        exchanges = [smp.Exchange.from_json(one) for one in answer["exchanges"]]
+        exchanges = [smp.Exchange.from_json(document) for document in answer["exchanges"]]
     except (KeyError, TypeError) as error:
         raise Malformed(f"a recorded exchange is malformed: {error}") from error
     if not is_sa:

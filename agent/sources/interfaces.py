@@ -70,16 +70,16 @@ def is_of_device(interface: str, device: str) -> bool:
     return interface == device or interface.startswith(f"{device}-")
 
 
-def legs_of(one: DevicePort, devices: Devices) -> Sequence[Netdev | None]:
+def legs_of(device_port: DevicePort, devices: Devices) -> Sequence[Netdev | None]:
     """Return the legs of a bonded port in natural order; (None,) for any other port.
 
     A bond whose members are RDMA devices of their own does not make any of them a bonded device.
     """
-    names = {leg.name for leg in one.port.legs}
-    others = (other for other in devices if other.name != one.device.name)
+    names = {leg.name for leg in device_port.port.legs}
+    others = (other for other in devices if other.name != device_port.device.name)
     if not names or any(not names.isdisjoint(other.netdevs) for other in others):
         return (None,)
-    return sorted(one.port.legs, key=lambda leg: natural(leg.name))
+    return sorted(device_port.port.legs, key=lambda leg: natural(leg.name))
 
 
 def counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:

@@ -73,7 +73,7 @@ def _socket_direct(ports: Roles, backend: Roles) -> Iterator[tuple[PortRole, Por
     for role in ports:
         if role.rule == "socket-direct" and role.port.link_layer == "Ethernet":
             twin = socket_direct_twin(role.device, devices)
-            same = (one for one in backend if twin and one.device.name == twin.name)
+            same = (other for other in backend if twin and other.device.name == twin.name)
             yield from ((role, first) for first in same if first.port.number == role.port.number)
 
 
@@ -83,8 +83,8 @@ def _two_cables(
     def far_end(role: PortRole) -> tuple[str | None, str | None] | None:
         netdev = role.leg or role.port.netdev
         senders = reception.neighbors.get(netdev.name if netdev else "", ())
-        found = [named(one.effective, host.name) for one in senders[:1]]
-        return (found[0].device, found[0].port_id) if found else None
+        neighbors = [named(sender.effective, host.name) for sender in senders[:1]]
+        return (neighbors[0].device, neighbors[0].port_id) if neighbors else None
 
     for second, first in pairs:
         ends = [end for role in (first, second) if (end := far_end(role))]
@@ -113,8 +113,10 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     elif senders := reception.neighbors.get(name):
         now = host.clock()
         neighbors = [
-            named(one.effective, host.name)._replace(age=round(max(now - one.received_at, 0.0), 1))
-            for one in senders
+            named(sender.effective, host.name)._replace(
+                age=round(max(now - sender.received_at, 0.0), 1)
+            )
+            for sender in senders
         ]
         return Link(role.interface, name, tuple(neighbors))
     else:

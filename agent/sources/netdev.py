@@ -81,7 +81,7 @@ def port_netdevs(
 
 
 def _phys_port_name(reader: Reader, path: str) -> str | None:
-    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
+    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL while it is being removed."""
     return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
 
 
@@ -131,7 +131,7 @@ def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict
 
 
 def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:
-    """Return True if a function is one of the device's card.
+    """Return True if a function is on the device's card.
 
     The functions of a card that was given to a virtual machine may be in different slots there.
     """

@@ -45,7 +45,7 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
 
 
 def _bus_without_gpus(reader: Reader, known: dict[str, bool]) -> Absent | Failed | None:
-    """Return the outcome of a bus without GPUs; None if one is on it.
+    """Return the outcome of a bus without GPUs; None if a GPU is on it.
 
     `known` has the functions that were read before: a node has hundreds, and they do not change.
     """

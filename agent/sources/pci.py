@@ -96,17 +96,19 @@ def unbound(
     look like NVSwitch management functions.
     """
     nics = memories.bus.bus.nics
-    infiniband = [one for one in nics if one.code in INFINIBAND_CLASSES and not one.is_virtual]
-    of_card = Counter(one.card for one in infiniband)
-    found = {one.address for one in infiniband if of_card[one.card] < MIN_PATTERN}
-    # A device without ports does not count: it has just been unbound. One that failed or is
-    # excluded may have no address, so its name decides.
-    here = [one for one in devices if one.ports or one.failure or one.excluded]
+    infiniband = [nic for nic in nics if nic.code in INFINIBAND_CLASSES and not nic.is_virtual]
+    of_card = Counter(nic.card for nic in infiniband)
+    functions = {nic.address for nic in infiniband if of_card[nic.card] < MIN_PATTERN}
+    # A device without ports does not count: it has just been unbound. A failed or
+    # excluded device may have no address, so its name decides.
+    here = [device for device in devices if device.ports or device.failure or device.excluded]
     for interface, address in labeled.items():
-        if not any(is_of_device(interface, one.name) for one in here):
-            found.add(address)
-    found -= {one.pci for one in here} | bonded_functions(devices) | memories.node.excluded
-    return frozenset(address for address in found if place(host, address) is Place.BUS)
+        if not any(is_of_device(interface, device.name) for device in here):
+            functions.add(address)
+    functions -= (
+        {device.pci for device in here} | bonded_functions(devices) | memories.node.excluded
+    )
+    return frozenset(address for address in functions if place(host, address) is Place.BUS)
 
 
 class PcieFunction(NamedTuple):
@@ -129,7 +131,7 @@ def read_paths(
     """Return the path of each backend NIC by its PCI address; none of a device that blocks.
 
     Who reads again passes `readers`, in which a device that blocks keeps its one thread; the
-    idle one ends.
+    idle thread ends.
     """
     addresses = {role.device.name: role.device.pci for role in ports if role.backend}
     jobs = {name: partial(_read_path, host.root, pci) for name, pci in addresses.items() if pci}

@@ -6,7 +6,7 @@ Each device is read by a worker of its own (agent/sysfs/worker.py); a device tha
 does not affect the others.
 
 A device has failed if a read on which the role of a port depends (`Reader.decisive`) fails: a rule
-without its input must not pass for one that does not apply. It has no ports then.
+without its input must not pass for a rule that does not apply. It has no ports then.
 
 Whether a device looks like a function that manages NVSwitches is known once all are read
 (agent/sources/cards.py). Only then is its VPD read, and of an InfiniBand device that does not look
@@ -76,7 +76,7 @@ LinkLayers = dict[int, str | None]  # by port number
 # By PCI address and attribute. The last PCI address itself is at `LAST_PCI`.
 Constants = dict[tuple[str, str], Any]
 LAST_PCI = "", "pci"
-PATTERN = "", "pattern"  # True if the device looks like one that manages NVSwitches
+PATTERN = "", "pattern"  # True if the device looks like an NVSwitch management function
 
 
 def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Reading[Devices]:
@@ -123,8 +123,8 @@ def _outcome(
     if bus.failure and not host.backend:
         return Failed(f"the place of no NIC is known: {bus.failure}")
     # A dangling link of the class directory has no facts at all.
-    for one in devices:
-        if one.excluded or one.failure or one.ports or one.node_type or one.driver:
+    for device in devices:
+        if device.excluded or device.failure or device.ports or device.node_type or device.driver:
             return Seen(devices)
     return Failed(f"no device in /{CLASS} can be read")
 
@@ -155,7 +155,7 @@ def _without_devices(
     if len(reader.problems) > before:
         return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
     bus = read_bus(reader, memories.bus)
-    links = (reader.link(f"{PCI}/{one.address}/driver") or "" for one in bus.nics)
+    links = (reader.link(f"{PCI}/{nic.address}/driver") or "" for nic in bus.nics)
     drivers = {link.rpartition("/")[2] for link in links}
     for driver in sorted(drivers & RDMA_MODULES.keys() - (set() if bus.gpus else OFTEN_WITHOUT)):
         reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {_module_of(driver)}")
@@ -163,7 +163,7 @@ def _without_devices(
 
 
 def _read_devices(host: Host, names: list[str], facts: NodeFacts, bus: Bus) -> list[DeviceReading]:
-    """Read the named devices; nothing below the folder of an excluded one is read."""
+    """Read the named devices; nothing below the folder of an excluded device is read."""
     # Those of a glob that names a PCI function, or its ids, need no device.
     functions = {
         address
@@ -171,7 +171,7 @@ def _read_devices(host: Host, names: list[str], facts: NodeFacts, bus: Bus) -> l
         if is_named(host.excluded, "", address, function.ids)
     }
     facts.excluded = (facts.excluded & bus.functions.keys()) | functions
-    excluded = {name: one for name in names if (one := _excluded(host, name, facts, bus))}
+    excluded = {name: device for name in names if (device := _excluded(host, name, facts, bus))}
     jobs = {
         name: partial(
             _read_device, host, host.readers.constants(name), facts.front_end.netdevs, name
@@ -179,29 +179,29 @@ def _read_devices(host: Host, names: list[str], facts: NodeFacts, bus: Bus) -> l
         for name in names
         if name not in excluded
     }
-    found = _read_all(host, jobs)
-    if _has_learned(host, [device for device, _ in found.values()]):
+    readings = _read_all(host, jobs)
+    if _has_learned(host, [device for device, _ in readings.values()]):
         host.readers.refresh()
-        found = _read_all(host, jobs)
-    found |= {name: (device, []) for name, device in excluded.items()}
-    return [found[name] for name in names]
+        readings = _read_all(host, jobs)
+    readings |= {name: (device, []) for name, device in excluded.items()}
+    return [readings[name] for name in names]
 
 
 def _read_all(host: Host, jobs: Mapping[str, Callable[[], DeviceReading]]) -> Readings:
-    found = host.readers.read(jobs, host.deadline)
-    for name in jobs.keys() - found.keys():  # its read blocks, or there is no thread for it
+    readings = host.readers.read(jobs, host.deadline)
+    for name in jobs.keys() - readings.keys():  # its read blocks, or there is no thread for it
         if fault := host.readers.unstarted.get(name):
             problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
-            found[name] = RdmaDevice(name, failure="has no thread"), [problem]
+            readings[name] = RdmaDevice(name, failure="has no thread"), [problem]
         else:
-            found[name] = _blocked(host.root, name, host.readers.constants(name))
-    return {name: found[name] for name in jobs}
+            readings[name] = _blocked(host.root, name, host.readers.constants(name))
+    return {name: readings[name] for name in jobs}
 
 
 def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
     """Note the devices that look like NVSwitch management functions; return True if that is new.
 
-    One that is known to manage NVSwitches looks like it for as long as it is there.
+    A device that is known to manage NVSwitches looks like it for as long as it is there.
     """
     pattern = nvswitch_pattern(devices)
     is_new = False
@@ -209,7 +209,7 @@ def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
         constants = host.readers.constants(device.name)
         is_like_one = device.name in pattern or device.nvswitch_management is True
         if device.ports and constants.get(PATTERN) is not is_like_one:
-            is_new |= is_like_one or any(one.link_layer != "Ethernet" for one in device.ports)
+            is_new |= is_like_one or any(port.link_layer != "Ethernet" for port in device.ports)
             constants[PATTERN] = is_like_one
     return is_new
 
@@ -363,11 +363,11 @@ def _device(
 
 
 def _known_pci(constants: Constants, pci: str | None) -> str | None:
-    """Return the PCI address of a device; the last one known if it cannot be read now."""
+    """Return the PCI address of a device; the last known address if it cannot be read now."""
     if pci:
         constants[LAST_PCI] = pci
-    found: str | None = constants.get(LAST_PCI)
-    return found
+    last: str | None = constants.get(LAST_PCI)
+    return last
 
 
 def _linked_pci(reader: Reader, name: str) -> str | None:
@@ -487,13 +487,13 @@ def checks(around: Surroundings) -> Iterator[Check]:
         yield there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
     else:
         yield _without(around, outcome)
-    found = [
+    unreadable = [
         problem.subject
         for problem in around.observation.problems
         if problem.source == SOURCE and problem.error in NOT_PERMITTED
     ]
-    if found:
-        text = f"files that root may read: {len(found)}, first {found[0]}"
+    if unreadable:
+        text = f"files that root may read: {len(unreadable)}, first {unreadable[0]}"
         yield missing(Step.PRIVILEGE, text, AS_ROOT)
     for doubt in around.observation.hints:
         yield absent(f"in doubt: {doubt.text}")

@@ -218,7 +218,7 @@ def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
 def _unknown(candidates: Candidates, unread: Candidates, evidence: Evidence) -> list[str]:
     """Return what is unread and may change any role: what has no known kind.
 
-    A NIC whose place is not known is one of them where GPU affinity decides.
+    A NIC whose place is not known counts as unread where GPU affinity decides.
     """
     names = [nic.device.name for nic in unread if nic.device.failure and not nic.device.pci_ids]
     if not _is_decisive(candidates, evidence):
@@ -306,9 +306,9 @@ def front_end(candidates: Candidates, evidence: Evidence) -> Verdicts:
 
 
 def near_gpu(candidates: Candidates, evidence: Evidence) -> dict[PortKey, bool]:
-    """Return which candidates are near a GPU, or at the place of one that is.
+    """Return which candidates are near a GPU, or at the place of a NIC that is.
 
-    The GPU of one at such a place fell off the bus.
+    The GPU of a NIC at such a place fell off the bus.
     """
     functions = [(nic, evidence.bus.functions.get(nic.device.pci or "")) for nic in candidates]
     places = {nic.key: function.place if function else None for nic, function in functions}
