@@ -78,12 +78,12 @@ class Sender:
 
     frame: bytes  # the last frame with a TTL other than 0, as received
     latest: LldpNeighbor  # the content of that frame
-    effective: LldpNeighbor  # the last content with a confirmed identity, or with the first one
+    effective: LldpNeighbor  # the last content with a confirmed identity, or with the first
     received_at: float  # seconds, by the clock of `Frame.time`: the last frame
     link_ups: int  # how often the link had come up by then
     repetitions: int = 0  # the last frames in a row with the same identity
     confirmed: bool = False  # an identity was confirmed
-    uninterrupted: int = 0  # the last frames in a row, without one of another station between
+    uninterrupted: int = 0  # the last frames in a row, without a frame of another station between
     shut_down: bool = False  # the last frame was a shutdown frame
     kept_until: float = -math.inf  # no earlier expiry by the TTL
 
@@ -142,14 +142,16 @@ class _Netdev:
     def neighbors(self) -> tuple[Sender, ...]:
         """Return the neighbors, the selected one first; none while that may return.
 
-        One that has confirmed its identity since the link came up excludes those of before.
+        A neighbor that has confirmed its identity since the link came up excludes those of before.
         """
         senders = [self.senders[msap] for msap in self.order if msap in self.senders]
-        present = [one for one in senders if not one.has_ended(self.expired_at)]
+        present = [sender for sender in senders if not sender.has_ended(self.expired_at)]
         if self.link_down_at is not None or senders[:1] != present[:1]:
             return ()
-        link_ups = max((one.link_ups for one in present if one.confirmed), default=0)
-        return tuple(one for one in present if one is senders[0] or one.link_ups >= link_ups)
+        link_ups = max((sender.link_ups for sender in present if sender.confirmed), default=0)
+        return tuple(
+            sender for sender in present if sender is senders[0] or sender.link_ups >= link_ups
+        )
 
     def find(self, frame: bytes) -> tuple[Msap, Sender] | None:
         """Return the sender whose last frame is equal; nothing is decoded for it."""
@@ -159,9 +161,9 @@ class _Netdev:
         """Return the ports of its chassis with its source address, itself too, oldest first."""
         source = self.senders[msap].frame[6:12]
         return [
-            one
-            for one, sender in self.senders.items()
-            if one[0] == msap[0] and sender.frame[6:12] == source
+            station
+            for station, sender in self.senders.items()
+            if station[0] == msap[0] and sender.frame[6:12] == source
         ]
 
     def settle(self, msap: Msap) -> None:
@@ -174,7 +176,7 @@ class _Netdev:
             self.senders[other].uninterrupted = 0
             if sender.confirmed and sender.uninterrupted >= REPLACING_FRAMES:
                 del self.senders[other]
-                self.order = tuple(msap if one == other else one for one in self.order)
+                self.order = tuple(msap if station == other else station for station in self.order)
 
     def is_candidate(self, msap: Msap) -> bool:
         """Return True for a port that is no neighbor yet.
@@ -211,7 +213,7 @@ class NeighborTable:
     def receive(self, frame: Frame, own: Collection[str] = ()) -> None:
         """Take in a frame; raise Malformed if it is no LLDP frame.
 
-        A frame equal to the last one of its sender is not decoded again. A frame about this host,
+        A frame equal to the last frame of its sender is not decoded again. A frame about this host,
         whose MAC addresses are `own`, is ignored.
         """
         netdev = self._netdev(frame.netdev)
@@ -365,7 +367,7 @@ class NeighborTable:
                 times.append(netdev.link_down_at + self._grace)
             if netdev.refused and not netdev.neighbors():
                 times.append(netdev.refused_at + REFUSED_TIMEOUT)
-            if netdev.former and any(one.confirmed for one in netdev.senders.values()):
+            if netdev.former and any(sender.confirmed for sender in netdev.senders.values()):
                 times.append(netdev.former.until)
         return min(times, default=math.inf)
 
