@@ -175,16 +175,16 @@ def absent_ports(observation: Observation, known: Known) -> list[AbsentPort]:
         for fact in known.unbound
         if fact.interface and fact.interface not in names
     ]
-    names |= {one.interface for one in unbound}
+    names |= {port.interface for port in unbound}
     lost = [
         AbsentPort(
-            f"{one.interface}@{one.function}" if one.interface in names else one.interface,
-            f"gone from the bus, {missing_since(one.lost_since or None)}",
+            f"{fact.interface}@{fact.function}" if fact.interface in names else fact.interface,
+            f"gone from the bus, {missing_since(fact.lost_since or None)}",
             0.0,
-            one.function,
-            one.port_guid,
+            fact.function,
+            fact.port_guid,
         )
-        for one in known.lost
+        for fact in known.lost
     ]
     return [*lost, *unbound]
 
@@ -220,7 +220,9 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         ("--backend-device", choices.backend_devices),
     ):
         for glob in globs:
-            if not any(is_named([glob], one.name, one.pci, one.pci_ids) for one in devices):
+            if not any(
+                is_named([glob], device.name, device.pci, device.pci_ids) for device in devices
+            ):
                 yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
     for doubt in observation.hints:
         yield Problem("rdma", "backend", None, doubt.text)
@@ -238,14 +240,14 @@ def _ports(observation: Observation, known: Known) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
     rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
     absent = [
-        dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
-        for one in absent_ports(observation, known)
+        dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **port._asdict()}
+        for port in absent_ports(observation, known)
     ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
 
 
 def _neighbor(link: Link, neighbor: Neighbor) -> Json:
-    """Return the row of one neighbor of a port; the first one of a port is selected."""
+    """Return the row of a neighbor of a port; the first neighbor is selected."""
     return {
         "interface": link.interface,
         "via": neighbor.via,

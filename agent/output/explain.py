@@ -30,7 +30,7 @@ from agent.text import Json, listed, utc, visible
 
 SCHEMA = 1
 MAX_NEAREST = 3
-MIN_LIKENESS = 0.6  # of a key that is named as a near one, see difflib
+MIN_LIKENESS = 0.6  # of a key that is named as near, see difflib
 MAX_KEY = 317  # characters of a valid key: prefix, slash, name
 MAX_SHOWN = 64  # characters of an unknown key in its error
 MAX_TEXT = 1000  # characters of one text of the document, as text
@@ -67,7 +67,7 @@ FAMILIES = (  # rows that an empty flag turns off: their field of Naming
 def known_interfaces(observation: Observation, known: Known) -> list[str]:
     """Return the interfaces that keys may name: those of all ports, read or not."""
     names = [role.interface for role in observation.ports]
-    names += [one.interface for one in absent_ports(observation, known)]
+    names += [port.interface for port in absent_ports(observation, known)]
     return [*dict.fromkeys([*names, *(link.interface for link in observation.links)])]
 
 
@@ -87,7 +87,9 @@ def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
         default = getattr(Naming(), field)
         keys = (key, f"{default}/{key}", default if default.endswith(f"/{key}") else "")
         with_default = naming._replace(**{field: default})
-        if not getattr(naming, field) and any(subject_of(one, with_default) for one in keys):
+        if not getattr(naming, field) and any(
+            subject_of(full_key, with_default) for full_key in keys
+        ):
             return f"{shown!r} is turned off by an empty {flag}"
     known = keys_for(naming, interfaces)
     full = key if "/" in key else f"{naming.prefix}/{key}"
@@ -119,19 +121,19 @@ def explained(
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
         state = "held" if key in rendered.held else unsettled
     evidence = list(of_row(row.key)(observation, known, interface))
-    names = {interface, *(one.interface for one in evidence)} - {None}
+    names = {interface, *(fact.interface for fact in evidence)} - {None}
     roles = [role for role in observation.ports if role.interface in names]
     concerned = {key, *names, *(role.device.name for role in roles)}
     # the text before it is encoded, if it was read now
-    texts = (one.text for one in values if one.interface == interface)
+    texts = (raw.text for raw in values if raw.interface == interface)
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "node": observation.node,
         "boot_id": observation.boot_id,
         "key": key,
-        # of the first row with these values; a later one may say "the same"
-        "meaning": next(one.value for one in LABELS if one.values is row.values),
+        # of the first row with these values; a later row may say "the same"
+        "meaning": next(label.value for label in LABELS if label.values is row.values),
         "absent_when": row.absent,
         "state": state,
         "value": value,
@@ -139,13 +141,13 @@ def explained(
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
         "reason": _absence(row, interface, observation, known) if value is None else None,
         "evidence": [
-            one._asdict() | {"seen": None if one.seen is None else utc(int(one.seen))}
-            for one in evidence
+            fact._asdict() | {"seen": None if fact.seen is None else utc(int(fact.seen))}
+            for fact in evidence
         ],
         "problems": [
-            f"{one.subject}: {one.text}"
-            for one in (*rendered.problems, *rendered.notes, *observation.problems)
-            if concerned.intersection([one.subject, *one.subject.split("/")])
+            f"{problem.subject}: {problem.text}"
+            for problem in (*rendered.problems, *rendered.notes, *observation.problems)
+            if concerned.intersection([problem.subject, *problem.subject.split("/")])
         ],
         "on_node": on_node,
     }
@@ -162,11 +164,11 @@ def _absence(row: Label, interface: str | None, observation: Observation, known:
         return reason
     if lacks_infiniband:
         return SWITCHED_OFF if "rdma" in observation.off else NO_INFINIBAND
-    # a source of the label that is left out is the reason of its values, to hold a published one
-    covering = [one for one in row.values(known) if interface in (None, one.interface)]
+    # a source of the label that is left out is the reason of its values, to hold a published label
+    covering = [value for value in row.values(known) if interface in (None, value.interface)]
     names = {fact.interface for fact in known.facts}
     is_unasked = bool(interface) and interface not in names and {"lldp", "ib"} & observation.off
-    if is_unasked or any(one.hold is HoldReason.SOURCE_OFF for one in covering):
+    if is_unasked or any(value.hold is HoldReason.SOURCE_OFF for value in covering):
         return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
@@ -178,7 +180,9 @@ def _absence(row: Label, interface: str | None, observation: Observation, known:
 def _of_stations(known: Known) -> str | None:
     """Return the reason why the neighbors that are there are no leaves; None without such ones."""
     facts = known.facts
-    names = [one.interface for one in facts if one.interface and one.far and one.far.is_station]
+    names = [
+        fact.interface for fact in facts if fact.interface and fact.far and fact.far.is_station
+    ]
     if not names:
         return None
     says = "neighbor says that it is" if len(names) == 1 else "neighbors say that they are"
@@ -191,7 +195,7 @@ def _of_interface(interface: str, observation: Observation, known: Known) -> str
         if link.interface == interface and link.missing:
             reason = NeighborReason.of(link.missing)
             return f"{link.missing}: {reason.text}" if reason else link.missing
-    reasons = {one.interface: one.reason for one in absent_ports(observation, known)}
+    reasons = {port.interface: port.reason for port in absent_ports(observation, known)}
     reasons |= {role.interface: role.reason for role in observation.ports if not role.backend}
     return reasons.get(interface)
 
@@ -224,7 +228,7 @@ def speed(seen: Observation, known: Known, _interface: str | None) -> Iterable[E
         path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
         yield Evidence(role.interface, "sysfs", path, "role", role.reason, seen.time)
         yield _file(role, seen, "state", role.port.state)
-        # the rate of an Ethernet port is that of its netdev, where it has one
+        # the rate of an Ethernet port is that of its netdev, where it has a netdev
         netdev = role.leg or role.port.netdev
         if role.port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
             path, value = f"{NET}/{netdev.name}/speed", f"{netdev.speed_mbps} Mb/s"
@@ -268,8 +272,8 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
                 yield _file(role, seen, "state", role.port.state)
                 yield _file(role, seen, "phys_state", role.port.phys_state)
             continue
-        found = link.neighbors[0]
-        facts = found.facts
+        selected = link.neighbors[0]
+        facts = selected.facts
         rows: list[tuple[str, str | None]]
         if isinstance(facts, LldpNeighbor):
             via = "lldp"
@@ -286,9 +290,9 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
             subject = f"{port}: {way}"
             rows = [("NodeDescription.NodeString", facts.node_description)]
             if not facts.node_description:
-                rows.append(("NodeDescription, earlier", found.last_description))
+                rows.append(("NodeDescription, earlier", selected.last_description))
             rows += [("NodeInfo.NodeGUID", facts.node_guid), (field, str(facts.port))]
-        at = seen.time - (found.age or 0.0)
+        at = seen.time - (selected.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)
 
@@ -318,7 +322,7 @@ def _enabled(capabilities: int) -> str:
 
 
 def leaf_group(seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:
-    """Yield the facts of each neighbor, and what is remembered of ports without one."""
+    """Yield the facts of each neighbor, and what is remembered of ports without neighbor."""
     last = {fact.interface: fact.last_far for fact in known.facts if fact.last_far}
     for link in seen.links:
         yield from neighbor(seen, known, link.interface)
@@ -386,7 +390,7 @@ def text_of(document: Json) -> str:
     elif hold:
         state = f"{state}, {hold['reason']}: {hold['text']}"
     summary = named("state", state)
-    if times := sorted({one["seen"] for one in document["evidence"] if one["seen"]}):
+    if times := sorted({fact["seen"] for fact in document["evidence"] if fact["seen"]}):
         summary += named("seen", times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}")
     if document["raw"] not in (None, value):
         summary += named("raw", document["raw"])
@@ -406,11 +410,11 @@ def text_of(document: Json) -> str:
 
 def _read_from(evidence: Iterable[Json]) -> Iterator[str]:
     """Yield the facts of each interface; those of a frame, an answer or a GPU below its line."""
-    for interface, facts in groupby(evidence, lambda one: one["interface"]):
+    for interface, facts in groupby(evidence, lambda fact: fact["interface"]):
         indent = "  " if interface else ""
         if interface:
             yield str(interface)
-        for (via, subject), group in groupby(facts, lambda one: (one["via"], one["subject"])):
+        for (via, subject), group in groupby(facts, lambda fact: (fact["via"], fact["subject"])):
             rows = list(group)
             has_line = via in ("lldp", "smp", "sa", "gpu")
             if has_line:

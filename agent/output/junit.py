@@ -38,7 +38,8 @@ def suite(name: str, host: str, cases: Sequence[Case]) -> ET.Element:
 def suites(name: str, members: Sequence[ET.Element]) -> ET.Element:
     """Return the root of several suites, with their counts added up."""
     totals = {
-        count: str(sum(int(one.attrib[count]) for one in members)) for count in ("tests", *COUNTS)
+        count: str(sum(int(suite.attrib[count]) for suite in members))
+        for count in ("tests", *COUNTS)
     }
     root = ET.Element("testsuites", {"name": name, **totals})
     root.extend(members)
