@@ -301,8 +301,8 @@ def _subject(key: str, naming: Naming) -> Subject:
 
     accelerator = naming.accelerator if naming.accelerator.endswith(f"/{key}") else ""
     for full in (key, f"{naming.prefix}/{key}", f"{naming.ib_prefix}/{key}", accelerator):
-        if found := subject_of(full, naming):
-            return found
+        if subject := subject_of(full, naming):
+            return subject
     raise click.UsageError(unknown_key(key, naming, ["{if}"]))
 
 
@@ -314,7 +314,7 @@ class NpdCommand(CheckedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = args[: args.index("--")] if "--" in args else args
-        (flag,) = (one for one in self.params if one.name == "npd")
+        (flag,) = (parameter for parameter in self.params if parameter.name == "npd")
         variable = Switch.str_to_bool(flag.resolve_envvar_value(ctx) or "")
         is_npd = not ctx.resilient_parsing and ("--npd" in words or bool(variable))
         try:

@@ -27,8 +27,8 @@ def pci_address(text: str) -> str | None:
     GPU drivers write `00000008:01:00.0`, and lspci leaves out the domain 0.
     """
     lower = text.lower()
-    found = PCI.fullmatch(lower) or PCI.fullmatch(f"0000:{lower}")
-    return f"{int(found[1], 16):04x}:{found[2]}" if found else None
+    match = PCI.fullmatch(lower) or PCI.fullmatch(f"0000:{lower}")
+    return f"{int(match[1], 16):04x}:{match[2]}" if match else None
 
 
 def card_of(pci: str | None) -> str:

@@ -10,7 +10,7 @@ is known by its port GUID, unless several functions have that; a port without PC
 its name.
 
 Rules:
-- M1: what is read is the fact. A part that is not read is the remembered one as long as STAYS has
+- M1: what is read is the fact. A part that is not read is the remembered part as long as STAYS has
   it for the cause; then the port counts 0, or has no far end. A port whose state was never read
   counts nothing that could be published.
 - M2: a port whose link layer changed has no remembered far end. `last_far` outlives all this.
@@ -25,8 +25,8 @@ Rules:
   KEPT ago; of a part that an agent lacks from its start on, after ROUND seconds, in which it has
   read all files once. Not so that of a far end or an NVLink domain whose first frame or answer is
   still awaited: it stays for `hold` from the start of each agent, and at most for `hold` and
-  `resync` from the last report of one that awaited none.
-- The node was moved if the first far end of a port in this boot is not the one of an earlier boot.
+  `resync` from the last report that awaited none.
+- The node was moved if the first far end of a port in this boot is not that of an earlier boot.
   All last far ends of earlier boots are forgotten then. In one boot a port that is down keeps its
   own, whatever the others do.
 
@@ -70,12 +70,12 @@ from agent.sources.table import NEIGHBOR_SOURCES
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
 KEPT = 60.0  # seconds after which the annotation has since when a part is unread
 ROUND = 2.0  # seconds in which an agent has read, or failed to read, each file once
-LONG = 60.0  # seconds as a backend port after which one that left the bus is lost
+LONG = 60.0  # seconds as a backend port after which a port that left the bus is lost
 SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 MAX_LOST = 64  # no node has more ports
 # Reasons of a far end that is not seen, and may be there
 HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
-Why = HoldReason | NeighborReason  # a far end is a remembered one
+Why = HoldReason | NeighborReason  # a far end is remembered
 
 # What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
 _LABELED = re.compile(r"[^\W_]|.{64}", re.DOTALL)
@@ -240,7 +240,7 @@ class Known(NamedTuple):
     may_be_infiniband: bool = False  # one of them
     group_hold: HoldReason | None = None  # why last far ends may be missing or outdated
     domain: str | None = None  # the NVLink domain
-    domain_why: HoldReason | None = None  # why it is a remembered one
+    domain_why: HoldReason | None = None  # why it is remembered
     # The rows of the label table whose labels were last published of all facts (FREEZABLE there)
     whole: frozenset[str] = frozenset()
     unknown_since: float | None = None  # since when facts are missing; None: all are known
@@ -250,7 +250,7 @@ class Known(NamedTuple):
     is_seeded: bool = False  # the Node was read
     off: frozenset[str] = frozenset()  # sources whose labels stay as published
     disabled: frozenset[str] = frozenset()  # sources that are absent
-    # Far ends before this observation, by interface, of ports that have another one now
+    # Far ends before this observation, by interface, of ports that have another far end now
     was: Mapping[str, FarEnd] = MappingProxyType({})
     now: float = 0.0  # the time of this observation
     started: float = -math.inf  # the start of the agent
@@ -275,7 +275,7 @@ class Published(NamedTuple):
     domain_since: float | None = None
     group_since: float | None = None
     gap: HoldReason | None = None  # why the leaf group is not that of the rows
-    overdue: float = 0.0  # seconds that its last report is older than one of a running agent
+    overdue: float = 0.0  # seconds that its last report is older than that of a running agent
     is_whole: bool = False  # the rows are all that the speed counts
     fault: str = ""  # why what the rows counted cannot be used
     subject: str = ""  # the annotation's key
@@ -357,12 +357,12 @@ class Memory:
     ) -> tuple[Observation, Known]:
         """Return the observation with the ports that are lost, and what is known after it."""
         known = self.merge(observation, where, now)
-        found = [
+        new_problems = [
             Problem(SOURCE, row.interface, None, f"{row} is gone from the bus")
             for row in known.lost
         ]
         text = "no RDMA device, though its PCI function {} is on the bus: is its driver loading?"
-        found += [
+        new_problems += [
             Problem(SOURCE, row.interface, None, text.format(row.function)) for row in known.unbound
         ]
         fault, subject = self._counts
@@ -373,7 +373,7 @@ class Memory:
         ]
         if fault and unknown:
             text = f"what {', '.join(unknown)} counted last is ignored: {fault}"
-            found.append(Problem("node", subject, None, text))
+            new_problems.append(Problem("node", subject, None, text))
         # A port whose state or rate is unread counts what it did last.
         counts = {row.interface: row.gbps for row in known.facts if row.state_why}
         ports = tuple(
@@ -382,13 +382,13 @@ class Memory:
             else role
             for role in observation.ports
         )
-        problems = (*observation.problems, *found)
+        problems = (*observation.problems, *new_problems)
         return replace(observation, ports=ports, problems=problems), known
 
     def published(self, whole: frozenset[str]) -> None:
         """Take over which rows of the label table have labels of all facts now.
 
-        Such a label stays as it is while facts are missing; another one follows what is read.
+        Such a label stays as it is while facts are missing; another label follows what is read.
         """
         self._whole = whole
 
@@ -435,10 +435,10 @@ class Memory:
         )
 
     def _merge_domain(self, observation: Observation, now: float) -> HoldReason | None:
-        """Take over the NVLink domain; returns why it is a remembered one."""
-        found = observation.accelerator
-        if found.value or not found.holds:
-            self._domain, self._domain_since = found.value, None
+        """Take over the NVLink domain; return why it is remembered."""
+        domain = observation.accelerator
+        if domain.value or not domain.holds:
+            self._domain, self._domain_since = domain.value, None
             return None
         if self._domain:
             self._domain_since = _first(self._domain_since, now)
@@ -480,12 +480,12 @@ class Memory:
         moves = _moves(observation.backend, before)
         moved = {now for was, now in moves.items() if was != now}
         failures = _failures(observation)
-        found = {link.interface: link for link in observation.links}
+        links = {link.interface: link for link in observation.links}
         facts, new = [], []
         for role in observation.backend:
             row = matched.get(role.interface)
             failure = failures.get(role.port.link_layer)
-            facts.append(self._read(role, row, found.get(role.interface), failure, now))
+            facts.append(self._read(role, row, links.get(role.interface), failure, now))
             if row is None:
                 new.append(role)
         used = {
@@ -507,7 +507,7 @@ class Memory:
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
         # A device that is being unregistered has lost its ports first.
-        present = [one for one in devices if one.ports or one.excluded]
+        present = [device for device in devices if device.ports or device.excluded]
         read = {device.pci for device in present if device.pci and not is_unread(device)}
         self._lost = self._still_lost(lost, new, read - {*moves.values()}, where)
         self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
@@ -597,8 +597,10 @@ class Memory:
         for fact in self._facts:
             since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
             ends += [self._state_end(fact), self._far_end(fact) if fact.far else math.inf]
-        ends += [one + time for one in since if one is not None for time in (KEPT, self._hold)]
-        ends += [one + ROUND for one in since if one is not None and one == self._started]
+        ends += [
+            start + time for start in since if start is not None for time in (KEPT, self._hold)
+        ]
+        ends += [start + ROUND for start in since if start is not None and start == self._started]
         return min((end for end in ends if end > now), default=math.inf)
 
     def _still_lost(
@@ -611,7 +613,7 @@ class Memory:
         """Return the rows that are lost still, MAX_LOST of them, those first that are lost now.
 
         A row is forgotten if its function is `read`, or was given to a virtual machine, and if a
-        backend port that was not there before takes its place: one of the same name, else the
+        backend port that was not there before takes its place: a port of the same name, else the
         first.
         """
         kept = [
@@ -695,7 +697,7 @@ class Memory:
         return not other
 
     def _note_renamed(self, before: Mapping[Key, FarEnd], seen: Mapping[Key, FarEnd]) -> None:
-        """Note which switches have other names, while other ports have the former one.
+        """Note which switches have other names, while other ports have the former name.
 
         A port of a switch that was renamed may go down before it has heard the new name.
         """
@@ -710,15 +712,15 @@ class Memory:
     def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
         """Return the former far ends of the ports whose cable leads elsewhere now."""
         before = {_key(row): row.last_far for row in (*self._lost, *self._facts)}
-        found = {}
+        former = {}
         for fact in facts:
             last, far = before.get(_key(fact)), fact.far
             if not (last and far and far.device) or far.is_station or fact.far_why:
                 continue
             ports = last.port_id, far.port_id
             if not far.is_same(last) or (None not in ports and last.port_id != far.port_id):
-                found[fact.interface] = last
-        return found
+                former[fact.interface] = last
+        return former
 
 
 def known_of(observation: Observation) -> Known:
@@ -844,7 +846,7 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
     for row in rows:
         at = now_at.get(row.function or "", "" if row.function in taken else row.function)
         by_function[at].append(row)
-    found: dict[str, Fact | None] = {}
+    matched: dict[str, Fact | None] = {}
     for role in roles:
         leg = role.leg.name if role.leg else None
         same = by_function.get(role.device.pci, []) if role.device.pci else []
@@ -858,8 +860,8 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
         candidates += [
             row for row in rows if row.function is None and row.interface == role.interface
         ]
-        found[role.interface] = next(iter(candidates), None)
-    return found
+        matched[role.interface] = next(iter(candidates), None)
+    return matched
 
 
 def _moves(roles: Iterable[PortRole], rows: Iterable[Fact]) -> dict[str, str]:
@@ -870,14 +872,14 @@ def _moves(roles: Iterable[PortRole], rows: Iterable[Fact]) -> dict[str, str]:
 
 def _failures(observation: Observation) -> dict[str | None, HoldReason]:
     """Return, by link layer, why no neighbor was read; a disabled source is absent."""
-    found: dict[str | None, HoldReason] = {}
+    reasons: dict[str | None, HoldReason] = {}
     for source, layer in NEIGHBOR_SOURCES:
         outcome = getattr(observation, source)
         if source in observation.off:
-            found[layer] = HoldReason.SOURCE_OFF
+            reasons[layer] = HoldReason.SOURCE_OFF
         elif isinstance(outcome, Failed):
-            found[layer] = outcome.hold or HoldReason.SOURCE_FAILED
-    return found
+            reasons[layer] = outcome.hold or HoldReason.SOURCE_FAILED
+    return reasons
 
 
 def _names_now(
@@ -885,12 +887,12 @@ def _names_now(
     before: Mapping[Key, FarEnd],
     seen: Mapping[Key, FarEnd],
 ) -> set[str | None]:
-    """Return the names of the ports whose far end is the one that this far end was.
+    """Return the names of the ports whose far end is what this far end was.
 
     Of devices that share a Chassis ID those are the ports whose far end had the same name before.
     """
-    ports = {key for key, one in seen.items() if last.id is not None and one.id == last.id}
+    ports = {key for key, far in seen.items() if last.id is not None and far.id == last.id}
     same = {key for key in ports & before.keys() if before[key][:2] == last[:2]}
-    is_shared = len({one.name for one in before.values() if one.id == last.id}) > 1
+    is_shared = len({far.name for far in before.values() if far.id == last.id}) > 1
     is_unique = GUID.fullmatch(last.id or "") or not is_shared
     return {seen[key].name for key in (ports if is_unique else same)}

@@ -38,7 +38,7 @@ def natural(name: str) -> tuple[str | tuple[int, str, int], ...]:
 def _number(digits: str) -> tuple[int, str, int]:
     """Return the sort key of a number; int() refuses more than 4,300 digits.
 
-    Leading zeros count last: without them the order of leaf1 and leaf01 would be one of chance.
+    Leading zeros count last: without them the order of leaf1 and leaf01 would be by chance.
     """
     significant = digits.lstrip("0")
     return len(significant), significant, len(digits)
@@ -316,8 +316,8 @@ class Observation:
     @property
     def links(self) -> tuple[Link, ...]:
         """The far ends of the backend ports that a source saw, Ethernet ports first."""
-        read = [one for one in (self.lldp, self.ib) if isinstance(one, Seen)]
-        return tuple(link for one in read for link in one.value)
+        read = [outcome for outcome in (self.lldp, self.ib) if isinstance(outcome, Seen)]
+        return tuple(link for outcome in read for link in outcome.value)
 
     def is_asked(self, source: str) -> bool:
         """Return False for a source that --source leaves out."""

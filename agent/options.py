@@ -39,8 +39,8 @@ class ForAllCommands(click.Option):
     may_be_empty = False
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        found = [os.environ.get(name) for name in (_own(ctx, self), _common(self))]
-        return next((text for text in found if text or (text == "" and self.may_be_empty)), None)
+        texts = [os.environ.get(name) for name in (_own(ctx, self), _common(self))]
+        return next((text for text in texts if text or (text == "" and self.may_be_empty)), None)
 
 
 class MayBeEmpty(ForAllCommands):
@@ -59,10 +59,14 @@ def _common(parameter: click.Parameter) -> str:
 
 def unknown(ctx: click.Context) -> list[str]:
     """Return the errors for variables that are meant for this command, or for all, and not read."""
-    known = {_own(ctx, one) for one in ctx.command.params}
+    known = {_own(ctx, parameter) for parameter in ctx.command.params}
     commands = dict(_commands(ctx.find_root().command, PREFIX))
     for command in (ctx.command, *commands.values()):
-        known |= {_common(one) for one in command.params if isinstance(one, ForAllCommands)}
+        known |= {
+            _common(parameter)
+            for parameter in command.params
+            if isinstance(parameter, ForAllCommands)
+        }
     given = {name for name in os.environ if name.startswith(PREFIX)}
     own = f"{ctx.auto_envvar_prefix}_"
     others = tuple(prefix for prefix in commands if not own.startswith(prefix))
@@ -99,9 +103,9 @@ class Switch(click.types.BoolParamType):
     """The value of a flag without value, which only a variable has."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        if (found := self.str_to_bool(value)) is None:
+        if (boolean := self.str_to_bool(value)) is None:
             self.fail(f"{value[:64]!r} is neither true nor false", param, ctx)
-        return found
+        return boolean
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not in click 8.2
@@ -125,8 +129,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not in click 8.2
 
 def duration(text: str, least: float = 0.0) -> float:
     """Return the seconds of `90`, `1.5m` or `1h`; raises click.BadParameter."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smh]?)", text, re.ASCII)
-    seconds = float(found[1]) * UNITS[found[2]] if found else -1.0
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smh]?)", text, re.ASCII)
+    seconds = float(match[1]) * UNITS[match[2]] if match else -1.0
     if not least <= seconds <= MAX_DURATION:
         limits = f"from {least:g}s to {MAX_DURATION / 3600:g}h"
         raise click.BadParameter(f"{text[:64]!r} is not a time {limits}")
@@ -134,7 +138,7 @@ def duration(text: str, least: float = 0.0) -> float:
 
 
 def not_empty(text: str) -> str:
-    """Return the text; raises click.BadParameter for an empty one."""
+    """Return the text; raises click.BadParameter for an empty text."""
     if text == "":
         raise click.BadParameter("must not be empty")
     return text
@@ -233,20 +237,20 @@ def _columns(text: str) -> dict[str, str]:
     from agent.plans.columns import COLUMNS
 
     known = [column.name for column in COLUMNS]
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
         name, _, title = map(str.strip, part.partition("="))
         name = name.lower().replace("_", "-").replace(" ", "-")
         if name not in known or not title:
             raise click.BadParameter(f"{part[:64]!r} is no COLUMN=TITLE of {', '.join(known)}")
-        if name in found:
+        if name in titles:
             raise click.BadParameter(f"{name} is given twice")
-        if title in found.values():
+        if title in titles.values():
             raise click.BadParameter(f"{title[:64]!r} is given for two columns")
-        found[name] = title
-    if absent := [n for n in ("node", "interface", "device", "port-id") if n not in found]:
+        titles[name] = title
+    if absent := [n for n in ("node", "interface", "device", "port-id") if n not in titles]:
         raise click.BadParameter(f"{absent[0]}=TITLE is missing")
-    return found
+    return titles
 
 
 def _new_file(path: str) -> str:
@@ -256,7 +260,7 @@ def _new_file(path: str) -> str:
 
 
 def require_plan(flags: dict[str, Any]) -> None:
-    """Raise click.UsageError for a flag that says how to read a plan, without one."""
+    """Raise click.UsageError for a flag that says how to read a plan, without a plan."""
     given = [name for name in ("plan_format", "columns", "hca_map") if flags[name]]
     if given and not flags["plan"]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --plan FILE")
@@ -269,7 +273,7 @@ def is_on_command_line(parameter: str) -> bool:
 
 
 def refuse_cluster(flag: str) -> None:
-    """Raise click.UsageError for a flag of OF_CLUSTER beside one that needs no cluster."""
+    """Raise click.UsageError for a flag of OF_CLUSTER beside a flag that needs no cluster."""
     if idle := idle_of_cluster():
         raise click.UsageError(f"{flag} contacts no API server: leave out {idle}")
 
@@ -380,7 +384,7 @@ label_options = options(
     flag("--accelerator-label", "KEY", None, type=_label_key_or_empty,
          default="network.topology.nvidia.com/accelerator", show_default=True, cls=MayBeEmpty),
 )
-# The Node and its label keys: probe, run, cleanup, explain, verify; doctor has the first one.
+# The Node and its label keys: probe, run, cleanup, explain, verify; doctor has the first flag.
 node_name_option = flag(
     "--node-name", "NAME", "Node name.  [default: $NODE_NAME or hostname]", type=_node_name,
     default=lambda: os.environ.get("NODE_NAME") or None,

@@ -42,14 +42,14 @@ class BackOff:
 
 
 class TokenBucket:
-    """`burst` tokens at once, then one every `interval`; it is full at the start."""
+    """`burst` tokens at once, then a token every `interval`; it is full at the start."""
 
     def __init__(self, burst: int, interval: float, now: float) -> None:
         self._burst, self._interval = burst, interval
         self._tokens, self._filled_at = float(burst), now
 
     def take(self, now: float) -> None:
-        """Take a token; one that is there (`ready_at`)."""
+        """Take a token that is there (`ready_at`)."""
         earned = (now - self._filled_at) / self._interval
         self._tokens = max(min(self._tokens + earned, self._burst) - 1, 0.0)
         self._filled_at = now
