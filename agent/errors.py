@@ -32,7 +32,7 @@ class Rejected(BwagentError):
 
 
 class Misdirected(BwagentError):
-    """The Node is another host than the one that is observed; the message says what to do."""
+    """The Node is another host than the observed host; the message says what to do."""
 
 
 def not_installed(what: str, package: str, extra: str, instead: str = "") -> Unavailable:

@@ -17,8 +17,8 @@ Rules:
 - M3: of a device that is not read, or whose driver is gone, all parts are unread; of all devices if
   the class is not read. They stay rows.
 - M4: a row whose function left the bus is lost if it was a backend port for LONG seconds.
-- M5: a port that is read, and is no backend port any more, is forgotten. So is one whose netdev is
-  a leg of a bond now: the bond's port has a row for each leg.
+- M5: a port that is read, and is no backend port any more, is forgotten. So is a port whose netdev
+  is a leg of a bond now: the bond's port has a row for each leg.
 - A part is unread since the first observation that lacked it, at the earliest since the start of
   the agent that first missed it; only a read of that part resets it.
 - A restart renews no hold, however short each life is. The annotation keeps the time once it is
@@ -627,7 +627,7 @@ class Memory:
                 same = [row for row in kept if row.interface == role.interface]
                 for row in (same or kept)[:1]:
                     kept.remove(row)
-        # One of the annotation may be there twice: it is written once (agent/kube/annotation.py).
+        # A row of the annotation may be there twice: it is written once (agent/kube/annotation.py).
         kept = [*{row.identity: row for row in kept}.values()]
         kept.sort(key=lambda row: -(row.lost_since or 0))
         return tuple(sorted(kept[:MAX_LOST], key=lambda row: natural(row.interface)))

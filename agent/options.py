@@ -44,7 +44,7 @@ class ForAllCommands(click.Option):
 
 
 class MayBeEmpty(ForAllCommands):
-    """One that an empty variable sets to ""; click ignores such a variable."""
+    """A flag that an empty variable sets to ""; click ignores such a variable."""
 
     may_be_empty = True
 

@@ -104,7 +104,7 @@ class Outcome:
 
     @property
     def fault(self) -> str | None:
-        """The failure, or the first refused key, as one line; None without one."""
+        """The failure, or the first refused key, as one line; None if there is neither."""
         if self.failure:
             return self.failure.text
         if self.refused:
@@ -116,8 +116,8 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
     """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it.
 
     All families of keys go in one request. A denial that names keys refuses these, and the rest is
-    sent again. One that names none is narrowed down: each family is applied by itself, up to the
-    first failure, and a family that is denied is refused as a whole.
+    sent again. A denial that names none is narrowed down: each family is applied by itself, up to
+    the first failure, and a family that is denied is refused as a whole.
 
     Example: `P/flavor` and `IB/speed.current` change, a policy denies "P/flavor". The second
     request carries the new speed and the Node's old flavor.

@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def gone(self) -> FieldSet:
-        """Fields that the Node loses. One that another manager has too stays."""
+        """Fields that the Node loses. A field that another manager has too stays."""
         return self.managed.keys() - self.wanted.keys() - self.shared
 
 

@@ -7,7 +7,7 @@ one address are two. A shutdown frame ends the MSAP that it names, and no other.
 
 Lifetime. A sender ends with its TTL, or with its shutdown frame (TTL 0); while a link is down its
 netdev has no neighbor. After a time in which the agent did not run no TTL ends for AWAITED
-(`woke`). A sender that has ended is kept for `grace` seconds: one that returns is confirmed as
+(`woke`). A sender that has ended is kept for `grace` seconds: if it returns it is confirmed as
 before, and while the selected one may return no other takes its place. (How long a label outlives
 its neighbor is a matter of agent/memory.py.) Example, with a TTL of 120 s and a grace of 30 s: a
 frame at 100 s makes its sender a neighbor until 220 s; another is selected from 250 s on.
@@ -33,7 +33,7 @@ came up; selected before; the latest frame. A sender that is not confirmed is ne
 before one that is, so that neither a single frame nor the first frame after a flap changes the
 selection.
 
-Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order is dropped for a new one.
+Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order makes room for a new one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ InfiniBand port one function has SMI, as has_smi of newer drivers tells; else bo
 the one at the lower address counts. On an HGX board, functions of a ConnectX-7 manage the
 NVSwitches.
 
-A rule whose input is unread must not pass for one that does not apply. So a device is failed, and
-has no ports, while another one that may count in its place cannot be read (`with_hidden`).
+A rule whose input is unread must not pass for a rule that does not apply. So a device is failed,
+and has no ports, while another device that may count in its place cannot be read (`with_hidden`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Devices = Sequence[RdmaDevice]
 def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
 
-    Both have the same PCI function and port GUID; the sub-device is the one whose name begins with
-    "smi" or, where names do not distinguish them, the one with SMI.
+    Both have the same PCI function and port GUID; the sub-device is that whose name begins with
+    "smi" or, where names do not distinguish them, that with SMI.
     """
     is_same_function = device.name != parent.name and device.pci and device.pci == parent.pci
     guids = {port.port_guid for port in device.ports} - {None}

@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def bandwidth(self) -> float:
-        """The sum of the nominal rates; what the kernel prints stands in for an unknown one."""
+        """The sum of the nominal rates; what the kernel prints stands in for an unknown rate."""
         printed = max((cable.gbps or 0.0 for cable in self.cables), default=0.0)
         return (printed if self.gbps is None else self.gbps) * max(len(self.cables), 1)
 

@@ -234,7 +234,7 @@ def _excluded(host: Host, name: str, facts: NodeFacts, bus: Bus) -> RdmaDevice |
 
 
 def _legs_of(reader: Reader, pci: str) -> set[str]:
-    """Return the functions without RDMA device whose netdevs are in a bond with one of this one."""
+    """Return the functions without RDMA device that share a bond with this function."""
     functions = set()
     try:
         for netdev in reader.names(f"{PCI}/{pci}/net") or ():
@@ -441,7 +441,7 @@ def _ports(
     """Yield the ports of a device, each with its netdev.
 
     A PCI function without a netdev has lent it to a pod. Its GIDs still name that netdev, which is
-    not the one of the same name in this network namespace.
+    not the netdev of the same name in this network namespace.
     """
     base = f"{CLASS}/{device.name}"
     netdevs: dict[int, str | None] = dict.fromkeys(layers)

@@ -186,7 +186,7 @@ def _candidate(device_port: DevicePort, evidence: Evidence) -> Candidate:
 
 
 def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
-    """Return the devices that cannot be read, and functions without one, as a reloading driver has.
+    """Return the unread devices, and functions without a device, as a reloading driver has.
 
     The PCI bus tells what each of them is. VFs, Omni-Path, and functions of a card that manages
     NVSwitches are no candidates. One of unknown class may be an InfiniBand HCA.

@@ -168,7 +168,7 @@ class RateLimitHandler(logging.Handler):
             self._release(subject, self._clock())
 
     def _release(self, subject: str, now: float) -> None:
-        """Pass on the kept record of a subject, if there is one."""
+        """Pass on the kept record of a subject, if it has any."""
         limit = self._waiting.pop(subject, None)
         if limit and limit.kept:
             limit.bucket.take(now)
