@@ -140,6 +140,7 @@ class Laws:
         self._causes: dict[tuple[str | None, str], list[Span]] = defaultdict(list)
         self._known: set[Place] = set()  # ports whose count an agent has read in this boot
         self._away: list[Span] = []  # no agent runs, or it is frozen
+        self._was_idle = False  # the Node said 0G while a port could be read, and says so since
         self._births = [0.0]
         self._attempt: float | None = None  # start of the last one that wrote
         self._cards: dict[str, tuple[bool, int, Peer]] = {}  # by PCI function
@@ -484,11 +485,12 @@ class Laws:
                     and place not in self._known
                 )
             sums = {total + count for total in sums for count in counts or {0.0}}
-        if speed == "0G" and hidden and all(hidden) and not self.spared(SPEED):
+        is_hidden = bool(hidden) and all(hidden)
+        if speed == "0G" and is_hidden and not (self._was_idle or self.spared(SPEED)):
             self._wrong(now, "L7: speed 0G, and no port was ever read")
+        self._was_idle = speed == "0G" and (self._was_idle or not is_hidden)
         if speed is None:
-            is_hidden = self._hidden(question, TEXT, None)
-            if not is_hidden:
+            if not self._hidden(question, TEXT, None):
                 self._tell(question, [SPEED], "speed", None, frozenset(map(_gigabits, sums)))
             return
         allowed = frozenset(map(_gigabits, sums))
