@@ -31,7 +31,8 @@ a smaller scope (nearest bridge first); it says that it is a bridge or router, b
 not say what it is, before one that is neither; a confirmed identity; a frame since the link last
 came up; selected before; the latest frame. A sender that is not confirmed is never newly selected
 before one that is, so that neither a single frame nor the first frame after a flap changes the
-selection.
+selection. After a flap the selected one is awaited for AWAITED: of two that sent before it, the
+first to send again proves no moved cable.
 
 Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order makes room for a new one.
 """
@@ -81,6 +82,7 @@ class Sender:
     effective: LldpNeighbor  # the last content with a confirmed identity, or with the first
     received_at: float  # seconds, by the clock of `Frame.time`: the last frame
     link_ups: int  # how often the link had come up by then
+    first_link_ups: int  # the same by its first frame
     repetitions: int = 0  # the last frames in a row with the same identity
     confirmed: bool = False  # an identity was confirmed
     uninterrupted: int = 0  # the last frames in a row, without a frame of another station between
@@ -130,12 +132,18 @@ class _Netdev:
         sender = self.senders[msap]
         facts = sender.effective
         is_selected = self.order[:1] == (msap,)
+        is_heard = sender.link_ups == self.link_ups
+        is_waiting = self.expired_at < self.link_up_at + AWAITED
+        is_awaited = is_waiting and is_selected and not is_heard
+        is_rival = is_waiting and not is_selected and sender.first_link_ups < self.link_ups
         return (
             not sender.confirmed and not is_selected,
             *quality(facts),
             not sender.confirmed,
-            -sender.link_ups,
+            not (is_heard or is_awaited),
+            is_awaited or is_rival,
             not is_selected,
+            -sender.link_ups,
             -sender.received_at,
         )
 
@@ -238,7 +246,8 @@ class NeighborTable:
         if sender is None:
             if len(netdev.senders) == MAX_NEIGHBORS:
                 del netdev.senders[max(netdev.senders, key=netdev.rank)]
-            sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
+            before = netdev.link_ups - (frame.time < netdev.link_up_at)
+            sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1, before)
             netdev.senders[msap] = sender
             netdev.shutdown_at = None
         sender.update(frame, facts, self._confirm)
@@ -365,6 +374,9 @@ class NeighborTable:
                 times.append(sender.expires_at + kept)
             if netdev.link_down_at is not None and netdev.senders:
                 times.append(netdev.link_down_at + self._grace)
+            is_waiting = netdev.expired_at < netdev.link_up_at + AWAITED
+            if is_waiting and len(netdev.senders) > 1:
+                times.append(netdev.link_up_at + AWAITED)
             if netdev.refused and not netdev.neighbors():
                 times.append(netdev.refused_at + REFUSED_TIMEOUT)
             if netdev.former and any(sender.confirmed for sender in netdev.senders.values()):

@@ -276,6 +276,24 @@ DAMPED: dict[str, Story] = {
         *((0, FIRST), (1, BMC), (30, FIRST), (31, BMC), (60, FIRST), (61, BMC)),
         *((70, False), (71, True), (72, BMC), (73, ["leaf-1", "bmc"])),
     ],
+    "nor one of two equals; the selected one is awaited": [
+        *((0, FIRST), (0, ["leaf-1"]), (1, SECOND), (30, FIRST), (31, SECOND)),
+        (31, ["leaf-1", "leaf-2"]),
+        *((70, False), (71, True), (72, SECOND), (73, ["leaf-1", "leaf-2"])),
+        *((80, FIRST), (81, ["leaf-1", "leaf-2"]), (136.5, ["leaf-1", "leaf-2"])),
+    ],
+    "the other one follows if the selected one stays silent": [
+        *((0, FIRST), (0, ["leaf-1"]), (1, SECOND), (30, FIRST), (31, SECOND)),
+        (31, ["leaf-1", "leaf-2"]),
+        *(
+            (70, False),
+            (71, True),
+            (72, SECOND),
+            (102, SECOND),
+            (135, ["leaf-1", "leaf-2"]),
+            (136.5, ["leaf-2"]),
+        ),
+    ],
     "a switch that changes its MAC address stays one neighbor": [
         *((0, OLD_MAC), (30, OLD_MAC), (60, NEW_MAC), (60, ["old"]), (90, NEW_MAC), (90, ["new"])),
         (90 + 120.001, "expired"),
