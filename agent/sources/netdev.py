@@ -127,7 +127,7 @@ def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict
         names = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
         if names and device.name not in names:
             return {}
-    return legs if len(legs) > 1 or _is_joined(reader, device.pci) else {}
+    return legs if len(legs) > 1 or _is_joined(reader, device) else {}
 
 
 def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:
@@ -140,15 +140,14 @@ def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:
     return read_ids(reader, f"{PCI}/{pci}") == device.pci_ids is not None and is_guest(reader)
 
 
-def _is_joined(reader: Reader, pci: str | None) -> bool:
-    """Return True if another function of the card, no VF, has no RDMA device of its own."""
-    others = (f"{PCI}/{card_of(pci)}.{number}" for number in range(8))
-    return any(
-        reader.decisive.link(other)
-        and not reader.decisive.link(f"{other}/physfn")
+def _is_joined(reader: Reader, device: RdmaDevice) -> bool:
+    """Return True if another function of the card, of the same model, has no RDMA device."""
+    others = (f"{PCI}/{card_of(device.pci)}.{number}" for number in range(8))
+    return device.pci_ids is not None and any(
+        read_ids(reader, other) == device.pci_ids
         and not reader.decisive.names(f"{other}/infiniband")
         for other in others
-        if not other.endswith(f"/{pci}")
+        if not other.endswith(f"/{device.pci}")
     )
 
 

@@ -235,7 +235,11 @@ def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
 
 
 GUEST: Entries = {"proc/cpuinfo": b"flags : fpu hypervisor\n"}
-SAME_MODEL: Entries = {f"{HOME}/{B}/vendor": b"0x15b3\n", f"{HOME}/{B}/device": b"0x1021\n"}
+
+
+def model(bdf: str, device: bytes = b"0x1021\n") -> Entries:
+    """The PCI ids of a function; as a rule those of the other devices here."""
+    return {f"{HOME}/{bdf}/vendor": b"0x15b3\n", f"{HOME}/{bdf}/device": device}
 
 
 def on_bus(bdf: str) -> Entries:
@@ -257,14 +261,16 @@ def test_a_guest_has_the_functions_of_a_card_in_different_slots() -> None:
     """Those of the same model are legs there, and of no other model."""
     parts = [hca("x0", A, "Ethernet"), leg("e0", A, "active"), leg("e1", B, "active")]
     parts += [bond("e0", "e1"), GUEST, on_bus(B)]
-    assert len(ports(Kernel(*parts, SAME_MODEL))[1].legs) == 2
+    assert len(ports(Kernel(*parts, model(B)))[1].legs) == 2
     assert ports(Kernel(*parts))[1].legs == ()
 
 
 def test_a_lone_member_is_a_leg_where_the_card_was_joined() -> None:
     """The second function has no RDMA device: its netdev was lent to a pod, say."""
     parts = [hca("x0", A, "Ethernet"), leg("e0", A, "active"), bond("e0")]
-    second = netdev("e1", SECOND) | on_bus(SECOND)
+    engine = on_bus(SECOND) | model(SECOND, b"0xc2d5\n")  # of a BlueField
+    assert ports(Kernel(*parts, engine))[1].legs == ()
+    second = netdev("e1", SECOND) | on_bus(SECOND) | model(SECOND)
     assert [one.name for one in ports(Kernel(*parts, second))[1].legs] == ["e0"]
     own = hca("x1", SECOND, "Ethernet")
     assert ports(Kernel(*parts, second, own))[1].legs == ()
