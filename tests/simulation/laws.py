@@ -309,10 +309,15 @@ class Laws:
             return _NONE[kind]
         now, none = question.now, next(iter(_NONE[kind]))
         lag = self._lag(question, kind, timeline)
+        untold = [
+            span for name, spans in self._spans(pci, kind) if name == TELLS_LATE for span in spans
+        ]
         is_kept = self._is_kept(question, kind, pci)
         found = set[object]()
         for value, last in self._last(question, kind, name, pci).items():
             granted, away = 0.0, self._away_in(last, now)
+            is_late = any(span.end >= last - lag and span.begin <= now for span in untold)
+            late = HOLDS[TELLS_LATE][kind] if is_late else 0.0
             for name_of, spans in self._spans(pci, kind):
                 # A cause that is over grants nothing, but for a change that no event told, and a
                 # far end whose first frame is awaited since the device can be read again.
@@ -322,6 +327,7 @@ class Laws:
                     known = ASKED if name_of == SILENT else 0.0  # until it is noticed
                     is_expiry = name_of in (EXPIRES, BRIDGED) or is_unheard
                     known = self._ttl(pci) if is_expiry else known
+                    known += late if name_of != TELLS_LATE else 0.0
                     granted = max(granted, HOLDS[name_of][kind] + known)
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
