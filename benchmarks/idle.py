@@ -30,6 +30,7 @@ from benchmarks.rack import Rack, ethernet, gpu, infiniband
 from benchmarks.relay import Relay, requests
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
+from tests.support.kube.rack import BACKEND
 from tests.support.switch import Lldpd, Namespace, wait_for
 from tests.support.sysfs_on_disk import lay
 
@@ -76,8 +77,8 @@ def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list
     wide = ethernet(rack.netdevs) | infiniband() | gpu()
     kinds = {
         EVERYTHING: (wide, ("--backend-device", "*", "--resync", NEVER)),
-        NARROW: (ethernet(rack.netdevs), ("--resync", NEVER)),
-        RESYNCED: (ethernet(rack.netdevs), ("--resync", f"{RESYNC:g}s")),
+        NARROW: (ethernet(rack.netdevs), (*BACKEND, "--resync", NEVER)),
+        RESYNCED: (ethernet(rack.netdevs), (*BACKEND, "--resync", f"{RESYNC:g}s")),
     }
     found = []
     for (name, (tree, flags)), port in zip(
