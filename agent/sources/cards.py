@@ -114,6 +114,8 @@ def with_hidden(devices: Devices, ambiguous: Collection[str] = ()) -> tuple[Rdma
     by that.
     """
     unread = [device for device in devices if not (device.ports or device.excluded)]
+    if not unread:
+        return tuple(devices)
     read = [device for device in devices if device.ports]
     judged = []
     for device in devices:

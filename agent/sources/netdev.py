@@ -137,7 +137,7 @@ def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:
     """
     if not (pci and device.pci) or card_of(pci) == card_of(device.pci):
         return True
-    return read_ids(reader, f"{PCI}/{pci}") == device.pci_ids is not None and is_guest(reader)
+    return read_ids(reader, f"{PCI}/{pci}") == device.pci_ids is not None and bool(is_guest(reader))
 
 
 def _is_joined(reader: Reader, device: RdmaDevice) -> bool:

@@ -41,6 +41,7 @@ from agent.sysfs.front_end import (
     NodeFacts,
     Routed,
     ambiguous_layers,
+    is_guest,
     namespace_fault,
     read_front_end,
 )
@@ -90,7 +91,9 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
             bus = read_bus(reader, memories.bus)
             facts = memories.node
             facts.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
-            facts.ambiguous = ambiguous_layers(reader, host.kernel)
+            if facts.is_guest is None:  # /proc/cpuinfo is long, and slow to make
+                facts.is_guest = is_guest(reader)
+            facts.ambiguous = ambiguous_layers(host.kernel, is_guest=bool(facts.is_guest))
             readings = _read_devices(host, names, facts, bus)
             devices = with_hidden([device for device, _ in readings], facts.ambiguous)
             outcome = _outcome(host, reader, devices, memories)

@@ -94,6 +94,7 @@ class NodeFacts:
     """The facts of the node that were read last, beside devices and bus."""
 
     front_end: FrontEnd = NOT_RECORDED
+    is_guest: bool | None = None  # it stays so once it is read; None: unknown
     ambiguous: frozenset[str] = frozenset()  # link layers (ambiguous_layers)
     # PCI functions by what --exclude-device named; they stay so while they are on the bus
     excluded: frozenset[str] = frozenset()
@@ -259,28 +260,30 @@ def namespace_fault(
     return OTHER_NAMESPACE.format(data_ports[0][0].name) if names and lacks_hardware else None
 
 
-def ambiguous_layers(reader: Reader, release: str | None) -> frozenset[str]:
+def ambiguous_layers(release: str | None, *, is_guest: bool) -> frozenset[str]:
     """Return the link layers of which two ports of a card look like two functions of one port.
 
     In a virtual machine both functions may be in slots of their own. Of Ethernet phys_port_name
     tells them apart, but before Linux 5.16 mlx5 named both p0 (mlx5_get_dev_index).
     """
-    if not is_guest(reader):
+    if not is_guest:
         return frozenset()
     numbers = kernel.release(release or "")
     is_old = numbers is not None and numbers < (5, 16)
     return frozenset({"InfiniBand", "Ethernet"} if is_old else {"InfiniBand"})
 
 
-def is_guest(reader: Reader) -> bool:
-    """Return True in a virtual machine.
+def is_guest(reader: Reader) -> bool | None:
+    """Return True in a virtual machine; None if a file cannot be read.
 
     A processor marks it by the flag `hypervisor`, the firmware by the name of the product.
     """
+    before = len(reader.problems)
     try:
         if b" hypervisor" in (reader.data("proc/cpuinfo") or b""):
             return True
         firmware = [reader.text(f"sys/class/dmi/id/{file}") for file in DMI]
     except Unavailable:
-        return False
-    return any(word in text for text in firmware if text for word in GUESTS)
+        return None
+    is_named = any(word in text for text in firmware if text for word in GUESTS)
+    return None if not is_named and len(reader.problems) > before else is_named
