@@ -36,6 +36,7 @@ from benchmarks.idle import EVERYTHING, NARROW, RESYNC, RESYNCED, Subject
 from benchmarks.rack import Rack, ethernet, missing
 from benchmarks.relay import Relay, audited, requests
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.rack import BACKEND
 
 MB = 1024  # KiB
 # Resident, with everything, and at its peak; the interpreter that two processes map counts once
@@ -76,7 +77,8 @@ def nothing_happens(bench: Bench, seconds: float) -> None:
     )
     agent = bench.stack.enter_context(
         shaky.agent(
-            bench.cluster, way, flaps.NODE, ethernet(shaky.netdevs), "--metrics-address", ""
+            *(bench.cluster, way, flaps.NODE, ethernet(shaky.netdevs)),
+            *(*BACKEND, "--metrics-address", ""),
         )
     )
     idle.quiet((ours, theirs, shaky))
