@@ -4,7 +4,7 @@ Invariants:
 - Removing is applying less: the request carries none of the owned fields, and the API server
   removes those that managedFields list for manager `bwagent`. A field that another manager has too
   stays, and so do fields outside the label table.
-- The remaining labels are read from the Nodes afterwards, not derived from the plan.
+- The remaining labels are read from the Nodes afterwards, not derived from the changes.
 - Keys of other managers (`--foreign`) are removed by their names, and only with the values and the
   managers that were shown: an agent, or another labeler, may have taken a key over since.
 - Several Nodes are cleaned at a time. A failure of a Node does not stop the others; MAX_FAILURES
@@ -29,6 +29,7 @@ from agent.kube import diff
 from agent.kube.annotation import MAX_AGE
 from agent.kube.answers import UID_PATH, Failure, Kube, failure_of
 from agent.kube.api import MAX_CONNECTIONS
+from agent.kube.change import Change, forgetting, removal
 from agent.kube.listing import pages
 from agent.kube.managed_fields import (
     IB,
@@ -43,7 +44,6 @@ from agent.kube.managed_fields import (
 )
 from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
-from agent.kube.plan import Plan, forgetting, removal
 from agent.kube.this_host import error_of
 from agent.labels.table import Naming
 from agent.limits import thread_fault
@@ -82,7 +82,7 @@ class NodeResult(NamedTuple):
     kind: str | None = None  # of a failed request; see agent/kube/answers.py
 
 
-Task = TypeVar("Task", bound=Plan | Removal)  # the work on one Node
+Task = TypeVar("Task", bound=Change | Removal)  # the work on one Node
 
 
 def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None:
@@ -90,19 +90,21 @@ def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None
 
     Raises Rejected if anything remains.
     """
-    plans = removals(read_nodes(kube, node), Keys(naming))
-    shown = _print_plans(plans, naming)
+    changes = removals(read_nodes(kube, node), Keys(naming))
+    shown = _print_changes(changes, naming)
     again = set[str]()
-    if not yes and (due := [plan for plan in shown if plan.is_due]):
+    if not yes and (due := [change for change in shown if change.is_due]):
         _confirm("this", due)
-        plans = removals(read_nodes(kube, node), Keys(naming))
-        now = [plan for plan in plans if plan.is_due or plan.left_alone]
-        before = {plan.uid: plan.managed.items() for plan in shown}
+        changes = removals(read_nodes(kube, node), Keys(naming))
+        now = [change for change in changes if change.is_due or change.left_alone]
+        before = {change.uid: change.managed.items() for change in shown}
         # labeled while the question waited
-        again = {plan.node for plan in now if plan.managed.items() - before.get(plan.uid, set())}
+        again = {
+            change.node for change in now if change.managed.items() - before.get(change.uid, set())
+        }
         shown = now
-    faults, failed = _carry_out(kube, [plan for plan in shown if plan.is_due], remove_owned)
-    cleaned = [plan for plan in shown if plan.node not in failed]
+    faults, failed = _carry_out(kube, [change for change in shown if change.is_due], remove_owned)
+    cleaned = [change for change in shown if change.node not in failed]
     try:
         left, labeled = remains(cleaned, read_nodes(kube, node) if cleaned else ())
     except Unavailable as error:
@@ -112,19 +114,19 @@ def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None
     _fail([*faults, *left, *lines])
 
 
-def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
-    """Print and return the plans that have something to remove, or that cannot remove something.
+def _print_changes(changes: Sequence[Change], naming: Naming) -> list[Change]:
+    """Print and return the changes that have something to remove, or that cannot remove something.
 
     Other prefixes under which the agent has labels are named, too.
     """
-    shown = [plan for plan in plans if plan.is_due or plan.left_alone]
-    for plan in shown:
-        print_lines(diff.planned(plan))
+    shown = [change for change in changes if change.is_due or change.left_alone]
+    for change in shown:
+        print_lines(diff.planned(change))
     # An agent writes at least the time of its annotation anew, every hour; two clocks may differ.
     recent = [
-        plan.node
-        for plan in shown
-        if plan.written is not None and abs(time.time() - plan.written) < MAX_AGE
+        change.node
+        for change in shown
+        if change.written is not None and abs(time.time() - change.written) < MAX_AGE
     ]
     if recent:
         where = recent[0] if len(recent) == 1 else f"{len(recent)} of the Nodes"
@@ -132,7 +134,7 @@ def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
             f"An agent labeled {where} within the last two hours. If it still runs, it writes the "
             "labels again: delete the DaemonSet first."
         )
-    others = elsewhere(plans)
+    others = elsewhere(changes)
     if not shown:
         prefixes = " and ".join(filter(None, [naming.prefix, naming.ib_prefix]))
         click.echo(f"{NOTHING} under {prefixes}" if others else NOTHING)
@@ -141,21 +143,21 @@ def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
     return shown
 
 
-def removals(nodes: Iterable[Node], keys: Keys) -> list[Plan]:
-    """Return the plans for the Nodes that have anything to remove or to report."""
-    plans = (removal(node, keys) for node in nodes)
-    return [plan for plan in plans if plan.is_due or plan.left_alone or plan.outside]
+def removals(nodes: Iterable[Node], keys: Keys) -> list[Change]:
+    """Return the changes of the Nodes that have anything to remove or to report."""
+    changes = (removal(node, keys) for node in nodes)
+    return [change for change in changes if change.is_due or change.left_alone or change.outside]
 
 
-def elsewhere(plans: Iterable[Plan]) -> list[str]:
+def elsewhere(changes: Iterable[Change]) -> list[str]:
     """Return a line for each other prefix under which manager `bwagent` has labels on these Nodes.
 
     It has the command that cleans the prefix up.
     """
     by_prefix = defaultdict[str, list[str]](list)
-    for plan in plans:
-        for prefix in sorted({prefix_of(field) or "" for field in plan.outside} - {""}):
-            by_prefix[prefix].append(plan.node)
+    for change in changes:
+        for prefix in sorted({prefix_of(field) or "" for field in change.outside} - {""}):
+            by_prefix[prefix].append(change.node)
     lines = []
     for prefix, names in by_prefix.items():
         where, flag = f"{len(names)} Nodes", "--all"
@@ -166,33 +168,33 @@ def elsewhere(plans: Iterable[Plan]) -> list[str]:
     return lines
 
 
-def remains(plans: Sequence[Plan], after: Iterable[Node]) -> tuple[list[str], list[str]]:
-    """Compare the Nodes with the plans that were carried out for them.
+def remains(changes: Sequence[Change], after: Iterable[Node]) -> tuple[list[str], list[str]]:
+    """Compare the Nodes with the changes that were carried out.
 
     Returns a line for each Node with keys that could not be removed, and the Nodes that have owned
     fields again: an agent has labeled them since.
     """
-    planned = {plan.uid: plan for plan in plans}
+    asked = {change.uid: change for change in changes}
     lines, labeled = [], []
     for state in map(state_of, after):
-        plan = planned.get(state.uid)
-        if plan is None:
+        change = asked.get(state.uid)
+        if change is None:
             continue
-        if owned(state, plan.keys).mine:
+        if owned(state, change.keys).mine:
             labeled.append(state.name)
         # The fields that were to be removed and are another manager's.
-        left_alone = {Field(label.kind, label.key) for label in plan.left_alone}
-        before = (plan.managed.keys() - plan.outside) | left_alone
+        left_alone = {Field(label.kind, label.key) for label in change.left_alone}
+        before = (change.managed.keys() - change.outside) | left_alone
         fields = sorted(before & state.fields.keys() - state.managed)
         held = defaultdict[str, list[str]](list)
         for field in fields:
             held[managers_text(state.others.get(field, ()))].append(field.key)
         owners = [f"held by {owner}: {listed(keys, MAX_KEYS)}" for owner, keys in held.items()]
         # Commands that remove these fields, whoever owns them.
-        removable = plan.keys.of_families(fields, (P, IB))
-        commands = [f"this command with --foreign --node-name {plan.node}"] if removable else []
+        removable = change.keys.of_families(fields, (P, IB))
+        commands = [f"this command with --foreign --node-name {change.node}"] if removable else []
         commands += [
-            kubectl_removal(plan.node, field) for field in fields if field not in removable
+            kubectl_removal(change.node, field) for field in fields if field not in removable
         ]
         if fields:
             remove = f"; to remove: {'; '.join(commands)}"
@@ -245,34 +247,34 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
 
     Raises Rejected if any remains.
     """
-    plans = losses(read_nodes(kube, node), Keys(naming))
-    due = [plan for plan in plans if plan.is_due]
-    for plan in due:
-        print_lines(diff.planned(plan))
-    if not plans:
+    changes = losses(read_nodes(kube, node), Keys(naming))
+    due = [change for change in changes if change.is_due]
+    for change in due:
+        print_lines(diff.planned(change))
+    if not changes:
         click.echo(NOTHING)
     if due and not yes:
         _confirm("this", due)
     faults, _ = _carry_out(kube, due, remove_owned)
-    _fail([*faults, *(line for plan in plans for line in unforgotten(plan))])
+    _fail([*faults, *(line for change in changes for line in unforgotten(change))])
 
 
-def losses(nodes: Iterable[Node], keys: Keys) -> list[Plan]:
-    """Return the plans that remove the lost interfaces from annotations, or that cannot."""
-    plans = [forgetting(node, keys) for node in nodes]
-    return [plan for plan in plans if plan.is_due or unforgotten(plan)]
+def losses(nodes: Iterable[Node], keys: Keys) -> list[Change]:
+    """Return the changes that remove the lost interfaces from annotations, or that cannot."""
+    changes = [forgetting(node, keys) for node in nodes]
+    return [change for change in changes if change.is_due or unforgotten(change)]
 
 
-def unforgotten(plan: Plan) -> list[str]:
+def unforgotten(change: Change) -> list[str]:
     """Return the lines about an annotation whose lost interfaces cannot be removed."""
-    own = plan.keys.annotation_field
-    command = kubectl_removal(plan.node, own)
+    own = change.keys.annotation_field
+    command = kubectl_removal(change.node, own)
     return [
-        *(f"Node {plan.node}: {problem.subject}: {problem.text}" for problem in plan.problems),
+        *(f"Node {change.node}: {problem.subject}: {problem.text}" for problem in change.problems),
         *(
-            f"Node {plan.node}: lost interfaces not removed, {key.key} is held by "
+            f"Node {change.node}: lost interfaces not removed, {key.key} is held by "
             f"{managers_text(key.managers)}; {command} removes the annotation"
-            for key in plan.left_alone
+            for key in change.left_alone
             if Field(key.kind, key.key) == own
         ),
     ]
@@ -297,7 +299,7 @@ def read_nodes(kube: Kube, name: str | None) -> Iterator[Node]:
                 yield node
 
 
-def _confirm(subject: str, tasks: Sequence[Plan] | Sequence[Removal]) -> None:
+def _confirm(subject: str, tasks: Sequence[Change] | Sequence[Removal]) -> None:
     """Ask for confirmation; raises click.Abort unless it is given."""
     count = f"{len(tasks)} Node{'s' * (len(tasks) != 1)}"
     click.confirm(f"Remove {subject} from {count}?", abort=True)
@@ -381,10 +383,10 @@ class Sweep(Generic[Task]):
         echo(step.line)
 
 
-def remove_owned(kube: Kube, plan: Plan) -> NodeResult:
-    """Carry out a plan of `removals`."""
-    outcome = negotiate(plan, kube, is_current=False)
-    node, fault = f"Node {plan.node}: ", outcome.fault
+def remove_owned(kube: Kube, change: Change) -> NodeResult:
+    """Carry out a change of `removals`."""
+    outcome = negotiate(change, kube, is_current=False)
+    node, fault = f"Node {change.node}: ", outcome.fault
     kind = outcome.failure.kind if outcome.failure else None
     return NodeResult(diff.done(outcome)[0], fault and node + fault.removeprefix(node), kind)
 

@@ -124,18 +124,15 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     choices = Choices(*globs, naming, name)
     show(document(observation, known, choices, notes, shown), output)
     inputs.require_rdma(observation)
-    if not target:
-        return
-    from agent.kube.commands import planned, publish
+    if target:
+        from agent.kube.commands import planned, publish
 
-    todo, lines = planned(target, observation, known, rendered)
-    fault = None
-    if not dry_run:
-        lines, fault = publish(target, todo)
-    # Below a table, but on stderr where a program may read the document.
-    print_lines(["", *lines] if output == "table" else lines, err=output != "table")
-    if fault:
-        raise Rejected(fault)
+        change, lines = planned(target, observation, known, rendered)
+        lines, fault = (lines, None) if dry_run else publish(target, change)
+        # Below a table, but on stderr where a program may read the document.
+        print_lines(["", *lines] if output == "table" else lines, err=output != "table")
+        if fault:
+            raise Rejected(fault)
 
 
 @cli.command(
@@ -217,19 +214,19 @@ def cleanup(
     from agent.sources.observe import read_boot_id
     from agent.sysfs.reader import LiveRoot
 
-    if foreign and lost:
-        raise click.UsageError("--foreign excludes --lost")
-    if manager and not foreign:
-        raise click.UsageError("--manager needs --foreign")
-    if everywhere and foreign and not manager:
-        raise click.UsageError("--foreign with --all needs --manager")
-    if everywhere and is_on_command_line("node_name"):
-        raise click.UsageError("--all excludes --node-name")
-    if is_on_command_line("force_node") and (everywhere or not lost):
-        fault = "--all excludes --force-node" if everywhere else "--force-node needs --lost"
-        raise click.UsageError(fault)
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("standard input is not a terminal: add --yes")
+    is_named, is_forced = map(is_on_command_line, ("node_name", "force_node"))
+    refusals = {
+        "--foreign excludes --lost": foreign and lost,
+        "--manager needs --foreign": manager and not foreign,
+        "--foreign with --all needs --manager": everywhere and foreign and not manager,
+        "--all excludes --node-name": everywhere and is_named,
+        "--all excludes --force-node": everywhere and is_forced,
+        "--force-node needs --lost": is_forced and not lost,
+        "standard input is not a terminal: add --yes": not (yes or sys.stdin.isatty()),
+    }
+    for text, applies in refusals.items():
+        if applies:
+            raise click.UsageError(text)
     node, naming = None if everywhere else inputs.node_name(flags), inputs.naming(flags)
     with closing(connect(flags["kubeconfig"], flags["context"])) as kube:
         if foreign:

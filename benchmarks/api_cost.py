@@ -24,8 +24,8 @@ from typing import NamedTuple, Self
 
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
+from agent.kube.change import Desired, change_to
 from agent.kube.negotiation import ask, get_node, negotiate
-from agent.kube.plan import Desired, plan
 from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock
@@ -104,7 +104,7 @@ class Bench:
             nonlocal node
             assert not isinstance(node, Failure), node  # noqa: S101 - what it costs to be refused is another matter
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
-            outcome = negotiate(plan(node, Desired(labels, self._told(number)), KEYS), kube)
+            outcome = negotiate(change_to(node, Desired(labels, self._told(number)), KEYS), kube)
             assert outcome.node, outcome  # noqa: S101
             node = outcome.node
 

@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.api import connect
+from agent.kube.change import Desired, body, change_to
 from agent.kube.managed_fields import Keys
 from agent.kube.negotiation import get_node, negotiate
-from agent.kube.plan import Desired, body, plan
 from agent.labels.table import Naming
 from agent.memory import Fact
 from benchmarks.relay import account
@@ -138,12 +138,12 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     node: list[Mapping[str, Any]] = [known]
 
     def ours() -> int:
-        outcome = negotiate(plan(node[0], desired(), KEYS), kube)
+        outcome = negotiate(change_to(node[0], desired(), KEYS), kube)
         node[0] = outcome.node or node[0]
         return outcome.requests
 
     def applied() -> int:
-        wanted = plan(node[0], desired(), KEYS)
+        wanted = change_to(node[0], desired(), KEYS)
         text = json.dumps(body(wanted, wanted.wanted))
         flags = ("--server-side", "--force-conflicts", "--field-manager=bwagent", "-f", "-")
         return _requests(kubectl(config, home, "apply", "-v=6", *flags, stdin=text))

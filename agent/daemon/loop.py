@@ -32,8 +32,8 @@ from agent.errors import Unavailable
 from agent.events.event import WOKE, Event
 from agent.kube.annotation import annotation_of, without_future
 from agent.kube.answers import Failure
+from agent.kube.change import Desired
 from agent.kube.managed_fields import Node, owned_labels, state_of
-from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler, Result
 from agent.kube.remembered import published
 from agent.lldp.inbox import FrameInbox

@@ -158,7 +158,7 @@ class Observer:
         """
         if result.node:
             self.confirmed = lost_in(annotation_of(state_of(result.node), self._keys)[0])
-        forgotten = result.plan.forgotten if result.plan else ()
+        forgotten = result.change.forgotten if result.change else ()
         self._memory.forget([row.identity for row in forgotten])
         return bool(forgotten)
 

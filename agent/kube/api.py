@@ -150,9 +150,7 @@ class Api:
             with self._resolving:
                 # Of several requests that are rejected at once, one resolves the credentials.
                 self._is_rejected = self._is_rejected or access is self._access
-        is_lost = answer.error in MAYBE_DONE or (answer.error and exchange.is_repeated)
-        is_unknown = exchange.is_sent and bool(is_lost or answer.is_server_error)
-        maybe_done = is_unknown and request["operation"] in WRITES
+        maybe_done = request["operation"] in WRITES and exchange.may_be_done(answer)
         return replace(answer, server=access.server, maybe_done=maybe_done)
 
     def close(self) -> None:
@@ -295,6 +293,11 @@ class _Exchange:
             self._connection, self._stream = connection, connection.sock
             if sending:
                 self.was_kept, self.is_sent = connection.answers > 0, True
+
+    def may_be_done(self, answer: Answer) -> bool:
+        """Return True if the API server may have done what it was asked, whatever it answered."""
+        is_lost = answer.error in MAYBE_DONE or (answer.error and self.is_repeated)
+        return self.is_sent and bool(is_lost or answer.is_server_error)
 
     def given_up(self, request: Request) -> Answer:
         """Shut the connection down, so that the thread ends; return the answer in its place."""

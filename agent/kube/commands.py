@@ -1,4 +1,4 @@
-"""The Node in the commands `probe`, `explain` and `doctor`: get it first, plan, apply last.
+"""The Node in the commands `probe`, `explain` and `doctor`: get it first, apply last.
 
 Invariants:
 - A Node that cannot be read ends a command before it changes anything.
@@ -26,6 +26,7 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.answers import ANOTHER_HOST, Failure, Kube
+from agent.kube.change import Change, Desired, change_to
 from agent.kube.managed_fields import (
     LABEL,
     Field,
@@ -36,7 +37,6 @@ from agent.kube.managed_fields import (
     state_of,
 )
 from agent.kube.negotiation import get_node, negotiate
-from agent.kube.plan import Desired, Plan, plan
 from agent.kube.policy import INSTALL, check_policy
 from agent.kube.remembered import annotate, published, switches
 from agent.kube.this_host import error_of, of_this_host
@@ -150,8 +150,8 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
 
 def planned(
     on: Target, observation: Observation, known: Known, rendered: Rendered
-) -> tuple[Plan, list[str]]:
-    """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
+) -> tuple[Change, list[str]]:
+    """Return the change for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
     annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
     desired = Desired(
@@ -161,14 +161,14 @@ def planned(
         frozen=frozenset(rendered.frozen),
         confirmed=lost_in(before),
     )
-    todo = plan(on.node, desired, on.keys)
+    todo = change_to(on.node, desired, on.keys)
     todo = replace(todo, has_news=todo.has_news or is_stale(before, now))
     problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
     return todo, [*diff.planned(todo), *problems]
 
 
-def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
-    """Apply a plan if it is due; return the lines of what was done, and of a failure."""
+def publish(on: Target, todo: Change) -> tuple[list[str], str | None]:
+    """Apply a change if it is due; return the lines of what was done, and of a failure."""
     if not todo.is_due:
         return diff.planned(todo), None
     outcome = negotiate(todo, on.kube, is_current=False)

@@ -1,4 +1,4 @@
-"""Text lines for a plan and its outcome, in the form of a diff.
+"""Text lines for a change of the Node and its outcome, in the form of a diff.
 
 + key=value            the Node gets the label
 - key=value            the Node loses it; a changed value is a - and a + line
@@ -12,37 +12,38 @@ from collections import Counter
 from collections.abc import Iterable
 
 from agent.kube.answers import one_line
+from agent.kube.change import Change, ForeignField, LabelChange
 from agent.kube.managed_fields import ANNOTATION
 from agent.kube.negotiation import Outcome, Refusal
 from agent.kube.ownership import managers_text
-from agent.kube.plan import Change, ForeignField, Plan
 from agent.text import many, missing_since
 
 VERBS = {"added": "add", "changed": "change", "removed": "remove"}
 
 
-def planned(plan: Plan) -> list[str]:
-    """Return the changes that applying the plan would make; the first line sums them up."""
-    counts = Counter(change.verb for change in plan.changes)
+def planned(change: Change) -> list[str]:
+    """Return what the change would do to the Node; the first line sums them up."""
+    counts = Counter(change.verb for change in change.label_changes)
     todo = ", ".join(f"{VERBS[verb]} {counts[verb]}" for verb in sorted(counts))
-    summary = todo and f"would {todo} label{'s' * (len(plan.changes) != 1)}"
-    forgotten = f"would forget {many(len(plan.forgotten), 'lost interface')}"
+    summary = todo and f"would {todo} label{'s' * (len(change.label_changes) != 1)}"
+    if change.only_forgets and not todo:
+        summary = f"would forget {many(len(change.forgotten), 'lost interface')}"
     return [
-        f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
-        *_diff(plan.changes),
-        *_removed_annotations(plan),
-        *(f"- lost {row}, {missing_since(row.lost_since or None)}" for row in plan.forgotten),
-        *map(_left_alone, plan.left_alone),
-        *_foreign(plan),
-        *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
+        f"Node {change.node}: {summary or 'no label changes'}",
+        *_diff(change.label_changes),
+        *_removed_annotations(change),
+        *(f"- lost {row}, {missing_since(row.lost_since or None)}" for row in change.forgotten),
+        *map(_left_alone, change.left_alone),
+        *_foreign(change),
+        *(f"  {key}: unchanged, recently refused" for key in change.postponed),
     ]
 
 
 def done(outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
-    plan, changes = outcome.plan, outcome.changes
-    if plan.only_forgets and outcome.is_complete:
-        summary = f"{many(len(plan.forgotten), 'lost interface')} forgotten"
+    change, changes = outcome.change, outcome.changes
+    if change.only_forgets and outcome.is_complete:
+        summary = f"{many(len(change.forgotten), 'lost interface')} forgotten"
     elif changes:
         verbs = {change.verb for change in changes}
         verb = verbs.pop() if len(verbs) == 1 else "changed"
@@ -52,11 +53,11 @@ def done(outcome: Outcome) -> list[str]:
     else:
         summary = "up to date" if outcome.is_complete else "nothing applied"
     return [
-        f"Node {plan.node}: {summary}",
+        f"Node {change.node}: {summary}",
         *_diff(changes),
-        *(_removed_annotations(plan) if outcome.is_complete else []),
+        *(_removed_annotations(change) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
-        *_foreign(plan),
+        *_foreign(change),
         *(
             f"  {field.key}: taken over from {one_line(field.manager)}"
             + ("" if field.value is None else f" ({field.value})")
@@ -74,7 +75,7 @@ def _refused(refusals: Iterable[Refusal]) -> Iterable[str]:
         before = text
 
 
-def _diff(changes: Iterable[Change]) -> Iterable[str]:
+def _diff(changes: Iterable[LabelChange]) -> Iterable[str]:
     for key, before, after in changes:
         if before is not None:
             yield f"- {key}={before}"
@@ -82,17 +83,17 @@ def _diff(changes: Iterable[Change]) -> Iterable[str]:
             yield f"+ {key}={after}"
 
 
-def _removed_annotations(plan: Plan) -> list[str]:
+def _removed_annotations(change: Change) -> list[str]:
     """Return a line for an annotation that goes; a changed annotation is not worth a line."""
-    return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
+    return [f"- annotation {key}" for kind, key in sorted(change.gone) if kind == ANNOTATION]
 
 
-def _foreign(plan: Plan) -> Iterable[str]:
-    for field in plan.foreign:
+def _foreign(change: Change) -> Iterable[str]:
+    for field in change.foreign:
         managers = one_line(managers_text(field.managers))
         yield f"= {field.key}={field.value}: not published, held by {managers}"
-    if plan.foreign:
-        yield f"  bwagent cleanup --foreign --node-name {plan.node} removes what is not published"
+    if change.foreign:
+        yield f"  bwagent cleanup --foreign --node-name {change.node} removes what is not published"
 
 
 def _left_alone(field: ForeignField) -> str:

@@ -1,4 +1,4 @@
-"""Server-side apply of a plan: the negotiation with the API server, and the requests.
+"""Server-side apply of a change: the negotiation with the API server, and the requests.
 
 One request carries all fields of manager `bwagent`. A field that the server refuses keeps the
 Node's value, and the request is sent again: leaving an owned field out would remove it.
@@ -16,14 +16,14 @@ Node's value, and the request is sent again: leaving an owned field out would re
     any other               no key is the cause; agent/kube/answers.py has the reason
 
 Invariants:
-- The Node may have changed since the plan was made. Before the first refusal or conflict is acted
-  on, it is read again, and sent anew if that changes the request; one read serves all later steps.
+- The Node may have changed since it was read. Before the first refusal or conflict is acted on, it
+  is read again, and sent anew if that changes the request; one read serves all later steps.
 - A refused field stays in every request with the Node's value; a field left to another manager
   is in no further request.
 - `force` is per request and not per key, so the accelerator's key is settled before it is used, and
   each group of families starts without it.
 - What was accepted before a failure stays: an outcome may have both changes and a failure.
-- Refused keys are in `Outcome.back_off`, for later plans to leave unchanged for a while.
+- Refused keys are in `Outcome.back_off`, for later changes to leave unchanged for a while.
 
 Sources: KEP-555 (server-side apply), meta/v1 Status.
 """
@@ -36,12 +36,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agent.kube.answers import Answer, Cause, Failure, Kube, Request, failure_of
+from agent.kube.change import Change, ForeignField, LabelChange, body, renewed
 from agent.kube.managed_fields import (
     ACC,
     FAMILIES,
     FORMER,
     LABEL,
     Field,
+    Fields,
     FieldSet,
     Node,
     differing,
@@ -50,7 +52,6 @@ from agent.kube.managed_fields import (
     state_of,
     without,
 )
-from agent.kube.plan import Change, ForeignField, Plan, body, replan
 
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
@@ -79,23 +80,23 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of applying a plan."""
+    """The result of applying a change."""
 
-    plan: Plan  # for the Node as last read, if that was during the negotiation
+    change: Change  # for the Node as last read, if that was during the negotiation
     applied: Mapping[str, str]  # labels added or changed: key to value
     removed: tuple[str, ...]  # keys of removed labels
     refused: tuple[Refusal, ...] = ()
     back_off: frozenset[str] = frozenset()  # refused keys and families, for `Desired.backed_off`
-    left_alone: tuple[ForeignField, ...] = ()  # of the plan, and those found by conflicts
+    left_alone: tuple[ForeignField, ...] = ()  # of the change, and those found by conflicts
     taken: tuple[Taken, ...] = ()
     failure: Failure | None = None  # the reason for an early end
     node: Node | None = None  # as in the last accepted response
     requests: int = 0
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[LabelChange, ...]:
         """The labels that were changed, by key."""
-        return self.plan.changes_to({**dict.fromkeys(self.removed), **self.applied})
+        return self.change.label_changes_to({**dict.fromkeys(self.removed), **self.applied})
 
     @property
     def is_complete(self) -> bool:
@@ -112,8 +113,8 @@ class Outcome:
         return None
 
 
-def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
-    """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it.
+def negotiate(change: Change, kube: Kube, *, is_current: bool = True) -> Outcome:
+    """Apply a change to its Node, due or not; `is_current` if the Node was just read for it.
 
     All families of keys go in one request. A denial that names keys refuses these, and the rest is
     sent again. A denial that names none is narrowed down: each family is applied by itself, up to
@@ -124,7 +125,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
     Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused one
     after the other, the accelerator's key is applied.
     """
-    session = _Session(plan, kube, is_current=is_current)
+    session = _Session(change, kube, is_current=is_current)
     groups: list[Families] = [FAMILIES]
     namings = 0
     while groups:
@@ -133,7 +134,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
         if answer.node is not None:
             continue
         if not answer.denied:
-            return session.outcome(failure_of(answer, plan.node))
+            return session.outcome(failure_of(answer, change.node))
         changing = tuple(family for family in families if session.changes((family,)))
         changes = session.changes(changing)
         named = {field for field in changes if answer.names(field.key)}
@@ -145,7 +146,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
             groups = [families, *groups] if session.changes(families) else groups
         elif not changing:
             if not session.refuse_postponed(answer):
-                return session.outcome(failure_of(answer, plan.node))
+                return session.outcome(failure_of(answer, change.node))
         elif len(changing) == 1:
             session.refuse(changes, answer, {*changing})
         else:
@@ -156,7 +157,7 @@ def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
 class _Session:
     """The fields of manager `bwagent` on the Node and the wanted ones, during a negotiation."""
 
-    def __init__(self, plan: Plan, kube: Kube, *, is_current: bool) -> None:
+    def __init__(self, change: Change, kube: Kube, *, is_current: bool) -> None:
         self._kube = kube
         self._is_current = is_current  # the Node was just read
         self._is_accepted = False  # a request was
@@ -166,14 +167,14 @@ class _Session:
         self._back_off: set[str] = set()
         self._taken: dict[Field, str] = {}  # with the previous manager
         self._lost: set[Field] = set()  # managed, but another manager's now
-        self._begin(plan)
+        self._begin(change)
 
-    def _begin(self, plan: Plan) -> None:
-        """Begin with a plan, or go on with a new plan; what was refused stays refused."""
-        self._plan = plan
-        self._managed = dict(plan.managed)  # on the Node, as of the last accepted request
-        self._wanted = dict(plan.wanted)
-        self._left_alone = list(plan.left_alone)
+    def _begin(self, change: Change) -> None:
+        """Begin with a change, or go on with a new one; what was refused stays refused."""
+        self._change = change
+        self._managed = dict(change.managed)  # on the Node, as of the last accepted request
+        self._wanted = dict(change.wanted)
+        self._left_alone = list(change.left_alone)
         self._keep(self._refused.keys())
 
     def _keep(self, fields: FieldSet) -> None:
@@ -182,7 +183,7 @@ class _Session:
 
     def changes(self, families: Families) -> set[Field]:
         """Return the fields of these families that are to change."""
-        return self._plan.keys.of_families(differing(self._managed, self._wanted), families)
+        return self._change.keys.of_families(differing(self._managed, self._wanted), families)
 
     def refuse(self, fields: FieldSet, denial: Answer, back_off: set[str]) -> None:
         """Keep the Node's values of fields that a denial is about."""
@@ -199,11 +200,11 @@ class _Session:
         Example: a policy denies all that the agent sends, and the annotation is to be refreshed
         before the hour after the last refusal is over. A failure would be repeated in minutes.
         """
-        keys = self._plan.keys
-        for key in self._plan.postponed:
+        keys = self._change.keys
+        for key in self._change.postponed:
             field = keys.annotation_field if key == keys.annotation else Field(LABEL, key)
             self._refused[field] = Refusal(key, denial.status, denial.text)
-        return bool(self._plan.postponed)
+        return bool(self._change.postponed)
 
     def settle(self, families: Families) -> Answer:
         """Send the changes of these families, the other fields unchanged; return the last answer.
@@ -219,21 +220,9 @@ class _Session:
             self._applies += 1
             answer = self._kube(request)
             if answer.node is not None:
-                # Take over the Node as the server has stored it.
-                stored = select(state_of(answer.node).fields, fields)
-                lost = self.changes(families) & differing(fields, stored)
-                self._managed, self._node = stored, answer.node
-                self._is_current = self._is_accepted = True
-                if lost:
-                    denial = replace(answer, message=NOT_STORED)
-                    self.refuse(lost, denial, {field.key for field in lost})
+                self._accept(answer, answer.node, families, fields)
                 return answer
-            # It may be due to a Node that has changed since it was read. Once a request was
-            # accepted, the rest is left to the next reconciliation.
-            is_older = answer.outdated_version and self._version()
-            is_unsure = not self._is_current and (answer.denied or answer.conflicts)
-            may_read = not self._is_accepted and self._reads < MAX_READS
-            if may_read and (is_older or is_unsure):
+            if self._may_be_of_older_node(answer):
                 unread = self._read()
                 if unread is None and self._request(families, force=force) != (request, fields):
                     force = False
@@ -246,29 +235,48 @@ class _Session:
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
 
+    def _accept(self, answer: Answer, node: Node, families: Families, fields: Fields) -> None:
+        """Take over the Node as the server has stored it; refuse what it has not stored."""
+        stored = select(state_of(node).fields, fields)
+        lost = self.changes(families) & differing(fields, stored)
+        self._managed, self._node = stored, node
+        self._is_current = self._is_accepted = True
+        if lost:
+            self.refuse(lost, replace(answer, message=NOT_STORED), {field.key for field in lost})
+
+    def _may_be_of_older_node(self, answer: Answer) -> bool:
+        """Return True if a refusal may be due to a change of the Node since it was read.
+
+        Once a request was accepted, the rest is left to the next reconciliation.
+        """
+        if self._is_accepted or self._reads >= MAX_READS:
+            return False
+        is_unsure = not self._is_current and bool(answer.denied or answer.conflicts)
+        return is_unsure or bool(answer.outdated_version and self._version())
+
     def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
         """Return the request that changes these families, and the fields that it leaves."""
         changes = self.changes(families)
         fields = without(self._managed, changes) | select(self._wanted, changes)
-        document = body(self._plan, fields, self._version())
-        name = self._plan.node
+        document = body(self._change, fields, self._version())
+        name = self._change.node
         return {"operation": "apply", "node": name, "body": document, "force": force}, fields
 
     def _version(self) -> str:
         """Return the version of the Node if the request is for that version only; else ""."""
-        if not (self._plan.outside or self._plan.only_forgets):
+        if not (self._change.outside or self._change.only_forgets):
             return ""
-        return state_of(self._node).version if self._node else self._plan.version
+        return state_of(self._node).version if self._node else self._change.version
 
     def _read(self) -> Answer | None:
-        """Read the Node, and plan for it as it is now; return the answer if that fails."""
-        name = self._plan.node
+        """Read the Node, and renew the change for it; return the answer if that fails."""
+        name = self._change.node
         self._reads += 1
         answer = self._kube({"operation": "get", "node": name})
         if answer.node is None:
             # The failure of the GET, whatever its status, refuses no key.
             return replace(answer, error=failure_of(answer, name).kind)
-        self._begin(replan(answer.node, self._plan))
+        self._begin(renewed(answer.node, self._change))
         self._node, self._is_current = answer.node, True
         return None
 
@@ -280,8 +288,8 @@ class _Session:
         """
         kind, _, key = conflict.field.removeprefix(".").removeprefix("metadata.").partition(".")
         field = Field(kind, key)
-        family = self._plan.keys.family(field)
-        is_carried = field in self._refused or key in self._plan.postponed
+        family = self._change.keys.family(field)
+        is_carried = field in self._refused or key in self._change.postponed
         is_set = field in self._wanted and not is_carried
         if is_set and family in families and family not in (ACC, FORMER):
             self._taken[field] = conflict.manager
@@ -294,17 +302,17 @@ class _Session:
         return False
 
     def outcome(self, failure: Failure | None) -> Outcome:
-        """Return the changes made since the plan, with their circumstances."""
-        plan = self._plan
-        still_there = self._managed.keys() | plan.shared | self._lost
+        """Return what was changed since the start, with their circumstances."""
+        change = self._change
+        still_there = self._managed.keys() | change.shared | self._lost
         taken = select(self._taken, self._managed) if self._is_accepted else {}
-        before = labels_of(plan.on_node)
+        before = labels_of(change.on_node)
         # A conflict names the field's manager only; the value is that of the last response.
         now = state_of(self._node).fields if self._node is not None else {}
         return Outcome(
-            plan,
-            applied=labels_of(select(self._managed, differing(plan.on_node, self._managed))),
-            removed=tuple(labels_of(without(plan.managed, still_there))),
+            change,
+            applied=labels_of(select(self._managed, differing(change.on_node, self._managed))),
+            removed=tuple(labels_of(without(change.managed, still_there))),
             refused=tuple(refusal for _, refusal in sorted(self._refused.items())),
             back_off=frozenset(self._back_off),
             left_alone=tuple(

@@ -1,4 +1,4 @@
-"""One reconciliation of the Node: get it if needed, plan, apply.
+"""One reconciliation of the Node: get it if needed, compare, apply.
 
 Invariants:
 - The Node is as in the last accepted response. It is read at the start, on SIGHUP, after a refusal
@@ -17,12 +17,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request, failure_of
+from agent.kube.change import Change, Desired, change_to
 from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.negotiation import Outcome, ask, get_node, negotiate
-from agent.kube.plan import Desired, Plan, plan
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another than the known Node
 OVERLOADED = ("busy", "server")  # kinds of failure after which the Node is not read again
@@ -33,17 +34,17 @@ class Result:
     """The result of a reconciliation."""
 
     node: Node | None  # as it is now; None: unknown
-    plan: Plan | None = None
+    change: Change | None = None
     outcome: Outcome | None = None
     failure: Failure | None = None
     codes: tuple[int | None, ...] = ()  # the HTTP status of each request; None: no response
     rewritten: tuple[str, ...] = ()  # keys whose values another writer of manager bwagent changed
-    is_read: bool = False  # the plan is for the Node as these requests read it
+    is_read: bool = False  # the change is for the Node as these requests read it
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Reconciles one Node; a dry run reads and plans only."""
+    """Reconciles one Node; a dry run reads and compares only."""
 
     kube: Kube
     name: str
@@ -76,7 +77,7 @@ class Reconciler:
             return Result(None, failure=before, codes=tuple(codes))
         if desired is None:
             return Result(before, codes=tuple(codes))
-        todo = plan(before, desired, self.keys)
+        todo = change_to(before, desired, self.keys)
         is_current = is_current or node is None
         if self.dry_run or not (todo.is_due or always):
             return Result(before, todo, codes=tuple(codes), is_read=is_current)
@@ -84,13 +85,9 @@ class Reconciler:
             return self.reconcile(None, desired, always=always)
         outcome = negotiate(todo, kube, is_current=is_current)
         failure = outcome.failure
-        # A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
-        decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
-        is_refused = bool(decisive) and decisive[-1] in REFUSALS
-        is_known = not is_refused and (failure is None or failure.kind in OVERLOADED)
-        after = outcome.node or before if is_known else None
-        is_read = is_current or outcome.plan is not todo  # a negotiation that reads plans anew
-        return Result(after, outcome.plan, outcome, failure, tuple(codes), is_read=is_read)
+        after = outcome.node or before if _is_known(codes, failure) else None
+        is_read = is_current or outcome.change is not todo  # renewed by a GET
+        return Result(after, outcome.change, outcome, failure, tuple(codes), is_read=is_read)
 
     def look(self, known: Node | None, desired: Desired) -> Result:
         """Read the Node from the API server's cache; if it is not as known, read it and apply.
@@ -104,7 +101,7 @@ class Reconciler:
             failure = failure_of(answer, self.name)
             node = known if failure.kind in OVERLOADED else None
             return Result(node, failure=failure, codes=(answer.status,))
-        todo = plan(answer.node, desired, self.keys)
+        todo = change_to(answer.node, desired, self.keys)
         is_as_known = not (todo.is_due or (known and _rewritten(known, answer.node)))
         if self.dry_run or is_as_known:
             return Result(answer.node, todo, codes=(answer.status,))
@@ -115,6 +112,17 @@ class Reconciler:
         rewritten = _rewritten(known, result.node) if known else ()
         result = self.reconcile(result.node, desired, is_current=True)
         return replace(result, codes=(*codes, *result.codes), rewritten=rewritten)
+
+
+def _is_known(codes: Sequence[int | None], failure: Failure | None) -> bool:
+    """Return True if the Node is as known after requests with these status codes.
+
+    A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
+    """
+    decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
+    if decisive and decisive[-1] in REFUSALS:
+        return False
+    return failure is None or failure.kind in OVERLOADED
 
 
 def _rewritten(before: Node, after: Node) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from agent.ids import GUID, HASH, is_named, is_pci_glob
 from agent.kube.annotation import (
@@ -64,36 +65,27 @@ def annotate(
     globs, seen = roles or (None, NOTHING)
     boot_id = observation.boot_id
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
-    # Full: no source failed and none is switched off.
-    outcomes = [getattr(observation, name) for name in NAMES]
-    is_full = not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
+    is_full = _is_full(observation)
     # The time says until when far ends were known: while some are awaited, it stays.
     awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
     is_domain_awaited = known.domain_why is not None and known.domain_since == known.started
     if awaited or is_domain_awaited:
         is_full, now = False, now._replace(time=previous.reported.time or now.time)
     last = now if is_full else Report(previous.time, previous.boot_id)
+    kept = partial(_kept, known, left_out)
 
-    def kept(since: float | None, *, is_awaited: bool = False) -> int | None:
-        is_of_start = since == known.started and not is_awaited
-        if since is None or (
-            since >= known.started and known.now < since + (ROUND if is_of_start else KEPT)
-        ):
-            return None
-        return int(since + left_out)
-
-    rows = []
-    for fact in known.facts:
-        if row := writable(fact):
-            row = row._replace(
-                state_since=kept(fact.state_since),
-                # A far end that is not known any more has no hold.
-                far_since=kept(fact.far_since, is_awaited=fact in awaited) if fact.far else None,
-                role_since=kept(fact.role_since),
-            )
-            if "rdma" in observation.off:  # no label has a sum of the counts
-                row = row._replace(gbps=None)
-            rows.append(row)
+    rows = [
+        row._replace(
+            state_since=kept(fact.state_since),
+            # A far end that is not known any more has no hold.
+            far_since=kept(fact.far_since, is_awaited=fact in awaited) if fact.far else None,
+            role_since=kept(fact.role_since),
+            # Without the source no label has a sum of the counts.
+            gbps=None if "rdma" in observation.off else row.gbps,
+        )
+        for fact in known.facts
+        if (row := writable(fact))
+    ]
     lost = map(writable, known.lost) if known.is_seeded else previous.lost
     return Annotation(
         last.time,
@@ -111,6 +103,24 @@ def annotate(
         away=seen.away[:MAX_OTHERS],
         missed=None if seen.missed is None else int(seen.missed),
     )
+
+
+def _is_full(observation: Observation) -> bool:
+    """Return True if no source failed and none is switched off."""
+    outcomes = (getattr(observation, name) for name in NAMES)
+    return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def _kept(
+    known: Known, left_out: float, since: float | None, *, is_awaited: bool = False
+) -> int | None:
+    """Return the time to write since which a part is unread; None if it is too young for that."""
+    if since is None:
+        return None
+    least = ROUND if since == known.started and not is_awaited else KEPT
+    if since >= known.started and known.now < since + least:
+        return None
+    return int(since + left_out)
 
 
 def _is_awaited(fact: Fact, started: float) -> bool:
@@ -172,18 +182,11 @@ def published(
     globs: Globs = NO_GLOBS,
 ) -> Published:
     """Return what annotation and owned labels of the Node tell a new agent."""
-    prefix = f"{keys.prefix}/"
     own = {row: labels[key] for row, key in freezable(keys.naming).items() if key in labels}
     layer, group = LAYERS.get(own.get(FLAVOR, "")), own.get(LEAF_GROUP)
     # Under either prefix: somebody else may have taken the other label.
     speed = next((own[row] for row in sorted(SPEEDS, reverse=True) if row in own), None)
-    ends: defaultdict[str, dict[str, str]] = defaultdict(dict)  # under either prefix
-    contradicted = set()
-    for key in sorted(labels, key=lambda key: not key.startswith(prefix)):
-        if interface := keys.interface(key):
-            name, text = key.rpartition(".")[2], labels[key]
-            if ends[interface].setdefault(name, text) != text:
-                contradicted.add(interface)
+    ends, contradicted = _labeled_ends(labels, keys)
     is_annotated = annotation is not None
     annotation = annotation or Annotation(None, None)
     last = _trusted(annotation, group)
@@ -191,24 +194,7 @@ def published(
     whole = {name: far for name, far in last.items() if not is_cut(far.name)}
     is_of_boot = annotation.reported.boot_id == boot_id
     if not is_of_boot:
-        annotation = replace(
-            annotation,
-            interfaces=tuple(
-                row._replace(
-                    state_since=None,
-                    far_since=None,
-                    role_since=None,
-                    is_earlier=row.last_far is not None,
-                )
-                for row in annotation.interfaces
-            ),
-            lost=tuple(
-                row._replace(is_earlier=row.last_far is not None) for row in annotation.lost
-            ),
-            unknown_since=None,
-            domain_since=None,
-            group_since=None,
-        )
+        annotation = _of_another_boot(annotation)
     rows = [
         _fact(
             row._replace(last_far=None) if row.interface in contradicted else row,
@@ -251,6 +237,40 @@ def published(
         is_whole=not fault and bool(annotation.interfaces) and FLAVOR in own,
         fault=fault,
         subject=keys.annotation,
+    )
+
+
+def _labeled_ends(labels: Mapping[str, str], keys: Keys) -> tuple[dict[str, Label], set[str]]:
+    """Return the labels of neighbors by interface, and the interfaces with two texts for one.
+
+    They are under either prefix; that of the own one counts.
+    """
+    ends: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    contradicted = set()
+    for key in sorted(labels, key=lambda key: not key.startswith(f"{keys.prefix}/")):
+        if interface := keys.interface(key):
+            name, text = key.rpartition(".")[2], labels[key]
+            if ends[interface].setdefault(name, text) != text:
+                contradicted.add(interface)
+    return dict(ends), contradicted
+
+
+def _of_another_boot(annotation: Annotation) -> Annotation:
+    """Return the annotation without the times of that boot, its last far ends as earlier ones."""
+
+    def earlier(row: Fact) -> Fact:
+        return row._replace(is_earlier=row.last_far is not None)
+
+    def timeless(row: Fact) -> Fact:
+        return earlier(row)._replace(state_since=None, far_since=None, role_since=None)
+
+    return replace(
+        annotation,
+        interfaces=tuple(map(timeless, annotation.interfaces)),
+        lost=tuple(map(earlier, annotation.lost)),
+        unknown_since=None,
+        domain_since=None,
+        group_since=None,
     )
 
 

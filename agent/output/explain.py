@@ -439,25 +439,25 @@ def _on_node(document: Json) -> Iterator[str]:
         yield "no such label"
     else:
         yield f"{facts['value']}, held by {', '.join(facts['managers']) or 'no field manager'}"
-    observed, boot_id, version = (facts.get(name) for name in ("observed", "boot_id", "agent"))
-    if observed or boot_id or version:
-        boot = "boot unknown"
-        if boot_id and document["boot_id"]:
-            boot = "this boot" if boot_id == document["boot_id"] else "another boot"
-        line = f"last full observation {observed or 'at an unknown time'}, {boot}"
-        line += f", bwagent {version or 'version unknown'}"
-        if (reported := facts.get("reported")) not in {None, observed}:
-            line += f"; an incomplete one {reported}"
-        yield line
+    if facts.get("observed") or facts.get("boot_id") or facts.get("agent"):
+        yield _last_observation(facts, document["boot_id"])
     if len(facts["interfaces"]) > 1 and document["state"] == "seen":
         return
     for row in facts["interfaces"]:
         own = {name: value for name, value in row.items() if name not in ("neighbor", "interface")}
-        of_neighbor = {
-            f"neighbor {name}": value for name, value in (row.get("neighbor") or {}).items()
-        }
-        texts = [
-            f"{name} {'unknown' if value is None else value}"
-            for name, value in (own | of_neighbor).items()
-        ]
+        neighbor = row.get("neighbor") or {}
+        own |= {f"neighbor {name}": value for name, value in neighbor.items()}
+        texts = (f"{name} {'unknown' if own[name] is None else own[name]}" for name in own)
         yield f"annotation, {row['interface']}: {', '.join(texts)}"
+
+
+def _last_observation(facts: Json, boot_id: str | None) -> str:
+    """Return the line of what the annotation says of the agent's last observation."""
+    observed, boot = facts.get("observed"), "boot unknown"
+    if facts.get("boot_id") and boot_id:
+        boot = "this boot" if facts["boot_id"] == boot_id else "another boot"
+    line = f"last full observation {observed or 'at an unknown time'}, {boot}"
+    line += f", bwagent {facts.get('agent') or 'version unknown'}"
+    if (reported := facts.get("reported")) not in {None, observed}:
+        line += f"; an incomplete one {reported}"
+    return line

@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from agent.kube.change import Change, LabelChange
 from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of, state_of
-from agent.kube.plan import Change, Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
 from agent.memory import Fact, Known
@@ -37,24 +37,24 @@ GONE, EXCLUDED = "gone from the bus", "left out by --exclude-device"
 
 
 class DryRun:
-    """The changes that a dry run reports: each plan has all of them, since the Node stays as is."""
+    """The changes that a dry run reports: all of them each time: the Node stays as is."""
 
     def __init__(self) -> None:
-        self._planned: dict[str, Change] = {}  # of the last plan, by key
+        self._planned: dict[str, LabelChange] = {}  # the last ones, by key
 
-    def changes(self, plan: Plan) -> list[Change]:
-        """Return the change of each label from the last plan's value to this plan's.
+    def changes(self, of_node: Change) -> list[LabelChange]:
+        """Return the change of each label from its last wanted value to that wanted now.
 
-        A label that a plan does not change has the value that is on the Node.
+        A label that is not to change has the value that is on the Node.
         """
-        last, now = self._planned, {change.key: change for change in plan.changes}
+        last, now = self._planned, {change.key: change for change in of_node.label_changes}
         self._planned, steps = now, []
         for key in sorted(last.keys() | now.keys()):
             on_node = (now.get(key) or last[key]).before
-            unchanged = Change(key, on_node, on_node)
+            unchanged = LabelChange(key, on_node, on_node)
             before, after = last.get(key, unchanged).after, now.get(key, unchanged).after
             if before != after:
-                steps.append(Change(key, before, after))
+                steps.append(LabelChange(key, before, after))
         return steps
 
 
@@ -65,29 +65,31 @@ class Unknown:
     """
 
     def __init__(self) -> None:
-        self._sent: dict[str, tuple[Change, float]] = {}  # by key, with the time of the request
+        self._sent: dict[
+            str, tuple[LabelChange, float]
+        ] = {}  # by key, with the time of the request
 
     def lost(self, result: Result, now: float) -> None:
         """Keep the changes that a request may have made; the value before is that of the first."""
-        if result.plan is None or result.outcome is None:
+        if result.change is None or result.outcome is None:
             return
         known = {*result.outcome.removed, *result.outcome.applied}
-        for change in result.plan.changes:
+        for change in result.change.label_changes:
             if change.key not in known:
                 first, _ = self._sent.get(change.key, (change, now))
                 self._sent[change.key] = change._replace(before=first.before), now
 
-    def found(self, result: Result) -> list[tuple[Change, float]]:
+    def found(self, result: Result) -> list[tuple[LabelChange, float]]:
         """Return the changes that are on the Node, with the time of their request; forget all.
 
-        The Node is as the plan has it. Where it was not read again, the request that repeated a
+        The Node is as it was read. Where it was not read again, the request that repeated a
         change does not tell whether the first one had made it.
         """
         outcome = result.outcome
         is_accepted = outcome is not None and outcome.node is not None
         if not (result.is_read or is_accepted):
             return []
-        now = labels_of(result.plan.on_node) if result.plan else {}
+        now = labels_of(result.change.on_node) if result.change else {}
         if outcome and not result.is_read:
             now = {key: now[key] for key in now if key not in outcome.removed}
             now |= outcome.applied
@@ -108,13 +110,15 @@ class OtherWriters:
             state = state_of(result.node)
             self._uid, self._labels = state.uid, labels_of(state.fields)
 
-    def reason(self, change: Change, result: Result, own: Mapping[str, str | None]) -> str | None:
+    def reason(
+        self, change: LabelChange, result: Result, own: Mapping[str, str | None]
+    ) -> str | None:
         """Return what another writer did to the label; None if none did.
 
         `own` has the values of requests of the agent's own whose answers were lost.
         """
-        plan, was, now = result.plan, self._labels.get(change.key), change.before
-        if plan is None or plan.uid != self._uid or now == was:
+        of_node, was, now = result.change, self._labels.get(change.key), change.before
+        if of_node is None or of_node.uid != self._uid or now == was:
             return None
         if change.key in own and own[change.key] == now:
             return None
@@ -126,13 +130,13 @@ class OtherWriters:
             return f"{writer} had added it"
         return f"{writer} had removed it" if now is None else f"{writer} had changed it from {was}"
 
-    def is_repair(self, change: Change) -> bool:
+    def is_repair(self, change: LabelChange) -> bool:
         """Return True if a change only sets what the Node had before."""
         return change.after == self._labels.get(change.key)
 
 
 def reason_of(
-    change: Change,
+    change: LabelChange,
     seen: Observation,
     known: Known,
     keys: Keys,
@@ -244,7 +248,7 @@ def _states(seen: Observation, known: Known) -> dict[str, str]:
 
 
 def _of_neighbors(
-    change: Change, seen: Observation, known: Known, before: Sequence[Fact] | None
+    change: LabelChange, seen: Observation, known: Known, before: Sequence[Fact] | None
 ) -> str | None:
     """Return the ports with another neighbor than before; if unknown, those without neighbor.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from agent.kube.answers import ANOTHER_HOST, Failure
+from agent.kube.change import ForeignField
 from agent.kube.negotiation import Refusal
 from agent.kube.ownership import managers_text
-from agent.kube.plan import ForeignField
 from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
 from agent.kube.reconcile import Result
 from agent.model import Problem
@@ -172,20 +172,20 @@ class SecondAgent:
 
 def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
-    plan, outcome = result.plan, result.outcome
-    if plan is None:
+    change, outcome = result.change, result.outcome
+    if change is None:
         return []
-    conditions = of_problems(plan.problems)
+    conditions = of_problems(change.problems)
     for refusal in refusals:
         refused = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
         conditions.append(Condition("label refused", "label no longer refused", refused))
-    for left in (outcome or plan).left_alone:
+    for left in (outcome or change).left_alone:
         owned = (("key", left.key), ("owner", managers_text(left.managers)), ("value", left.value))
         conditions.append(
             Condition("label left to its owner", "label no longer left to its owner", owned)
         )
     by_owner: dict[str, list[ForeignField]] = {}
-    for foreign in plan.foreign:
+    for foreign in change.foreign:
         by_owner.setdefault(managers_text(foreign.managers), []).append(foreign)
     for owner, held in by_owner.items():
         first = f"{held[0].key}={held[0].value}"

@@ -73,8 +73,8 @@ class Status:
 class Refusals:
     """The keys that the API server refuses.
 
-    A refused key is left out of the requests for a while (`Plan.postponed`). Its refusal ends with
-    a request that neither leaves it out nor is refused; a failed request ends none.
+    A refused key is left out of the requests for a while (`Change.postponed`). Its refusal ends
+    with a request that neither leaves it out nor is refused; a failed request ends none.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class Refusals:
         return tuple(refusal for _, refusal in sorted(self._present.items()))
 
     def reconciled(self, result: Result) -> None:
-        """Take over the result of a request for which there was a plan."""
-        plan, outcome, before = result.plan, result.outcome, self._present
+        """Take over the result of a request with a change of the Node."""
+        change, outcome, before = result.change, result.outcome, self._present
         if not result.failure:
             # A postponed key may be refused with its family only.
-            postponed = plan.postponed if plan else ()
+            postponed = change.postponed if change else ()
             before = {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
         if outcome:
             accepted = {*outcome.applied, *outcome.removed}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from agent import __version__
 from agent.kube.annotation import Annotation
 from agent.kube.answers import ANOTHER_HOST, Failure
+from agent.kube.change import Change, LabelChange
 from agent.kube.managed_fields import Keys
-from agent.kube.plan import Change, Plan
 from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
 from agent.memory import Fact
@@ -190,12 +190,12 @@ class Reporter:
             self._log_conditions("node", present)
         if result.codes and (present or not result.failure):
             self._readiness.read(self.clock())
-        if result.plan is None:
+        if result.change is None:
             self._others.read(result)
             return
-        self.metrics.update(keys_foreign=len(result.plan.foreign))
+        self.metrics.update(keys_foreign=len(result.change.foreign))
         if cycle:
-            self._log_changes(result, result.plan, cycle)
+            self._log_changes(result, result.change, cycle)
         self._others.read(result)
         if cycle and not result.failure:
             self._applied_rows = cycle.known.facts
@@ -203,7 +203,7 @@ class Reporter:
             fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
             self.log.warning("taken over from its owner", **fields)
         self._refusals.reconciled(result)
-        refused, left_alone = self._refusals.present, (result.outcome or result.plan).left_alone
+        refused, left_alone = self._refusals.present, (result.outcome or result.change).left_alone
         self.metrics.update(keys_refused=len(refused), keys_left_alone=len(left_alone))
         self._second.looked(result.rewritten, self.clock())
         self.metrics.update(keys_contended=len(self._second.keys))
@@ -260,7 +260,7 @@ class Reporter:
             self.log.info("node reachable again", node=self.node)
         self._failing = False
 
-    def _log_changes(self, result: Result, plan: Plan, cycle: Cycle) -> None:
+    def _log_changes(self, result: Result, of_node: Change, cycle: Cycle) -> None:
         """Log the changes of a request, and those of requests before whose outcome was unknown."""
         now = utc(int(self.wall()))
         late_changes = self._unknown.found(result)
@@ -271,13 +271,13 @@ class Reporter:
         known = {(change.key, change.after) for change, _ in late_changes}
         own = {change.key: change.after for change, _ in late_changes}
         made = result.outcome.changes if result.outcome else ()
-        for change in self._dry_run.changes(plan) if self.dry_run else made:
+        for change in self._dry_run.changes(of_node) if self.dry_run else made:
             if (change.key, change.after) not in known:
                 others = None if self.dry_run else self._others.reason(change, result, own)
                 self._log_change(change, cycle, others)
 
     def _log_change(
-        self, change: Change, cycle: Cycle, others: str | None = None, **times: str
+        self, change: LabelChange, cycle: Cycle, others: str | None = None, **times: str
     ) -> None:
         """Log a change; if its answer was lost, with the times of its request and of its finding.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.kube.answers import Answer, Cause, Kube, Request, read
-from agent.kube.plan import Plan, plan
+from agent.kube.change import Change, change_to
 from tests.support.nodes import KEYS, desired, node
 from tests.support.server_side_apply import (
     ANNOTATIONS,
@@ -120,9 +120,9 @@ def denial(message: str, status: int = 422) -> Answer:
     return Answer(status, "Invalid", message)
 
 
-def a_plan(ours: Mapping[str, str], wanted: Mapping[str, str], **changes: Any) -> Plan:
-    """Return the plan for a Node with these labels and without an annotation."""
-    return plan(node(ours, observed=None), desired(wanted, **changes), KEYS)
+def a_change(ours: Mapping[str, str], wanted: Mapping[str, str], **changes: Any) -> Change:
+    """Return the change for a Node with these labels and without an annotation."""
+    return change_to(node(ours, observed=None), desired(wanted, **changes), KEYS)
 
 
 def replies(*answers: Answer) -> tuple[list[Request], Kube]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, Interfaces, render
+from agent.kube.change import Change, Desired
 from agent.kube.managed_fields import Keys
-from agent.kube.plan import Desired, Plan
 from agent.labels.table import Naming
 from agent.memory import Fact
 
@@ -28,9 +28,9 @@ ANNOTATED = Annotation(
 )
 
 
-def removed(plan: Plan) -> dict[str, str | None]:
-    """Return the labels that the Node loses by a plan: key to value."""
-    return {one.key: one.before for one in plan.changes if one.after is None}
+def removed(change: Change) -> dict[str, str | None]:
+    """Return the labels that the Node loses by a change: key to value."""
+    return {one.key: one.before for one in change.label_changes if one.after is None}
 
 
 def rows(*interfaces: tuple[str, str]) -> Interfaces:

@@ -26,8 +26,8 @@ from typing import Self
 
 from agent.daemon.schedule import Schedule, Settings
 from agent.kube.annotation import Annotation, annotation_of
+from agent.kube.change import Desired
 from agent.kube.managed_fields import Keys, Node, state_of
-from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler, Result
 from agent.labels.table import Naming
 from tests.support.kube.clock import Clock

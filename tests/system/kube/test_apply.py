@@ -18,9 +18,9 @@ import pytest
 from agent.kube.annotation import parse
 from agent.kube.answers import Answer, Failure, Kube, Request
 from agent.kube.api import connect
+from agent.kube.change import ForeignField, change_to
 from agent.kube.managed_fields import owned_labels
 from agent.kube.negotiation import Outcome, get_node, negotiate
-from agent.kube.plan import ForeignField, plan
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -50,7 +50,7 @@ class Applier:
 
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
         """Apply to the Node as of the last request."""
-        found = plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
+        found = change_to(self.known or self.get_node(), desired(labels, **changes), KEYS)
         outcome = negotiate(found, self.kube)
         self.known = outcome.node or self.known
         return outcome
@@ -103,11 +103,11 @@ def test_a_fresh_node(applier: Applier) -> None:
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
-    assert not plan(outcome.node, desired(ALL), KEYS).is_due
+    assert not change_to(outcome.node, desired(ALL), KEYS).is_due
     found = applier.get_node()
     assert owned_labels(found, KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
-    assert not plan(found, desired(ALL), KEYS).is_due
+    assert not change_to(found, desired(ALL), KEYS).is_due
 
 
 def test_others_stay(applier: Applier) -> None:
@@ -147,7 +147,7 @@ def test_two_managers(applier: Applier, kind: str) -> None:
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("nfd-master",)),)
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
-    again = plan(applier.get_node(), desired(ALL), KEYS)
+    again = change_to(applier.get_node(), desired(ALL), KEYS)
     assert (again.is_due, again.left_alone) == (False, outcome.left_alone)
 
 
@@ -242,7 +242,7 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
         assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
         assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
         assert all(message in refusal.text for refusal in outcome.refused)
-        again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
+        again = change_to(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
         assert (again.is_due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.kube.answers import Failure
+from agent.kube.change import change_to
 from agent.kube.negotiation import get_node, negotiate
-from agent.kube.plan import plan
 from tests.support.kube import in_process
 from tests.support.kube.agents import Agent, an_agent, install
 from tests.support.kube.cluster import Cluster
@@ -66,7 +66,7 @@ def test_labels_that_are_not_stored_as_sent(mutating: Cluster) -> None:
     kube = in_process.connect(mutating.kubeconfig(agent.token))
     node = get_node(kube, agent.node)
     assert not isinstance(node, Failure)
-    outcome = negotiate(plan(node, desired(LABELS), KEYS), kube)
+    outcome = negotiate(change_to(node, desired(LABELS), KEYS), kube)
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
     assert outcome.back_off == {FLAVOR, SPEED}
     assert outcome.applied == {SPEED: "9G", LEAF: "leaf-1"}

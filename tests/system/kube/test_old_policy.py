@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.kube.answers import Failure
+from agent.kube.change import change_to
 from agent.kube.negotiation import Outcome, get_node, negotiate
-from agent.kube.plan import plan
 from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import Cluster
@@ -69,7 +69,7 @@ class Upgraded:
         self.kube = in_process.connect(cluster.kubeconfig(token))
 
     def apply(self, labels: dict[str, str]) -> Outcome:
-        return negotiate(plan(self.read(), desired(labels), KEYS), self.kube)
+        return negotiate(change_to(self.read(), desired(labels), KEYS), self.kube)
 
     def read(self) -> Any:
         found = get_node(self.kube, self.node)
@@ -92,7 +92,7 @@ def test_the_new_keys_alone_are_refused(older_cluster: Cluster) -> None:
     assert outcome.failure is None
     assert {one.key for one in outcome.refused} == {*NEW}
     assert (outcome.requests, agent.labels()) == (2, OTHERS)
-    again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    again = change_to(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert (again.is_due, again.postponed) == (False, NEW)
     changed = agent.apply(ALL | {SPEED: "2800G"})
     assert agent.labels() == OTHERS | {SPEED: "2800G"}
@@ -118,7 +118,7 @@ def test_a_policy_that_names_no_key(older_cluster: Cluster) -> None:
     assert {one.key for one in outcome.refused} == {key for key in ALL if key.startswith(PREFIX)}
     assert agent.labels() == {IB_SPEED: "3200G", ACC: "a.1"}
     assert outcome.requests <= 6
-    again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    again = change_to(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert not again.is_due
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from agent.events.event import Event
 from agent.kube.answers import Answer
+from agent.kube.change import forgetting
 from agent.kube.negotiation import negotiate
-from agent.kube.plan import forgetting
 from agent.telemetry.metrics import ports_lost
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, card, union

@@ -33,8 +33,8 @@ from agent.cleanup import (
 from agent.errors import Misdirected, Rejected, Unavailable
 from agent.kube.annotation import render
 from agent.kube.answers import Answer, Kube, Request
+from agent.kube.change import Change, removal
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.kube.plan import Plan, removal
 from agent.kube.this_host import of_this_host
 from agent.labels.table import Naming
 from agent.memory import Fact
@@ -368,10 +368,10 @@ def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
     """An annotation with lost ports that another manager has, and a malformed one, are faults."""
     found = losses([by_hand(text)], KEYS)
     assert bool(found) == bool(line)
-    for plan in found:
-        (fault,) = unforgotten(plan)
-        assert not plan.is_due
-        assert fault.startswith(f"Node {plan.node}: ")
+    for change in found:
+        (fault,) = unforgotten(change)
+        assert not change.is_due
+        assert fault.startswith(f"Node {change.node}: ")
         assert (line or "") in fault
         kube = replies(Answer(200, node=by_hand(text)))[1]
         with pytest.raises(Rejected, match=line):
@@ -395,7 +395,7 @@ class Cleaner:
         return self.trouble(request["node"]) or Answer(200, node=node(observed=None))
 
 
-def plans(count: int) -> list[Plan]:
+def plans(count: int) -> list[Change]:
     found = [node({FLAVOR: "roce"}, name=f"n{number}") for number in range(count)]
     return removals(found, KEYS)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.kube.answers import Answer
+from agent.kube.change import change_to, removal
 from agent.kube.diff import done, planned
 from agent.kube.negotiation import negotiate
-from agent.kube.plan import plan, removal
-from tests.support.api_server import a_plan, denial, holding
+from tests.support.api_server import a_change, denial, holding
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
 
@@ -20,7 +20,7 @@ def test_changes() -> None:
     """
     others = {"nfd": {ACC: "b.2"}, "kubectl-label": {STALE: "x"}}
     before = node({SPEED: "2800G", LEAF: "a"}, others)
-    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
+    found = change_to(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
     assert planned(found) == [
         "Node n1: would add 1, change 1, remove 1 labels",
         f"+ {FLAVOR}=roce",
@@ -50,7 +50,7 @@ def test_a_denial_of_several_keys() -> None:
     """The server's message, which may name all of them, is there once."""
     message = f"not {FLAVOR}, not {SPEED}"
     found, server = (
-        a_plan(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}),
+        a_change(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}),
         holding(first=[denial(message)]),
     )
     assert done(negotiate(found, server))[1:] == [
@@ -61,7 +61,7 @@ def test_a_denial_of_several_keys() -> None:
 
 def test_no_changes() -> None:
     """A plan without changes, and an outcome without any, are one line."""
-    found = a_plan(ALL, ALL)
+    found = a_change(ALL, ALL)
     assert planned(found) == ["Node n1: no label changes"]
     assert done(negotiate(found, holding(dict(ALL)))) == ["Node n1: up to date"]
     assert done(negotiate(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]

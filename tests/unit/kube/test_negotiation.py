@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.answers import KINDS, Answer, Cause, Failure, Request
+from agent.kube.change import ForeignField, LabelChange, change_to, removal
 from agent.kube.managed_fields import FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
@@ -21,10 +22,9 @@ from agent.kube.negotiation import (
     get_node,
     negotiate,
 )
-from agent.kube.plan import Change, ForeignField, plan, removal
 from tests.support.api_server import (
     Server,
-    a_plan,
+    a_change,
     annotations_in,
     conflict,
     denial,
@@ -66,7 +66,7 @@ def test_get_with_an_expired_token() -> None:
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
     """Plan for the server's labels, and negotiate."""
-    return negotiate(a_plan(server.labels(), wanted), server)
+    return negotiate(a_change(server.labels(), wanted), server)
 
 
 def test_accepted() -> None:
@@ -92,7 +92,7 @@ def test_a_key_that_is_accepted_and_not_stored() -> None:
     assert all("not stored" in one.text for one in outcome.refused)
     assert {FLAVOR, SPEED} <= outcome.back_off
     assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
-    assert outcome.changes == (Change(LEAF, "a", None), Change(SPEED, "1G", "9G"))
+    assert outcome.changes == (LabelChange(LEAF, "a", None), LabelChange(SPEED, "1G", "9G"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_value_of_a_key_that_is_left() -> None:
     """A conflict names the manager, the next response has the value."""
     found = node({FLAVOR: "roce"}, {"gfd": {ACC: "b.2"}})
     answers = [conflict(ACC, manager="gfd"), Answer(200, node=found)]
-    wanted = a_plan({}, {FLAVOR: "roce", ACC: "a.1"})
+    wanted = a_change({}, {FLAVOR: "roce", ACC: "a.1"})
     outcome = negotiate(wanted, lambda _: answers.pop(0))
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("gfd",)),)
 
@@ -133,7 +133,7 @@ def test_the_value_of_a_key_that_is_left() -> None:
 def test_nothing_is_taken_by_a_request_that_fails() -> None:
     """The forced request after the conflict was not accepted."""
     answers = [conflict(SPEED), Answer(503, message="down")]
-    outcome = negotiate(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
+    outcome = negotiate(a_change({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
     assert (outcome.taken, outcome.applied, outcome.requests) == ((), {}, 2)
 
 
@@ -148,21 +148,21 @@ def test_force_is_for_one_request() -> None:
             server.update(ACC, "b.2")
         return original(request)
 
-    negotiate(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
+    negotiate(a_change({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
     assert server.others[ACC] == "b.2"
     assert ACC not in server.ours
 
 
 def test_conflicts_without_end() -> None:
     """A manager that changes a key all the time ends the negotiation as a conflict."""
-    outcome = negotiate(a_plan({}, ALL), lambda _: conflict(FLAVOR))
+    outcome = negotiate(a_change({}, ALL), lambda _: conflict(FLAVOR))
     assert outcome.failure is not None
     assert outcome.failure.kind == "conflict"
 
 
 def test_a_lost_key_is_not_removed() -> None:
     """A key that another manager took while it was carried along is not reported as removed."""
-    kept = a_plan({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
+    kept = a_change({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
     server = holding({SPEED: "1G"}, {SPEED: "9G"})
     outcome = negotiate(kept, server)
     assert server.labels() == {ACC: "a.1"}
@@ -240,7 +240,7 @@ def test_a_denial_of_families(
     """What it is about is not tried again, and all else is applied."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
     server = holding(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
-    outcome = negotiate(plan(node(ours), desired(wanted), KEYS), server)
+    outcome = negotiate(change_to(node(ours), desired(wanted), KEYS), server)
     assert (outcome.applied, outcome.back_off) == (applied, back_off)
     assert outcome.requests == requests
 
@@ -253,7 +253,7 @@ def test_a_denial_key_by_key() -> None:
         return denial(f"not {refused[0]}") if refused else server(request)
 
     server, many = holding(), {f"{PREFIX}/neighbors.current.ibp{n}.device": "x" for n in range(20)}
-    outcome = negotiate(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
+    outcome = negotiate(a_change({}, {**many, ACC: "a.1"}), one_by_one)
     assert server.labels() == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
     assert outcome.back_off == {*sorted(many)[:MAX_NAMINGS], "P"}
@@ -262,7 +262,7 @@ def test_a_denial_key_by_key() -> None:
 
 def test_a_denial_of_nothing() -> None:
     """A denial of a request without changes is a failure and refuses no key."""
-    kept = plan(node(ALL), desired(ALL), KEYS)
+    kept = change_to(node(ALL), desired(ALL), KEYS)
     outcome = negotiate(kept, lambda _: denial("no writes today"))
     assert outcome.refused == ()
     assert outcome.failure is not None
@@ -275,7 +275,7 @@ def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
     failed. When it is tried again stays as it was.
     """
     wanted = desired({**ALL, SPEED: "1G"}, backed_off=frozenset({"P"}))
-    outcome = negotiate(plan(node(ALL), wanted, KEYS), lambda _: denial("no writes today"))
+    outcome = negotiate(change_to(node(ALL), wanted, KEYS), lambda _: denial("no writes today"))
     assert outcome.failure is None
     assert [(one.key, one.text) for one in outcome.refused] == [(SPEED, "no writes today")]
     assert (outcome.back_off, outcome.requests) == (frozenset(), 1)
@@ -286,7 +286,7 @@ def test_a_rotated_token() -> None:
     server = holding(first=[Answer(401, "Unauthorized", "Unauthorized")])
     outcome = settle(server, ALL)
     assert (server.labels(), outcome.requests) == (ALL, 2)
-    outcome = negotiate(a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized"))
+    outcome = negotiate(a_change({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized"))
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests) == ("unauthorized", 2)
 
@@ -318,7 +318,7 @@ UID = (Cause("FieldValueInvalid", "metadata.uid", "field is immutable"),)
 )
 def test_failures(answer: Answer, kind: str) -> None:
     """An answer that concerns no key is a failure of one line that names the Node."""
-    outcome = negotiate(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
+    outcome = negotiate(a_change({SPEED: "1G"}, ALL), lambda _: answer)
     assert outcome.failure is not None
     assert outcome.failure.kind == kind
     assert outcome.failure.text.startswith("Node n1: ")
@@ -335,7 +335,7 @@ def test_a_failure_on_the_way() -> None:
         asked.append(request)
         return server(request) if len(asked) <= 3 else Answer(503, message="down")
 
-    outcome = negotiate(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = negotiate(a_change({LEAF: "a"}, ALL), ask)
     assert outcome.applied == {IB_SPEED: "3200G"}
     assert outcome.failure is not None
     assert "failed: down" in outcome.failure.text
@@ -358,7 +358,7 @@ def test_a_refusal_of_removed_labels() -> None:
     without them.
     """
     server = holding({FLAVOR: "roce"}, denies=lambda key: key == OLD)
-    outcome = negotiate(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
+    outcome = negotiate(change_to(node(BOTH), WANTED, KEYS), server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert (outcome.applied, outcome.refused, outcome.failure) == ({SPEED: "1G"}, (), None)
     assert server.labels() == {FLAVOR: "roce", SPEED: "1G"}
@@ -367,7 +367,7 @@ def test_a_refusal_of_removed_labels() -> None:
 def test_a_refusal_of_an_unchanged_node() -> None:
     """The same request is not sent twice: after the GET the refused key is left out at once."""
     server = holding({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
-    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    found = change_to(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
     outcome = negotiate(found, server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert [refusal.key for refusal in outcome.refused] == [SPEED]
@@ -384,7 +384,7 @@ def test_one_read_for_all_refusals(status: int) -> None:
         is_get = request["operation"] == "get"
         return Answer(200, node=node(observed=None)) if is_get else denial("no", status)
 
-    outcome = negotiate(a_plan({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
+    outcome = negotiate(a_change({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
     assert operations(requests) == ["apply", "get", "apply", "apply", "apply"]
     assert outcome.requests == len(requests)
     assert outcome.back_off == {"P", "ACC", "observed"}
@@ -394,18 +394,18 @@ def test_a_conflict() -> None:
     """A conflict is followed by a GET, which gives the value that is taken over."""
     server = holding({}, {SPEED: "9G"})
     outcome = negotiate(
-        a_plan({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
+        a_change({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
     )
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert outcome.taken == (Taken(SPEED, "kubectl-edit", "9G"),)
-    assert (SPEED, "9G", "1G") in outcome.plan.changes
+    assert (SPEED, "9G", "1G") in outcome.change.label_changes
     assert outcome.applied == {SPEED: "1G", FLAVOR: "roce"}
 
 
 def test_a_current_node_is_not_read_again() -> None:
     """A plan for a Node that was just read is negotiated without a GET."""
     server = holding({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
-    negotiate(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
+    negotiate(a_change({}, {SPEED: "1G", FLAVOR: "roce"}), server)
     assert "get" not in operations(server.requests)
 
 
@@ -429,7 +429,7 @@ def test_a_get_that_fails(answer: Answer) -> None:
         requests.append(request)
         return answer if request["operation"] == "get" else denial("no")
 
-    outcome = negotiate(a_plan({}, {FLAVOR: "x"}), ask, is_current=False)
+    outcome = negotiate(a_change({}, {FLAVOR: "x"}), ask, is_current=False)
     assert operations(requests) == ["apply", "get"]
     assert (outcome.refused, outcome.applied) == ((), {})
     assert outcome.failure is not None
@@ -446,7 +446,7 @@ def test_a_newer_version() -> None:
         Answer(200, node=changed),
         Answer(200, node=node({**BOTH, OLD: "infiniband", SPEED: "1G"}, version="3")),
     )
-    found = plan(node(BOTH, version="1"), WANTED, KEYS)
+    found = change_to(node(BOTH, version="1"), WANTED, KEYS)
     outcome = negotiate(found, kube)
     assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
     assert labels_in(requests[2])[OLD] == "infiniband"
@@ -462,7 +462,7 @@ def test_a_node_that_changes_all_the_time() -> None:
         is_get = request["operation"] == "get"
         return Answer(200, node=node(BOTH, version=str(len(requests)))) if is_get else MODIFIED
 
-    outcome = negotiate(plan(node(BOTH, version="0"), WANTED, KEYS), ask)
+    outcome = negotiate(change_to(node(BOTH, version="0"), WANTED, KEYS), ask)
     assert operations(requests) == ["apply", "get"] * MAX_READS + ["apply"]
     assert outcome.failure is not None
     assert outcome.failure.kind == "conflict"
@@ -472,7 +472,9 @@ def test_further_requests_have_the_version_of_the_last_answer() -> None:
     """After an accepted request the next one is for the version that it made."""
     no = denial("no")
     requests, kube = replies(no, Answer(200, node=node(BOTH, version="8")), no, no)
-    found = plan(node(BOTH, version="7", observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS)
+    found = change_to(
+        node(BOTH, version="7", observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS
+    )
     negotiate(found, kube)
     assert versions(requests) == ["7", "7", "8", "8"]
 
@@ -485,7 +487,7 @@ def test_a_refused_key_stays_refused_after_a_read() -> None:
         Answer(200, node=node(BOTH, version="2")),
         Answer(200, node=node({**BOTH, FLAVOR: "x"}, version="3")),
     )
-    found = plan(node(BOTH, version="1"), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
+    found = change_to(node(BOTH, version="1"), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
     outcome = negotiate(found, kube)
     assert [SPEED in labels_in(requests[index]) for index in (0, 1, 3)] == [True, False, False]
     assert [refusal.key for refusal in outcome.refused] == [SPEED]
@@ -496,7 +498,7 @@ def test_a_recreated_node_during_a_negotiation() -> None:
     anew = node({}, version="9", observed=None)
     anew["metadata"]["uid"] = "u-2"
     requests, kube = replies(MODIFIED, *[Answer(200, node=anew)] * 2)
-    negotiate(plan(node(BOTH, version="1"), WANTED, KEYS), kube)
+    negotiate(change_to(node(BOTH, version="1"), WANTED, KEYS), kube)
     assert requests[2]["body"]["metadata"]["uid"] == "u-2"
     assert labels_in(requests[2]) == {FLAVOR: "roce", SPEED: "1G"}
 
@@ -542,7 +544,7 @@ def test_whatever_the_server_does(
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
     server = holding(dict(ours), dict(theirs), denies=denied.__contains__, names=names, first=first)
-    found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
+    found = change_to(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
     outcome = negotiate(found, server)
     assert outcome.requests == len(server.requests) <= MAX_REQUESTS
     sent = {Field(LABEL, key) for request in server.requests for key in labels_in(request)}
@@ -563,6 +565,6 @@ def test_it_ends(answers: list[Answer]) -> None:
         said.append(answers[len(said) % len(answers)])
         return said[-1]
 
-    outcome = negotiate(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = negotiate(a_change({LEAF: "a"}, ALL), ask)
     assert outcome.requests == len(said) <= MAX_REQUESTS
     assert outcome.applied == {}

@@ -12,6 +12,7 @@ import pytest
 
 from agent.cleanup import removal_patch
 from agent.kube.annotation import MAX_AGE
+from agent.kube.change import Change, ForeignField, change_to
 from agent.kube.managed_fields import (
     ANNOTATION,
     FORMER,
@@ -23,7 +24,6 @@ from agent.kube.managed_fields import (
     state_of,
 )
 from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
-from agent.kube.plan import ForeignField, Plan, plan
 from agent.labels.table import LABELS, Naming
 from agent.text import utc
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -62,11 +62,11 @@ def a_node(age: float | None = None, prefix: str = OLD, **labels: str) -> dict[s
     return found
 
 
-def planned(a_node: dict[str, Any], keys: Any = LISTED, **changes: Any) -> Plan:
-    return plan(a_node, desired({FLAVOR: "roce"}, **{"now": NOW, **changes}), keys)
+def planned(a_node: dict[str, Any], keys: Any = LISTED, **changes: Any) -> Change:
+    return change_to(a_node, desired({FLAVOR: "roce"}, **{"now": NOW, **changes}), keys)
 
 
-def reasons(found: Plan) -> dict[str, str]:
+def reasons(found: Change) -> dict[str, str]:
     return {problem.subject: problem.text for problem in found.problems}
 
 
@@ -204,7 +204,7 @@ def test_backed_off() -> None:
 def foreign(
     ours: Mapping[str, str], others: Mapping[str, str], wanted: Mapping[str, str]
 ) -> list[str]:
-    found = plan(node(ours, {"kubectl-label": others}), desired(wanted), KEYS)
+    found = change_to(node(ours, {"kubectl-label": others}), desired(wanted), KEYS)
     return [one.key for one in found.foreign]
 
 
@@ -229,13 +229,13 @@ def test_what_the_agent_publishes_is_not_foreign(
 def test_a_refused_key_is_published() -> None:
     """The agent would set it."""
     wanted = desired({LEAF: "b"}, backed_off=frozenset({LEAF}))
-    assert plan(node({}, {"kubectl-label": {LEAF: "a"}}), wanted, KEYS).foreign == ()
+    assert change_to(node({}, {"kubectl-label": {LEAF: "a"}}), wanted, KEYS).foreign == ()
 
 
 def test_value_and_managers() -> None:
     """A foreign key has the Node's value, and all of its managers."""
     others = {"kubectl-label": {LEAF: "a"}, "labeler": {LEAF: "a"}}
-    found = plan(node({}, others), desired({}), KEYS).foreign
+    found = change_to(node({}, others), desired({}), KEYS).foreign
     assert found == (ForeignField(LEAF, "a", None, ("kubectl-label", "labeler")),)
 
 

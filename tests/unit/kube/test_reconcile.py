@@ -24,7 +24,7 @@ def test_change() -> None:
     requests, kube = replies(GOT, APPLIED)
     reconciler = Reconciler(kube, "n1", KEYS)
     result = reconciler.reconcile(None, None)
-    assert (result.node, result.plan, result.codes) == (BEFORE, None, (200,))
+    assert (result.node, result.change, result.codes) == (BEFORE, None, (200,))
     result = reconciler.reconcile(BEFORE, WANTED)
     assert (result.node, result.codes) == (AFTER, (200,))
     assert operations(requests) == ["get", "apply"]
@@ -46,8 +46,8 @@ def test_dry_run() -> None:
     """A dry run reads and plans, and applies nothing."""
     requests, kube = replies(GOT)
     result = Reconciler(kube, "n1", KEYS, dry_run=True).reconcile(None, WANTED, always=True)
-    assert result.plan is not None
-    assert result.plan.changes == ((FLAVOR, None, "roce"),)
+    assert result.change is not None
+    assert result.change.label_changes == ((FLAVOR, None, "roce"),)
     assert len(requests) == 1
 
 
@@ -67,7 +67,7 @@ def test_failure(reply: Answer, known: object, kind: str) -> None:
     reconciler = Reconciler(replies(reply, reply)[1], "n1", KEYS)
     result, unread = reconciler.reconcile(BEFORE, WANTED), reconciler.reconcile(None, WANTED)
     assert (result.node, result.codes) == (known, (reply.status,))
-    assert (unread.node, unread.plan) == (None, None)
+    assert (unread.node, unread.change) == (None, None)
     assert [one.failure and one.failure.kind for one in (result, unread)] == [kind] * 2
 
 

@@ -1,14 +1,14 @@
-"""The plan: which labels and annotations of the Node have to change.
+"""The change of a Node: its labels and annotations as manager `bwagent` wants them.
 
 Invariants:
-- Server-side apply removes what its manager leaves out, so a plan lists every field that stays. A
-  change that must not be made keeps the Node's value instead of leaving the field out.
-- A field of another manager is in no plan, unless it is in the label table. The accelerator's key
+- Server-side apply removes what its manager leaves out, so a change lists every field that stays.
+  What must not change keeps the Node's value instead of being left out.
+- A field of another manager is in no change, unless it is in the label table. The accelerator's key
   is left alone where another manager has set another value.
 - Fields of manager `bwagent` outside the label table may be another agent's, so a request that
-  carries or removes them is for the very version of the Node that the plan is for.
+  carries or removes them is for the very version of the Node that the change is for.
 
-A plan is the agent's side only; agent/kube/negotiation.py finds out which changes the API server
+A change is the agent's side only; agent/kube/negotiation.py finds out what of it the API server
 accepts.
 """
 
@@ -74,7 +74,7 @@ class ForeignField:
     kind: str = LABEL
 
 
-class Change(NamedTuple):
+class LabelChange(NamedTuple):
     """A label's value on the Node before and after; None: the Node has no such label."""
 
     key: str
@@ -90,12 +90,12 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Change:
     """The fields of manager `bwagent` on a Node, before and after."""
 
     node: str
     uid: str
-    version: str  # of the Node that the plan is for
+    version: str  # of the Node that the change is for
     keys: Keys
     managed: Fields  # fields of manager `bwagent` now, with the Node's values
     wanted: Fields  # fields of manager `bwagent` afterwards
@@ -108,7 +108,7 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     has_news: bool = True  # the annotation changes in more than its time, if it does
     desired: Desired | None = None  # None: nothing, all owned fields are removed
-    state: State | None = None  # of the Node that the plan for `desired` is for
+    state: State | None = None  # of the Node that the change for `desired` is for
     forgotten: Interfaces = ()  # that the annotation has, or had, as lost
     only_forgets: bool = False  # every other field stays as it is
     written: float | None = None  # of a removal: when `bwagent` last changed a field (State)
@@ -120,18 +120,18 @@ class Plan:
         return bool(changes if self.has_news else changes - {self.keys.annotation_field})
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def label_changes(self) -> tuple[LabelChange, ...]:
         """The labels that the Node gets, changes or loses, by key."""
         after = {
             **dict.fromkeys(labels_of(select(self.managed, self.gone))),
             **labels_of(self.wanted),
         }
-        return self.changes_to(after)
+        return self.label_changes_to(after)
 
-    def changes_to(self, after: Mapping[str, str | None]) -> tuple[Change, ...]:
+    def label_changes_to(self, after: Mapping[str, str | None]) -> tuple[LabelChange, ...]:
         """Return what has another value on the Node than these, by key; None: no label."""
         before = labels_of(self.on_node)
-        changes = (Change(key, before.get(key), after[key]) for key in sorted(after))
+        changes = (LabelChange(key, before.get(key), after[key]) for key in sorted(after))
         return tuple(change for change in changes if change.before != change.after)
 
     @property
@@ -140,8 +140,8 @@ class Plan:
         return self.managed.keys() - self.wanted.keys() - self.shared
 
 
-def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
-    """Return the changes that make `node` as desired, whatever the age of its annotation.
+def change_to(node: Node, desired: Desired, keys: Keys) -> Change:
+    """Return the change that makes `node` as desired, whatever the age of its annotation.
 
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
@@ -167,7 +167,7 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     }
     stays = {field for field in state.managed if field.key in desired.frozen}
     frozen = postponed | stays | (owners.outside - owners.former)
-    todo = _plan_fields(state, asked, frozen, keys, owners)
+    todo = _change_fields(state, asked, frozen, keys, owners)
     return replace(
         todo,
         postponed=tuple(sorted(field.key for field in postponed & differing(asked, todo.wanted))),
@@ -185,8 +185,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     )
 
 
-def forgetting(node: Node, keys: Keys) -> Plan:
-    """Return the plan that removes the lost interfaces from the annotation, and nothing else.
+def forgetting(node: Node, keys: Keys) -> Change:
+    """Return the change that removes the lost interfaces from the annotation, and nothing else.
 
     An annotation of another manager is left alone; a malformed annotation is a problem.
     """
@@ -197,7 +197,7 @@ def forgetting(node: Node, keys: Keys) -> Plan:
     is_ours = field in state.managed
     asked = {field: render(without_lost(annotation, lost))} if annotation and lost else {}
     asked = asked if is_ours else {}
-    todo = _plan_fields(state, asked, state.managed - asked.keys(), keys, owned(state, keys))
+    todo = _change_fields(state, asked, state.managed - asked.keys(), keys, owned(state, keys))
     theirs = [_foreign_field(field, {}, state)] if lost and not is_ours else []
     return replace(
         todo,
@@ -208,21 +208,21 @@ def forgetting(node: Node, keys: Keys) -> Plan:
     )
 
 
-def removal(node: Node, keys: Keys) -> Plan:
-    """Return the plan that removes all owned labels and the annotation; not due if there are none.
+def removal(node: Node, keys: Keys) -> Change:
+    """Return the change that removes all owned labels and the annotation; not due without any.
 
     It leaves alone what other managers have too, and what has lost its owner. Labels under a former
     prefix are found with that prefix's keys.
     """
     state = state_of(node)
     owners = owned(state, keys)
-    todo = _plan_fields(state, {}, frozenset(), keys, owners)
+    todo = _change_fields(state, {}, frozenset(), keys, owners)
     lost = tuple(_foreign_field(field, {}, state) for field in sorted(owners.ownerless))
     return replace(todo, left_alone=todo.left_alone + lost, foreign=(), written=state.written)
 
 
-def replan(node: Node, outdated: Plan) -> Plan:
-    """Return the plan of the same purpose for the Node as it is now."""
+def renewed(node: Node, outdated: Change) -> Change:
+    """Return the change of the same purpose for the Node as it is now."""
     if outdated.only_forgets:
         return forgetting(node, outdated.keys)
     if outdated.desired is None:
@@ -230,11 +230,13 @@ def replan(node: Node, outdated: Plan) -> Plan:
     state = state_of(node)
     if outdated.state == replace(state, version=outdated.version):
         return replace(outdated, state=state, version=state.version)  # it depends on nothing else
-    return plan(node, outdated.desired, outdated.keys)
+    return change_to(node, outdated.desired, outdated.keys)
 
 
-def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, owners: Owned) -> Plan:
-    """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
+def _change_fields(
+    state: State, asked: Fields, frozen: FieldSet, keys: Keys, owners: Owned
+) -> Change:
+    """Return the change for the fields `asked`, in which `frozen` fields stay as they are.
 
     Fields outside the label table stay too, but for those of family `former`.
     """
@@ -250,7 +252,7 @@ def _plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys, owne
     shared = managed.keys() & state.others.keys()
     left_alone = foreign | (shared - wanted.keys())
     unpublished = owners.foreign - asked.keys()
-    return Plan(
+    return Change(
         node=state.name,
         uid=state.uid,
         version=state.version,
@@ -270,13 +272,13 @@ def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
     return ForeignField(field.key, value, asked.get(field), managers, field.kind)
 
 
-def body(plan: Plan, fields: Fields, version: str = "") -> dict[str, Any]:
+def body(change: Change, fields: Fields, version: str = "") -> dict[str, Any]:
     """Return the body of a server-side apply.
 
     The uid makes a recreated Node a conflict, and the version any Node that has changed. A map of
     labels or annotations is there only if it has a key: an empty map would be a field to own.
     """
-    metadata: dict[str, Any] = {"name": plan.node, "uid": plan.uid}
+    metadata: dict[str, Any] = {"name": change.node, "uid": change.uid}
     for (kind, key), value in sorted(fields.items()):
         metadata.setdefault(kind, {})[key] = value
     if version:

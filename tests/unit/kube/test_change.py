@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kube.annotation import MAX_BYTES
+from agent.kube.change import Change, ForeignField, body, change_to, renewed
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
-from agent.kube.plan import ForeignField, Plan, body, plan, replan
 from agent.memory import FarEnd
 from tests.support.nodes import (
     ACCELERATOR_KEY,
@@ -34,13 +34,13 @@ EXPECTED = f"{PREFIX}/speed.expected"
 (ROW,) = ANNOTATED.interfaces
 
 
-def labels_of(found: Plan) -> dict[str, str]:
+def labels_of(found: Change) -> dict[str, str]:
     """Return the labels of the request."""
     return {one.key: value for one, value in found.wanted.items() if one.kind == LABEL}
 
 
-def planned(a_node: dict[str, Any], labels: dict[str, str], **changes: Any) -> Plan:
-    return plan(a_node, desired(labels, **changes), KEYS)
+def planned(a_node: dict[str, Any], labels: dict[str, str], **changes: Any) -> Change:
+    return change_to(a_node, desired(labels, **changes), KEYS)
 
 
 def test_a_manager_of_an_absent_label() -> None:
@@ -48,19 +48,19 @@ def test_a_manager_of_an_absent_label() -> None:
     odd_one = node({}, {"other": {ACCELERATOR_KEY: "b.2"}})
     del odd_one["metadata"]["labels"][ACCELERATOR_KEY]
     found = planned(odd_one, {ACCELERATOR_KEY: "a.1"})
-    assert (found.changes, found.left_alone) == (((ACCELERATOR_KEY, None, "a.1"),), ())
+    assert (found.label_changes, found.left_alone) == (((ACCELERATOR_KEY, None, "a.1"),), ())
 
 
 def test_a_change() -> None:
     """Labels are added, changed or removed; an unchanged one is in the request only."""
     ours = {FLAVOR: "infiniband", SPEED: "2800G", LEAF: "L90.1.3"}
     found = planned(node(ours), {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"})
-    assert found.changes == (
+    assert found.label_changes == (
         (LEAF, "L90.1.3", None),
         (SPEED, "2800G", "3200G"),
         (IB_SPEED, None, "3200G"),
     )
-    assert [one.verb for one in found.changes] == ["removed", "changed", "added"]
+    assert [one.verb for one in found.label_changes] == ["removed", "changed", "added"]
     assert labels_of(found) == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
     assert found.is_due
 
@@ -125,7 +125,7 @@ def test_annotation_of_another_manager() -> None:
 
 
 def test_an_accelerator_of_others() -> None:
-    """The accelerator's key keeps the value of another manager, which the plan names."""
+    """The accelerator's key keeps the value of another manager, which the change names."""
     theirs = {"gpu-feature-discovery": {ACCELERATOR_KEY: "b.2"}}
     found = planned(node({}, theirs), {ACCELERATOR_KEY: "a.1"})
     assert (labels_of(found), found.is_due) == ({}, False)
@@ -147,7 +147,7 @@ def test_an_accelerator_of_the_same_value() -> None:
 def test_drift() -> None:
     """A key of the table that others changed or removed is restored."""
     found = planned(node({}, {"kubectl-edit": {FLAVOR: "x"}}), {FLAVOR: "roce", SPEED: "0G"})
-    assert found.changes == ((FLAVOR, "x", "roce"), (SPEED, None, "0G"))
+    assert found.label_changes == ((FLAVOR, "x", "roce"), (SPEED, None, "0G"))
 
 
 @pytest.mark.parametrize("backed_off", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
@@ -172,7 +172,7 @@ def test_a_frozen_label_stays_as_the_node_has_it() -> None:
     """It is in every request until facts make it again; one that is not there is not added."""
     found = planned(node({FLAVOR: "infiniband", SPEED: "3200G"}), {}, frozen=FROZEN)
     assert labels_of(found) == {SPEED: "3200G"}
-    assert planned(node({SPEED: "3200G"}), {}, frozen=frozenset()).changes == (
+    assert planned(node({SPEED: "3200G"}), {}, frozen=frozenset()).label_changes == (
         (SPEED, "3200G", None),
     )
 
@@ -180,7 +180,7 @@ def test_a_frozen_label_stays_as_the_node_has_it() -> None:
 def test_a_frozen_label_of_another_manager_is_not_adopted() -> None:
     """Neither its value, nor the key: somebody has changed it since the agent wrote it."""
     found = planned(node({}, {"kubectl-edit": {SPEED: "1G"}}), {}, frozen=FROZEN)
-    assert (labels_of(found), found.changes) == ({}, ())
+    assert (labels_of(found), found.label_changes) == ({}, ())
 
 
 AS_PLANNED = node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="1")
@@ -198,9 +198,9 @@ AS_PLANNED = node({FLAVOR: "roce"}, {"nfd": {"a": "b"}}, version="1")
     ids=["as planned, another version", "value", "label of others", "managers", "annotation"],
 )
 def test_a_plan_for_the_node_as_it_is_now(now: dict[str, Any]) -> None:
-    """It is the plan that would be made now."""
+    """It is the change that would be made now."""
     labels = {FLAVOR: "infiniband", ACCELERATOR_KEY: "a.1"}
-    assert replan(now, planned(AS_PLANNED, labels)) == planned(now, labels)
+    assert renewed(now, planned(AS_PLANNED, labels)) == planned(now, labels)
 
 
 def test_the_body() -> None:
@@ -230,7 +230,7 @@ json_like = st.recursive(
 
 @given(json_like, json_like, json_like)
 def test_any_metadata(labels: object, annotations: object, managed: object) -> None:
-    """Any metadata gives a plan with the wanted label."""
+    """Any metadata gives a change with the wanted label."""
     others = {"labels": labels, "annotations": annotations, "managedFields": managed}
     found = planned({"metadata": {"name": "n", "uid": "u", **others}}, {FLAVOR: "roce"})
     assert found.wanted[Field(LABEL, FLAVOR)] == "roce"
