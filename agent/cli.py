@@ -104,7 +104,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
         refuse_cluster("--replay" if flags["replay"] else "--dry-run without --diff")
     inputs.refuse_idle(flags)
     from agent.labels.render import render
-    from agent.output.document import Choices, document
+    from agent.output.document import NOT_READ, Choices, document
     from agent.output.formats import show
 
     naming, wait = inputs.naming(flags), inputs.lldp_wait(flags)
@@ -122,7 +122,8 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     # A table is of the host that it was read from, a manifest of the Node that was asked for.
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
-    show(document(observation, known, choices, notes, shown), output)
+    around = inputs.surroundings(host, observation) if output == "json" else NOT_READ
+    show(document(observation, known, choices, notes, shown, around), output)
     inputs.require_rdma(observation)
     if target:
         from agent.kube.commands import planned, publish

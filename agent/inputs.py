@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.lldp.inbox import LldpWait
     from agent.memory import Known
     from agent.model import Observation
+    from agent.output.document import Surroundings
 
     Flags = dict[str, Any]
 
@@ -129,6 +130,16 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
     memories.switch_names.seed(target.switches())
     observation = observe(host, flags["source"], target.interfaces(), memories=memories)
     return target.completed(host, observation)
+
+
+def surroundings(host: Host, observation: Observation) -> Surroundings:
+    """Read what a comparison of cables needs beside the observation."""
+    from agent.output.document import Surroundings
+    from agent.sources.netdev import netdev_names
+    from agent.sources.pci import functions_on_bus, read_paths
+
+    paths = read_paths(host, observation.ports)
+    return Surroundings(paths, functions_on_bus(host), netdev_names(host))
 
 
 def require_rdma(observation: Observation) -> None:

@@ -1,4 +1,6 @@
-"""Build the JSON document of an observation: schema 1, docs/probe.schema.json.
+"""Build the JSON document of an observation: schema 2, docs/probe.schema.json.
+
+A part of it is the *node document*: what a comparison of cables needs (agent/verify/seen.py).
 
 Invariants:
 - Data is never in keys, except in `labels`.
@@ -9,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -26,20 +28,24 @@ from agent.model import (
     Observation,
     PortRole,
     Problem,
+    RdmaDevice,
     Seen,
     natural,
 )
 from agent.reasons import HoldReason
+from agent.sources.interfaces import is_unread
+from agent.sources.pci import PcieFunction, PciePath
 from agent.sources.table import SOURCES
-from agent.text import Json, missing_since
+from agent.text import Json, missing_since, utc
 
-SCHEMA = 1
+SCHEMA = 2
 # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
 FIRST_MLX5 = 4113
 ABSENT = "absent"  # the state of a labeled port without an RDMA device
 # Facts that a neighbor sent, fields of LldpNeighbor or IbNeighbor; None: its protocol lacks it.
 NEIGHBOR_FACTS = (
     "node_guid",
+    "sys_image_guid",
     "node_type",
     "node_description",
     "chassis_id",
@@ -49,6 +55,27 @@ NEIGHBOR_FACTS = (
     "system_name",
     "ttl",
 )
+LAYER_UNREAD = "the link layer of a port could not be read"
+# SDR: 2.5 Gb/s a lane, with or without the word; the width is left out where it is unknown
+_SDR = re.compile(r".* SDR\)|(2\.5 Gb/sec( \(1X\))?|(5|10|20|30) Gb/sec \((2|4|8|12)X\))")
+_HCA_NUMBER = re.compile(r"MT(\d{4,5})")
+
+
+def is_suspect(role: PortRole) -> bool:
+    """Return True for an ACTIVE InfiniBand port of a modern HCA at SDR.
+
+    The kernel prints a speed that it does not know as SDR, older ones without the word
+    (drivers/infiniband/core/sysfs.c, rate_show).
+    """
+    port, device = role.port, role.device
+    if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
+        return False
+    number = _HCA_NUMBER.match(device.hca_type or "")
+    has_mlx5_number = number is not None and int(number[1]) >= FIRST_MLX5
+    is_modern = has_mlx5_number or device.driver == "mlx5_core"
+    return is_modern and _SDR.fullmatch(port.rate_text or "") is not None
+
+
 # The keys of a row of `ports`, and their facts.
 PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
     "interface": attrgetter("interface"),
@@ -63,6 +90,7 @@ PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
     "rate_gbps": attrgetter("port.rate_gbps"),
     "rate_text": attrgetter("port.rate_text"),
     "counted_gbps": attrgetter("counted_gbps"),
+    "suspect": is_suspect,
     "role": lambda role: "backend" if role.backend else "ignored",
     "reason": attrgetter("reason"),
     "evidence": lambda role: {
@@ -80,9 +108,6 @@ PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
     "numa_node": attrgetter("device.numa_node"),
     "link_downed": attrgetter("port.link_downed"),
 }
-# SDR: 2.5 Gb/s a lane, with or without the word; the width is left out where it is unknown
-_SDR = re.compile(r".* SDR\)|(2\.5 Gb/sec( \(1X\))?|(5|10|20|30) Gb/sec \((2|4|8|12)X\))")
-_HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +120,31 @@ class Choices:
     node_name: str | None = None  # None: the host name in lower case
 
 
-def document(
+class Surroundings(NamedTuple):
+    """What a comparison of cables needs beside an observation; None, or empty: not read."""
+
+    paths: Mapping[str, PciePath] | None = None  # of the backend NICs, by PCI address
+    functions: frozenset[str] = frozenset()  # on the PCI bus
+    netdevs: frozenset[str] = frozenset()
+
+
+NOT_READ = Surroundings()
+
+
+def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
     observation: Observation,
     known: Known,
     choices: Choices,
     notes: Iterable[Problem] = (),
     rendered: Rendered | None = None,
+    around: Surroundings = NOT_READ,
 ) -> Json:
     """Return the JSON document of an observation, and of what is known after it.
 
     `notes` are further problems; `rendered` are the labels if published ones may be held.
     """
     rendered = rendered or render(known, choices.naming)
-    links = observation.links
+    facts = node_document(observation, known, choices.node_name, around)
     accelerator = observation.accelerator
     flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
     kept = (
@@ -125,15 +162,11 @@ def document(
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
-        "node": choices.node_name or (observation.node and observation.node.lower()),
+        "node": facts["node"],
         "flavor": next(flavors, None),
         "speed_gbps": speed_gbps(observation, known),
         "labels": rendered.labels,
-        "ports": _ports(observation, known),
-        "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
-        "missing_neighbors": [
-            {"interface": link.interface, "reason": link.missing} for link in links if link.missing
-        ],
+        **facts,
         "accelerator": {
             "value": accelerator.value,
             "reason": accelerator.reason,
@@ -154,6 +187,69 @@ def document(
             ],
         },
         "problems": [problem._asdict() for problem in problems],
+    }
+
+
+def node_document(
+    observation: Observation, known: Known, node_name: str | None, around: Surroundings
+) -> Json:
+    """Return the part of the document that a comparison of cables needs."""
+    links = observation.links
+    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+    return {
+        "node": node_name or (observation.node and observation.node.lower()),
+        "ports": _ports(observation, known),
+        "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
+        "missing_neighbors": [
+            {"interface": link.interface, "reason": link.missing} for link in links if link.missing
+        ],
+        "excluded": [
+            {"device": device.name, "pci": device.pci} for device in devices if device.excluded
+        ],
+        "unread": [
+            {"device": name, "pci": pci, "reason": reason}
+            for name, pci, reason in _unread(devices, known)
+        ],
+        "lost": [
+            {
+                "interface": fact.interface or None,
+                "pci": fact.function,
+                "port_guid": fact.port_guid,
+                "lost_since": utc(fact.lost_since) if fact.lost_since else None,
+            }
+            for fact in known.lost
+        ],
+        "pcie": None
+        if around.paths is None
+        else [
+            {"pci": pci, "path": [_function(function) for function in path]}
+            for pci, path in around.paths.items()
+        ],
+        "pci_functions": sorted(around.functions) or None,
+        "netdevs": sorted(around.netdevs, key=natural) or None,
+    }
+
+
+def _unread(
+    devices: Iterable[RdmaDevice], known: Known
+) -> Iterator[tuple[str | None, str | None, str]]:
+    """Yield name, PCI address and reason of the devices that may have more backend ports."""
+    for device in devices:
+        if is_unread(device):
+            yield device.name, device.pci, device.failure or LAYER_UNREAD
+    for fact in known.unbound:
+        yield fact.interface or None, fact.function, HoldReason.DEVICE_GONE.text
+
+
+def _function(function: PcieFunction) -> Json:
+    """Return the row of a function of a PCIe path."""
+    return {
+        "pci": function.address,
+        "vendor": None if function.vendor is None else f"{function.vendor:04x}",
+        "speed_gts": function.speed,
+        "max_speed_gts": function.max_speed,
+        "width": function.width,
+        "max_width": function.max_width,
     }
 
 
@@ -194,21 +290,6 @@ def speed_gbps(observation: Observation, known: Known) -> float | None:
     if isinstance(observation.rdma, Failed):
         return None
     return float(total(known))
-
-
-def is_suspect(role: PortRole) -> bool:
-    """Return True for an ACTIVE InfiniBand port of a modern HCA at SDR.
-
-    The kernel prints a speed that it does not know as SDR, older ones without the word
-    (drivers/infiniband/core/sysfs.c, rate_show).
-    """
-    port, device = role.port, role.device
-    if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
-        return False
-    number = _HCA_NUMBER.match(device.hca_type or "")
-    has_mlx5_number = number is not None and int(number[1]) >= FIRST_MLX5
-    is_modern = has_mlx5_number or device.driver == "mlx5_core"
-    return is_modern and _SDR.fullmatch(port.rate_text or "") is not None
 
 
 def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
@@ -258,5 +339,6 @@ def _neighbor(link: Link, neighbor: Neighbor) -> Json:
         "selected": neighbor is link.neighbors[0],
         "ambiguous": len(link.neighbors) > 1,
         **{name: getattr(neighbor.facts, name, None) for name in NEIGHBOR_FACTS},
+        "last_description": neighbor.last_description,
         "age_s": neighbor.age,
     }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.host import Host
+from agent.inputs import surroundings
 from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
@@ -51,7 +52,9 @@ def evidence_of(machine: Path) -> tuple[Memories, Observation]:
 
 
 def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:
-    """Replay a snapshot and return its JSON document."""
+    """Replay a snapshot and return its JSON document, as `probe -o json` prints it."""
     choices = choices or Choices()
     host = replay(str(snapshot), choices.excluded_devices, choices.backend_devices)
-    return document(*alone(observe(host)), choices)
+    observation = observe(host)
+    around = surroundings(host, observation)
+    return document(*alone(observation), choices, around=around)

@@ -22,8 +22,9 @@ from agent.model import (
     Seen,
 )
 from agent.nvml.domain import verdict
-from agent.output.document import Choices, document, is_suspect, speed_gbps
+from agent.output.document import Choices, Surroundings, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
+from agent.sources.pci import PcieFunction
 from tests.support.devices import assign, eth, ib, netdev, plain, port
 from tests.support.remembering import alone, knowing
 
@@ -186,3 +187,40 @@ def test_labeled_ports_without_a_device_have_rows() -> None:
     }
     assert [*ports[1]] == [*ports[0]]
     assert ports[2]["counted_gbps"] is None
+
+
+def test_devices_without_ports_have_rows_with_their_reason() -> None:
+    """What `verify` says of an interface that it does not find: excluded, unread, lost."""
+    lost = Fact("ibp3", "0000:5e:00.0", port_guid="a088c20300abcdef", lost_since=1_800_000_000)
+    unbound = Fact("", "0000:5f:00.0", state_why=HoldReason.DEVICE_GONE)
+    nics = (
+        RdmaDevice("ibp1", excluded=True, pci="0000:1a:00.0"),
+        RdmaDevice("ibp2", failure="EIO"),
+        plain(ib("ibp5", 1, pci="0000:60:00.0"), link_layer=None),
+    )
+    facts = document(*knowing(observed(*nics), unbound, lost=(lost,)), Choices())
+    assert facts["excluded"] == [{"device": "ibp1", "pci": "0000:1a:00.0"}]
+    assert [tuple(row.values()) for row in facts["unread"]] == [
+        ("ibp2", None, "EIO"),
+        ("ibp5", "0000:60:00.0", "the link layer of a port could not be read"),
+        (None, "0000:5f:00.0", HoldReason.DEVICE_GONE.text),
+    ]
+    assert [tuple(row.values()) for row in facts["lost"]] == [
+        ("ibp3", "0000:5e:00.0", "a088c20300abcdef", "2027-01-15T08:00:00Z")
+    ]
+
+
+def test_surroundings_that_were_not_read_are_unknown() -> None:
+    """Not read is null, and so is what could not be read; a path that is not known is empty."""
+    names = ("pcie", "pci_functions", "netdevs")
+    facts = document(*alone(observed()), Choices())
+    assert [facts[name] for name in names] == [None, None, None]
+    path = (PcieFunction("0000:10:00.0", 0x15B3, 32.0, 32.0, 8, 16),)
+    paths = {"0000:10:00.0": path, "0000:11:00.0": ()}
+    around = Surroundings(paths, frozenset(), frozenset({"eth10", "eth9"}))
+    facts = document(*alone(observed()), Choices(), around=around)
+    assert facts["pci_functions"] is None
+    assert facts["netdevs"] == ["eth9", "eth10"]
+    known, unknown = facts["pcie"]
+    assert unknown == {"pci": "0000:11:00.0", "path": []}
+    assert [*known["path"][0].values()] == ["0000:10:00.0", "15b3", 32.0, 32.0, 8, 16]
