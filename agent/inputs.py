@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agent.memory import Known
     from agent.model import Observation
     from agent.output.document import Surroundings
+    from agent.text import Json
 
     Flags = dict[str, Any]
 
@@ -130,6 +131,18 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
     memories.switch_names.seed(target.switches())
     observation = observe(host, flags["source"], target.interfaces(), memories=memories)
     return target.completed(host, observation)
+
+
+def node_document(host: Host, flags: Flags, target: Target | None, node_name: str | None) -> Json:
+    """Observe the node; return the node document, as `probe -o json` has it.
+
+    Raises Unavailable if the RDMA class could not be read.
+    """
+    from agent.output.document import node_document
+
+    observation, known = observed(host, flags, target)
+    require_rdma(observation)
+    return node_document(observation, known, node_name, surroundings(host, observation))
 
 
 def surroundings(host: Host, observation: Observation) -> Surroundings:

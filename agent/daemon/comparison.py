@@ -24,12 +24,13 @@ from agent.kube.annotation import Remembered
 from agent.kube.facts import is_word
 from agent.labels.table import Naming
 from agent.model import Failed, Observation
+from agent.output.document import Surroundings, node_document
 from agent.reasons import Verdict
-from agent.sources.pci import PciePath, functions_on_bus, read_paths
+from agent.sources.pci import functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
 from agent.verify.expected import Expected, from_labels, merged
-from agent.verify.judge import VerifyOptions, VerifyResult, verify
+from agent.verify.judge import VerifyResult, verify
 from agent.verify.seen import SeenNode, seen_node
 from agent.verify.verdict import Before, FindingChanges, ReportedFindings
 
@@ -121,15 +122,12 @@ class Comparison:
             raise Unavailable(f"nothing observed: {observation.rdma.reason}")
         if refresh:
             self._bus.read(observation, now)
-        # The last PCI address of each interface, of lost ones, too.
-        lost = {row.interface: row.function for row in cycle.annotation.lost if row.function}
-        addresses = lost | cycle.annotation.addresses
-        options = VerifyOptions(addresses=addresses, on_bus=self._bus.functions)
-        inputs = seen_node(observation, cycle.known, self._node), options, self._bus.paths
+        document = node_document(observation, cycle.known, self._node, self._bus.around)
+        seen = seen_node(document)
         try:  # rows that are of one interface by the names that the node has now
-            result = self._result_of(expected, *inputs)
+            result = self._result_of(expected, seen)
         except Malformed as error:
-            return self._result_of(self._last_good(error), *inputs)
+            return self._result_of(self._last_good(error), seen)
         self._good = expected
         return result
 
@@ -149,14 +147,8 @@ class Comparison:
             raise error
         return self._good
 
-    def _result_of(
-        self,
-        expected: Expected,
-        seen: SeenNode,
-        options: VerifyOptions,
-        paths: Mapping[str, PciePath] | None,
-    ) -> VerifyResult:
-        inputs = expected, seen, options, paths
+    def _result_of(self, expected: Expected, seen: SeenNode) -> VerifyResult:
+        inputs = expected, seen
         if self._result is None or inputs != self._inputs:
             self._result, self._inputs = verify(*inputs), inputs
         return self._result
@@ -211,12 +203,11 @@ class _Bus:
     def __init__(self, host: Host) -> None:
         self._host, self._readers = host, host.readers.fresh()
         self._due = -math.inf
-        self.functions: frozenset[str] = frozenset()
-        self.paths: Mapping[str, PciePath] | None = None  # None: never read
+        self.around = Surroundings()
 
     def read(self, observation: Observation, now: float) -> None:
         """Read the paths of the NICs and the functions on the bus, each BUS_INTERVAL."""
         if now >= self._due:
             self._due = now + BUS_INTERVAL
-            self.functions = functions_on_bus(self._host)
-            self.paths = read_paths(self._host, observation.ports, self._readers)
+            paths = read_paths(self._host, observation.ports, self._readers)
+            self.around = Surroundings(paths, functions_on_bus(self._host))

@@ -87,9 +87,7 @@ def _compared(
     planned = as_planned = 0
     for node, expected in nodes:
         try:
-            lost = {port.interface: port.pci for port in node.ports if port.is_lost and port.pci}
-            own = options._replace(addresses=lost) if lost else options
-            result = verify(expected, seen_node(node), own)
+            result = verify(expected, seen_node(node), options)
         except Malformed as error:
             refused.append(contradiction(node.name, error))
             planned += cables_in(expected)

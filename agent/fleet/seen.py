@@ -49,7 +49,8 @@ def seen_node(node: FleetNode) -> SeenNode:
             missing=None if end else NO_LABEL,
             link_layer="InfiniBand" if is_infiniband else None,
         )
-    return SeenNode(node.name, ports, speed_gbps=node.speed_gbps)
+    lost = {port.interface: port.pci for port in node.ports if port.is_lost and port.pci}
+    return SeenNode(node.name, ports, former=lost, speed_gbps=node.speed_gbps)
 
 
 def with_names(

@@ -67,9 +67,7 @@ def _write_plan(flags: Flags) -> int:
 
     _refuse_comparison(flags, "plan", *OF_COMPARISON, *filter(is_on_command_line, OF_CLUSTER))
     host = inputs.host(flags, inputs.lldp_wait(flags))
-    observation, known = inputs.observed(host, flags, None)
-    inputs.require_rdma(observation)
-    node = seen_node(observation, known, _names(flags, host)[0])
+    node = seen_node(inputs.node_document(host, flags, None, _names(flags, host)[0]))
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
     if not text:
         raise Unavailable(f"nothing to write: no backend port of {node.name} has a neighbor")
@@ -114,9 +112,6 @@ def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
 
     The plans and the Node are read first: their errors need no observation.
     """
-    from agent.sources.netdev import netdev_names
-    from agent.sources.pci import functions_on_bus, read_paths
-
     is_from_node = _is_from_node(flags)
     plans = read_plans(flags)
     host = inputs.host(flags, inputs.lldp_wait(flags))
@@ -141,18 +136,10 @@ def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
     expected = merged(parts)
     if expected.is_empty:
         raise Malformed(f"nothing is expected of {' or '.join(names)}: {'; '.join(notes)}")
-    observation, known = inputs.observed(host, flags, target)
-    inputs.require_rdma(observation)
-    options = VerifyOptions(
-        off,
-        flags["ignore"],
-        hca_map(flags),
-        target.interfaces() if target else {},
-        functions_on_bus(host),
-        netdev_names(host),
-    )
-    seen, paths = seen_node(observation, known, names[0]), read_paths(host, observation.ports)
-    return verify(expected, seen, options, paths), (*notes,)
+    seen = seen_node(inputs.node_document(host, flags, target, names[0]))
+    if target:
+        seen = seen._replace(former={**target.interfaces(), **seen.former})
+    return verify(expected, seen, VerifyOptions(off, flags["ignore"], hca_map(flags))), (*notes,)
 
 
 def _is_from_node(flags: Flags) -> bool:

@@ -61,14 +61,6 @@ class PortNames(NamedTuple):
     pci: str | None
 
 
-class Lookup(NamedTuple):
-    """Where names are looked up, beside the ports of the node."""
-
-    hca_map: Mapping[str, str]
-    on_bus: Collection[str]  # PCI functions; empty: not read
-    netdevs: Collection[str]  # all of the node; empty: not read
-
-
 class Resolved(NamedTuple):
     """The rows with their interfaces, and those without one."""
 
@@ -79,7 +71,10 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    rows: Iterable[ExpectedRow], node: SeenNode, lookup: Lookup, of_plan: Collection[str]
+    rows: Iterable[ExpectedRow],
+    node: SeenNode,
+    hca_map: Mapping[str, str],
+    of_plan: Collection[str],
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
@@ -92,9 +87,9 @@ def resolve(
     )
     named: dict[str, tuple[str, ...]] = {}
     for text in dict.fromkeys(row.text for row in rows):
-        forms = _forms(mapped(text, lookup) or text)
+        forms = _forms(mapped(text, hca_map) or text)
         named[text] = next((names[form] for form in forms if form in names), ())
-    others = [] if lookup.hca_map else [text for text, several in named.items() if not several]
+    others = [] if hca_map else [text for text, several in named.items() if not several]
     numbered, assumption = _numbered(others, rows, node, of_plan)
     by_text = {text: several[0] for text, several in named.items() if len(several) == 1} | numbered
     for text, several in named.items():
@@ -103,7 +98,7 @@ def resolve(
             by_text[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
     resolved = tuple(row.at(by_text[row.text]) for row in rows if row.text in by_text)
     without = tuple(
-        (row, SEVERAL if named[row.text] else _reason(row, node, lookup, resolved))
+        (row, SEVERAL if named[row.text] else _reason(row, node, hca_map, resolved))
         for row in rows
         if row.text not in by_text
     )
@@ -150,13 +145,13 @@ def _names(ports: tuple[PortNames, ...]) -> Mapping[str, tuple[str, ...]]:
     return by_name
 
 
-def mapped(text: str, lookup: Lookup) -> str | None:
+def mapped(text: str, hca_map: Mapping[str, str]) -> str | None:
     """Return what --hca-map has for a text of the plan, or for its number; None without either."""
-    if not lookup.hca_map:
+    if not hca_map:
         return None
     match = _NUMBER.fullmatch(text.strip())
-    number = lookup.hca_map.get(str(int(match[2]))) if match else None
-    return lookup.hca_map.get(map_key(text), number)
+    number = hca_map.get(str(int(match[2]))) if match else None
+    return hca_map.get(map_key(text), number)
 
 
 @lru_cache(8192)
@@ -175,10 +170,13 @@ def shape(text: str) -> str:
 
 
 def _reason(
-    row: ExpectedRow, node: SeenNode, lookup: Lookup, resolved: Collection[ExpectedRow]
+    row: ExpectedRow,
+    node: SeenNode,
+    hca_map: Mapping[str, str],
+    resolved: Collection[ExpectedRow],
 ) -> str:
     """Return the reason why a row has no interface, one of those above."""
-    known = mapped(row.text, lookup)
+    known = mapped(row.text, hca_map)
     text = known or row.text
     device = text.partition("/")[0]
     if {*_forms(text), text, device} & node.others:
@@ -190,16 +188,16 @@ def _reason(
     is_lent = any(port.link_layer == "Ethernet" and not port.netdev for port in node.ports.values())
     is_complete = not (node.unread or node.excluded or is_lent)
     if pci := pci_address(text.strip()):
-        is_gone = lookup.on_bus and pci not in lookup.on_bus
+        is_gone = node.on_bus and pci not in node.on_bus
         return ABSENT if is_gone or is_complete else PERHAPS_UNREAD
     if known or row.is_label:
         return ABSENT
     if _number(text) is not None:
-        return UNMAPPED if lookup.hca_map else NUMBERING
+        return UNMAPPED if hca_map else NUMBERING
     # any other name is missing if others of its form are there
     is_like = any(shape(peer.text) == shape(text) for peer in resolved)
     other = ABSENT if is_like and is_complete else UNKNOWN
-    return NO_RDMA if is_like and text in lookup.netdevs else other
+    return NO_RDMA if is_like and text in node.netdevs else other
 
 
 @lru_cache(8192)

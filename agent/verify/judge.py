@@ -15,7 +15,6 @@ from agent.findings.finding import INFO, NO_END, Draft, Finding, order
 from agent.ids import pci_address
 from agent.model import natural
 from agent.plans.model import IGNORE
-from agent.sources.pci import PciePath
 from agent.text import listed
 from agent.verify import cables, interfaces, of_cables, pcie, rates, words
 from agent.verify.cables import ComparedCable
@@ -26,7 +25,6 @@ from agent.verify.seen import SeenNode
 
 Without = tuple[tuple[ExpectedRow, str], ...]  # rows without an interface, and why
 
-NO_NAMES: Mapping[str, str] = {}
 OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing-interface"})
 # Why a row without an interface is no cable of the backend.
 LOW = frozenset({interfaces.NOT_BACKEND, interfaces.EXCLUDED})
@@ -40,14 +38,11 @@ VAGUE = frozenset(
 
 
 class VerifyOptions(NamedTuple):
-    """The choices of the operator, and facts about this node."""
+    """The choices of the operator."""
 
     off: frozenset[str] = frozenset()  # tolerances of names that are switched off
     ignore: tuple[str, ...] = ()  # globs of interfaces, netdevs, PCI addresses
     hca_map: HcaMap = ()  # interfaces of the plan, each with its interface, netdev or address
-    addresses: Mapping[str, str] = NO_NAMES  # former interface to PCI address, from the Node
-    on_bus: frozenset[str] = frozenset()  # PCI functions; empty: not read
-    netdevs: frozenset[str] = frozenset()  # all of the node; empty: not read
 
     def has_ignored(self, names: Iterable[str | None]) -> bool:
         """Return True if --ignore names one of these."""
@@ -79,17 +74,11 @@ class VerifyResult(NamedTuple):
         return sum(cable.status == cables.AS_PLANNED for cable in self.cables)
 
 
-def verify(
-    expected: Expected,
-    node: SeenNode,
-    options: VerifyOptions = DEFAULTS,
-    paths: Mapping[str, PciePath] | None = None,
-) -> VerifyResult:
-    """Compare the expected half with the observed one; `paths` are by PCI address, None: unread."""
+def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS) -> VerifyResult:
+    """Compare the expected half with the observed one."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
-    lookup = interfaces.Lookup(mapped, options.on_bus, options.netdevs)
-    resolved = interfaces.resolve(expected.rows, node, lookup, expected.interfaces)
+    resolved = interfaces.resolve(expected.rows, node, mapped, expected.interfaces)
     kept, resolved = _without_ignored(node, resolved, options)
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
     compared = of_cables.without_doubled(compared, expected)
@@ -97,10 +86,10 @@ def verify(
     findings = [
         *of_cables.findings(compared, expected, off, draft),
         *(_unexpected(resolved, kept, draft) if expected.rows else ()),
-        *_missing_interfaces(without, lookup, options.addresses, draft),
+        *_missing_interfaces(without, mapped, kept, draft),
         *_not_compared(without, resolved, kept, draft),
         *rates.findings(node, kept, compared, without, expected.speed, draft),
-        *(pcie.findings(kept.ports.values(), paths, draft) if paths is not None else ()),
+        *pcie.findings(kept, draft),
     ]
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
@@ -151,15 +140,15 @@ def _unexpected(resolved: Resolved, node: SeenNode, draft: Draft) -> Iterator[Fi
 
 
 def _missing_interfaces(
-    without: Without, lookup: interfaces.Lookup, addresses: Mapping[str, str], draft: Draft
+    without: Without, hca_map: Mapping[str, str], node: SeenNode, draft: Draft
 ) -> Iterator[Finding]:
-    """Yield the rows whose interface is not on this node; `addresses` are the last known ones."""
+    """Yield the rows whose interface is not on this node."""
     for row, reason in without:
         if reason != interfaces.ABSENT:
             continue
-        name = interfaces.mapped(row.text, lookup) or row.text
-        pci = addresses.get(name) or pci_address(name.strip())
-        on_bus = pci in lookup.on_bus if pci and lookup.on_bus else None
+        name = interfaces.mapped(row.text, hca_map) or row.text
+        pci = node.former.get(name) or pci_address(name.strip())
+        on_bus = pci in node.on_bus if pci and node.on_bus else None
         if on_bus:
             why = f"its PCI function {pci} is on the bus, so load or repair its driver"
         elif on_bus is False:

@@ -8,15 +8,14 @@ report alike (PCI Express Base Specification, 7.5.3.8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.findings.finding import INFO, Draft, Finding, grouped
-from agent.sources.pci import PcieFunction, PciePath
 from agent.text import listed
-from agent.verify.seen import Port
+from agent.verify.seen import PcieEnd, PciePath, SeenNode
 
-VIRTUAL = frozenset({0x1B36, 0x1AF4})  # vendors of virtual bridges: Red Hat (QEMU), virtio
+VIRTUAL = frozenset({"1b36", "1af4"})  # vendors of virtual bridges: Red Hat (QEMU), virtio
 GUEST = "its root port is virtual: this is a guest"
 NO_ROOT_PORT = "it has no root port: this is a guest, or the NIC is part of the root complex"
 NOT_READ = "a link in it was not recorded, or could not be read"
@@ -26,8 +25,8 @@ ODD = "the bridges above it are no plain PCIe path"
 class PcieLink(NamedTuple):
     """One PCIe link: the port above, and the function below it."""
 
-    upper: PcieFunction
-    lower: PcieFunction
+    upper: PcieEnd
+    lower: PcieEnd
 
     @property
     def is_known(self) -> bool:
@@ -53,14 +52,15 @@ class PcieLink(NamedTuple):
         return (self.lower.speed or 0) < speed or (self.lower.width or 0) < width
 
 
-def findings(
-    ports: Iterable[Port], paths: Mapping[str, PciePath], draft: Draft
-) -> Iterator[Finding]:
+def findings(node: SeenNode, draft: Draft) -> Iterator[Finding]:
     """Yield one finding for each slow link, and one for each reason why paths are not known.
 
     A software device has none.
     """
-    read = {port.interface: _links(paths.get(port.pci, ())) for port in ports if port.pci}
+    if node.paths is None:
+        return
+    ports = [port for port in node.ports.values() if port.pci]
+    read = {port.interface: _links(node.paths.get(port.pci or "", ())) for port in ports}
     slow = [(link, name) for name, (links, _) in read.items() for link in links if link.is_slow]
     for same in grouped(slow, lambda pair: pair[0].addresses).values():
         link, names = same[0][0], [name for _, name in same]

@@ -1,17 +1,22 @@
-"""The observed half: the backend ports of a node with the devices at their far ends."""
+"""The observed half: the backend ports of a node with the devices at their far ends.
+
+It is a typed view of the node document, the part of `probe -o json` that agent/output/document.py
+makes of an observation; agent/fleet/seen.py makes it of a Node's labels and annotation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.findings.names import SeenDevice
 from agent.findings.port_names import SeenPort, twin_port
-from agent.memory import Known
-from agent.model import LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.interfaces import is_unread
+from agent.text import Json
 
 MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Table 8-2
 DOWN = "DOWN"
+NO_FORMER: Mapping[str, str] = MappingProxyType({})
 
 
 class SeenEnd(NamedTuple):
@@ -67,6 +72,20 @@ class Port(NamedTuple):
         return self.state == DOWN
 
 
+class PcieEnd(NamedTuple):
+    """A function of a PCIe path, as one end of a link; None is unknown."""
+
+    address: str
+    vendor: str | None = None
+    speed: float | None = None  # GT/s
+    max_speed: float | None = None
+    width: int | None = None  # lanes
+    max_width: int | None = None
+
+
+PciePath = tuple[PcieEnd, ...]  # the root port first, the NIC last; empty: not known
+
+
 class SeenNode(NamedTuple):
     """The observed half of one node."""
 
@@ -75,67 +94,75 @@ class SeenNode(NamedTuple):
     others: frozenset[str] = frozenset()  # names of devices and netdevs that are no backend
     unread: frozenset[str] = frozenset()  # RDMA devices that could not be read, or have no driver
     excluded: frozenset[str] = frozenset()  # RDMA devices that --exclude-device names
+    former: Mapping[str, str] = NO_FORMER  # interfaces that left the bus, with their addresses
+    paths: Mapping[str, PciePath] | None = None  # by the address of the NIC; None: not read
+    on_bus: frozenset[str] = frozenset()  # PCI functions; empty: not read
+    netdevs: frozenset[str] = frozenset()  # all of the node; empty: not read
     speed_gbps: float | None = None  # the sum in the label of a Node; None: not known
 
 
-def seen_node(observation: Observation, known: Known, name: str) -> SeenNode:
-    """Return the observed half of an observation."""
-    from agent.output.document import is_suspect
-
-    by_interface = {link.interface: link for link in observation.links}
+def seen_node(document: Json) -> SeenNode:
+    """Return the observed half that a node document has."""
+    far_ends: dict[str, list[SeenEnd]] = {}
+    for row in document["neighbors"]:
+        far_ends.setdefault(row["interface"], []).append(far_end(row))
+    missing = {row["interface"]: row["reason"] for row in document["missing_neighbors"]}
     ports: dict[str, Port] = {}
-    for role in observation.backend:
-        link = by_interface.get(role.interface)
-        netdev = role.leg or role.port.netdev
-        ports[role.interface] = Port(
-            interface=role.interface,
-            device=role.device.name,
-            number=role.port.number,
-            netdev=netdev.name if netdev else None,
-            pci=role.device.pci,
-            state=role.port.state,
-            phys_state=role.port.phys_state,
-            rate_gbps=role.counted_gbps,
-            is_suspect=is_suspect(role),
-            kind=(role.device.hca_type, role.device.board_id),
-            far_ends=tuple(map(far_end, link.neighbors)) if link else (),
-            missing=link.missing if link else None,
-            link_layer=role.port.link_layer,
-        )
     others: set[str | None] = set()
-    for role in observation.ports:
-        if not role.backend:
-            netdev = role.leg or role.port.netdev
-            others |= {role.interface, role.device.name, role.device.pci}
-            others |= {netdev.name} if netdev else set()
-    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    unread = [device.name for device in devices if is_unread(device)]
-    unread += [fact.interface for fact in known.unbound]
+    for row in document["ports"]:
+        name = row["interface"]
+        if row["role"] != "backend":
+            others |= {name, row["device"], row["pci"], row["netdev"]}
+        elif row["device"] is not None:  # else the port is absent
+            ports[name] = Port(
+                interface=name,
+                device=row["device"],
+                number=row["port"],
+                netdev=row["netdev"],
+                pci=row["pci"],
+                state=row["state"],
+                phys_state=row["phys_state"],
+                rate_gbps=row["counted_gbps"],
+                is_suspect=row["suspect"],
+                kind=(row["hca_type"], row["board_id"]),
+                far_ends=tuple(far_ends.get(name, ())),
+                missing=missing.get(name),
+                link_layer=row["link_layer"],
+            )
+    pcie, lost = document["pcie"], document["lost"]
     return SeenNode(
-        name,
+        document["node"] or "this-node",
         ports,
         frozenset(filter(None, others)),
-        frozenset(unread),
-        frozenset(device.name for device in devices if device.excluded),
+        unread=frozenset(row["device"] or "" for row in document["unread"]),
+        excluded=frozenset(row["device"] for row in document["excluded"]),
+        former={row["interface"]: row["pci"] for row in lost if row["interface"] and row["pci"]},
+        paths=None if pcie is None else {row["pci"]: tuple(map(_end, row["path"])) for row in pcie},
+        on_bus=frozenset(document["pci_functions"] or ()),
+        netdevs=frozenset(document["netdevs"] or ()),
     )
 
 
-def far_end(neighbor: Neighbor) -> SeenEnd:
+def _end(row: Json) -> PcieEnd:
+    speeds = row["speed_gts"], row["max_speed_gts"]
+    return PcieEnd(row["pci"], row["vendor"], *speeds, row["width"], row["max_width"])
+
+
+def far_end(row: Json) -> SeenEnd:
     """Return a neighbor in the form that names are compared in."""
-    facts = neighbor.facts
-    if isinstance(facts, LldpNeighbor):
-        is_mac = facts.chassis_subtype == MAC_SUBTYPE
-        chassis = () if is_mac else (facts.chassis_id,)
-        names = (facts.system_name,) if facts.system_name else chassis
-        device = SeenDevice(neighbor.device, names, macs=(facts.chassis_id,) if is_mac else ())
-        texts = dict.fromkeys(filter(None, (neighbor.port_id, neighbor.port_name)))
-        port = SeenPort(tuple(texts), facts.port_description)
+    label = row["device"]
+    ids = row["port_id"], row["port_name"]
+    if row["via"] == "lldp":
+        chassis, name = row["chassis_id"], row["system_name"]
+        is_mac = row["chassis_subtype"] == MAC_SUBTYPE
+        names = (name,) if name else () if is_mac else (chassis,)
+        device = SeenDevice(label, names, macs=(chassis,) if is_mac else ())
+        port = SeenPort(tuple(dict.fromkeys(filter(None, ids))), row["port_description"])
     else:
-        guids = tuple(dict.fromkeys(filter(None, (facts.node_guid, facts.sys_image_guid))))
-        names = () if neighbor.device in guids else (neighbor.device,)
-        description = facts.node_description or neighbor.last_description
-        device = SeenDevice(neighbor.device, names, guids, description=description)
-        is_twin = twin_port(facts.node_description)
-        port = SeenPort((str(facts.port),), infiniband=True, twin_port=is_twin)
-    ids = neighbor.port_id, neighbor.port_name
-    return SeenEnd(neighbor.device, *ids, seen_device=device, seen_port=port)
+        guids = tuple(dict.fromkeys(filter(None, (row["node_guid"], row["sys_image_guid"]))))
+        names = () if label in guids else (label,)
+        description = row["node_description"] or row["last_description"]
+        device = SeenDevice(label, names, guids, description=description)
+        is_twin = twin_port(row["node_description"])
+        port = SeenPort((row["port_id"],), infiniband=True, twin_port=is_twin)
+    return SeenEnd(label, *ids, seen_device=device, seen_port=port)

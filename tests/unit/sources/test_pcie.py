@@ -1,4 +1,4 @@
-"""The PCIe path of a NIC, and the finding `pcie`."""
+"""The PCIe path of a NIC."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from agent.findings.finding import Draft
 from agent.host import Host
 from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
@@ -18,8 +15,6 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from agent.sources.pci import PcieFunction, PciePath, functions_on_bus, read_paths
 from agent.sysfs.worker import DeviceReaders, InlineWorker
-from agent.verify.pcie import findings
-from tests.support.cabling import port
 from tests.support.kernel_tree import HOME, Kernel, card
 from tests.support.snapshots import FIXTURES
 
@@ -31,14 +26,6 @@ LINK = {
     "current_link_width": b"8\n",
     "max_link_width": b"16\n",
 }
-NIC = PcieFunction(BDF, 0x15B3, 32.0, 32.0, 16, 16)
-ROOT = PcieFunction("0000:00:01.0", 0x8086, 32.0, 32.0, 16, 16)
-
-
-def texts(*path: PcieFunction) -> list[str]:
-    one = port("mlx5_0", None, pci=BDF)
-    found = findings([one], {BDF: path}, Draft("n"))
-    return [f"{finding.code} {finding.severity}" for finding in found]
 
 
 def read(changes: dict[str, bytes], errors: dict[str, int] | None = None) -> PciePath:
@@ -82,41 +69,6 @@ def test_a_capture_has_the_links(tmp_path: Path) -> None:
     found = read_paths(copy, observe(copy).ports)
     assert found == read_paths(host, observation.ports)
     assert all(function.max_speed for path in found.values() for function in path)
-
-
-def test_what_both_ends_permit_is_enough() -> None:
-    """A NIC in an older or narrower slot is as fast as it can be."""
-    assert texts(ROOT, NIC) == []
-    old = ROOT._replace(max_speed=16.0, speed=16.0)
-    assert texts(old, NIC._replace(speed=16.0)) == []
-    narrow = ROOT._replace(max_width=8, width=8)
-    assert texts(narrow, NIC._replace(width=8)) == []
-
-
-@pytest.mark.parametrize(("speed", "width"), [(16.0, 16), (32.0, 8), (2.5, 1)])
-def test_a_slow_link(speed: float, width: int) -> None:
-    ends = [end._replace(speed=speed, width=width) for end in (ROOT, NIC)]
-    assert texts(*ends) == ["pcie warning"]
-
-
-UNKNOWN = ["unverifiable info"]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        (),
-        (NIC,),
-        (ROOT._replace(vendor=0x1B36, speed=2.5, width=1), NIC._replace(speed=2.5, width=1)),
-        (ROOT._replace(vendor=0x1AF4, speed=2.5, width=1), NIC._replace(speed=2.5, width=1)),
-        (ROOT, NIC._replace(speed=None)),
-        (ROOT, NIC._replace(speed=16.0)),  # its ends disagree: they are not one link
-        (ROOT, ROOT, NIC),
-    ],
-)
-def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
-    """A guest, an old capture, a path of another form."""
-    assert texts(*path) == UNKNOWN
 
 
 def threads() -> int:

@@ -203,8 +203,9 @@ def test_a_missing_interface() -> None:
         ({"0000:17:00.0"}, "load or repair its driver"),
         ({"0000:01:00.0"}, "reseat or replace the NIC"),
     ):
-        options = VerifyOptions(addresses={"mlx5_7": "0000:17:00.0"}, on_bus=frozenset(on_bus))
-        [found] = verify(expected, seen, options).findings
+        former = {"mlx5_7": "0000:17:00.0"}
+        known = seen._replace(former=former, on_bus=frozenset(on_bus))
+        [found] = verify(expected, known).findings
         assert (found.code, found.interfaces) == ("missing-interface", ("mlx5_7",))
         assert word in found.text
     assert "look for its NIC" in verify(expected, seen).findings[0].text

@@ -34,7 +34,7 @@ def two_ports() -> SeenNode:
 def test_a_name_of_several_ports_is_not_missing(text: str) -> None:
     """The NIC is there; the row does not say which of its ports it means."""
     rows = {text: rails()[0], "mlx5_2": rails()[2]}
-    [found] = verify(plan(rows), two_ports(), VerifyOptions(on_bus=ON_BUS)).findings
+    [found] = verify(plan(rows), two_ports()._replace(on_bus=ON_BUS)).findings
     assert (found.code, found.severity) == ("unverifiable", "unknown")
     assert "names several ports of this node" in found.text
 
@@ -53,20 +53,20 @@ def test_a_bare_name_is_port_1_beside_port_2(second: str) -> None:
 @pytest.mark.parametrize("text", ["0000:1F:00.0", "1f:00.0", "0000:1f:00.0", "00000000:1F:00.0"])
 def test_an_address_is_compared_in_its_usual_form(text: str) -> None:
     """A function on the bus is not to be replaced because the plan writes it otherwise."""
-    on_bus = VerifyOptions(on_bus=ON_BUS | {"0000:1f:00.0"})
     rows = {"mlx5_0": rails()[0], text: ("leaf09", "1")}
-    [found] = verify(plan(rows), node(rails(1)), on_bus).findings
+    seen = node(rails(1), on_bus=ON_BUS | {"0000:1f:00.0"})
+    [found] = verify(plan(rows), seen).findings
     assert (found.code, dict(found.facts)["on-bus"]) == ("missing-interface", "True")
 
 
 @pytest.mark.parametrize("unread", ["unread", "excluded"])
 def test_an_address_may_be_of_a_device_that_is_not_read(unread: str) -> None:
     """While one is not read, or excluded, an address of the bus is not that of a missing NIC."""
-    seen = node(rails(7), **{unread: frozenset({"mlx5_7"})})
+    seen = node(rails(7), **{unread: frozenset({"mlx5_7"})}, on_bus=ON_BUS)
     rows = {f"0000:{0x10 + number:02x}:00.0": end for number, end in enumerate(rails())}
-    result = verify(plan(rows), seen, VerifyOptions(on_bus=ON_BUS))
+    result = verify(plan(rows), seen)
     assert [(one.code, one.severity) for one in result.findings] == [("unverifiable", "unknown")]
-    gone = verify(plan(rows), seen, VerifyOptions(on_bus=ON_BUS - {"0000:17:00.0"}))
+    gone = verify(plan(rows), seen._replace(on_bus=ON_BUS - {"0000:17:00.0"}))
     assert [one.code for one in gone.findings] == ["missing-interface"]
 
 
@@ -94,8 +94,8 @@ def test_a_plan_for_a_node_without_backend_ports() -> None:
 def test_another_netdev_of_the_node_is_not_missing() -> None:
     """The plan also has the management port eth9, which is no RDMA device: not verified."""
     rows = {f"eth{number}": end for number, end in enumerate(rails())} | {"eth9": ("oob", "7")}
-    options = VerifyOptions(netdevs=frozenset({*(f"eth{number}" for number in range(10))}))
-    [found] = verify(plan(rows), node(rails()), options).findings
+    seen = node(rails(), netdevs=frozenset(f"eth{number}" for number in range(10)))
+    [found] = verify(plan(rows), seen).findings
     assert (found.code, found.severity) == ("unverifiable", "unknown")
     [found] = verify(plan(rows), node(rails())).findings
     assert found.code == "missing-interface"
@@ -136,8 +136,9 @@ def test_numbers_do_not_count_more_devices_than_the_plan_has(base: int) -> None:
 )
 def test_a_mapped_name_may_be_of_a_device_that_is_not_read(mapped: str, reason: str) -> None:
     """--hca-map names it, so it is looked for as if the plan did."""
-    seen = node(rails(7), unread=frozenset({"mlx5_7"}), others=frozenset({"mlx5_9"}))
-    options = VerifyOptions(hca_map=hca_map({"HCA 7": mapped}), on_bus=ON_BUS)
+    others = frozenset({"mlx5_9"})
+    seen = node(rails(7), unread=frozenset({"mlx5_7"}), others=others, on_bus=ON_BUS)
+    options = VerifyOptions(hca_map=hca_map({"HCA 7": mapped}))
     found = verify(plan({"HCA 7": rails()[7]}), seen, options).findings
     [text] = [one.text for one in found if one.code == "unverifiable"]
     assert reason in text

@@ -13,17 +13,17 @@ import pytest
 from agent.errors import Malformed
 from agent.findings.finding import ERROR, UNKNOWN
 from agent.findings.report import OK, outcome
+from agent.inputs import surroundings
 from agent.labels.table import Naming
+from agent.output.document import node_document
 from agent.plans.model import Plan
 from agent.plans.own import read_csv, read_labels
 from agent.plans.rates import rate
 from agent.plans.source import PlanContent
 from agent.snapshot.replay import replay
-from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
-from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_labels
-from agent.verify.judge import VerifyOptions, VerifyResult, verify
+from agent.verify.judge import VerifyResult, verify
 from agent.verify.plan_index import from_plans
 from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
@@ -74,8 +74,8 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         host = replay(str(folder))
         observation = observe(host)
-        self.node = seen_node(*alone(observation), observation.node or "n")
-        self.options = VerifyOptions(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
+        around = surroundings(host, observation)._replace(paths=None)
+        self.node = seen_node(node_document(*alone(observation), None, around))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
         self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
 
@@ -92,7 +92,7 @@ class Machine:
             expected = from_plans([Plan("plan", "own", None, tuple(cables))], [self.node.name])
             with suppress(Malformed):  # two rows, one name: an address without its domain
                 if cables:
-                    yield verify(expected, self.node, self.options)
+                    yield verify(expected, self.node)
 
 
 WITH_NEIGHBORS = [machine for machine in map(Machine, MACHINES) if machine.ends]
@@ -135,6 +135,6 @@ def test_a_written_plan_is_what_is_seen(machine: Machine) -> None:
     if None not in rates:
         assert rate(plan.labels[f"{naming.prefix}/speed.expected"]) == sum(filter(None, rates))
     for expected in (by_rows, from_labels(plan.labels, naming, plan.file)):
-        result = verify(expected, machine.node, machine.options)
+        result = verify(expected, machine.node)
         assert result.as_planned == len(machine.ports)
         assert [one.text for one in result.findings if one.severity in {ERROR, UNKNOWN}] == []
