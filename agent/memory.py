@@ -41,12 +41,12 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.ids import GUID, functions_of, moves
+from agent.ids import GUID, moves
 from agent.infiniband.devices import SA_SPREAD
 from agent.infiniband.node_description import switch_name
 from agent.model import (
@@ -264,10 +264,10 @@ class Known(NamedTuple):
 class Published(NamedTuple):
     """What annotation and labels of the Node have at the start of an agent."""
 
-    rows: Iterable[Fact] = ()
-    lost: Iterable[Fact] = ()
+    rows: Sequence[Fact] = ()
+    lost: Sequence[Fact] = ()
+    excluded: Sequence[Fact] = ()  # rows of devices that the flags leave out
     whole: frozenset[str] = frozenset()  # of Known
-    has_group: bool = False  # the leaf group is one of them
     domain: str | None = None
     # Since when facts are unknown that the labels of the whole node have, the domain, and what the
     # leaf group has more than the rows; None: from now on
@@ -293,7 +293,7 @@ class Memory:
         # Functions that were read without backend port; None: none was.
         self._ignored: frozenset[str] | None = None
         self._is_whole = False  # a device without row is known to count nothing
-        # The new name of a switch, by identifier and former name
+        # The names of switches that were renamed, by identifier and former name
         self._renamed: dict[tuple[str | None, str | None], str | None] = {}
         # Devices that may be backend ports, and of which nothing is known: unread since.
         self._strangers: dict[str, float] = {}
@@ -318,7 +318,6 @@ class Memory:
         begun = self._started = now if self._started is None else self._started
         self._whole, self._domain = published.whole, published.domain
         self._unknown_since = _past(published.unknown_since, begun)
-        self._settles_at = -math.inf if published.has_group else now + self._settle
         self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
         self._domain_since = None
@@ -326,22 +325,25 @@ class Memory:
             since = published.domain_since
             self._domain_since = awaited if since is None else _past(since, begun)
         own = {_key(fact): fact for fact in self._facts}
-        before = (*published.rows, *published.lost)
-        here = functions_of((fact.port_guid, fact.function) for fact in self._facts)
-        guids = here.keys() & functions_of((row.port_guid, row.function) for row in before).keys()
-        by_guid = {fact.port_guid or "": _key(fact) for fact in self._facts}
-        by_guid = {guid: key for guid, key in by_guid.items() if guid in guids}
+        counted = published.rows
+        if published.fault:
+            counted = [row._replace(gbps=None) for row in counted]
+        before = (*counted, *published.lost)
+        now_at = moves(map(_located, self._facts), map(_located, before))
         rows, lost = [], []
         for row in before:
-            key = _key(row)
-            key = key if key in own else by_guid.get(row.port_guid or "", key)
-            if row.lost_since is not None and key not in own:
+            at = now_at.get(row.function or "", row.function)
+            fact = own.pop(_key(row._replace(function=at)), None)
+            if row.lost_since is not None and fact is None:
                 lost.append(row)
             else:
-                rows.append(_joined(row, own.pop(key, None), begun, awaited))
+                rows.append(_joined(row, fact, begun, awaited))
         names = {row.interface for row in rows}
         rows += [fact for fact in own.values() if fact.interface not in names]
         self._facts, self._lost = tuple(rows), tuple(lost)
+        # The first frames tell whose leaf it is, where no last far end does.
+        knows_leaf = published.gap or any(row.last_far for row in published.rows)
+        self._settles_at = -math.inf if knows_leaf else now + self._settle
         self._gap = published.gap
         is_limited = published.gap is not HoldReason.NOT_REMEMBERED
         self._gap_since = _past(published.group_since, now) if is_limited else None
@@ -408,7 +410,7 @@ class Memory:
         was = self._was(facts)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
         self._unknown_since = None if unknown is None else _first(self._unknown_since, now)
-        if self._is_over(self._unknown_since, now):
+        if _is_over(self._unknown_since, self._hold, now):
             unknown = None
         domain_why = self._merge_domain(observation, now)
         return Known(
@@ -442,7 +444,7 @@ class Memory:
             return None
         if self._domain:
             self._domain_since = _first(self._domain_since, now)
-        if self._is_over(self._domain_since, now):
+        if _is_over(self._domain_since, self._hold, now):
             self._domain = self._domain_since = None
         if not self._domain:
             return None
@@ -463,7 +465,7 @@ class Memory:
             for fact in self._facts
             if not fact.last_far and not fact.has_ended and not (fact.far and fact.far.is_station)
         ]
-        if (not lacking and self._is_read) or self._is_over(self._gap_since, now):
+        if (not lacking and self._is_read) or _is_over(self._gap_since, self._hold, now):
             self._gap = None
         if now < self._settles_at and any(fact.far_why in HEARD_OF for fact in lacking):
             return HoldReason.NO_NEIGHBOR
@@ -474,44 +476,38 @@ class Memory:
     def _merged(self, observation: Observation, where: Where, now: float) -> list[Fact]:
         """Return the facts of all ports that are read, or that may be there."""
         devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-        before = (*self._facts, *self._lost)
-        matched = _matched(observation.backend, before)
-        # Addresses of functions that are known by their GUID, those included that moved there.
-        moves = _moves(observation.backend, before)
-        moved = {now for was, now in moves.items() if was != now}
+        backend, before = observation.backend, (*self._facts, *self._lost)
+        # The addresses of functions that are known by their port GUID, by those they had.
+        here = [(role.port.port_guid, role.device.pci) for role in backend]
+        now_at = moves(here, map(_located, before))
+        matched = _matched(backend, before, now_at)
         failures = _failures(observation)
         links = {link.interface: link for link in observation.links}
-        facts, new = [], []
-        for role in observation.backend:
-            row = matched.get(role.interface)
-            failure = failures.get(role.port.link_layer)
-            facts.append(self._read(role, row, links.get(role.interface), failure, now))
-            if row is None:
-                new.append(role)
-        used = {
-            row: role.port.number
-            for role in observation.backend
-            if (row := matched[role.interface])
-        }
-        names = {fact.interface for fact in facts}
+        facts = []
+        for role in backend:
+            name, failure = role.interface, failures.get(role.port.link_layer)
+            facts.append(self._read(role, matched[name], links.get(name), failure, now))
+        used = {row: role.port.number for role in backend if (row := matched[role.interface])}
         lost = [row for row in self._lost if row not in used]
-        bonded = bonded_functions(devices)
-        for row in self._facts:
-            if row in used or row.function in bonded:
+        rest = [row for row in self._facts if row not in used]
+        moved = {at for was, at in now_at.items() if was != at}
+        names, bonded = {fact.interface for fact in facts}, bonded_functions(devices)
+        for row in rest:
+            if row.function in bonded:
                 continue
             fate = Place.GONE if row.function in moved else _fate(row, devices, where)
-            if isinstance(fate, HoldReason) and row.interface not in names:
-                facts.append(_unread(row, fate, now))
-            elif isinstance(fate, HoldReason):
-                facts.append(_unread(row, fate, now)._replace(interface=""))
+            if isinstance(fate, HoldReason):
+                has_name = row.interface not in names
+                facts.append(_unread(row if has_name else row._replace(interface=""), fate, now))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
         # A device that is being unregistered has lost its ports first.
         present = [device for device in devices if device.ports or device.excluded]
         read = {device.pci for device in present if device.pci and not is_unread(device)}
-        self._lost = self._still_lost(lost, new, read - {*moves.values()}, where)
+        new = [role for role in backend if matched[role.interface] is None]
+        self._lost = self._still_lost(lost, new, read - {*now_at.values()}, where)
         self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
-        self._ignored = frozenset(read - {role.device.pci for role in observation.backend})
+        self._ignored = frozenset(read - {role.device.pci for role in backend})
         return facts
 
     def _read(
@@ -539,26 +535,12 @@ class Memory:
             backend_since=old.backend_since if row and row.lost_since is None else now,
         )
         if role.counted_gbps is None:
-            since = now if old.state_since is None else old.state_since
+            since = _first(old.state_since, now)
             fact = fact._replace(gbps=old.gbps, state_since=since, state_why=HoldReason.INCOMPLETE)
-        if link and link.neighbors and port.state != "DOWN":
-            far = far_end(link.neighbors[0])
-            if not far.device:
-                return fact._replace(
-                    far=far, last_far=old.last_far, is_earlier=old.is_earlier, via=old.via
-                )
-            if far.is_station:
-                was_leaf = old.last_far is not None and not old.last_far.is_same(far)
-                last = old.last_far if was_leaf else None
-                return fact._replace(
-                    far=far,
-                    last_far=last,
-                    is_earlier=was_leaf and old.is_earlier,
-                    via=old.via if last else None,
-                )
-            return fact._replace(far=far, last_far=far, via=link.neighbors[0].via)
-        if old.layer not in (None, port.link_layer):
+        if old.layer not in (None, port.link_layer):  # M2
             old = Fact(role.interface, role.device.pci)
+        if link and link.neighbors and port.state != "DOWN":
+            return _with_neighbor(fact, link.neighbors[0], old)
         fact = fact._replace(last_far=old.last_far, is_earlier=old.is_earlier, via=old.via)
         if link is None and failure is None:  # the source is disabled
             return fact
@@ -573,7 +555,7 @@ class Memory:
         if now >= self._state_end(fact):
             gbps = None if fact.gbps is None else 0.0
             fact = fact._replace(gbps=gbps, state_ended=True)
-        return fact._replace(has_ended=self._is_over(fact.role_since, now))
+        return fact._replace(has_ended=_is_over(fact.role_since, self._hold, now))
 
     def _state_end(self, fact: Fact) -> float:
         """Return the time at which remembered state and rate end; infinity if they are read."""
@@ -586,9 +568,6 @@ class Memory:
         if fact.far_since is None or fact.far_why is None:
             return math.inf
         return fact.far_since + STAYS[fact.far_why].far.seconds_of(self._hold)
-
-    def _is_over(self, since: float | None, now: float) -> bool:
-        return _is_over(since, self._hold, now)
 
     def _next_end(self, now: float) -> float:
         ends = [since + self._hold for since in self._strangers.values()]
@@ -652,9 +631,10 @@ class Memory:
             self._is_whole = True
         self._strangers = {name: self._strangers.get(name, now) for name in strangers}
         self._may_be_infiniband = not observation.may_be_infiniband.isdisjoint(strangers)
-        if any(not self._is_over(since, now) for since in self._strangers.values()):
+        if any(not _is_over(since, self._hold, now) for since in self._strangers.values()):
             return HoldReason.DEVICE_FAILED
-        if any(fact.gbps is None and not self._is_over(fact.state_since, now) for fact in facts):
+        uncounted = (fact.state_since for fact in facts if fact.gbps is None)
+        if any(not _is_over(since, self._hold, now) for since in uncounted):
             return HoldReason.INCOMPLETE
         return None
 
@@ -666,48 +646,37 @@ class Memory:
         Forgets those of earlier boots if the node was moved, and takes over new names of switches.
         Changes `facts` in place.
         """
-        rows = {_key(row): row for row in self._facts}
-        before = {key: row.last_far for key, row in rows.items() if row.last_far}
-        before = {key: last for key, last in before.items() if last.device}
         seen = {
             _key(fact): fact.far
             for fact in facts
             if fact.far and not fact.far.is_station and fact.far_why is None
         }
-        other = [key for key in seen.keys() & before.keys() if not seen[key].is_same(before[key])]
-        is_moved = any(rows[key].is_earlier for key in other)
-        self._note_renamed(before, seen)
-        for index, fact in enumerate(facts):
-            if fact.last_far is None or _key(fact) in seen:
-                continue
-            if is_moved and fact.is_earlier:
-                facts[index] = fact._replace(last_far=None, is_earlier=False)
-            else:
-                names = _names_now(fact.last_far, before, seen)
-                if not names and fact.last_far[:2] in self._renamed:
-                    names = {self._renamed[fact.last_far[:2]]}
-                if len(names) == 1 and fact.last_far.name not in names:
-                    last = fact.last_far._replace(name=names.pop())
-                    facts[index] = fact._replace(last_far=last)
-        if is_moved:
-            self._lost = tuple(
-                row._replace(last_far=None, is_earlier=False) if row.is_earlier else row
-                for row in self._lost
-            )
-        return not other
-
-    def _note_renamed(self, before: Mapping[Key, FarEnd], seen: Mapping[Key, FarEnd]) -> None:
-        """Note which switches have other names, while other ports have the former name.
-
-        A port of a switch that was renamed may go down before it has heard the new name.
-        """
-        for key in seen.keys() & before.keys():
-            last, far = before[key], seen[key]
-            if last.id == far.id and last.port_id == far.port_id and last.name != far.name:
+        # Of each port that is seen: whether its last far end is of an earlier boot, that, and now.
+        ends = [
+            (row.is_earlier, row.last_far, seen[_key(row)])
+            for row in self._facts
+            if row.last_far and row.last_far.device and _key(row) in seen
+        ]
+        moved = [is_earlier for is_earlier, last, far in ends if not far.is_same(last)]
+        if any(moved):
+            self._lost = tuple(map(_of_this_boot, self._lost))
+            facts[:] = [fact if _key(fact) in seen else _of_this_boot(fact) for fact in facts]
+        # A switch was renamed if one of its ports has another name now. A port that is not seen
+        # follows, unless another one has the former name still: it has not been told yet, or two
+        # devices share the Chassis ID.
+        for _, last, far in ends:
+            is_same_port = last.id and (last.id, last.port_id) == (far.id, far.port_id)
+            if is_same_port and last.name != far.name:
                 self._renamed[last[:2]] = far.name
                 self._renamed.pop(far[:2], None)
-        former = {(seen.get(key) or last)[:2] for key, last in before.items()}
-        self._renamed = {end: name for end, name in self._renamed.items() if end in former}
+        in_use = {far[:2] for far in seen.values()}
+        for index, fact in enumerate(facts):
+            last_far = fact.last_far
+            if last_far and _key(fact) not in seen and last_far[:2] not in in_use:
+                name = self._renamed.get(last_far[:2], last_far.name)
+                facts[index] = fact._replace(last_far=last_far._replace(name=name))
+        self._renamed = {end: name for end, name in self._renamed.items() if end in in_use}
+        return not moved
 
     def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
         """Return the former far ends of the ports whose cable leads elsewhere now."""
@@ -814,6 +783,16 @@ def _why(port: RdmaPort, link: Link | None, failure: HoldReason | None, row: Fac
     return failure or HoldReason.NO_NEIGHBOR
 
 
+def _with_neighbor(fact: Fact, neighbor: Neighbor, old: Fact) -> Fact:
+    """Return the facts of a port whose neighbor is seen; a station is no leaf."""
+    far, last = far_end(neighbor), old.last_far
+    if far.device and not far.is_station:
+        return fact._replace(far=far, last_far=far, via=neighbor.via)
+    if last is None or (far.is_station and last.is_same(far)):
+        return fact._replace(far=far)
+    return fact._replace(far=far, last_far=last, is_earlier=old.is_earlier, via=old.via)
+
+
 def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReason | Place | None:
     """Return why a row without backend port is unread, else the place of its function.
 
@@ -832,15 +811,21 @@ def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReaso
     return HoldReason.DEVICE_GONE if place is Place.BUS else place
 
 
+def _of_this_boot(row: Fact) -> Fact:
+    """Return a row without a last far end of an earlier boot."""
+    return row._replace(last_far=None, is_earlier=False) if row.is_earlier else row
+
+
 def _is_row_of(row: Fact, device: RdmaDevice) -> bool:
     if device.pci and row.function:
         return device.pci == row.function
     return is_of_device(row.interface, device.name)
 
 
-def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, Fact | None]:
+def _matched(
+    roles: Collection[PortRole], rows: Collection[Fact], now_at: Mapping[str, str]
+) -> dict[str, Fact | None]:
     """Return the row of each role by interface; rows that are lost are second to the others."""
-    now_at = _moves(roles, rows)
     taken = set(now_at.values())
     by_function: dict[str | None, list[Fact]] = defaultdict(list)
     for row in rows:
@@ -848,26 +833,25 @@ def _matched(roles: Collection[PortRole], rows: Collection[Fact]) -> dict[str, F
         by_function[at].append(row)
     matched: dict[str, Fact | None] = {}
     for role in roles:
-        leg = role.leg.name if role.leg else None
+        leg, name = role.leg, role.leg.name if role.leg else None
         same = by_function.get(role.device.pci, []) if role.device.pci else []
-        same = [row for row in same if row.function and row.leg == leg]
-        candidates = [row for row in same if row.port == role.port.number]
-        candidates += [row for row in same if row.port is None]
-        # Until it joined the bond, a leg was the port of its own function.
-        alone = by_function.get(role.leg.function, []) if role.leg and role.leg.function else []
-        candidates += [row for row in alone if row.leg is None]
-        # A software device, or a label without row
-        candidates += [
-            row for row in rows if row.function is None and row.interface == role.interface
-        ]
+        same = [row for row in same if row.leg == name]
+        alone = by_function.get(leg.function, []) if leg and leg.function else []
+        candidates = (
+            *(row for row in same if row.port == role.port.number),
+            *(row for row in same if row.port is None),
+            # Until it joined the bond, a leg was the port of its own function.
+            *(row for row in alone if row.leg is None),
+            # A software device, or a label without row
+            *(row for row in by_function.get(None, []) if row.interface == role.interface),
+        )
         matched[role.interface] = next(iter(candidates), None)
     return matched
 
 
-def _moves(roles: Iterable[PortRole], rows: Iterable[Fact]) -> dict[str, str]:
-    """Return the address that the function of a row has now, known by its GUID, by the former."""
-    here = ((role.port.port_guid, role.device.pci) for role in roles)
-    return moves(here, ((row.port_guid, row.function) for row in rows))
+def _located(row: Fact) -> tuple[str | None, str | None]:
+    """Return the port GUID and the function, which may have another address now."""
+    return row.port_guid, row.function
 
 
 def _failures(observation: Observation) -> dict[str | None, HoldReason]:
@@ -880,19 +864,3 @@ def _failures(observation: Observation) -> dict[str | None, HoldReason]:
         elif isinstance(outcome, Failed):
             reasons[layer] = outcome.hold or HoldReason.SOURCE_FAILED
     return reasons
-
-
-def _names_now(
-    last: FarEnd,
-    before: Mapping[Key, FarEnd],
-    seen: Mapping[Key, FarEnd],
-) -> set[str | None]:
-    """Return the names of the ports whose far end is what this far end was.
-
-    Of devices that share a Chassis ID those are the ports whose far end had the same name before.
-    """
-    ports = {key for key, far in seen.items() if last.id is not None and far.id == last.id}
-    same = {key for key in ports & before.keys() if before[key][:2] == last[:2]}
-    is_shared = len({far.name for far in before.values() if far.id == last.id}) > 1
-    is_unique = GUID.fullmatch(last.id or "") or not is_shared
-    return {seen[key].name for key in (ports if is_unique else same)}

@@ -35,7 +35,6 @@ from agent.kube.answers import Failure
 from agent.kube.change import Desired
 from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.reconcile import Reconciler, Result
-from agent.kube.remembered import published
 from agent.lldp.inbox import FrameInbox
 from agent.telemetry.reporter import Reporter
 
@@ -350,12 +349,8 @@ class Loop:
         keys = self.reconciler.keys
         annotation, problem = annotation_of(state_of(node), keys)
         annotation = without_future(annotation, self.reporter.wall())
-        labels = owned_labels(node, keys)
-        self.observer.seed(labels, annotation)
+        rows = self.observer.seed(owned_labels(node, keys), annotation)
         self.verification.seed(annotation)
-        # What made the labels, in any boot
-        boot_id = annotation.reported.boot_id if annotation else None
-        rows = published(annotation, labels, keys, boot_id).rows
         self.reporter.node_read(annotation, problem, rows)
         self._node_read_at = now
         self.schedule.node_read(now, self.reporter.annotation_age(annotation))

@@ -24,7 +24,7 @@ from agent.kube.remembered import Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, freezable, render
 from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable
-from agent.memory import Identity, Known, Memory
+from agent.memory import Fact, Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen
 from agent.nvml.domain import verdict
 from agent.reasons import HoldReason
@@ -87,8 +87,8 @@ class Observer:
         self._keys = Keys(self.naming)
         self._memory = Memory(self.hold, started=self.host.clock())
 
-    def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
-        """Start from the labels and the annotation that the Node has."""
+    def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> list[Fact]:
+        """Start from the labels and the annotation that the Node has; return the rows of these."""
         # Those of the RDMA source end where --source disables that: it runs in any case, since the
         # others need its ports. Those of another disabled source end, since that is absent.
         is_on = not self.sources or "rdma" in self.sources
@@ -112,6 +112,7 @@ class Observer:
         self.memories.switch_names.seed(switches(on_node.rows))
         for netdev, former in formers(on_node.rows, self.host.name, self.host.clock()).items():
             self.neighbors.seed(netdev, former)
+        return [*on_node.rows, *on_node.excluded]
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

@@ -203,16 +203,15 @@ def published(
             whole.get(row.interface),
         )
         for row in annotation.interfaces
-        if _is_wanted(row, globs)
     ]
+    excluded = [row for row in rows if not _is_wanted(row, globs)]
+    rows = [row for row in rows if row not in excluded]
     total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
     fault = ""
     if not is_of_boot:
         fault = "they are of another boot"
     elif total != speed:
         fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"
-    if fault:
-        rows = [row._replace(gbps=None) for row in rows]
     rows += _without_rows(ends, labels if is_annotated else None, layer)
     lost = [
         _fact(row, layer, {}, row.last_far)._replace(gbps=0.0)
@@ -227,8 +226,8 @@ def published(
     return Published(
         rows,
         lost,
+        excluded,
         frozenset(own),
-        group is not None,
         labels.get(keys.accelerator) if keys.accelerator else None,
         unknown_since=annotation.unknown_since,
         domain_since=annotation.domain_since,

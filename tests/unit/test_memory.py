@@ -403,7 +403,7 @@ def test_the_class_is_unread_when_a_node_was_moved() -> None:
     last = FarEnd(f"{0:016x}", "OLD", "1")
     rows = [Fact(name, PCI[name], 1, layer=IB, last_far=last, is_earlier=True) for name in names]
     memory = Memory(HOLD)
-    memory.seed(Published(rows, whole=frozenset({LEAF_GROUP}), has_group=True), 0.0)
+    memory.seed(Published(rows, whole=frozenset({LEAF_GROUP})), 0.0)
     silent = [link(name, None, "no-answer") for name in names]
     for found in (
         replace(observed([]), rdma=Failed("EIO")),
@@ -664,7 +664,7 @@ def test_a_value_stays_for_its_time_and_no_longer(cause: str) -> None:
     if found is EXAMPLES[NO_QUESTION][0]:
         by_sa = tuple(fact._replace(via="sa") for fact in known.facts)
         memory = Memory(HOLD)
-        memory.seed(Published(by_sa, whole=frozenset({LEAF_GROUP}), has_group=True), 100.0)
+        memory.seed(Published(by_sa, whole=frozenset({LEAF_GROUP})), 100.0)
     old = rows(known)["ibp0"]
     speed, neighbor, group = table()[cause]
     ends = {GRACE, HOLD, HOLD + SA_SPREAD}

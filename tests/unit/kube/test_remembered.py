@@ -9,8 +9,11 @@ import pytest
 
 from agent.kube.annotation import Annotation, parse, render
 from agent.kube.remembered import published, switches
-from agent.memory import Fact, FarEnd
+from agent.memory import Fact, FarEnd, Memory
+from agent.model import Failed
+from agent.sources.pci import Place
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX, SPEED
+from tests.support.observations import observation
 
 GUID, NAME = "b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"
 IB_LEAF = LEAF.replace(PREFIX, IB_PREFIX)
@@ -87,4 +90,7 @@ def test_counts_that_are_not_used(change: dict[str, Any], fault: str) -> None:
     annotation, _ = parse(json.dumps(document), KEYS.annotation)
     found = published(annotation, {SPEED: "800G"}, KEYS, BOOT)
     assert found.fault == fault
-    assert [row.gbps for row in found.rows] == ([None, None] if fault else [400.0, 400.0])
+    memory = Memory(600.0)
+    memory.seed(found, 0.0)
+    known = memory.merge(observation(rdma=Failed("EIO")), lambda _address: Place.BUS, 0.0)
+    assert [row.gbps for row in known.facts] == ([None, None] if fault else [400.0, 400.0])
