@@ -1,7 +1,8 @@
-"""The LLDP neighbors that the Node has, as the neighbor table of a new agent starts with them.
+"""The LLDP neighbors that ports had, as the neighbor table starts with them.
 
-The annotation cuts long texts, and a label has its neighbor's text encoded. So a frame is that of
-the neighbor before if its texts make the same labels.
+A new agent takes those that the Node has; later a netdev that is back has that of its port: its
+driver was loaded again, or a Pod gave it back. The annotation cuts long texts, and a label has its
+neighbor's text encoded: a frame is that of the neighbor before if its texts make the same labels.
 """
 
 from __future__ import annotations

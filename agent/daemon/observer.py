@@ -9,7 +9,7 @@ A source that is disabled by --source is absent: its labels are removed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -110,8 +110,7 @@ class Observer:
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
         self.memories.switch_names.seed(switches(on_node.rows))
-        for netdev, former in formers(on_node.rows, self.host.name, self.host.clock()).items():
-            self.neighbors.seed(netdev, former)
+        self._expect(on_node.rows)
         return [*on_node.rows, *on_node.excluded]
 
     def observe(self, *, refresh: bool = True) -> Cycle:
@@ -144,12 +143,14 @@ class Observer:
         roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
-        # Those whose neighbors were observed.
+        # Those whose neighbors were observed; the table forgets the others.
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-        self._netdevs = tuple(link.netdev for link in links if link.netdev)
+        netdevs = tuple(link.netdev for link in links if link.netdev)
+        back, self._netdevs = set(netdevs).difference(self._netdevs), netdevs
+        self._expect(fact for fact in known.facts if fact.far_why and fact.netdev in back)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
-        degraded = is_held or _is_unread(seen)
+        degraded = is_held or _is_degraded(seen)
         return Cycle(observation, known, rendered, self._annotation, expired, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
@@ -170,13 +171,18 @@ class Observer:
         """
         return min(self._next_end, self.neighbors.next_expiry(self._netdevs))
 
+    def _expect(self, rows: Iterable[Fact]) -> None:
+        """Start the netdevs of these rows with the neighbors that they had before."""
+        for netdev, former in formers(rows, self.host.name, self.host.clock()).items():
+            self.neighbors.seed(netdev, former)
+
     @property
     def _globs(self) -> Globs:
         """The flags that name devices."""
         return self.host.excluded, self.host.backend
 
 
-def _is_unread(observation: Observation) -> bool:
+def _is_degraded(observation: Observation) -> bool:
     """Return True if something on the node cannot be read: no event tells when it can be.
 
     A hold may have ended long before. What is not permitted stays so, but for what a label needs.

@@ -61,7 +61,7 @@ Msap = tuple[bytes, bytes]  # Chassis ID and Port ID, as lldp.msap returns them
 
 
 class Former(NamedTuple):
-    """The neighbor that a netdev had before the agent started."""
+    """The neighbor that the port of a netdev had before."""
 
     is_same: Callable[[LldpNeighbor], bool]  # of a shutdown frame: its sender alone
     is_station: bool  # it said that it is neither Bridge nor Router

@@ -75,17 +75,7 @@ FOUND = (
 )
 
 
-# Seeds that show a defect: it is mended with the issue's number beside it.
-UNTRUE = {800914: "N1: an odd frame is the first after a rename"}
-
-
-def _found(seed: int) -> Any:
-    why = UNTRUE.get(seed)
-    marks = pytest.mark.xfail(reason=why, strict=True) if why else ()
-    return pytest.param(seed, marks=marks)
-
-
-@pytest.mark.parametrize("seed", [*map(_found, FOUND)])
+@pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_was_found(seed: int) -> None:
     """Routes cannot be read on a node without HCAs, and the agent restarts: its speed is 0G. An HCA
     vanishes while it is read: its SMI sub-device is no backend port. Of two unread RoCE ports, the
@@ -105,7 +95,8 @@ def test_a_seed_that_was_found(seed: int) -> None:
     A driver is unloaded while the class cannot be read: its hold began with that.
     A port is renamed while nobody can see it. Factory text outlives its hold: the name is asked for
     in the next round. A node may have been moved, and restarts. The clique of the GPUs changes
-    while a new agent cannot read the Node.
+    while a new agent cannot read the Node. A second station is the first to send after a driver was
+    loaded again.
     """
     assert run(seed, catalog=catalog.EARLIER).violations == ()
 

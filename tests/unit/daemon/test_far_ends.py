@@ -134,6 +134,30 @@ def test_one_frame_after_a_restart_replaces_nothing(world: World, odd: bytes) ->
     assert not [at for at, operation in world.api.requests[requests:] if operation == "apply"]
 
 
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("is_lent", [False, True])
+def test_one_frame_after_a_netdev_is_back_replaces_nothing(
+    world: World, odd: bytes, *, is_lent: bool
+) -> None:
+    """Its driver was loaded again, or a Pod gave it back: the port had a neighbor before."""
+    paths = netdev("eth0", A)
+    gone = [path for path in world.entries if path in paths or path.startswith(f"{HOME}/{A}/net")]
+    if not is_lent:
+        gone += [path for path in world.entries if path.startswith(f"{HOME}/{A}/infiniband")]
+        gone.append(f"{CLASS}/mlx5_0")
+    before = {path: world.entries.pop(path) for path in gone}
+    hear(world, 120, (1,))
+    world.look(20)
+    world.entries |= before
+    world.at(1, HUP)
+    world.at(2, do=partial(world.hear, "eth0", odd))
+    world.run(20)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+    world.hear("eth0", switch("leaf-0"))
+    world.run(60)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+
+
 def test_the_second_frame_of_another_leaf_after_a_restart_is_published(world: World) -> None:
     world.start_again()
     hear(world, 90, (1,))
