@@ -121,6 +121,11 @@ class RdmaPort:
     netdev: Netdev | None  # gid_attrs/ndevs, else device/net by dev_port or dev_id
     legs: tuple[Netdev, ...]  # the bond's members, if netdev is a bond or a member of one
 
+    @property
+    def netdevs(self) -> list[Netdev]:
+        """The netdev, and the members of its bond."""
+        return [netdev for netdev in (self.netdev, *self.legs) if netdev]
+
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:

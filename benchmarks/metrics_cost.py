@@ -25,6 +25,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
+from agent.sources.drops import RoleEvidence
 from agent.sources.roles import decide
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, OwnProcess, registry
@@ -82,7 +83,7 @@ def node() -> Observation:
         1e9,
         "n1",
         None,
-        decide(devices).roles,
+        decide(RoleEvidence(devices)).roles,
         Seen(devices),
         Seen(links),
         Absent("none"),

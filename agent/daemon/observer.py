@@ -32,8 +32,7 @@ from agent.sources.interfaces import is_unread
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.pci import place
-from agent.sources.steady import NOTHING
-from agent.sources.steady import Known as KnownRoles
+from agent.sources.steady import NOTHING, Inventory
 
 DISABLED = Absent("switched off by --source")
 READABLE = NOT_PERMITTED | {None}  # errors of a Problem that do not pass, or none
@@ -100,7 +99,7 @@ class Observer:
         if self.memories.roles:
             seen = NOTHING
             if annotation:
-                seen = KnownRoles(annotation.gpus, annotation.away, annotation.missed)
+                seen = Inventory(annotation.gpus, annotation.away, annotation.missed)
             self.memories.roles.seed(pins(annotation, globs), seen)
         on_node = published(annotation, kept, self._keys, self._boot_id, globs)
         if annotation and annotation.reported.time is not None:

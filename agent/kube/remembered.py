@@ -37,8 +37,7 @@ from agent.memory import KEPT, ROUND, Fact, FarEnd, Known, Published
 from agent.model import Failed, Observation
 from agent.reasons import HoldReason
 from agent.sources import NAMES
-from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Pin
-from agent.sources.steady import Known as KnownRoles
+from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Inventory, Pin
 
 Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
 NO_GLOBS: Globs = ((), ())
@@ -52,7 +51,7 @@ def annotate(
     known: Known,
     previous: Annotation | None = None,
     left_out: float = 0.0,
-    roles: tuple[Globs, KnownRoles] | None = None,
+    roles: tuple[Globs, Inventory] | None = None,
 ) -> Annotation:
     """Return the annotation for what is known after an observation, of any size.
 

@@ -12,7 +12,7 @@ and has no ports, while another device that may count in its place cannot be rea
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -75,6 +75,16 @@ def socket_direct_twin(
     if not layers.isdisjoint(ambiguous):
         return None
     return other if pci_numbers(other.pci) < pci_numbers(device.pci) else None
+
+
+def joined_slots(devices: Devices) -> dict[str, str]:
+    """Return the first slot of each Socket-Direct card, by each of its slots."""
+    joined: defaultdict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        others = {card_of(other.pci) for other in devices if _is_alike(device, other)}
+        if others:
+            joined[card_of(device.pci)] |= others | {card_of(device.pci)}
+    return {slot: min(slots) for slot, slots in joined.items()}
 
 
 def nvswitch_pattern(devices: Devices) -> frozenset[str]:

@@ -22,6 +22,9 @@ CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NI
 _OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the drivers hfi1 and hfi2 give
 
 PortKey = tuple[str, int]  # name of the device, number of the port
+PortPlace = tuple[str, int]  # address of its PCI function, else its device; number of the port
+# Of each interface that has labels the address of its PCI function
+Labeled = Mapping[str, str | None]
 
 
 class DevicePort(NamedTuple):
@@ -35,8 +38,13 @@ class DevicePort(NamedTuple):
         """The key of the port."""
         return self.device.name, self.port.number
 
+    @property
+    def place(self) -> PortPlace:
+        """The place of the port, under whatever name."""
+        return self.device.pci or self.device.name, self.port.number
 
-class Verdict(NamedTuple):
+
+class RoleVerdict(NamedTuple):
     """The rule that decided the role of a port, and the evidence in words."""
 
     rule: str
@@ -48,21 +56,21 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RoleEvidence:
     """The facts that roles depend on, gathered once for each decision."""
 
     devices: Devices
     bus: Bus = EMPTY
     front_end: FrontEnd = NOT_RECORDED
-    # interfaces that have labels, with the address of their PCI function
-    labeled: Mapping[str, str | None] = field(default_factory=dict)
+    labeled: Labeled = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()  # PCI functions that --exclude-device names
+    # those that may be the backend's and have no RDMA device (agent/sources/pci.py)
+    unbound: frozenset[str] = frozenset()
     ambiguous: frozenset[str] = frozenset()  # link layers (agent/sysfs/front_end.py)
 
     def carries_route(self, device: RdmaDevice) -> bool:
         """Return True if the best default route is on a netdev of the device, or of a VF of it."""
-        netdevs = (netdev for port in device.ports for netdev in (port.netdev, *port.legs))
-        is_seen = any(netdev.default_route for netdev in netdevs if netdev)
+        is_seen = any(netdev.default_route for port in device.ports for netdev in port.netdevs)
         return is_seen or self.front_end.carries_route(device)
 
 
@@ -71,7 +79,7 @@ def device_ports(devices: Devices) -> list[DevicePort]:
     return [DevicePort(device, port) for device in devices for port in device.ports]
 
 
-def ethernet_data_ports(evidence: Evidence) -> list[DevicePort]:
+def ethernet_data_ports(evidence: RoleEvidence) -> list[DevicePort]:
     """Return the data ports of link layer Ethernet."""
     return [
         candidate
@@ -80,60 +88,66 @@ def ethernet_data_ports(evidence: Evidence) -> list[DevicePort]:
     ]
 
 
-def drop(candidate: DevicePort, evidence: Evidence) -> Verdict | None:
+def drop(candidate: DevicePort, evidence: RoleEvidence) -> RoleVerdict | None:
     """Return the first rule that drops a port; None for a data port."""
     return next(_drops(candidate, evidence), None)
 
 
-def _drops(candidate: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
+def _drops(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
     """Yield the rules for which a port is no host data port."""
     yield from _no_function_of_its_own(candidate, evidence)
+    yield from _other_network(candidate.device, evidence)
     device, port = candidate
+    if port.link_layer not in {"InfiniBand", "Ethernet"}:
+        text = f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
+        yield RoleVerdict("other-link-layer", text)
+    if device.node_type not in {None, "CA"}:
+        yield RoleVerdict("node-type", f"node type {device.node_type}: no channel adapter")
+    if device.pci is None and (evidence.bus.gpus or any(other.pci for other in evidence.devices)):
+        text = "a software device: no PCI function, beside GPUs or devices that have one"
+        yield RoleVerdict("software", text)
+    yield from no_data(candidate)
+
+
+def _other_network(device: RdmaDevice, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
+    """Yield the rules for which a device is of another network: iWARP, Omni-Path, a cloud's."""
     if device.node_type == "RNIC":
-        yield Verdict("iwarp", "iWARP (node type RNIC)")
+        yield RoleVerdict("iwarp", "iWARP (node type RNIC)")
     function = evidence.bus.functions.get(device.pci or "")
     if function and function.code == OMNI_PATH_CLASS:
-        yield Verdict("omni-path", f"Omni-Path (PCI class {OMNI_PATH_CLASS:#06x})")
+        yield RoleVerdict("omni-path", f"Omni-Path (PCI class {OMNI_PATH_CLASS:#06x})")
     elif device.driver is None and device.pci is None and _OMNI_PATH.match(device.name):
-        yield Verdict("omni-path", f"Omni-Path (by its name {device.name})")
+        yield RoleVerdict("omni-path", f"Omni-Path (by its name {device.name})")
     is_accelerated = not evidence.front_end.accelerated.isdisjoint(netdevs_of(device))
     if is_accelerated or (device.driver in CLOUD_DRIVERS and evidence.carries_route(device)):
         what = "below hv_netvsc" if is_accelerated else f"driver {device.driver}"
         text = f"front end: a virtual NIC of the cloud ({what}) with the default route"
-        yield Verdict("front-end", text)
-    if port.link_layer not in {"InfiniBand", "Ethernet"}:
-        text = f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
-        yield Verdict("other-link-layer", text)
-    if device.node_type not in {None, "CA"}:
-        yield Verdict("node-type", f"node type {device.node_type}: no channel adapter")
-    if device.pci is None and (evidence.bus.gpus or any(other.pci for other in evidence.devices)):
-        text = "a software device: no PCI function, beside GPUs or devices that have one"
-        yield Verdict("software", text)
-    yield from no_data(candidate)
+        yield RoleVerdict("front-end", text)
 
 
-def _no_function_of_its_own(candidate: DevicePort, evidence: Evidence) -> Iterator[Verdict]:
+def _no_function_of_its_own(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
     """Yield the rules for which another function counts in place of this, or none."""
     device, devices = candidate.device, evidence.devices
     if device.virtual_function:
-        yield Verdict("virtual-function", "SR-IOV virtual function: its physical function counts")
+        text = "SR-IOV virtual function: its physical function counts"
+        yield RoleVerdict("virtual-function", text)
     for owner in devices if device.sub_function and device.pci else ():
         if owner.pci == device.pci and not owner.sub_function:
-            yield Verdict("sub-function", f"sub-function of {owner.name}, which counts")
+            yield RoleVerdict("sub-function", f"sub-function of {owner.name}, which counts")
     if parent := smi_parent(device, devices):
-        yield Verdict("smi", f"SMI sub-device of {parent.name}")
+        yield RoleVerdict("smi", f"SMI sub-device of {parent.name}")
     if device.nvswitch_management:
-        yield Verdict("nvswitch", "NVSwitch management function (SW_MNG in its VPD)")
+        yield RoleVerdict("nvswitch", "NVSwitch management function (SW_MNG in its VPD)")
     elif device.nvswitch_pattern and device.nvswitch_management is None:
         text = "taken for an NVSwitch management function: its VPD cannot be read"
-        yield Verdict("nvswitch-pattern", text)
+        yield RoleVerdict("nvswitch-pattern", text)
     if twin := socket_direct_twin(device, devices, evidence.ambiguous):
         first = f"{twin.name} ({twin.pci or 'PCI address unknown'})"
         text = f"second PCI function of the Socket-Direct card of {first}: one cable"
-        yield Verdict("socket-direct", text)
+        yield RoleVerdict("socket-direct", text)
 
 
-def no_data(candidate: DevicePort) -> Iterator[Verdict]:
+def no_data(candidate: DevicePort) -> Iterator[RoleVerdict]:
     """Yield the rules for which a port of a data device carries no data of its own.
 
     - A port of the embedded switch (switchdev mode): its traffic passes the uplink, too.
@@ -143,10 +157,10 @@ def no_data(candidate: DevicePort) -> Iterator[Verdict]:
     if port.netdev and _is_representor(port):
         name = port.netdev.phys_port_name
         text = f"representor of a VF or SF (phys_port_name {name}): its uplink counts"
-        yield Verdict("representor", text)
+        yield RoleVerdict("representor", text)
     has_siblings = any(other.netdev and not _is_representor(other) for other in device.ports)
     if port.link_layer == "Ethernet" and not port.netdev and has_siblings:
-        yield Verdict("no-netdev", "no netdev, beside ports that have one: no data port")
+        yield RoleVerdict("no-netdev", "no netdev, beside ports that have one: no data port")
 
 
 def _is_representor(port: RdmaPort) -> bool:

@@ -108,7 +108,7 @@ def _ask_sa(
 
     An entry has an `error` where the SA cannot be asked.
     """
-    places: dict[Address, Place] = {}
+    places: dict[Address, SubnetPlace] = {}
     faults: list[Problem] = []
     by_device: defaultdict[str, list[int]] = defaultdict(list)
     for role, _ in ports:
@@ -146,7 +146,7 @@ def _ask_sa(
     return entries, faults
 
 
-class Place(NamedTuple):
+class SubnetPlace(NamedTuple):
     """The place of a port in the subnet, /sys/class/infiniband/{device}/ports/{number}."""
 
     lid: int | None  # lid; None: no such file, as in a snapshot of a port that asked no SA
@@ -165,7 +165,9 @@ class Place(NamedTuple):
         return None
 
 
-def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Place], list[Problem]]:
+def _places(
+    root: Root, device: str, numbers: list[int]
+) -> tuple[dict[int, SubnetPlace], list[Problem]]:
     """Read the places of a device's ports: the job of a worker, since a read may block."""
     reader, places = Reader(root, SOURCE), {}
     with suppress(Unavailable):  # the source of the RDMA devices reports it
@@ -183,7 +185,7 @@ def _places(root: Root, device: str, numbers: list[int]) -> tuple[dict[int, Plac
                     break
                 is_limited = is_limited or bool(pkey)
             prefix = reader.value(f"{path}/gids/0", kernel.gid_prefix) or DEFAULT_PREFIX
-            places[number] = Place(lid, sm_lid, sm_sl or 0, index, is_limited, prefix)
+            places[number] = SubnetPlace(lid, sm_lid, sm_sl or 0, index, is_limited, prefix)
     return places, reader.problems
 
 

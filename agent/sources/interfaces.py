@@ -11,16 +11,22 @@ from collections.abc import Mapping, Sequence
 
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
 from agent.sources.cards import Devices
-from agent.sources.drops import DevicePort, Evidence, PortKey, Verdict, device_ports
+from agent.sources.drops import (
+    DevicePort,
+    Labeled,
+    PortKey,
+    RoleEvidence,
+    RoleVerdict,
+    device_ports,
+)
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
 
-Labeled = Mapping[str, str | None]  # interface -> address of its PCI function
-Verdicts = Mapping[PortKey, Verdict]
+Verdicts = Mapping[PortKey, RoleVerdict]
 
 
-def roles_of(evidence: Evidence, verdicts: Verdicts) -> tuple[PortRole, ...]:
+def roles_of(evidence: RoleEvidence, verdicts: Verdicts) -> tuple[PortRole, ...]:
     """Return the role of every port and leg that was read, by the verdicts on the ports."""
     roles = []
     for device, port in device_ports(evidence.devices):

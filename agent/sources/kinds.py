@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.cards import pci_numbers
-from agent.sources.drops import Evidence, PortKey
+from agent.sources.cards import joined_slots, pci_numbers
+from agent.sources.drops import DevicePort, PortKey, RoleEvidence
+from agent.sources.interfaces import counted_gbps, legs_of, printed_gbps
 from agent.sources.models import MODELS, rate_of_port
 from agent.sysfs.bus import Beside, Bus
 from agent.text import many
@@ -27,21 +28,14 @@ from agent.text import many
 UNREAD = -1  # in place of the number of a port
 
 
-class Cable(NamedTuple):
-    """A port, or a leg of a bond."""
-
-    gbps: float | None  # as the kernel prints it, of a link that is down too
-    is_active: bool
-
-
-class Kind(NamedTuple):
+class NicKind(NamedTuple):
     """What the NICs of a kind have in common."""
 
     model: Hashable = None  # vendor and device, or what stands for them
     functions: int = 1  # network functions of the card
 
 
-UNKNOWN = Kind()
+UNKNOWN = NicKind()
 
 
 @dataclass(slots=True)
@@ -52,8 +46,10 @@ class Candidate:
     port: RdmaPort | None  # None: unread
     layer: str
     beside: Beside
-    cables: Sequence[Cable] = ()  # of a port; an unread device has one
-    kind: Kind = UNKNOWN
+    cables: int = 1  # of a bond its legs
+    printed: float = 0.0  # Gb/s that the kernel prints for a cable, of a link that is down too
+    active: float = 0.0  # Gb/s of the fastest cable that is in use
+    kind: NicKind = UNKNOWN
     gbps: float | None = None  # nominal rate of a cable; None: unknown
 
     @property
@@ -62,10 +58,15 @@ class Candidate:
         return self.device.name, self.port.number if self.port else UNREAD
 
     @property
+    def never_had_link(self) -> bool:
+        """True if none of its netdevs ever had a link; False if that is unknown."""
+        netdevs = self.port.netdevs if self.port else []
+        return bool(netdevs) and all(netdev.carrier_up_count == 0 for netdev in netdevs)
+
+    @property
     def bandwidth(self) -> float:
         """The sum of the nominal rates; what the kernel prints stands in for an unknown rate."""
-        printed = max((cable.gbps or 0.0 for cable in self.cables), default=0.0)
-        return (printed if self.gbps is None else self.gbps) * max(len(self.cables), 1)
+        return (self.printed if self.gbps is None else self.gbps) * self.cables
 
 
 Candidates = Sequence[Candidate]
@@ -73,12 +74,12 @@ Candidates = Sequence[Candidate]
 
 def bandwidth(candidates: Iterable[Candidate]) -> float:
     """Return the sum of the nominal rates of their cables, in Gb/s."""
-    return sum(candidate.bandwidth for candidate in candidates)
+    return sum(nic.bandwidth for nic in candidates)
 
 
 def number_of_devices(candidates: Iterable[Candidate]) -> int:
     """Return the number of devices."""
-    return len({candidate.device.name for candidate in candidates})
+    return len({nic.device.name for nic in candidates})
 
 
 def ids_of(device: RdmaDevice, bus: Bus) -> str | None:
@@ -87,52 +88,69 @@ def ids_of(device: RdmaDevice, bus: Bus) -> str | None:
     return device.pci_ids or (function.ids if function else None)
 
 
-def assign_kinds(candidates: Candidates, evidence: Evidence) -> None:
-    """Set the kind and the nominal rate of each candidate.
+def candidate(device_port: DevicePort, evidence: RoleEvidence) -> Candidate:
+    """Return the candidate of a port that was read."""
+    device, port = device_port
+    legs = legs_of(device_port, evidence.devices)
+    printed = max(printed_gbps(leg or port.netdev, port) or 0.0 for leg in legs)
+    active = max(counted_gbps(port, leg) or 0.0 for leg in legs)
+    beside = evidence.bus.beside(device.pci, device.numa_node)
+    return Candidate(device, port, port.link_layer or "", beside, len(legs), printed, active)
 
-    A function of a card that is unread may be a network function: the card has the number of those
+
+def assign(candidates: Candidates, evidence: RoleEvidence) -> None:
+    """Set the kind and the nominal rate of each candidate."""
+    _assign_kinds(candidates, evidence)
+    # The ports of a multi-plane device share the rate of its model.
+    ports = Counter(nic.device.name for nic in candidates)
+    fastest: defaultdict[tuple[NicKind, str], float] = defaultdict(float)
+    for nic in candidates:
+        fastest[nic.kind, nic.layer] = max(fastest[nic.kind, nic.layer], nic.active)
+    for nic in candidates:
+        of_model = rate_of_port(ids_of(nic.device, evidence.bus), nic.kind.functions) or 0.0
+        nic.gbps = max(of_model / ports[nic.device.name], fastest[nic.kind, nic.layer]) or None
+
+
+def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
+    """Set the kind of each candidate.
+
+    The slots of a Socket-Direct card are one card, whose functions of one number are one. A
+    function of a card that is unread may be a network function: the card has the number of those
     that another card of the model has, if it may.
     """
     bus, devices = evidence.bus, evidence.devices
-    types = Counter(device.hca_type for device in devices)
+    slots = joined_slots(devices)
+
+    def card(pci: str | None) -> str:
+        return slots.get(card_of(pci), card_of(pci))
+
     # A device that cannot be read does not say that it is virtual; the bus does.
     virtual = {nic.address for nic in bus.nics if nic.is_virtual}
-    virtual |= {device.pci or "" for device in devices if device.virtual_function}
-    nics = {nic.address for nic in bus.nics} | {device.pci or "" for device in devices}
-    of_card = Counter(map(card_of, nics - virtual))
-    unread = Counter(map(card_of, bus.unread))
-    for candidate in candidates:
-        device = candidate.device
+    virtual |= {device.pci for device in devices if device.pci and device.virtual_function}
+    addresses = {nic.address for nic in bus.nics} | {device.pci for device in devices if device.pci}
+    known = {(card(pci), pci[-1]) for pci in addresses - virtual}
+    on_card = Counter(at for at, _ in known)
+    unread = Counter(at for at, _ in {(card(pci), pci[-1]) for pci in bus.unread} - known)
+    types = Counter(device.hca_type for device in devices)
+    possible: dict[PortKey, list[NicKind]] = {}
+    for nic in candidates:
         # Without PCI ids the driver, and a text of hca_type that devices share.
-        text = device.hca_type if types[device.hca_type] > 1 else None
-        model: Hashable = ids_of(device, bus) or (device.driver, text)
-        functions = of_card[card_of(device.pci)] if device.pci else 1
-        candidate.kind = Kind(model, max(functions, 1))
-    certain = {nic.kind for nic in candidates if not unread[card_of(nic.device.pci)]}
-    for candidate in candidates:
-        model, number = candidate.kind
-        most = number + unread[card_of(candidate.device.pci)]
-        kinds = [Kind(model, functions) for functions in range(number, most + 1)]
-        candidate.kind = next((kind for kind in kinds if kind in certain), candidate.kind)
-    # The ports of a multi-plane device share the rate of its model.
-    ports = Counter(candidate.device.name for candidate in candidates)
-    fastest: defaultdict[tuple[Kind, str], float] = defaultdict(float)
-    for candidate in candidates:
-        key = candidate.kind, candidate.layer
-        rates = [cable.gbps for cable in candidate.cables if cable.is_active and cable.gbps]
-        fastest[key] = max([fastest[key], *rates])
-    for candidate in candidates:
-        ids = ids_of(candidate.device, bus)
-        of_model = rate_of_port(ids, candidate.kind.functions) or 0.0
-        of_port = of_model / ports[candidate.device.name]
-        candidate.gbps = max(of_port, fastest[candidate.kind, candidate.layer]) or None
+        text = nic.device.hca_type if types[nic.device.hca_type] > 1 else None
+        model = ids_of(nic.device, bus) or (nic.device.driver, text)
+        at = card(nic.device.pci)
+        number = max(on_card[at], 1)
+        possible[nic.key] = [NicKind(model, number + more) for more in range(unread[at] + 1)]
+    certain = {kinds[0] for kinds in possible.values() if len(kinds) == 1}
+    for nic in candidates:
+        likely = [kind for kind in possible[nic.key] if kind in certain]
+        nic.kind = (likely or possible[nic.key])[0]
 
 
-def by_kind(candidates: Candidates) -> dict[Kind, list[Candidate]]:
+def by_kind(candidates: Candidates) -> dict[NicKind, list[Candidate]]:
     """Return the candidates by kind, in their order."""
-    kinds: defaultdict[Kind, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        kinds[candidate.kind].append(candidate)
+    kinds: defaultdict[NicKind, list[Candidate]] = defaultdict(list)
+    for nic in candidates:
+        kinds[nic.kind].append(nic)
     return kinds
 
 
@@ -149,9 +167,9 @@ def parts_of(
     if not gpus or is_even(number, gpus) or any(near[nic.key] for nic in whole):
         return [whole]
     parts: defaultdict[Hashable, list[Candidate]] = defaultdict(list)
-    for candidate in whole:
-        if candidate.port:
-            parts[candidate.device.board_id, candidate.device.subsystem].append(candidate)
+    for nic in whole:
+        if nic.port:
+            parts[nic.device.board_id, nic.device.subsystem].append(nic)
     compute = max(parts.values(), key=number_of_devices, default=[])
     if len(parts) < 2 or number_of_devices(compute) * 4 < gpus * 3:
         return [whole]
@@ -166,7 +184,7 @@ def is_even(devices: int, gpus: int) -> bool:
 
 def rank(candidates: Candidates) -> tuple[float, list[int]]:
     """Return the sort key of a kind: its bandwidth, and its lowest PCI address negated."""
-    lowest = min(pci_numbers(candidate.device.pci) for candidate in candidates)
+    lowest = min(pci_numbers(nic.device.pci) for nic in candidates)
     return bandwidth(candidates), [-number for number in lowest]
 
 
@@ -178,7 +196,7 @@ def text_of(device: RdmaDevice) -> str:
     return " ".join(filter(None, (name, device.pci_ids)))
 
 
-def difference(other: Kind, backend: Kind) -> str:
+def difference(other: NicKind, backend: NicKind) -> str:
     """Return in words what tells a kind from that of the backend; "" where `text_of` does."""
     if other.model != backend.model:
         return ""

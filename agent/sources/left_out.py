@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
-from agent.sources.drops import Evidence
+from agent.sources.drops import RoleEvidence
 from agent.sources.interfaces import IN_USE, rate_of
 from agent.sources.kinds import Candidate, is_even, text_of
 from agent.sysfs.bus import NEAR
@@ -40,14 +40,14 @@ def left_out(observation: Observation) -> list[PortRole]:
 
 
 def hints(
-    roles: Sequence[PortRole], evidence: Evidence, unread: Collection[Candidate]
+    roles: Sequence[PortRole], evidence: RoleEvidence, unread: Collection[Candidate]
 ) -> tuple[Hint, ...]:
     """Return the doubts about the backend; `unread` may be a part of it."""
     return tuple(_hints(roles, evidence, unread))
 
 
 def _hints(
-    roles: Sequence[PortRole], evidence: Evidence, unread: Collection[Candidate]
+    roles: Sequence[PortRole], evidence: RoleEvidence, unread: Collection[Candidate]
 ) -> Iterator[Hint]:
     backend = [role for role in roles if role.backend]
     suspects = [role.interface for role in roles if role.rule == "nvswitch-pattern"]
@@ -97,7 +97,7 @@ def _hints(
         yield Hint(interfaces, f"{listed(interfaces)}: {text}")
 
 
-def _pairs(backend: Sequence[PortRole], layer: str, evidence: Evidence) -> list[str]:
+def _pairs(backend: Sequence[PortRole], layer: str, evidence: RoleEvidence) -> list[str]:
     """Return the ports of a guest that may be two functions of one port."""
     devices: set[str] = set()
     for role in backend:
@@ -111,7 +111,7 @@ def _pairs(backend: Sequence[PortRole], layer: str, evidence: Evidence) -> list[
 
 
 def _not_counted(
-    roles: Sequence[PortRole], backend: Sequence[PortRole], evidence: Evidence
+    roles: Sequence[PortRole], backend: Sequence[PortRole], evidence: RoleEvidence
 ) -> Iterator[Hint]:
     """Yield the ACTIVE ports that a rule took out: as much as the backend, or alike.
 

@@ -10,7 +10,6 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from agent.errors import Unavailable
 from agent.host import Host
@@ -100,17 +99,15 @@ def read_netdev(
         is_up = None if flags is None else bool(flags & IFF_UP)
         operstate = reader.text(f"{NET}/{name}/operstate", quiet=UNSET)
         return Netdev(name, None, operstate, None, default_route=False, is_up=is_up), ()
-    master = _master(reader, name)
-    members = _members_of(reader, name)
-    if master and not members:
-        members = _members_of(reader, master)
-    functions = _legs_of(reader, device, members)
+    functions = legs_of(reader, device, name)
     legs = tuple(_read_facts(reader, leg, routed, pci) for leg, pci in functions.items())
     return _read_facts(reader, name, routed), legs
 
 
-def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict[str, str | None]:
+def legs_of(reader: Reader, device: RdmaDevice, name: str) -> dict[str, str | None]:
     """Return the members of a bond that the RDMA device stands for, with their functions.
+
+    `name` is the bond, or a member of it.
 
     A driver makes one device of the functions of one card (mlx5_same_hw_devs,
     drivers/net/ethernet/mellanox/mlx5/core/lag/lag.c); the netdevs of other cards are no legs,
@@ -118,6 +115,9 @@ def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict
     of its own, of which the name alone is read, so it may be excluded or failed; nor for a lone
     member, unless the card has another function that is joined with it.
     """
+    members = _members_of(reader, name)
+    if not members and (master := _master(reader, name)):
+        members = _members_of(reader, master)
     functions = {
         member: kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
         for member in members
@@ -127,7 +127,7 @@ def _legs_of(reader: Reader, device: RdmaDevice, members: Iterable[str]) -> dict
         names = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
         if names and device.name not in names:
             return {}
-    return legs if len(legs) > 1 or _is_joined(reader, device) else {}
+    return legs if len(legs) > 1 or (legs and _is_joined(reader, device)) else {}
 
 
 def _is_of_card(reader: Reader, pci: str | None, device: RdmaDevice) -> bool:

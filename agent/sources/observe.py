@@ -15,8 +15,8 @@ from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevi
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, pci
+from agent.sources.drops import Labeled, RoleEvidence
 from agent.sources.memories import Memories
-from agent.sources.pci import Labeled
 from agent.sources.roles import NOTHING_DECIDED, decide
 from agent.sources.table import SOURCES, Outcome, Source
 from agent.sysfs.reader import Reader, Root
@@ -53,17 +53,16 @@ def observe(
         for address in sorted(unbound - {*labeled.values()}):
             text = "an InfiniBand controller without RDMA device: is its driver loaded?"
             problems.append(Problem(RDMA.name, address, None, text))
-        decision = decide(
+        evidence = RoleEvidence(
             devices,
-            host.backend,
-            labeled,
             memories.bus.bus,
-            front_end=memories.node.front_end,
-            excluded=memories.node.excluded,
-            unbound=unbound,
-            ambiguous=memories.node.ambiguous,
-            memory=memories.roles,
+            memories.node.front_end,
+            labeled,
+            memories.node.excluded,
+            unbound,
+            memories.node.ambiguous,
         )
+        decision = decide(evidence, host.backend, memories.roles)
         ports = decision.roles
         if undecided := decision.undecided:
             ports, rdma = (), Failed(undecided, hold=decision.hold)

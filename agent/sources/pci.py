@@ -15,7 +15,7 @@ Files: Documentation/ABI/testing/sysfs-bus-pci, {current,max}_link_{speed,width}
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.model import PortRole, RdmaDevice
 from agent.sources.cards import MIN_PATTERN
+from agent.sources.drops import Labeled
 from agent.sources.interfaces import is_of_device
 from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
@@ -35,8 +36,6 @@ from agent.sysfs.worker import DeviceReaders
 SOURCE = "rdma"
 PCIE = "pcie"  # the source of problems with PCIe paths
 DEVICES = "sys/devices"
-
-Labeled = Mapping[str, str]  # interface -> address of its PCI function
 
 
 class Place(Enum):
@@ -103,7 +102,7 @@ def unbound(
     # excluded device may have no address, so its name decides.
     here = [device for device in devices if device.ports or device.failure or device.excluded]
     for interface, address in labeled.items():
-        if not any(is_of_device(interface, device.name) for device in here):
+        if address and not any(is_of_device(interface, device.name) for device in here):
             functions.add(address)
     functions -= (
         {device.pci for device in here} | bonded_functions(devices) | memories.node.excluded

@@ -18,6 +18,7 @@ agent/sources/roles.py decides the role of a port.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,15 +30,14 @@ from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
 from agent.sources.cards import nvswitch_pattern, with_hidden
-from agent.sources.drops import CLOUD_DRIVERS, Evidence, ethernet_data_ports
+from agent.sources.drops import CLOUD_DRIVERS, RoleEvidence, ethernet_data_ports
 from agent.sources.memories import Memories
-from agent.sources.netdev import Network, port_netdevs, read_netdev
+from agent.sources.netdev import Network, legs_of, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES, Bus, read_bus, read_ids
 from agent.sysfs.front_end import (
-    NET,
     NodeFacts,
     Routed,
     ambiguous_layers,
@@ -70,7 +70,6 @@ EXTRA = " (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"  # the pack
 NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
 T = TypeVar("T")
-Devices = tuple[RdmaDevice, ...]
 DeviceReading = tuple[RdmaDevice, list[Problem]]
 Readings = dict[str, DeviceReading]
 LinkLayers = dict[int, str | None]  # by port number
@@ -80,11 +79,13 @@ LAST_PCI = "", "pci"
 PATTERN = "", "pattern"  # True if the device looks like an NVSwitch management function
 
 
-def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Reading[Devices]:
+def read(
+    host: Host, _ports: tuple[PortRole, ...], memories: Memories
+) -> Reading[tuple[RdmaDevice, ...]]:
     """Read all devices of the class."""
     reader = Reader(host.root, SOURCE)
     problems = reader.problems
-    outcome: Seen[Devices] | Absent | Failed
+    outcome: Seen[tuple[RdmaDevice, ...]] | Absent | Failed
     try:
         names = reader.names(CLASS)
         if names:
@@ -108,11 +109,11 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
 
 
 def _outcome(
-    host: Host, reader: Reader, devices: Devices, memories: Memories
-) -> Seen[Devices] | Failed:
+    host: Host, reader: Reader, devices: tuple[RdmaDevice, ...], memories: Memories
+) -> Seen[tuple[RdmaDevice, ...]] | Failed:
     """Return the devices; Failed if none can be read, or no place on the bus is known."""
     bus, front_end = memories.bus.bus, memories.node.front_end
-    evidence = Evidence(devices, bus, front_end, ambiguous=memories.node.ambiguous)
+    evidence = RoleEvidence(devices, bus, front_end, ambiguous=memories.node.ambiguous)
     data_ports = [] if host.backend else ethernet_data_ports(evidence)
     if data_ports:
         try:
@@ -231,25 +232,13 @@ def _excluded(host: Host, name: str, facts: NodeFacts, bus: Bus) -> RdmaDevice |
     ids = function.ids if function else None
     if pci not in facts.excluded and not is_named(host.excluded, name, pci, ids):
         return None
+    device = RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
     if pci:
-        facts.excluded |= {pci, *_legs_of(reader, pci)}
-    return RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
-
-
-def _legs_of(reader: Reader, pci: str) -> set[str]:
-    """Return the functions without RDMA device that share a bond with this function."""
-    functions = set()
-    try:
-        for netdev in reader.names(f"{PCI}/{pci}/net") or ():
-            bond = (reader.link(f"{NET}/{netdev}/master") or "").rpartition("/")[2]
-            slaves = f"{NET}/{bond}/bonding/slaves"
-            for leg in (reader.value(slaves, kernel.netdev_names) if bond else None) or ():
-                function = kernel.pci_address(reader.link(f"{NET}/{leg}") or "")
-                if function and not reader.names(f"{PCI}/{function}/infiniband"):
-                    functions.add(function)
-    except Unavailable:
-        return functions
-    return functions
+        facts.excluded |= {pci}
+        with suppress(Unavailable):
+            for netdev in reader.names(f"{PCI}/{pci}/net") or ():
+                facts.excluded |= {leg for leg in legs_of(reader, device, netdev).values() if leg}
+    return device
 
 
 def _read_device(host: Host, constants: Constants, routed: Routed, name: str) -> DeviceReading:

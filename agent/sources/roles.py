@@ -1,17 +1,14 @@
-"""Port roles: the ports that are the backend network, their names, and what each of them counts.
+"""Port roles: the ports that are the backend network, and the evidence in words.
 
 The rules in the order of the label contract. Each takes candidates out, with its words, or
 abstains; the first that takes a port out gives its reason.
 
     1  agent/sources/drops.py   ports that are no host data ports
-    2  front_end                NICs of the best default route, and spare ports of their cards
+    2  spare_ports, front_end   NICs of the best default route, and spare ports of their cards
     3  gpu_affinity             NICs that are not near a GPU, where that is decisive
     4  link_layer               ports of the other link layer
     5  kind                     NICs of another kind (agent/sources/kinds.py)
     2  front_end_unknown        all of Ethernet, where nothing tells the front end from them
-
-With --backend-device, the devices that it names are the backend. Of the rules only those about a
-port of a data device apply then (`drops.no_data`).
 
 A device that cannot be read is a candidate without ports: its PCI ids, place and class are known
 from the bus. Where they are not, a node that has labels keeps its roles. One without labels is
@@ -20,58 +17,27 @@ from the bus. Where they are not, a node that has labels keeps its roles. One wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
-from agent.sources import drops, left_out
-from agent.sources.cards import Devices
-from agent.sources.drops import DevicePort, Evidence, PortKey, Verdict, device_ports
-from agent.sources.interfaces import (
-    IN_USE,
-    Labeled,
-    Verdicts,
-    had_labels,
-    is_unread,
-    legs_of,
-    printed_gbps,
-    roles_of,
-)
-from agent.sources.kinds import (
-    UNREAD,
-    Cable,
-    Candidate,
-    Candidates,
-    assign_kinds,
-    bandwidth,
-    by_kind,
-    difference,
-    ids_of,
-    number_of_devices,
-    parts_of,
-    rank,
-    text_of,
-)
+from agent.sources import drops, kinds, left_out
+from agent.sources.drops import PortKey, RoleEvidence, RoleVerdict, device_ports
+from agent.sources.interfaces import had_labels, is_unread, roles_of
+from agent.sources.kinds import UNREAD, Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
-from agent.sysfs.bus import (
-    EMPTY,
-    ETHERNET_CLASS,
-    INFINIBAND_CLASSES,
-    NEAR,
-    OMNI_PATH_CLASS,
-    Bus,
-    Function,
-)
-from agent.sysfs.front_end import NOT_RECORDED, FrontEnd
+from agent.sysfs.bus import ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, OMNI_PATH_CLASS, Function
 
 MIN_GPUS = 2
 NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
 FEW_ROUTED = 2  # NICs of a kind that a default route may convict
 QUARTER = 4
 ETHERNET_LEAD = 3  # times the bandwidth of InfiniBand that makes a backend of an Ethernet kind
+
+TakenOut = Iterator[tuple[Candidates, str]]  # by a rule, with its words
 
 
 class Decision(NamedTuple):
@@ -87,105 +53,71 @@ class Decision(NamedTuple):
 NOTHING_DECIDED = Decision(())
 
 
-def decide(  # noqa: PLR0913 - the evidence, and what is remembered of it
-    devices: Devices,
-    backend_globs: Sequence[str] = (),
-    labeled: Labeled | None = None,
-    bus: Bus = EMPTY,
-    *,
-    front_end: FrontEnd = NOT_RECORDED,
-    excluded: Collection[str] = (),
-    unbound: Collection[str] = (),
-    ambiguous: Collection[str] = (),
-    memory: RoleMemory | None = None,
+def decide(
+    evidence: RoleEvidence, globs: Sequence[str] = (), memory: RoleMemory | None = None
 ) -> Decision:
     """Assign a role to every port of every device that could be read, in natural order.
 
-    `labeled` are the interfaces that have labels. `excluded` are the PCI functions that
-    --exclude-device names, `unbound` those that may be the backend's and have no RDMA device
-    (agent/sources/pci.py). `memory` keeps roles while something is missing.
+    The devices that `globs` (--backend-device) name are the backend; of the rules only those about
+    a port of a data device apply then. `memory` keeps roles while something is missing.
     """
-    labeled = labeled or {}
-    evidence = Evidence(
-        devices, bus, front_end, labeled, frozenset(excluded), ambiguous=frozenset(ambiguous)
-    )
-    unread = _unread(evidence, unbound)
-    ethernet = {pci for pci, function in bus.functions.items() if function.code == ETHERNET_CLASS}
-    infiniband = {nic.device.name for nic in unread if nic.device.pci not in ethernet | {None}}
-    verdicts: dict[PortKey, Verdict] = {}
-    if backend_globs:
+    labeled, ports = evidence.labeled, device_ports(evidence.devices)
+    unread = _unread(evidence)
+    infiniband = {nic.device.name for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
+    verdicts: dict[PortKey, RoleVerdict] = {}
+    if globs:
         named = {
             device.name
-            for device in devices
-            if is_named(backend_globs, device.name, device.pci, ids_of(device, bus))
+            for device in evidence.devices
+            if is_named(globs, device.name, device.pci, kinds.ids_of(device, evidence.bus))
         }
-        for candidate in device_ports(devices):
-            verdict = Verdict("flag", "not named by --backend-device")
-            if candidate.device.name in named:
-                data = Verdict("flag", "named by --backend-device", backend=True)
-                verdict = next(drops.no_data(candidate), data)
-            verdicts[candidate.key] = verdict
-        return Decision(
-            roles_of(evidence, verdicts), may_be_infiniband=frozenset(infiniband & named)
-        )
+        data = RoleVerdict("flag", "named by --backend-device", backend=True)
+        other = RoleVerdict("flag", "not named by --backend-device")
+        for port in ports:
+            is_meant = port.device.name in named
+            verdicts[port.key] = next(drops.no_data(port), data) if is_meant else other
+        roles = roles_of(evidence, verdicts)
+        return Decision(roles, may_be_infiniband=frozenset(infiniband & named))
     candidates = []
-    for candidate in device_ports(devices):
-        if dropped := drops.drop(candidate, evidence):
-            verdicts[candidate.key] = dropped
+    for port in ports:
+        if dropped := drops.drop(port, evidence):
+            verdicts[port.key] = dropped
         else:
-            candidates.append(_candidate(candidate, evidence))
+            candidates.append(kinds.candidate(port, evidence))
     # A sub-device has the function of its parent.
-    functions = {nic.device.pci: nic for nic in unread if nic.device.failure and nic.device.pci_ids}
-    known = [*functions.values()]
-    candidates += known
-    assign_kinds(candidates, evidence)
+    known = {nic.device.pci: nic for nic in unread if nic.device.failure and nic.device.pci_ids}
+    candidates += known.values()
+    kinds.assign(candidates, evidence)
     judged = _judge(candidates, evidence)
     infiniband -= {
         name
         for (name, _), verdict in judged.items()
         if verdict.rule == "link-layer" and not verdict.backend
     }
+    undecided = None
     unknown = _unknown(candidates, unread, evidence)
-    is_undecided = bool(unknown and not labeled) and (memory is None or memory.awaits_unread())
-    if is_undecided or (unknown and labeled):
+    if unknown and (labeled or memory is None or memory.awaits_unread()):
         what = f"{', '.join(unknown)} cannot be read"
-        has_labels = Verdict(UNDECIDED, f"has labels, and {what}", backend=True)
-        in_doubt = Verdict(UNDECIDED, f"the backend is not known while {what}")
-        judged = {
-            candidate.key: has_labels if had_labels(candidate.device, labeled) else in_doubt
-            for candidate in candidates
-        }
+        has_labels = RoleVerdict(UNDECIDED, f"has labels, and {what}", backend=True)
+        in_doubt = RoleVerdict(UNDECIDED, f"the backend is not known while {what}")
+        for nic in candidates:
+            judged[nic.key] = has_labels if had_labels(nic.device, labeled) else in_doubt
+        undecided = None if labeled else in_doubt.text
     verdicts |= {key: verdict for key, verdict in judged.items() if key[1] != UNREAD}
-    undecided: str | None = None
-    hold: HoldReason | None = None
-    hints: tuple[Hint, ...] = ()
-    if memory and not is_undecided:
+    if memory and not undecided:
         verdicts = memory.keep(evidence, verdicts)
     roles = roles_of(evidence, verdicts)
-    if is_undecided:
-        undecided = in_doubt.text
-    elif not any(role.backend for role in roles) and UNKNOWN_FRONT_END in {
-        verdict.rule for verdict in verdicts.values()
-    }:
+    decision = Decision(roles, undecided, may_be_infiniband=frozenset(infiniband))
+    if undecided:
+        return decision
+    rules = {verdict.rule for verdict in verdicts.values()}
+    if UNKNOWN_FRONT_END in rules and not any(role.backend for role in roles):
         hold = HoldReason.FRONT_END_UNKNOWN
-        undecided = f"{hold}: {front_end.unknown}"
-    else:
-        hints = left_out.hints(roles, evidence, known)
-    return Decision(roles, undecided, hold, hints, frozenset(infiniband))
+        return decision._replace(undecided=f"{hold}: {evidence.front_end.unknown}", hold=hold)
+    return decision._replace(hints=left_out.hints(roles, evidence, known.values()))
 
 
-def _candidate(device_port: DevicePort, evidence: Evidence) -> Candidate:
-    device, port = device_port
-    cables = []
-    for leg in legs_of(device_port, evidence.devices):
-        gbps = printed_gbps(leg or port.netdev, port)
-        is_standby = leg is not None and leg.operstate in {"down", "lowerlayerdown"}
-        cables.append(Cable(gbps, is_active=port.state == IN_USE and not is_standby))
-    beside = evidence.bus.beside(device.pci, device.numa_node)
-    return Candidate(device, port, port.link_layer or "", beside, cables)
-
-
-def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
+def _unread(evidence: RoleEvidence) -> list[Candidate]:
     """Return the unread devices, and functions without a device, as a reloading driver has.
 
     The PCI bus tells what each of them is. VFs, Omni-Path, and functions of a card that manages
@@ -201,7 +133,7 @@ def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
     ]
     unread += [
         RdmaDevice(f"PCI function {pci}", failure="unbound", pci=pci)
-        for pci in sorted(set(unbound) - {device.pci for device in unread})
+        for pci in sorted(evidence.unbound - {device.pci for device in unread})
     ]
     nics = []
     for device in unread:
@@ -209,13 +141,13 @@ def _unread(evidence: Evidence, unbound: Collection[str]) -> list[Candidate]:
         function = bus.functions.get(pci) or Function(pci, min(INFINIBAND_CLASSES))
         is_none = function.is_virtual or function.code == OMNI_PATH_CLASS
         if not is_none and function.card not in managing:
-            layer = "InfiniBand" if function.code in INFINIBAND_CLASSES else "Ethernet"
+            layer = "Ethernet" if function.code == ETHERNET_CLASS else "InfiniBand"
             known = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
             nics.append(Candidate(known, None, layer, bus.beside(pci)))
     return nics
 
 
-def _unknown(candidates: Candidates, unread: Candidates, evidence: Evidence) -> list[str]:
+def _unknown(candidates: Candidates, unread: Candidates, evidence: RoleEvidence) -> list[str]:
     """Return what is unread and may change any role: what has no known kind.
 
     A NIC whose place is not known counts as unread where GPU affinity decides.
@@ -232,80 +164,78 @@ def _unknown(candidates: Candidates, unread: Candidates, evidence: Evidence) -> 
     return names + [f"PCI function {pci}" for pci in sorted(misplaced)]
 
 
-def _judge(candidates: Candidates, evidence: Evidence) -> dict[PortKey, Verdict]:
+def _judge(candidates: Candidates, evidence: RoleEvidence) -> dict[PortKey, RoleVerdict]:
     """Return the verdicts of the rules on all candidates."""
-    verdicts: dict[PortKey, Verdict] = {}
-    decided_by, left = DATA_PORT, list(candidates)
+    verdicts: dict[PortKey, RoleVerdict] = {}
+    decided_by, left, others = DATA_PORT, list(candidates), 0.0
     for name, rule in RULES:
-        taken_out = rule(left, evidence)
-        if taken_out:
-            decided_by = name
-        verdicts |= taken_out
-        left = [candidate for candidate in left if candidate.key not in taken_out]
-    others = [nic for nic in candidates if nic.key in verdicts and verdicts[nic.key].rule == "kind"]
-    rival = max(map(bandwidth, by_kind(others).values()), default=0.0)
-    near = number_of_devices([nic for nic in left if nic.beside.is_near])
-    for candidate in left:
-        what = f"{candidate.layer} data port"
-        if near:
-            what = f"{near} of {number_of_devices(left)} beside a GPU"
-        kind = text_of(candidate.device)
+        for taken_out, words in rule(left, evidence):
+            for nic in taken_out:
+                verdicts[nic.key], decided_by = RoleVerdict(name, words), name
+            if name == "kind":
+                others = max(others, bandwidth(taken_out))
+        left = [nic for nic in left if nic.key not in verdicts]
+    near = number_of_devices(nic for nic in left if nic.beside.is_near)
+    beside = f"{near} of {number_of_devices(left)} beside a GPU" if near else None
+    for nic in left:
+        text = beside or f"{nic.layer} data port"
         if others:
-            kind = f"{bandwidth(left):g}G of {kind} against {rival:g}G"
-        elif candidate.device.pci_ids is None:
-            kind = ""
-        text = ", ".join(filter(None, (what, kind)))
-        verdicts[candidate.key] = Verdict(decided_by, text, backend=True)
+            text += f", {bandwidth(left):g}G of {kinds.text_of(nic.device)} against {others:g}G"
+        elif nic.device.pci_ids:
+            text += f", {kinds.text_of(nic.device)}"
+        verdicts[nic.key] = RoleVerdict(decided_by, text, backend=True)
     return verdicts
 
 
 # The rules
 
 
-def front_end(candidates: Candidates, evidence: Evidence) -> Verdicts:
-    """Take out the Ethernet NICs of the best default route, and spare ports of their cards.
+def _routed(candidates: Candidates, evidence: RoleEvidence) -> list[Candidate]:
+    return [nic for nic in _ethernet(candidates) if evidence.carries_route(nic.device)]
 
-    A spare port never had a link, nor labels. Without GPU, nothing of the front end counts. With
-    GPUs a route convicts a minority only: one or two NICs that are at most half of their kind, or
-    those beside which NICs without route have a quarter of the kind's bandwidth. Else the rails
-    have gateways, or the node has one network for everything.
-    """
-    ethernet = [candidate for candidate in candidates if candidate.layer == "Ethernet"]
-    routed = [nic for nic in ethernet if evidence.carries_route(nic.device)]
-    names = {nic.device.name for nic in routed}
+
+def _ethernet(candidates: Candidates) -> list[Candidate]:
+    return [nic for nic in candidates if nic.layer == "Ethernet"]
+
+
+def spare_ports(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
+    """Take out the ports of a front end's card that never had a link, nor labels."""
+    routed = _routed(candidates, evidence)
     cards = {card_of(nic.device.pci) for nic in routed} - {""}
-    verdicts: dict[PortKey, Verdict] = {}
-    for candidate in ethernet:
-        port = candidate.port
-        netdevs = [netdev for netdev in (port.netdev, *port.legs) if netdev] if port else []
-        if (
-            card_of(candidate.device.pci) in cards
-            and candidate.device.name not in names
-            and netdevs
-            and all(netdev.carrier_up_count == 0 for netdev in netdevs)
-            and not had_labels(candidate.device, evidence.labeled)
-        ):
-            text = "spare port of the front end's card: it never had a link"
-            verdicts[candidate.key] = Verdict("spare-port", text)
-    text = "front end: carries the default route"
+    spare = [
+        nic
+        for nic in _ethernet(candidates)
+        if card_of(nic.device.pci) in cards
+        and nic not in routed
+        and nic.never_had_link
+        and not had_labels(nic.device, evidence.labeled)
+    ]
+    yield spare, "spare port of the front end's card: it never had a link"
+
+
+def front_end(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
+    """Take out the Ethernet NICs of the best default route.
+
+    Without GPU, nothing of the front end counts. With GPUs a route convicts a minority only: one or
+    two NICs that are at most half of their kind, or those beside which NICs without route have a
+    quarter of the kind's bandwidth. Else the rails have gateways, or the node has one network for
+    everything.
+    """
+    routed, text = _routed(candidates, evidence), "front end: carries the default route"
     if not evidence.bus.gpus:
-        return verdicts | {nic.key: Verdict("front-end", text) for nic in routed}
-    left = [candidate for candidate in candidates if candidate.key not in verdicts]
-    for kind, mine in by_kind(routed).items():
-        whole = [nic for nic in left if nic.kind == kind and nic.layer == "Ethernet"]
-        others = [nic for nic in left if nic.kind != kind and nic not in routed]
+        yield routed, text
+        return
+    for kind, mine in kinds.by_kind(routed).items():
+        whole = [nic for nic in _ethernet(candidates) if nic.kind == kind]
+        others = [nic for nic in candidates if nic.kind != kind and nic not in routed]
         number, total = number_of_devices(mine), number_of_devices(whole)
         if number <= FEW_ROUTED and number * 2 <= total:
-            words = f"{text}, {number} of {total} of its kind"
+            yield mine, f"{text}, {number} of {total} of its kind"
         elif others and bandwidth(others) * QUARTER >= bandwidth(whole):
-            words = f"{text}, {bandwidth(mine):g}G beside {bandwidth(others):g}G without it"
-        else:
-            continue
-        verdicts |= {nic.key: Verdict("front-end", words) for nic in mine}
-    return verdicts
+            yield mine, f"{text}, {bandwidth(mine):g}G beside {bandwidth(others):g}G without it"
 
 
-def near_gpu(candidates: Candidates, evidence: Evidence) -> dict[PortKey, bool]:
+def near_gpu(candidates: Candidates, evidence: RoleEvidence) -> dict[PortKey, bool]:
     """Return which candidates are near a GPU, or at the place of a NIC that is.
 
     The GPU of a NIC at such a place fell off the bus.
@@ -316,7 +246,7 @@ def near_gpu(candidates: Candidates, evidence: Evidence) -> dict[PortKey, bool]:
     return {nic.key: nic.beside.is_near or places[nic.key] in near for nic in candidates}
 
 
-def _is_decisive(candidates: Candidates, evidence: Evidence) -> bool:
+def _is_decisive(candidates: Candidates, evidence: RoleEvidence) -> bool:
     """Return True if three quarters of the GPUs, of two or more, have a NIC near.
 
     All NICs on the bus count, bound or not, so that a dead HCA does not change the answer. Those of
@@ -342,40 +272,35 @@ def _is_decisive(candidates: Candidates, evidence: Evidence) -> bool:
     return len(bus.gpus) >= MIN_GPUS and served * whole >= len(bus.gpus) * part
 
 
-def gpu_affinity(candidates: Candidates, evidence: Evidence) -> Verdicts:
+def gpu_affinity(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
     """Take out the NICs that are not near a GPU, where most GPUs have one near."""
-    verdicts: dict[PortKey, Verdict] = {}
     if _is_decisive(candidates, evidence):
         near = near_gpu(candidates, evidence)
-        for candidate in candidates:
-            if not near[candidate.key]:
-                distance = candidate.beside.distance
-                where = f" ({distance})" if distance else ""
-                text = f"not near a GPU{where}, as the backend's NICs are"
-                verdicts[candidate.key] = Verdict("gpu-affinity", text)
-    return verdicts
+        for nic in candidates:
+            if not near[nic.key]:
+                where = f" ({nic.beside.distance})" if nic.beside.distance else ""
+                yield [nic], f"not near a GPU{where}, as the backend's NICs are"
 
 
-def link_layer(candidates: Candidates, evidence: Evidence) -> Verdicts:
+def link_layer(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
     """Take out the ports of the other link layer than the backend's.
 
     It is InfiniBand if there is any; but Ethernet beside GPUs where one Ethernet kind has three
     times the bandwidth of all InfiniBand candidates, and the rate of each of these is known.
     """
+    ethernet = _ethernet(candidates)
     infiniband = [nic for nic in candidates if nic.layer == "InfiniBand"]
-    ethernet = [nic for nic in candidates if nic.layer == "Ethernet"]
-    if not infiniband or not ethernet:
-        return {}
-    most = max(map(bandwidth, by_kind(ethernet).values()))
-    is_known = all(nic.gbps for nic in infiniband)
-    taken_out, text = ethernet, "Ethernet, and the backend is InfiniBand"
-    if evidence.bus.gpus and is_known and most >= ETHERNET_LEAD * bandwidth(infiniband):
-        taken_out = infiniband
-        text = f"InfiniBand, {bandwidth(infiniband):g}G against {most:g}G of one kind of Ethernet"
-    return {nic.key: Verdict("link-layer", text) for nic in taken_out}
+    if infiniband and ethernet:
+        most = max(map(bandwidth, kinds.by_kind(ethernet).values()))
+        is_known = all(nic.gbps for nic in infiniband)
+        if evidence.bus.gpus and is_known and most >= ETHERNET_LEAD * bandwidth(infiniband):
+            rates = f"{bandwidth(infiniband):g}G against {most:g}G of one kind of Ethernet"
+            yield infiniband, f"InfiniBand, {rates}"
+        else:
+            yield ethernet, "Ethernet, and the backend is InfiniBand"
 
 
-def kind(candidates: Candidates, evidence: Evidence) -> Verdicts:
+def kind(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
     """Take out the NICs of other kinds than the one of the greatest bandwidth.
 
     On a tie it is the one at the lower PCI address. Without GPUs nothing tells compute from storage
@@ -383,32 +308,29 @@ def kind(candidates: Candidates, evidence: Evidence) -> Verdicts:
     """
     gpus, near = len(evidence.bus.gpus), near_gpu(candidates, evidence)
     if not gpus and any(nic.layer == "InfiniBand" for nic in candidates):
-        return {}
-    parts = [part for whole in by_kind(candidates).values() for part in parts_of(whole, gpus, near)]
-    verdicts: dict[PortKey, Verdict] = {}
-    backend = max(parts, key=rank, default=[])
+        return
+    wholes = kinds.by_kind(candidates).values()
+    parts = [part for whole in wholes for part in kinds.parts_of(whole, gpus, near)]
+    backend = max(parts, key=kinds.rank, default=[])
     for part in parts:
-        if part is backend:
-            continue
-        what = f"{text_of(backend[0].device)}{difference(part[0].kind, backend[0].kind)}"
-        rates = f"{bandwidth(part):g}G against {bandwidth(backend):g}G"
-        if bandwidth(part) == bandwidth(backend):
-            rates = "tie: lower PCI address"
-        text = f"{part[0].layer} NIC of another kind than the backend's {what} ({rates})"
-        verdicts |= {nic.key: Verdict("kind", text) for nic in part}
-    return verdicts
+        if part is not backend:
+            its = kinds.text_of(backend[0].device)
+            its += kinds.difference(part[0].kind, backend[0].kind)
+            rates = f"{bandwidth(part):g}G against {bandwidth(backend):g}G"
+            if bandwidth(part) == bandwidth(backend):
+                rates = "tie: lower PCI address"
+            yield part, f"{part[0].layer} NIC of another kind than the backend's {its} ({rates})"
 
 
-def front_end_unknown(candidates: Candidates, evidence: Evidence) -> Verdicts:
+def front_end_unknown(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
     """Take out all Ethernet ports where the front end is not known, if one is not near a GPU."""
-    reason, near = evidence.front_end.unknown, near_gpu(candidates, evidence)
-    if not reason or all(near.values()) or candidates[0].layer != "Ethernet":
-        return {}
-    verdict = Verdict(UNKNOWN_FRONT_END, f"the front end is not known: {reason}")
-    return {candidate.key: verdict for candidate in candidates}
+    reason, ethernet = evidence.front_end.unknown, _ethernet(candidates)
+    if reason and not all(near_gpu(ethernet, evidence).values()):
+        yield ethernet, f"the front end is not known: {reason}"
 
 
-RULES: tuple[tuple[str, Callable[[Candidates, Evidence], Verdicts]], ...] = (
+RULES: tuple[tuple[str, Callable[[Candidates, RoleEvidence], TakenOut]], ...] = (
+    ("spare-port", spare_ports),
     ("front-end", front_end),
     ("gpu-affinity", gpu_affinity),
     ("link-layer", link_layer),

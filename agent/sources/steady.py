@@ -29,13 +29,20 @@ judged anew; so is each one if the ports have other addresses than before.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.ids import moves
 from agent.model import RoleChange
-from agent.sources.drops import Evidence, PortKey, Verdict, device_ports
+from agent.sources.drops import (
+    DevicePort,
+    PortKey,
+    PortPlace,
+    RoleEvidence,
+    RoleVerdict,
+    device_ports,
+)
 from agent.sources.interfaces import Verdicts
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes
@@ -53,20 +60,17 @@ DATA_PORT = "data-port"  # no rule took a port out
 ROUTE = "the default route"
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
 
-# Of a port: address of its PCI function, else its device; number
-Identity = tuple[str, int]
-
 
 class Role(NamedTuple):
     """What a port was decided to be, and since when."""
 
-    verdict: Verdict
+    verdict: RoleVerdict
     since: float
     layer: str | None = None  # link layer; None: unknown
     port_guid: str | None = None
 
 
-class Known(NamedTuple):
+class Inventory(NamedTuple):
     """What a new agent has to know beside the ports that are there."""
 
     gpus: tuple[str, ...] = ()  # addresses of those that are there, or missing
@@ -74,13 +78,13 @@ class Known(NamedTuple):
     missed: float | None = None  # seconds since the epoch: the first part was missed
 
 
-NOTHING = Known()
+NOTHING = Inventory()
 
 
 class Pin(NamedTuple):
     """A port of the annotation; it had the role of `rule`."""
 
-    identity: Identity
+    identity: PortPlace
     rule: str
     backend: bool
     port_guid: str | None = None
@@ -97,14 +101,14 @@ class RoleMemory:
     wall: Callable[[], float]  # seconds since the epoch
     hold: float = 600.0  # seconds for which an unlabeled node is undecided
     changed: tuple[RoleChange, ...] = ()  # by the last observation
-    known: Known = NOTHING  # after the last observation
-    _roles: dict[Identity, Role] = field(default_factory=dict)
-    _there: frozenset[Identity] = frozenset()  # all that roles were decided by
-    _contradicted: dict[Identity, float] = field(default_factory=dict)  # since when
+    known: Inventory = NOTHING  # after the last observation
+    _roles: dict[PortPlace, Role] = field(default_factory=dict)
+    _there: frozenset[PortPlace] = frozenset()  # all that roles were decided by
+    _contradicted: dict[PortPlace, float] = field(default_factory=dict)  # since when
     _pins: tuple[Pin, ...] = ()  # for the next observation
     _undecided_since: float | None = None
 
-    def seed(self, pins: Iterable[Pin], known: Known = NOTHING) -> None:
+    def seed(self, pins: Iterable[Pin], known: Inventory = NOTHING) -> None:
         """Start from what the annotation has, with the next observation."""
         self._pins = tuple(pin for pin in pins if pin.rule in REMEMBERED | {DATA_PORT, UNDECIDED})
         self.known = known
@@ -115,60 +119,56 @@ class RoleMemory:
             self._undecided_since = self.clock()
         return self.clock() < self._undecided_since + self.hold
 
-    def keep(self, evidence: Evidence, verdicts: Verdicts) -> dict[PortKey, Verdict]:
+    def keep(self, evidence: RoleEvidence, verdicts: Verdicts) -> dict[PortKey, RoleVerdict]:
         """Return the verdicts with the roles that stay as they were."""
-        rules = REMEMBERED | {UNDECIDED}
-        judged = [key for key, given in verdicts.items() if given.backend or given.rule in rules]
-        now, there = self.clock(), there_of(evidence, judged)
+        now, ports = self.clock(), device_ports(evidence.devices)
+        judged = [
+            port
+            for port in ports
+            if verdicts[port.key].backend or verdicts[port.key].rule in REMEMBERED | {UNDECIDED}
+        ]
         self._undecided_since = None
         self._begin(evidence)
         self._follow(evidence)
-        ports = {port.key: port for port in device_ports(evidence.devices)}
         # The link of a port that rule 1 takes out, such as the second function of a cable, may end.
-        dropped = {
-            (port.device.pci or port.device.name, port.port.number)
-            for key, port in ports.items()
-            if key not in judged
-        }
-        self._there -= dropped
-        missing = self._missing(evidence, there)
+        self._there -= {port.place for port in ports} - {port.place for port in judged}
+        missing = self._missing(evidence, there_of(evidence, judged))
         is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
-        kept, changed, new = dict(verdicts), [], {}
-        contradicted: dict[Identity, float] = {}
-        decided: dict[Identity, Role] = {}
-        for key in judged:
-            (device, port), given = ports[key], verdicts[key]
-            identity = device.pci or device.name, port.number
-            role = Role(given, now, port.link_layer, port.port_guid)
-            before = self._roles.get(identity)
-            if before is None or before.layer not in {None, port.link_layer}:
-                new[key] = identity
+        kept, changed, new = dict(verdicts), list[RoleChange](), list[DevicePort]()
+        contradicted: dict[PortPlace, float] = {}
+        decided: dict[PortPlace, Role] = {}
+        for port in judged:
+            given, layer = verdicts[port.key], port.port.link_layer
+            role = Role(given, now, layer, port.port.port_guid)
+            before = self._roles.get(port.place)
+            if before is None or before.layer not in {None, layer}:
+                new.append(port)
             elif before.verdict.backend is given.backend:
                 role = role._replace(since=before.since)
             elif now >= before.since + CONFIRM:
-                since = math.inf
-                if not missing and given.rule != UNDECIDED:
-                    since = contradicted[identity] = self._contradicted.get(identity, now)
-                if now < since + CONFIRM:
+                since = self._contradicted.get(port.place, now)
+                if missing or given.rule == UNDECIDED or now < since + CONFIRM:
+                    if not missing and given.rule != UNDECIDED:
+                        contradicted[port.place] = since
                     why = f"while {missing[0]} is missing" if missing else "as before"
-                    kept[key] = before.verdict._replace(text=f"{before.verdict.text}, {why}")
+                    kept[port.key] = before.verdict._replace(text=f"{before.verdict.text}, {why}")
                     continue
-                del contradicted[identity]
-                changed.append(RoleChange(*key, str(before.verdict), str(given)))
-            decided[identity] = role
+                changed.append(RoleChange(*port.key, str(before.verdict), str(given)))
+            decided[port.place] = role
         if is_settled and (missing or contradicted):
             why = f"{missing[0]} is missing" if missing else "other roles change"
-            for key, identity in new.items():
-                if kept[key].backend:
-                    kept[key] = Verdict(UNDECIDED, f"it came while {why}: {kept[key].text}")
-                    self._roles.pop(identity, None)
-                    decided.pop(identity, None)
-        remembered = [
-            (identity, role)
-            for identity, role in decided.items()
+            for port in new:
+                if kept[port.key].backend:
+                    text = f"it came while {why}: {kept[port.key].text}"
+                    kept[port.key] = RoleVerdict(UNDECIDED, text)
+                    self._roles.pop(port.place, None)
+                    decided.pop(port.place, None)
+        lasting = {
+            place: role
+            for place, role in decided.items()
             if role.verdict.backend or role.verdict.rule not in UNKNOWN
-        ]
-        self._roles = dict([*self._roles.items(), *remembered][-MAX_PORTS:])
+        }
+        self._roles = dict([*self._roles.items(), *lasting.items()][-MAX_PORTS:])
         self._contradicted, self.changed = contradicted, tuple(changed)
         return kept
 
@@ -176,7 +176,7 @@ class RoleMemory:
         """Return the time at which a contradiction may count; infinity if there is none."""
         return min(self._contradicted.values(), default=math.inf) + CONFIRM
 
-    def _begin(self, evidence: Evidence) -> None:
+    def _begin(self, evidence: RoleEvidence) -> None:
         """Take over the roles of the annotation, and what it says was there.
 
         Not so if its addresses are not those of the same ports any more, as in a VM that was
@@ -195,7 +195,7 @@ class RoleMemory:
         there |= {(address, DEVICE) for address in self.known.away}
         self._roles = {}  # of observations before the annotation was read
         for pin in pins:
-            verdict = Verdict(pin.rule, "before the start", pin.backend)
+            verdict = RoleVerdict(pin.rule, "before the start", pin.backend)
             self._roles[pin.identity] = Role(verdict, -math.inf, pin.layer, pin.port_guid)
             if not pin.is_lost:
                 there |= {(pin.identity[0], FUNCTION), (pin.identity[0], DEVICE)}
@@ -205,7 +205,7 @@ class RoleMemory:
                 there.add((ROUTE, FUNCTION))
         self._there, self._contradicted = frozenset(there), {}
 
-    def _follow(self, evidence: Evidence) -> None:
+    def _follow(self, evidence: RoleEvidence) -> None:
         """Let cards that are at other addresses than before keep their roles."""
         functions = evidence.bus.functions
         before = [(role.port_guid, pci) for (pci, _), role in self._roles.items() if ":" in pci]
@@ -215,7 +215,7 @@ class RoleMemory:
                     self._roles.setdefault((at, identity[1]), self._roles.pop(identity))
                 self._there = frozenset(known for known in self._there if known[0] != was)
 
-    def _missing(self, evidence: Evidence, there: frozenset[Identity]) -> list[str]:
+    def _missing(self, evidence: RoleEvidence, there: frozenset[PortPlace]) -> list[str]:
         """Return in words what was there and is missing; what was missed for long is forgotten."""
         gone = self._there - there
         missed = self.known.missed
@@ -229,28 +229,33 @@ class RoleMemory:
         addresses = {name for name, number in gone if number in {FUNCTION, DEVICE}} - {ROUTE}
         gpus = {gpu.address for gpu in evidence.bus.gpus}
         gpus |= {name for name in self.known.gpus if (name, FUNCTION) in self._there}
-        self.known = Known(tuple(sorted(gpus)), tuple(sorted(addresses - gpus)), missed)
+        self.known = Inventory(tuple(sorted(gpus)), tuple(sorted(addresses - gpus)), missed)
         links = [f"the link of {name}" for name, number in sorted(gone) if number > 0]
         return [*sorted(addresses), *([ROUTE] if (ROUTE, FUNCTION) in gone else []), *links]
 
 
-def there_of(evidence: Evidence, judged: Collection[PortKey]) -> frozenset[Identity]:
+def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[PortPlace]:
     """Return what may be missing another time, and is there.
 
     Of the links those of the ports that rules 2 to 5 `judged`: those of VFs come and go.
     """
     nics = [*evidence.bus.gpus, *(nic for nic in evidence.bus.nics if not nic.is_virtual)]
     there = {(function.address, FUNCTION) for function in nics}
-    for device, port in device_ports(evidence.devices):
-        if device.pci and not (device.virtual_function or device.sub_function):
-            there.add((device.pci, DEVICE))
-            if port.state == "ACTIVE" and (device.name, port.number) in judged:
-                there.add((device.pci, port.number))
+    there |= {
+        (device.pci, DEVICE)
+        for device in evidence.devices
+        if device.pci and device.ports and not (device.virtual_function or device.sub_function)
+    }
+    there |= {
+        port.place
+        for port in judged
+        if port.port.state == "ACTIVE" and (port.device.pci, DEVICE) in there
+    }
     if evidence.front_end.nics or any(map(evidence.carries_route, evidence.devices)):
         there.add((ROUTE, FUNCTION))
     return frozenset(there)
 
 
-def _guids(evidence: Evidence) -> list[tuple[str | None, str | None]]:
+def _guids(evidence: RoleEvidence) -> list[tuple[str | None, str | None]]:
     """Return the GUID of each port, with the address of its function."""
     return [(port.port_guid, device.pci) for device, port in device_ports(evidence.devices)]

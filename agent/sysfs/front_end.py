@@ -102,8 +102,8 @@ class NodeFacts:
 
 def netdevs_of(device: RdmaDevice) -> set[str]:
     """Return the netdevs of a device, and of the legs of its bonds."""
-    ports = (netdev for port in device.ports for netdev in (port.netdev, *port.legs))
-    return {netdev.name for netdev in ports if netdev} | set(device.netdevs)
+    names = {netdev.name for port in device.ports for netdev in port.netdevs}
+    return names | set(device.netdevs)
 
 
 def read_front_end(reader: Reader, query: RouteQuery, *, has_gpus: bool) -> FrontEnd:
@@ -245,8 +245,7 @@ def namespace_fault(
     # The netdevs of these ports and of their PCI functions.
     netdevs: dict[str, None] = {}
     for device, port in data_ports:
-        of_port = (netdev.name for netdev in (port.netdev, *port.legs) if netdev)
-        netdevs |= dict.fromkeys((*of_port, *device.netdevs))
+        netdevs |= dict.fromkeys([netdev.name for netdev in port.netdevs] + [*device.netdevs])
     for name in netdevs:
         # It may have been lent since it was read; then the tree lacks it, too.
         if name not in own and reader.link(f"{NET}/{name}") is not None:

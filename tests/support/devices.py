@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
-from agent.sources.roles import decide
-from agent.sysfs.bus import Bus, Function
+from agent.sources import roles
+from agent.sources.drops import RoleEvidence
+from agent.sources.roles import Decision
+from agent.sources.steady import RoleMemory
+from agent.sysfs.bus import EMPTY, Bus, Function
 
 PORT = RdmaPort(
     number=1,
@@ -29,8 +33,21 @@ UP = Netdev("eth0", speed_mbps=400_000, operstate="up", bond_state=None, default
 GPUS = Bus({f"0000:f{n}:00.0": Function(f"0000:f{n}:00.0", 0x0302, "10de:2330") for n in (0, 1)})
 
 
+def decide(
+    devices: Iterable[RdmaDevice],
+    globs: Sequence[str] = (),
+    labeled: Mapping[str, str | None] | None = None,
+    bus: Bus = EMPTY,
+    memory: RoleMemory | None = None,
+    **facts: Any,
+) -> Decision:
+    """The decision by these facts; the other ones are those of a tree that lacks them."""
+    evidence = RoleEvidence([*devices], bus, labeled=labeled or {}, **facts)
+    return roles.decide(evidence, globs, memory)
+
+
 def assign(*evidence: Any, **more: Any) -> tuple[PortRole, ...]:
-    """The roles that agent.sources.roles.decide assigns, certain or not."""
+    """The roles that `decide` assigns, certain or not."""
     return decide(*evidence, **more).roles
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model import RdmaDevice
-from agent.sources.roles import decide
 from agent.sysfs.bus import Function
+from tests.support.devices import decide
 from tests.support.random_machine import Group, Machine, card, is_ethernet
 
 

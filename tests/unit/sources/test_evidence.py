@@ -18,8 +18,8 @@ from agent.model import Seen
 from agent.snapshot.replay import replay
 from agent.sources.left_out import left_out
 from agent.sources.observe import observe
-from agent.sources.roles import decide
 from agent.sysfs.reader import Root
+from tests.support.devices import decide
 from tests.support.machines import MACHINES, evidence_of, observed
 from tests.support.nodes import PREFIX
 from tests.support.shuffle import Shuffle

@@ -38,10 +38,10 @@ from agent.model import RdmaDevice, Seen
 from agent.sources.cards import nvswitch_pattern
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
-from agent.sources.roles import Decision, decide
+from agent.sources.roles import Decision
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
-from tests.support.devices import PORT, eth, ib, netdev, plain, port
+from tests.support.devices import PORT, decide, eth, ib, netdev, plain, port
 from tests.support.kernel_tree import HOME, Kernel, bdf, card, hca, host, nic
 from tests.support.machines import evidence_of
 
@@ -198,6 +198,9 @@ JUDGED: dict[str, Judged] = {
     ),
     "a dual-port ConnectX-7 Socket Direct, without root": Judged(
         SOCKET_DIRECT, "infiniband, 800G, 2 ports", gpus(2)
+    ),
+    "the same, the first function of a port is off the bus": Judged(
+        SOCKET_DIRECT[1:], "infiniband, 800G, 2 ports", gpus(2)
     ),
     "two rxe on 1 GbE beside one 400G NIC": Judged(
         [soft(1), soft(2), *rails(1)], "roce, 400G, 1 ports"

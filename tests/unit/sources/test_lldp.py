@@ -18,7 +18,7 @@ from agent.lldp.reception import LldpNeighbors
 from agent.model import Absent, Link, Netdev, PortRole, Problem, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from agent.sources.roles import decide
+from tests.support.devices import decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch, tlv
 from tests.support.sources import read_lldp
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from agent.model import RdmaDevice, Seen
 from agent.sources.cards import with_hidden
-from agent.sources.roles import Decision, decide
+from agent.sources.roles import Decision
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
 from agent.sysfs.front_end import FrontEnd
-from tests.support.devices import plain, without_route
+from tests.support.devices import decide, plain, without_route
 from tests.support.machines import MACHINES, evidence_of
 from tests.support.random_machine import Machine
 
@@ -33,8 +33,10 @@ every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: pa
 # end any more.
 FRESH = {
     "cpu-roce-front-end": {"mlx5_0"},
+    "dgx-spark": {"rocep1s0f0", "rocep1s0f1"},  # the second function of the cable counts
+    "lassen-ac922": {"mlx5_0", "mlx5_1"},
     "mixed-ib-storage": {"mlx5_2", "mlx5_8"},
-    "socket-direct": {"mlx5_0", "mlx5_1"},  # the second function of the cable counts
+    "socket-direct": {"mlx5_0", "mlx5_1"},
     "supermicro-h200-storage-near": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
 }
 ROUTE_GONE = FrontEnd(unknown="no NIC carries the default route")

@@ -7,6 +7,8 @@ from errno import EINVAL, EIO, EOPNOTSUPP
 import pytest
 
 from agent.model import Netdev, RdmaPort, Seen
+from agent.sources import rdma
+from agent.sources.memories import Memories
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -255,6 +257,15 @@ def test_the_netdev_of_another_card_is_no_leg(gids: dict[int, str | None], is_th
     found = ports(Kernel(hca("x0", A, "Ethernet", gids), *members, bond(*names)))[1]
     assert found.netdev
     assert (found.netdev.name, found.legs) == ("e0", ())
+
+
+@pytest.mark.parametrize(("function", "is_leg"), [(SECOND, True), (B, False)])
+def test_an_excluded_bond_excludes_its_legs(function: str, *, is_leg: bool) -> None:
+    """The NIC of another card in the bond stays, although its RDMA device is gone."""
+    members = [leg("e0", A, "active"), leg("e1", function, "active")]
+    root, memories = Kernel(hca("x0", A, "Ethernet"), *members, bond("e0", "e1")), Memories()
+    rdma.read(host(root, excluded=("x0",)), (), memories)
+    assert memories.node.excluded == {A, *([function] if is_leg else [])}
 
 
 def test_a_guest_has_the_functions_of_a_card_in_different_slots() -> None:

@@ -330,6 +330,7 @@ def test_an_excluded_device_is_not_touched(layer: str) -> None:
     asked = [path for place in touched for path in root.asked_below(place)]
     assert set(asked) <= {
         *(f"{CLASS}/ibp0", f"{CLASS}/ibp0/device", f"{BUS}/{A}", f"{NET}/eth0/master"),
+        f"{NET}/eth0/bonding/slaves",
         *(f"{BUS}/{A}/{name}" for name in (*kept, "net")),
     }
 

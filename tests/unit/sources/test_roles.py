@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.drops import Evidence, ethernet_data_ports
+from agent.sources.drops import RoleEvidence, ethernet_data_ports
 from agent.sources.interfaces import is_unread
-from agent.sources.roles import decide
 from agent.sources.steady import RoleMemory
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
@@ -20,6 +19,7 @@ from tests.support.devices import (
     UP,
     assign,
     backend,
+    decide,
     eth,
     ib,
     netdev,
@@ -410,8 +410,8 @@ def test_a_nic_of_unknown_place_is_undecided() -> None:
 def test_ethernet_data_ports() -> None:
     """Those of the front end are among them, and none of InfiniBand."""
     devices = [front("a", 1), eth("b", 2, port(2)), eth("vf", 3, virtual_function=True)]
-    assert [one.key for one in ethernet_data_ports(Evidence(devices))] == [("a", 1), ("b", 2)]
-    assert len(ethernet_data_ports(Evidence([*devices, ib("ib0", 4)]))) == 2
+    assert [one.key for one in ethernet_data_ports(RoleEvidence(devices))] == [("a", 1), ("b", 2)]
+    assert len(ethernet_data_ports(RoleEvidence([*devices, ib("ib0", 4)]))) == 2
 
 
 def test_a_device_is_unread_if_its_link_layer_is_unknown() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from agent.model import RdmaDevice
 from agent.sources.cards import nvswitch_pattern, with_hidden
-from agent.sources.roles import decide
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import (
@@ -20,6 +19,7 @@ from tests.support.devices import (
     UP,
     assign,
     backend,
+    decide,
     eth,
     ib,
     netdev,

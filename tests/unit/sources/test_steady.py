@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from agent.model import RdmaDevice
-from agent.sources.roles import decide
 from agent.sources.steady import AWAY, CONFIRM, Pin, RoleMemory
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
-from tests.support.devices import backend, eth, ib, netdev, plain, port
+from tests.support.devices import backend, decide, eth, ib, netdev, plain, port
 
 OTHER = {"pci_ids": "15b3:101d", "hca_type": "MT4125", "board_id": "other"}
 

@@ -16,10 +16,9 @@ import pytest
 from agent.kube.annotation import parse
 from agent.kube.remembered import annotate, pins
 from agent.model import PortRole, RdmaDevice, Seen
-from agent.sources.roles import decide
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
-from tests.support.devices import backend, without_route
+from tests.support.devices import backend, decide, without_route
 from tests.support.machines import FOLDERS, evidence_of
 from tests.support.remembering import alone
 from tests.support.shuffle import Shuffle
