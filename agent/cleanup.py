@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from agent.encode import Naming
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report
 from agent.kube import diff
@@ -45,7 +46,6 @@ from agent.kube.managed_fields import (
 from agent.kube.negotiation import ask, get_node, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
 from agent.kube.this_host import error_of
-from agent.labels.table import Naming
 from agent.limits import thread_fault
 from agent.text import listed
 

@@ -43,8 +43,8 @@ from agent.options import (
 from agent.shell.commands import capture_of_node, completion, doctor
 
 if TYPE_CHECKING:
+    from agent.encode import Naming
     from agent.labels.render import Subject
-    from agent.labels.table import Naming
 
 STDOUT = "-"
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 GUID = re.compile(r"[0-9a-f]{16}")  # of an InfiniBand node or port; no Chassis ID looks like one
 NO_GUID = "0" * 16
-# The label value of a text that is too long for one (labels/encode.py); a switch may be named so.
+# The label value of a text that is too long for one (encode.py); a switch may be named so.
 HASH = re.compile(r"x[0-9a-f]{1,16}")
 MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")  # domain, then the rest
@@ -29,6 +29,11 @@ def pci_address(text: str) -> str | None:
     lower = text.lower()
     match = PCI.fullmatch(lower) or PCI.fullmatch(f"0000:{lower}")
     return f"{int(match[1], 16):04x}:{match[2]}" if match else None
+
+
+def is_of_device(interface: str, device: str) -> bool:
+    """Return True for the interface of a device's only port, or of one of its ports or legs."""
+    return interface == device or interface.startswith(f"{device}-")
 
 
 def card_of(pci: str | None) -> str:

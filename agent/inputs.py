@@ -15,9 +15,9 @@ from agent.errors import Unavailable
 from agent.options import OF_SOURCE, is_on_command_line
 
 if TYPE_CHECKING:
+    from agent.encode import Naming
     from agent.host import Host
     from agent.kube.commands import Target
-    from agent.labels.table import Naming
     from agent.lldp.inbox import LldpWait
     from agent.memory import Known
     from agent.model import Observation
@@ -49,7 +49,7 @@ def refuse_idle(flags: Flags) -> None:
 
 def node_name(flags: Flags) -> str:
     """Return the name of the Node; raises click.UsageError if the host has no such name."""
-    from agent.labels.encode import prefix_fault
+    from agent.encode import prefix_fault
 
     name: str = flags["node_name"] or os.uname().nodename.lower()
     if prefix_fault(name):
@@ -70,7 +70,7 @@ def stranger(flags: Flags, host: Host) -> str | None:
 
 def naming(flags: Flags) -> Naming:
     """Return the prefixes and keys of the labels."""
-    from agent.labels.table import Naming
+    from agent.encode import Naming
 
     return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 

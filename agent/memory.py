@@ -46,9 +46,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.ids import GUID, moves
+from agent.ids import GUID, is_of_device, moves
 from agent.infiniband.devices import SA_SPREAD
-from agent.infiniband.node_description import switch_name
 from agent.model import (
     Failed,
     Link,
@@ -60,12 +59,13 @@ from agent.model import (
     RdmaDevice,
     RdmaPort,
     Seen,
-    natural,
 )
+from agent.node_description import switch_name
 from agent.reasons import HoldReason, NeighborReason
-from agent.sources.interfaces import is_of_device, is_unread
+from agent.sources.interfaces import is_unread
 from agent.sources.pci import SOURCE, Place, bonded_functions
 from agent.sources.table import NEIGHBOR_SOURCES
+from agent.text import natural
 
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
 KEPT = 60.0  # seconds after which the annotation has since when a part is unread
@@ -77,7 +77,7 @@ MAX_LOST = 64  # no node has more ports
 HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
 Why = HoldReason | NeighborReason  # a far end is remembered
 
-# What a label value can be made of (agent/labels/encode.py): a letter or digit, or a long text
+# What a label value can be made of (agent/encode.py): a letter or digit, or a long text
 _LABELED = re.compile(r"[^\W_]|.{64}", re.DOTALL)
 
 Key = tuple[str | None, int | str | None, str | None]  # of a row: function, port, leg

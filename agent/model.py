@@ -13,9 +13,7 @@ a millisecond to every start.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason, HoldReason
@@ -23,25 +21,6 @@ from agent.reasons import AcceleratorReason, HoldReason
 T = TypeVar("T")
 
 BRIDGE, ROUTER = 1 << 2, 1 << 4  # System Capabilities, IEEE Std 802.1AB-2016, Table 8-4
-
-_DIGITS = re.compile(r"([0-9]+)")
-
-
-@lru_cache(4096)  # every observation sorts the same few names
-def natural(name: str) -> tuple[str | tuple[int, str, int], ...]:
-    """Return the sort key of natural order: mlx5_9 before mlx5_10, and leaf1 before leaf01."""
-    return tuple(
-        _number(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
-    )
-
-
-def _number(digits: str) -> tuple[int, str, int]:
-    """Return the sort key of a number; int() refuses more than 4,300 digits.
-
-    Leading zeros count last: without them the order of leaf1 and leaf01 would be by chance.
-    """
-    significant = digits.lstrip("0")
-    return len(significant), significant, len(digits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from agent.kube import MANAGER
 from agent.kube.answers import Request
 from agent.kube.negotiation import Refusal
 from agent.memory import FarEnd, Identity, Known
-from agent.model import RoleChange, natural
-from agent.text import listed, many, utc, visible
+from agent.model import RoleChange
+from agent.text import listed, many, natural, utc, visible
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
 MAX_NAMED = 3  # keys

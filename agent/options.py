@@ -145,7 +145,7 @@ def not_empty(text: str) -> str:
 
 
 def _prefix(text: str) -> str:
-    from agent.labels.encode import prefix_fault
+    from agent.encode import prefix_fault
 
     if fault := prefix_fault(text):
         raise click.BadParameter(fault)
@@ -157,7 +157,7 @@ def _prefix_or_empty(text: str) -> str:
 
 
 def _label_key_or_empty(text: str) -> str:
-    from agent.labels.encode import key_fault
+    from agent.encode import key_fault
 
     if text and "/" not in text:
         raise click.BadParameter(f"{text[:64]!r} has no prefix with a slash")
@@ -181,7 +181,7 @@ def _glob(text: str) -> str:
 
 
 def _node_name(text: str) -> str:
-    from agent.labels.encode import prefix_fault
+    from agent.encode import prefix_fault
 
     if prefix_fault(text):
         raise click.BadParameter(f"{text[:64]!r} is not a Node name (a lower-case DNS name)")

@@ -1,4 +1,4 @@
-"""Text for people: text that a stranger chose made printable, and times; JSON files.
+"""Text for people: text that a stranger chose made printable, natural order, times; JSON files.
 
 A neighbor chooses its own name, and that name reaches terminals, log lines and metrics. Call
 `visible` where text leaves the agent, and only there: observations, labels and the JSON document
@@ -7,12 +7,15 @@ keep the unaltered text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 Json = dict[str, Any]  # a JSON object
 
 MAX_LISTED = 8  # names in one sentence
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 def visible(text: str, max_length: int) -> str:
@@ -49,6 +52,23 @@ def listed(texts: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") 
     """Return the first `most` texts, and the number of the others: `ibp0, ibp1 and 6 more`."""
     shown = separator.join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
+
+
+@lru_cache(4096)  # every observation sorts the same few names
+def natural(name: str) -> tuple[str | tuple[int, str, int], ...]:
+    """Return the sort key of natural order: mlx5_9 before mlx5_10, and leaf1 before leaf01."""
+    return tuple(
+        _number(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
+    )
+
+
+def _number(digits: str) -> tuple[int, str, int]:
+    """Return the sort key of a number; int() refuses more than 4,300 digits.
+
+    Leading zeros count last: without them the order of leaf1 and leaf01 would be by chance.
+    """
+    significant = digits.lstrip("0")
+    return len(significant), significant, len(digits)
 
 
 def many(count: int, noun: str) -> str:

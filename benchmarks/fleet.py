@@ -47,7 +47,7 @@ print(json.dumps([found, used.ru_utime + used.ru_stime, peak / 1024]))
 FILE = """
 from agent.fleet.collect import Selection
 from agent.fleet.node_file import read_file
-from agent.labels.table import Naming
+from agent.encode import Naming
 fleet = read_file(sys.argv[1], Selection(Naming()), time.time())
 assert not any(node.problems for node in fleet.nodes)
 found = len(fleet.nodes)
@@ -68,7 +68,7 @@ SERVER = """
 from agent.fleet.collect import read_cluster
 from agent.fleet.collect import Selection
 from agent.kube.api import connect
-from agent.labels.table import Naming
+from agent.encode import Naming
 found = len(read_cluster(connect(sys.argv[1]), "", Selection(Naming()), time.time()).nodes)
 """
 

@@ -29,13 +29,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from agent.encode import Naming
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.api import connect
 from agent.kube.change import Desired, body, change_to
 from agent.kube.managed_fields import Keys
 from agent.kube.negotiation import get_node, negotiate
-from agent.labels.table import Naming
 from agent.memory import Fact
 from benchmarks.relay import account
 from tests.support.kube.cluster import MERGE, Cluster

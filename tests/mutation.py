@@ -30,7 +30,6 @@ SCRATCH = REPOSITORY / "build/mutation"
 UNITS = {
     "tests/unit/daemon/test_flapping.py": ("agent/daemon/flapping.py",),
     "tests/unit/daemon/test_schedule.py": ("agent/daemon/schedule.py",),
-    "tests/unit/infiniband/test_node_description.py": ("agent/infiniband/node_description.py",),
     "tests/unit/infiniband/test_smp.py": ("agent/infiniband/smp.py",),
     "tests/unit/kube/test_annotation.py": ("agent/kube/annotation.py",),
     "tests/unit/kube/test_negotiation.py": ("agent/kube/negotiation.py",),
@@ -44,7 +43,9 @@ UNITS = {
     "tests/unit/sources/test_roles*.py": ("agent/sources/roles.py",),
     "tests/unit/sources/test_routes.py": ("agent/sources/netdev.py",),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
+    "tests/unit/test_encode.py": ("agent/encode.py",),
     "tests/unit/test_memory.py": ("agent/memory.py",),
+    "tests/unit/test_node_description.py": ("agent/node_description.py",),
 }
 PYTEST = ("-p", "no:cacheprovider", "--hypothesis-seed=0")
 LOG = "mutmut.log"

@@ -18,12 +18,12 @@ from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import Schedule, Settings
 from agent.daemon.verification import Verification
+from agent.encode import Naming
 from agent.host import Host
 from agent.kube.answers import Kube
 from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
 from agent.kube.this_host import of_this_host
-from agent.labels.table import Naming
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.inbox import FrameInbox, Frames
 from agent.lldp.neighbors import NeighborTable

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.observer import Cycle
+from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
 from agent.findings.finding import Finding, finding_document
 from agent.host import Host
 from agent.kube.annotation import Remembered
 from agent.kube.facts import is_word
-from agent.labels.table import Naming
 from agent.model import Failed, Observation
 from agent.output.document import Surroundings, node_document
 from agent.reasons import Verdict

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from agent import encode
 from agent.kube.annotation import is_cut
-from agent.labels import encode
 from agent.lldp.neighbors import AWAITED, Former
 from agent.memory import Fact, FarEnd, far_end
 from agent.model import LldpNeighbor

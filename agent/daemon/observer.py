@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from agent.check import NOT_PERMITTED
 from agent.daemon.former import formers
+from agent.encode import Naming
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
 from agent.kube.managed_fields import Keys, state_of
 from agent.kube.reconcile import Result
 from agent.kube.remembered import Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, freezable, render
-from agent.labels.table import Naming
 from agent.lldp.neighbors import NeighborTable
 from agent.memory import Fact, Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen

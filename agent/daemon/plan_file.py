@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from agent.daemon.background import BackgroundTask, Independent
 from agent.daemon.verification import PlanRows
+from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import call
-from agent.labels.table import Naming
 from agent.verify.expected import Expected, load
 
 Answer = dict[str, Any]

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.daemon.observer import Cycle
+from agent.encode import Naming
 from agent.host import Host
 from agent.kube.annotation import Annotation, Remembered
 from agent.kube.managed_fields import Node, labels_of, state_of
-from agent.labels.table import Naming
 from agent.reasons import Verdict
 from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from agent.findings.names import leaf_key
-from agent.model import natural
 from agent.plans.model import End
-from agent.text import Json
+from agent.text import Json, natural
 
 ERROR, WARNING, UNKNOWN, INFO = SEVERITIES = ("error", "warning", "unknown", "info")
 NODE, FLEET = "node", "fleet"  # scopes: found on each node, or in a fleet only

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.infiniband.node_description import switch_name
-from agent.labels import encode
+from agent import encode
+from agent.node_description import switch_name
 
 Off = frozenset[str]  # tolerances that are switched off
 

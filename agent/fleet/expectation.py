@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.finding import Finding
 from agent.findings.names import LeafNames, Off
 from agent.fleet.model import Fleet, FleetNode, Gap
-from agent.labels.table import Naming
-from agent.model import natural
 from agent.plans.model import Plan
-from agent.text import listed
+from agent.text import listed, natural
 from agent.verify.cables import shapes
 from agent.verify.expected import Expected, from_labels
 from agent.verify.plan_index import Hosts, PlanIndex

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from agent.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
 from agent.findings.names import Off, guid, mac, name_keys, node_key
 from agent.fleet.model import Fleet
-from agent.model import natural
-from agent.text import listed, utc
+from agent.text import listed, natural, utc
 from agent.verify.seen import SeenEnd
 
 MAX_CACHED = 1 << 16  # identifiers

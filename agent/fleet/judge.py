@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from agent import encode
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.finding import (
     ID_LENGTH,
@@ -28,8 +30,6 @@ from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
-from agent.labels import encode
-from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.text import listed, many
 from agent.verify.expected import Expected

@@ -13,8 +13,7 @@ from agent.findings.finding import Finding, PortRef, finding, grouped
 from agent.findings.names import LeafNames as Names
 from agent.findings.names import leaf_key
 from agent.fleet.model import FleetNode
-from agent.model import natural
-from agent.text import listed, many
+from agent.text import listed, many, natural
 from agent.verify import cables, words
 from agent.verify.cables import ComparedCable
 from agent.verify.expected import ExpectedRow

@@ -15,17 +15,16 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from sys import intern
 
+from agent import encode
+from agent.encode import Naming
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
-from agent.infiniband.node_description import switch_name
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
 from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import OBSERVED
-from agent.labels import encode
-from agent.labels.table import Naming
 from agent.memory import FarEnd
-from agent.model import natural
+from agent.node_description import switch_name
 from agent.plans.rates import rate
-from agent.text import Json, listed, visible
+from agent.text import Json, listed, natural, visible
 from agent.verify.seen import SeenEnd
 
 Texts = dict[str, str]

@@ -31,9 +31,8 @@ from agent.fleet.leaf_causes import Leaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
-from agent.model import natural
 from agent.reasons import NeighborReason
-from agent.text import listed, many
+from agent.text import listed, many, natural
 from agent.verify import cables, rates, words
 from agent.verify.cables import rings as rings_in
 from agent.verify.expected import Expected, FarPort, end_key

@@ -11,6 +11,7 @@ import math
 import os
 from dataclasses import replace
 
+from agent.encode import Naming
 from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.model import Fleet
@@ -18,12 +19,11 @@ from agent.kube.annotation import fitted, render
 from agent.kube.managed_fields import Keys
 from agent.kube.remembered import annotate
 from agent.labels.render import render as render_labels
-from agent.labels.table import Naming
 from agent.memory import known_of
-from agent.model import Failed, natural
+from agent.model import Failed
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.text import Json, visible
+from agent.text import Json, natural, visible
 
 Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent import node_description as nodedesc
 from agent.errors import Malformed
-from agent.infiniband import node_description as nodedesc
 from agent.infiniband import sa, smp
 from agent.infiniband.devices import recorded_reason
 from agent.infiniband.smp import Attribute, Exchange
@@ -152,7 +152,7 @@ def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
 
 
 def _description(description: str, kind: str, names: Names) -> str:
-    """Replace the host name; keep model and ASIC (agent/infiniband/node_description.py)."""
+    """Replace the host name; keep model and ASIC (agent/node_description.py)."""
     if description.startswith(_MANAGED):
         host, colon, place = description.removeprefix(_MANAGED).rpartition(":")
         if not colon:

@@ -24,8 +24,8 @@ import struct
 from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
+from agent import node_description as nodedesc
 from agent.errors import Malformed
-from agent.infiniband import node_description as nodedesc
 from agent.infiniband import smp
 from agent.infiniband.devices import LAST_UNICAST_LID
 from agent.infiniband.smp import Conversation, Exchange, PortUnavailable, expect, transaction

@@ -28,8 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
+from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
-from agent.infiniband import node_description as nodedesc
 from agent.infiniband.devices import recorded_reason
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason

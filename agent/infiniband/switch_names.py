@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.infiniband.node_description import switch_name
 from agent.model import IbNeighbor
+from agent.node_description import switch_name
 from agent.text import visible
 
 MAX_NAMES = 1024  # node GUIDs whose names are remembered

@@ -59,6 +59,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import agent
+from agent import encode
 from agent.errors import Malformed
 from agent.ids import GUID, PCI
 from agent.kube import annotation_2
@@ -80,7 +81,6 @@ from agent.kube.facts import (
     written,
 )
 from agent.kube.managed_fields import Keys, State
-from agent.labels import encode
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
 from agent.reasons import Verdict

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.check import Check, Step, absent, missing, there
+from agent.encode import Naming
 from agent.kube import MANAGER, diff
 from agent.kube.annotation import (
     Annotation,
@@ -41,7 +42,6 @@ from agent.kube.policy import INSTALL, check_policy
 from agent.kube.remembered import annotate, published, switches
 from agent.kube.this_host import error_of, of_this_host
 from agent.labels.render import Rendered
-from agent.labels.table import Naming
 from agent.memory import Known, Memory
 from agent.model import Observation, Problem
 from agent.nvml.domain import conflicts

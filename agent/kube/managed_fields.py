@@ -20,12 +20,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.kube import MANAGER
 from agent.kube.answers import objects, part
 from agent.kube.facts import TIME, read
 from agent.labels.render import ROWS, subject_of
-from agent.labels.table import Naming
 
 Json = Mapping[str, Any]
 Node = Json  # the JSON object, of which its metadata is read

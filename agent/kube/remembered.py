@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from agent import encode
 from agent.ids import GUID, HASH, is_named, is_pci_glob
 from agent.kube.annotation import (
     MAX_OTHERS,
@@ -30,7 +31,6 @@ from agent.kube.annotation import (
 )
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import Keys
-from agent.labels import encode
 from agent.labels.render import freezable
 from agent.labels.table import FLAVOR, LEAF_GROUP, SPEEDS
 from agent.memory import KEPT, ROUND, Fact, FarEnd, Known, Published

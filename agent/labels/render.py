@@ -6,14 +6,15 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.labels import encode
+from agent import encode
 from agent.labels.table import FREEZABLE, LABELS, is_infiniband
 from agent.model import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.labels.table import Label, Naming
+    from agent.encode import Naming
+    from agent.labels.table import Label
     from agent.memory import Known
     from agent.reasons import HoldReason
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from agent import encode
 from agent.ids import GUID
-from agent.infiniband.node_description import switch_name
-from agent.labels import encode
 from agent.memory import HEARD_OF, Fact, FarEnd, Known
+from agent.node_description import switch_name
 from agent.reasons import HoldReason
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
@@ -27,14 +27,6 @@ FLAVOR, LEAF_GROUP = "P/flavor", "P/leafgroup.current"
 SPEEDS = frozenset({"P/speed.current", "IB/speed.current"})
 FREEZABLE = frozenset({FLAVOR, LEAF_GROUP}) | SPEEDS  # rows of the whole node
 MAX_QUOTE = 64  # characters of a neighbor's text in a note
-
-
-class Naming(NamedTuple):
-    """The prefixes and keys that the operator chose."""
-
-    prefix: str = "backend.coreweave.cloud"
-    ib_prefix: str = "ib.coreweave.cloud"  # "": the family is not written
-    accelerator: str = "network.topology.nvidia.com/accelerator"  # a whole key; "": not written
 
 
 class Value(NamedTuple):

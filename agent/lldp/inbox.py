@@ -25,7 +25,8 @@ from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, run_at_once
 from agent.lldp.reception import Links, Received
-from agent.model import OF_NOTE, Problem, natural
+from agent.model import OF_NOTE, Problem
+from agent.text import natural
 
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause

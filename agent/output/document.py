@@ -17,26 +17,17 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import agent
+from agent.encode import Naming
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
-from agent.labels.table import Naming, total
+from agent.labels.table import total
 from agent.memory import Known
-from agent.model import (
-    Failed,
-    Link,
-    Neighbor,
-    Observation,
-    PortRole,
-    Problem,
-    RdmaDevice,
-    Seen,
-    natural,
-)
+from agent.model import Failed, Link, Neighbor, Observation, PortRole, Problem, RdmaDevice, Seen
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.pci import PcieFunction, PciePath
 from agent.sources.table import SOURCES
-from agent.text import Json, missing_since, utc
+from agent.text import Json, missing_since, natural, utc
 
 SCHEMA = 2
 # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR

@@ -19,8 +19,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 import agent
+from agent.encode import Naming
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
-from agent.labels.table import LABELS, Label, Naming
+from agent.labels.table import LABELS, Label
 from agent.memory import FarEnd, Known
 from agent.model import Failed, LldpNeighbor, Observation, PortRole
 from agent.output.document import absent_ports

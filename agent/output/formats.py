@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+from agent.encode import prefix_fault
 from agent.errors import Unavailable
-from agent.labels.encode import prefix_fault
 from agent.text import Json
 
 

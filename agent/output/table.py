@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from agent.labels import encode
+from agent import encode
 from agent.model import OF_NOTE
 from agent.output.document import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section

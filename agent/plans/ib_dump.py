@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.errors import Malformed
-from agent.infiniband.node_description import switch_name
+from agent.node_description import switch_name
 from agent.plans.cables import Cables, quoted
 from agent.plans.model import End, Plan, PlanCable
 from agent.plans.rates import SIGNALING, lanes, rate

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, natural
+from agent.ids import is_of_device
+from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
 from agent.sources.cards import Devices
 from agent.sources.drops import (
     DevicePort,
@@ -19,6 +20,7 @@ from agent.sources.drops import (
     RoleVerdict,
     device_ports,
 )
+from agent.text import natural
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
@@ -69,11 +71,6 @@ def had_labels(device: RdmaDevice, labeled: Labeled) -> bool:
         device.pci == pci if device.pci and pci else is_of_device(interface, device.name)
         for interface, pci in labeled.items()
     )
-
-
-def is_of_device(interface: str, device: str) -> bool:
-    """Return True for the interface of a device's only port, or of one of its ports or legs."""
-    return interface == device or interface.startswith(f"{device}-")
 
 
 def legs_of(device_port: DevicePort, devices: Devices) -> Sequence[Netdev | None]:

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from agent.errors import Malformed, Unavailable
-from agent.model import Problem, natural
+from agent.model import Problem
+from agent.text import natural
 
 T = TypeVar("T")
 

@@ -21,12 +21,12 @@ from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of, sta
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
 from agent.memory import Fact, Known
-from agent.model import Failed, Observation, Seen, natural
+from agent.model import Failed, Observation, Seen
 from agent.output.document import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.interfaces import IN_USE
 from agent.telemetry.log import Log
-from agent.text import listed
+from agent.text import listed, natural
 
 if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
     from agent.daemon.observer import Cycle

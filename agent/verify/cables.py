@@ -25,9 +25,9 @@ from agent.findings.names import (
     same_name,
 )
 from agent.findings.port_names import compare_port
-from agent.model import natural
 from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
+from agent.text import natural
 from agent.verify.expected import ExpectedRow
 from agent.verify.interfaces import NUMBERING, shape
 from agent.verify.seen import Port, SeenEnd, SeenNode

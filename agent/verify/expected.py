@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agent import encode
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.names import SeenDevice, compare_device, guid, mac
 from agent.findings.port_names import SeenPort, compare_port
-from agent.labels import encode
-from agent.labels.table import Naming
-from agent.model import natural
 from agent.plans.columns import FACTS
 from agent.plans.model import NO_FIELDS, End, FilePlace
+from agent.text import natural
 
 MAX_CABLES = 64  # of one text, each of which is compared with all others
 NEIGHBOR, PARTS = "neighbors.expected.", (".device", ".port-id", ".port-name")

@@ -26,9 +26,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.errors import Malformed
-from agent.ids import pci_address
+from agent.ids import is_of_device, pci_address
 from agent.plans.own import table
-from agent.sources.interfaces import is_of_device
 from agent.verify.expected import ExpectedRow
 from agent.verify.seen import SeenNode
 

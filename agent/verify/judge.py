@@ -13,9 +13,8 @@ from typing import NamedTuple
 from agent.findings.baseline import Accepted
 from agent.findings.finding import INFO, NO_END, Draft, Finding, order
 from agent.ids import pci_address
-from agent.model import natural
 from agent.plans.model import IGNORE
-from agent.text import listed
+from agent.text import listed, natural
 from agent.verify import cables, interfaces, of_cables, pcie, rates, words
 from agent.verify.cables import ComparedCable
 from agent.verify.expected import Expected, ExpectedRow, one_each

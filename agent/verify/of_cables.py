@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from agent import encode
 from agent.findings.finding import NO_END, NOT_VERIFIED, Draft, Ends, Finding, PortRef, grouped
 from agent.findings.names import Off
 from agent.ids import HASH
-from agent.labels import encode
-from agent.model import natural
 from agent.reasons import NeighborReason
-from agent.text import listed
+from agent.text import listed, natural
 from agent.verify import cables, words
 from agent.verify.cables import ComparedCable, rings
 from agent.verify.expected import Expected, ExpectedRow, end_key

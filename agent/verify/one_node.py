@@ -87,7 +87,7 @@ def _part(path: str, payload: Json) -> ExpectedOf:
         raise Malformed(
             f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"
         )
-    from agent.labels.table import Naming
+    from agent.encode import Naming
 
     [plan] = own.read_labels(source)
     labels = from_labels(plan.labels, Naming(*payload["prefixes"]), source.file)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from agent import encode
 from agent.findings.finding import INFO, NOT_VERIFIED, Draft, Finding, grouped
-from agent.labels import encode
 from agent.plans.rates import rate
 from agent.text import listed
 from agent.verify import words

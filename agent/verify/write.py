@@ -16,15 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from agent import encode
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.names import same_name
 from agent.folder import new_folder
-from agent.labels import encode
-from agent.labels.table import Naming
-from agent.model import natural
 from agent.plans import columns
 from agent.plans.model import Plan, PlanCable
 from agent.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
+from agent.text import natural
 from agent.verify.one_node import MAX_SIZE
 from agent.verify.seen import SeenNode
 

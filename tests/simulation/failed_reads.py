@@ -23,17 +23,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.daemon.observer import Cycle, Observer
+from agent.encode import Naming
 from agent.kube.annotation import Annotation
-from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
-from agent.model import PortRole, RdmaDevice, Seen, natural
+from agent.model import PortRole, RdmaDevice, Seen
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import Tree
 from agent.sources.memories import Memories
 from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.text import natural
 from tests.simulation.names import ACC, P
 from tests.simulation.sysfs import BUS, CLASS
 

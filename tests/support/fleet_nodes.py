@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent.encode import Naming
 from agent.kube.annotation import Annotation, render
-from agent.labels.table import Naming
 from agent.memory import Fact, FarEnd
 
 Json = dict[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agent.encode import Naming
 from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, Interfaces, render
 from agent.kube.change import Change, Desired
 from agent.kube.managed_fields import Keys
-from agent.labels.table import Naming
 from agent.memory import Fact
 
 NOW = 1_800_000_000

@@ -9,8 +9,9 @@ from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import Keys
 from agent.kube.remembered import published
 from agent.memory import Fact, Known, Memory, known_of
-from agent.model import Observation, natural
+from agent.model import Observation
 from agent.sources.pci import Place
+from agent.text import natural
 from tests.support.nodes import BOOT, KEYS
 
 HOLD = 600.0

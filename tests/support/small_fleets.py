@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.findings.finding import Finding
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
-from agent.model import natural
+from agent.text import natural
 from agent.verify.seen import SeenEnd
 
 NOW = 1_795_000_000

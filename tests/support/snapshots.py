@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from agent.labels.table import Naming
+from agent.encode import Naming
 from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, record

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent.encode import Naming
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
-from agent.labels.table import Naming
-from agent.model import natural
+from agent.text import natural
 from agent.verify.seen import SeenEnd
 
 NAMING = Naming()

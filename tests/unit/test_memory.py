@@ -14,9 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from agent.encode import Naming
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
-from agent.labels.table import FLAVOR, LEAF_GROUP, Naming
+from agent.labels.table import FLAVOR, LEAF_GROUP
 from agent.memory import CAUSES, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,

@@ -1,4 +1,4 @@
-"""Text that a stranger chose, made printable."""
+"""Text that a stranger chose, made printable; natural order; times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.text import utc, visible
+from agent.text import natural, utc, visible
 
 ANY = st.text(st.characters(codec=None), max_size=400)
 
@@ -59,3 +59,15 @@ def test_a_year_has_four_digits() -> None:
     """Any year that a stranger wrote is read again."""
     assert utc(-62135596800) == "0001-01-01T00:00:00Z"
     assert utc(1_800_000_000) == "2027-01-15T08:00:00Z"
+
+
+def test_names_are_sorted_by_their_numbers() -> None:
+    """As people count, with any number of digits; int() refuses more than 4,300."""
+    huge, larger = "mlx5_" + "7" * 5000, "mlx5_8" + "0" * 5000
+    ordered = ["a", "mlx5_0", "mlx5_9", "mlx5_9a", "mlx5_10", huge, larger, "mlx5_bond_0"]
+    assert sorted([larger, *ordered[:5], "mlx10_1", "mlx5_bond_0", huge], key=natural) == [
+        *ordered,
+        "mlx10_1",
+    ]
+    assert sorted(["leaf-8", "leaf-007", "leaf-7"], key=natural) == ["leaf-7", "leaf-007", "leaf-8"]
+    assert sorted(["leaf-\u0663", "leaf-2"], key=natural) == ["leaf-2", "leaf-\u0663"]

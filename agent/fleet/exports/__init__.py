@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent.encode import Naming
 from agent.fleet.exports import levels, slurm, wiring
 from agent.fleet.exports.text import Exported
 from agent.fleet.model import Fleet
-from agent.labels.table import Naming
 
 FORMATS: dict[str, Callable[[Fleet, Naming], Exported]] = {
     "csv": wiring.csv_rows,

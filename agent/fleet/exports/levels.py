@@ -7,11 +7,11 @@ places nothing there that asks for it.
 
 from __future__ import annotations
 
+from agent.encode import Naming
 from agent.fleet.exports.text import Exported, Quoted, commented, listed, yaml_text
 from agent.fleet.exports.topology import CROSSING, INNER, OUTER, Topology, labeled
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import INFINIBAND, ROCE, Fleet
-from agent.labels.table import Naming
 
 NAME = "bwagent"
 FLAVORS = (INFINIBAND, ROCE)

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from agent.encode import Naming
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
 from agent.fleet.exports.topology import Path, Topology
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import Fleet, FleetNode
-from agent.labels.table import Naming
-from agent.model import natural
+from agent.text import natural
 
 MAX_NAME = 64  # HOST_NAME_MAX, for switches
 MAX_DOUBLINGS = 15  # levels of blocks above the base

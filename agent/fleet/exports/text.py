@@ -8,9 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from agent.labels.encode import fnv1a_64
-from agent.model import natural
-from agent.text import visible
+from agent.encode import fnv1a_64
+from agent.text import natural, visible
 
 Thing = TypeVar("Thing", bound="Hashable")
 BACKSLASH = "\\"

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from agent import encode
+from agent.encode import Naming
 from agent.findings.finding import grouped
 from agent.fleet.exports.text import listed
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.pattern.infer import infer
-from agent.labels import encode
-from agent.labels.table import Naming
-from agent.model import natural
+from agent.text import natural
 
 LEAF_GROUP = "leafgroup.current"  # below P
 SITE_LEVELS = ("fabric", "superpod")  # the site's own labels below P or IB, outermost first

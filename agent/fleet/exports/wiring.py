@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from agent import encode
+from agent.encode import Naming
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.model import Fleet, FleetNode, FleetPort
-from agent.labels import encode
-from agent.labels.table import Naming
-from agent.model import natural
 from agent.plans.own import COLUMNS, rows_text
-from agent.text import visible
+from agent.text import natural, visible
 from agent.verify.seen import SeenEnd
 
 MAX_CELL = 1000  # characters

@@ -15,8 +15,7 @@ from typing import NamedTuple, TypeVar
 from agent.findings.finding import ERROR, PortRef
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.page.lookup import Leaf, Leaves, Mark, Marks
-from agent.model import natural
-from agent.text import visible
+from agent.text import natural, visible
 from agent.verify.seen import SeenEnd
 
 T = TypeVar("T")

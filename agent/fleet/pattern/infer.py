@@ -21,7 +21,7 @@ from agent.fleet.pattern.causes import MISSING, Odd, Ruled, causes, odd_cables, 
 from agent.fleet.pattern.evidence import RIVALS
 from agent.fleet.pattern.grouping import Row, grouped, leaf_rules, tables
 from agent.fleet.pattern.words import Leaves, groups_of, of_cause
-from agent.model import natural
+from agent.text import natural
 
 
 class Pattern(NamedTuple):

@@ -9,8 +9,7 @@ from agent.fleet.model import Group
 from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import Row, current
-from agent.model import natural
-from agent.text import listed, many
+from agent.text import listed, many, natural
 
 NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"

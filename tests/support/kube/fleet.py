@@ -25,11 +25,11 @@ from functools import partial
 from typing import Self
 
 from agent.daemon.schedule import Schedule, Settings
+from agent.encode import Naming
 from agent.kube.annotation import Annotation, annotation_of
 from agent.kube.change import Desired
 from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.reconcile import Reconciler, Result
-from agent.labels.table import Naming
 from tests.support.kube.clock import Clock
 from tests.support.kube.population import Member
 from tests.support.kube.wire import Wire

@@ -10,9 +10,9 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import STALLED, TIMEOUT, plan_file
+from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import HelperProcesses
-from agent.labels.table import Naming
 from tests.support import dead_filesystem
 from tests.support.processes import Started
 from tests.support.real_parts import require

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from agent.cleanup import CHANGED, foreign_removals, read_nodes, remove_foreign
+from agent.encode import Naming
 from agent.kube.answers import Answer, Request
 from agent.kube.managed_fields import Keys
-from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import fat_nodes, in_process

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.encode import Naming
 from agent.kube.policy import INSTALL as POLICY
-from agent.labels.table import Naming
 from tests.support import stand_in_nvml
 from tests.support.kube.cluster import APPLY
 from tests.support.kube.manifests import Object

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.fleet.collect import Selection, read_cluster
 from agent.fleet.model import Fleet
 from agent.kube.answers import Answer, Kube, Request
-from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, node
 from tests.support.kube import in_process
 from tests.support.kube.clock import Clock

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agent.labels.table import Naming
+from agent.encode import Naming
 from tests.support import stand_in_nvml
 from tests.support.kernel_tree import rails
 from tests.support.kube.boots import ELSEWHERE, HERE, boot

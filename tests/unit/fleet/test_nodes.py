@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import encode
+from agent.encode import Naming
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
 from agent.kube.annotation import cut, parse
-from agent.labels import encode
-from agent.labels.table import Naming
 from agent.memory import Fact, FarEnd
 from agent.verify.seen import SeenEnd
 from tests.support import fleet_nodes

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.finding import Move, PortRef, Spot
 from agent.fleet.expectation import Expectations
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
-from agent.labels.table import Naming
 from agent.plans.model import End, FilePlace, Plan, PlanCable
 from agent.verify.judge import VerifyOptions, verify
 from agent.verify.plan_index import from_plans

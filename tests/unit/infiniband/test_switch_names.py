@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.infiniband.node_description import switch_name
 from agent.infiniband.switch_names import MAX_NAMES, Answered, Name, SwitchNames
+from agent.node_description import switch_name
 from tests.support.smps import LEAF
 
 A, B = "00000000000000aa", "00000000000000bb"

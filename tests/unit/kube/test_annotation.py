@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.encode import hashed
 from agent.kube.annotation import (
     MAX_BYTES,
     MAX_LENGTH,
@@ -29,7 +30,6 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.remembered import annotate
-from agent.labels.encode import hashed
 from agent.memory import Fact, FarEnd
 from agent.model import (
     Absent,

@@ -30,13 +30,13 @@ from agent.cleanup import (
     remove_owned,
     unforgotten,
 )
+from agent.encode import Naming
 from agent.errors import Misdirected, Rejected, Unavailable
 from agent.kube.annotation import render
 from agent.kube.answers import Answer, Kube, Request
 from agent.kube.change import Change, removal
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.this_host import of_this_host
-from agent.labels.table import Naming
 from agent.memory import Fact
 from tests.support.api_server import labels_in, operations, replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC

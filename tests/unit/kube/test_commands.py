@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.check import Step
+from agent.encode import Naming
 from agent.errors import Misdirected, Unavailable
 from agent.host import Host
 from agent.inputs import observed
@@ -20,7 +21,6 @@ from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.policy import FOREIGN
 from agent.kube.this_host import of_this_host
 from agent.labels.render import Rendered
-from agent.labels.table import Naming
 from agent.memory import FarEnd
 from agent.model import RdmaDevice, Seen
 from tests.support.api_server import replies

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent import encode
+from agent.encode import Naming
 from agent.kube.annotation import Annotation, LeftOut, cut, fitted
 from agent.kube.remembered import annotate, published
-from agent.labels import encode
 from agent.labels.render import render
-from agent.labels.table import Naming
 from agent.memory import SETTLE, Fact, FarEnd, Memory, known_of
 from agent.model import (
     Absent,

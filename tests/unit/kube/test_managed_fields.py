@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.kube.managed_fields import (
     ANNOTATION,
@@ -15,7 +16,7 @@ from agent.kube.managed_fields import (
     owned_labels,
     state_of,
 )
-from agent.labels.table import LABELS, Naming
+from agent.labels.table import LABELS
 from tests.support.nodes import (
     ACCELERATOR_KEY,
     FLAVOR,

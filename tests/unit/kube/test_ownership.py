@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.cleanup import removal_patch
+from agent.encode import Naming
 from agent.kube.annotation import MAX_AGE
 from agent.kube.change import Change, ForeignField, change_to
 from agent.kube.managed_fields import (
@@ -24,7 +25,7 @@ from agent.kube.managed_fields import (
     state_of,
 )
 from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
-from agent.labels.table import LABELS, Naming
+from agent.labels.table import LABELS
 from agent.text import utc
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import (

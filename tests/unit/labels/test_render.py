@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.encode import Naming
 from agent.kube.managed_fields import Keys
 from agent.labels.render import Rendered, render
-from agent.labels.table import Naming
 from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
 from agent.reasons import AcceleratorReason, HoldReason
 from agent.sysfs.bus import Bus, Function

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import encode
+from agent.encode import Naming
 from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import Keys
-from agent.labels import encode
 from agent.labels.render import Rendered, render
-from agent.labels.table import Naming
 from agent.memory import Fact
 from agent.model import (
     Absent,

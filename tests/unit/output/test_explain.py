@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from agent.encode import Naming
 from agent.labels.render import keys_for, render, subject_of
-from agent.labels.table import LABELS, Naming
+from agent.labels.table import LABELS
 from agent.memory import Fact, FarEnd, Known, known_of
 from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.output import explain

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agent.encode import Naming
 from agent.labels.render import render
-from agent.labels.table import Naming
 from agent.memory import known_of
 from agent.model import Seen
 from agent.snapshot.replay import replay

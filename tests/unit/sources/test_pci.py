@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.encode import Naming
 from agent.kube.annotation import Annotation
 from agent.labels.render import render
-from agent.labels.table import Naming
 from agent.memory import known_of
 from agent.sources.memories import Memories
 from agent.sources.observe import observe

@@ -7,8 +7,8 @@ from errno import EINVAL, EIO, ENODEV, ETIMEDOUT
 
 import pytest
 
+from agent.encode import Naming
 from agent.labels.render import render
-from agent.labels.table import Naming
 from agent.memory import known_of
 from agent.model import Failed, Observation, Seen
 from agent.reasons import HoldReason

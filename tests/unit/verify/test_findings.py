@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import encode
+from agent.encode import Naming
 from agent.errors import Malformed
-from agent.labels import encode
-from agent.labels.table import Naming
 from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, merged
 from agent.verify.judge import VerifyOptions, verify

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.report import UNVERIFIED, outcome
-from agent.labels.table import Naming
 from agent.verify.expected import from_labels
 from agent.verify.interfaces import names_of, read_map
 from agent.verify.judge import VerifyOptions, verify

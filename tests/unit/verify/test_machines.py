@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.findings.finding import ERROR, UNKNOWN
 from agent.findings.report import OK, outcome
 from agent.inputs import surroundings
-from agent.labels.table import Naming
 from agent.output.document import node_document
 from agent.plans.model import Plan
 from agent.plans.own import read_csv, read_labels

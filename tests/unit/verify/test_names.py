@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import encode
 from agent.findings.names import TOLERANCES, SeenDevice, compare_device, same_name
 from agent.findings.port_names import SeenPort, compare_port, twin_port
-from agent.labels import encode
 
 LONG = "leaf-" + "x" * 70
 SWITCH = SeenDevice(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from agent.encode import Naming
 from agent.errors import Malformed
-from agent.labels.table import Naming
 from agent.plans.own import read_csv
 from agent.plans.source import PlanContent
 from agent.verify.expected import Expected, from_labels, load, merged, one_each

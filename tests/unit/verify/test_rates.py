@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.labels.table import Naming
+from agent.encode import Naming
 from agent.verify.expected import Expected, from_labels
 from agent.verify.judge import VerifyOptions, verify
 from tests.support.cabling import cable, changed, codes, lldp, node, plan, rails

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.encode import Naming
 from agent.findings.finding import NODE_CODES, Finding, PortRef
-from agent.labels.table import Naming
 from agent.reasons import NeighborReason, Verdict
 from agent.verify.expected import from_labels
 from agent.verify.judge import VerifyResult, verify

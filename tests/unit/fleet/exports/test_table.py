@@ -13,11 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.encode import Naming, is_subdomain
 from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import is_value, topology
 from agent.fleet.model import Fleet
-from agent.labels.encode import is_subdomain
-from agent.labels.table import Naming
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
 FLEETS: dict[str, Callable[[], Fleet]] = {"flat": flat, "tall": tall}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.infiniband import node_description as nodedesc
+from agent import node_description as nodedesc
 
 TEXTS = [
     (b"MF0;L90.1.3:MQM9700/U1" + bytes(42), "MF0;L90.1.3:MQM9700/U1"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.labels import encode
+from agent import encode
 
 # apimachinery/pkg/util/validation: labelValueFmt, qualifiedNameFmt, dns1123SubdomainFmt.
 LABEL_VALUE = re.compile(r"\A(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")

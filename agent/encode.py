@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from agent.model import natural
+from agent.text import natural
 
 MAX_LENGTH = 63  # characters of a label value, and of the name part of a label key
 MAX_PREFIX_LENGTH = 253  # characters of the prefix of a label key, a DNS subdomain (RFC 1123)
@@ -24,6 +25,14 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _KUBERNETES = re.compile(r"(.*\.)?(kubernetes|k8s)\.io")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a for 64 bits
+
+
+class Naming(NamedTuple):
+    """The prefixes and keys that the operator chose."""
+
+    prefix: str = "backend.coreweave.cloud"
+    ib_prefix: str = "ib.coreweave.cloud"  # "": the family is not written
+    accelerator: str = "network.topology.nvidia.com/accelerator"  # a whole key; "": not written
 
 
 def value(raw: str) -> str:

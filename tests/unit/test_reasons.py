@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from agent.model import natural
 from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
 
 REASONS: list[Reason] = [*NeighborReason, *AcceleratorReason, *HoldReason]
@@ -30,15 +29,3 @@ def test_which_reasons_hold() -> None:
         *("not-found", "unsupported", "unhealthy", "inconsistent"),
     }
     assert all(reason.holds for reason in HoldReason)
-
-
-def test_names_are_sorted_by_their_numbers() -> None:
-    """As people count, with any number of digits; int() refuses more than 4,300."""
-    huge, larger = "mlx5_" + "7" * 5000, "mlx5_8" + "0" * 5000
-    ordered = ["a", "mlx5_0", "mlx5_9", "mlx5_9a", "mlx5_10", huge, larger, "mlx5_bond_0"]
-    assert sorted([larger, *ordered[:5], "mlx10_1", "mlx5_bond_0", huge], key=natural) == [
-        *ordered,
-        "mlx10_1",
-    ]
-    assert sorted(["leaf-8", "leaf-007", "leaf-7"], key=natural) == ["leaf-7", "leaf-007", "leaf-8"]
-    assert sorted(["leaf-\u0663", "leaf-2"], key=natural) == ["leaf-2", "leaf-\u0663"]
