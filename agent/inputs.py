@@ -15,6 +15,8 @@ from agent.errors import Unavailable
 from agent.options import OF_SOURCE, is_on_command_line
 
 if TYPE_CHECKING:
+    from agent.cabling.interfaces import HcaMap
+    from agent.cabling.plans.model import Plan
     from agent.encode import Naming
     from agent.host import Host
     from agent.kube.commands import Target
@@ -134,13 +136,16 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
 
 
 def node_document(host: Host, flags: Flags, target: Target | None, node_name: str | None) -> Json:
-    """Observe the node; return the node document, as `probe -o json` has it.
+    """Observe the node, but not its GPUs; return the node document, as `probe -o json` has it.
 
     Raises Unavailable if the RDMA class could not be read.
     """
     from agent.output.document import node_document
+    from agent.sources import rdma
+    from agent.sources.table import NEIGHBOR_SOURCES
 
-    observation, known = observed(host, flags, target)
+    sources = flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))
+    observation, known = observed(host, {**flags, "source": sources}, target)
     require_rdma(observation)
     return node_document(observation, known, node_name, surroundings(host, observation))
 
@@ -153,6 +158,21 @@ def surroundings(host: Host, observation: Observation) -> Surroundings:
 
     paths = read_paths(host, observation.ports)
     return Surroundings(paths, functions_on_bus(host), netdev_names(host))
+
+
+def plans(flags: Flags) -> list[Plan]:
+    """Read the files of --plan."""
+    from agent.cabling.plans.reader import read_plan
+
+    form, columns = flags["plan_format"], flags["columns"] or {}
+    return [plan for path in flags["plan"] for plan in read_plan(path, form, columns)]
+
+
+def hca_map(flags: Flags) -> HcaMap:
+    """Read the file of --hca-map."""
+    from agent.cabling.interfaces import read_map
+
+    return read_map(flags["hca_map"]) if flags["hca_map"] else ()
 
 
 def require_rdma(observation: Observation) -> None:

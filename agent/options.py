@@ -223,7 +223,7 @@ def check_tls(flags: dict[str, Any]) -> None:
 
 
 def _tolerance(text: str) -> str:
-    from agent.findings.names import TOLERANCES
+    from agent.cabling.findings.names import TOLERANCES
 
     if text not in TOLERANCES:
         raise click.BadParameter(f"{text[:64]!r} is none of {', '.join(TOLERANCES)}")
@@ -234,7 +234,7 @@ def _columns(text: str) -> dict[str, str]:
     """Parse `node=Server,interface=NIC,device=Leaf,port-id=Port`, in quotes with a comma."""
     import csv
 
-    from agent.plans.columns import COLUMNS
+    from agent.cabling.plans.columns import COLUMNS
 
     known = [column.name for column in COLUMNS]
     titles: dict[str, str] = {}

@@ -16,10 +16,10 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import TypeVar
 
+from agent.cabling.plans.reader import read_plan
 from agent.fleet.judge import judge
 from agent.fleet.model import Fleet
 from agent.fleet.report import FORMATS
-from agent.plans.reader import read_plan
 from tests.support.planned_fleets import no_pattern
 from tests.support.small_fleets import far_end, fleet, node
 

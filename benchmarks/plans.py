@@ -26,9 +26,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.plans.model import PlanCable
-from agent.plans.own import COLUMNS, rows_text
-from agent.plans.source import MAX_SIZE
+from agent.cabling.plans.model import PlanCable
+from agent.cabling.plans.own import COLUMNS, rows_text
+from agent.cabling.plans.source import MAX_SIZE
 from tests.support import plans
 
 Write = Callable[[Sequence[PlanCable]], str | bytes]
@@ -39,8 +39,8 @@ BUDGETS = {"XLSX": 10.0, "XLSX inline": 10.0}  # CPU seconds
 READ = """
 import json, sys
 from resource import RUSAGE_SELF, getrusage
-from agent.plans.reader import read_plan
-from agent.verify.plan_index import PlanIndex
+from agent.cabling.plans.reader import read_plan
+from agent.cabling.plan_index import PlanIndex
 def cpu():
     used = getrusage(RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from agent.findings import names, port_names
-from agent.plans.model import End, FilePlace, Plan, PlanCable
-from agent.verify import cables
-from agent.verify.judge import verify
-from agent.verify.plan_index import from_plans
+from agent.cabling import cables
+from agent.cabling.findings import names, port_names
+from agent.cabling.judge import verify
+from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from tests.support.cabling import node, plan
 
 PORTS = 64

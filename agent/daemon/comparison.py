@@ -16,10 +16,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agent.cabling.expected import Expected, from_labels, merged
+from agent.cabling.findings.finding import Finding, finding_document
+from agent.cabling.judge import VerifyResult, verify
+from agent.cabling.seen import SeenNode, seen_node
+from agent.cabling.verdict import Before, FindingChanges, ReportedFindings
 from agent.daemon.observer import Cycle
 from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
-from agent.findings.finding import Finding, finding_document
 from agent.host import Host
 from agent.kube.annotation import Remembered
 from agent.kube.facts import is_word
@@ -29,10 +33,6 @@ from agent.reasons import Verdict
 from agent.sources.pci import functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
-from agent.verify.expected import Expected, from_labels, merged
-from agent.verify.judge import VerifyResult, verify
-from agent.verify.seen import SeenNode, seen_node
-from agent.verify.verdict import Before, FindingChanges, ReportedFindings
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half
     from agent.daemon.verification import Halves

@@ -4,7 +4,7 @@
     300 s later   look again, after a helper that died or was late
 
 Invariants:
-- The parsers and the whole plan stay in the helper (agent/verify/one_node.py): of the rows
+- The parsers and the whole plan stay in the helper (agent/cabling/one_node.py): of the rows
   only this node's come back.
 - The last good rows stand while a file is missing, wrong, or cannot be read; `problem` says why.
 - Nothing here blocks: a file system that does not answer holds up a thread of its own.
@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from agent.cabling.expected import Expected, load
 from agent.daemon.background import BackgroundTask, Independent
 from agent.daemon.verification import PlanRows
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import call
-from agent.verify.expected import Expected, load
 
 Answer = dict[str, Any]
 Signature = tuple[tuple[int, ...], ...]

@@ -25,8 +25,8 @@ from agent.reasons import Verdict
 from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these
+    from agent.cabling.expected import Expected
     from agent.daemon.comparison import Comparison
-    from agent.verify.expected import Expected
 
 EXPECTED = "expected"  # in the name of every label of the expected half
 

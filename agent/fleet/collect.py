@@ -9,6 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.fleet.model import Fleet, FleetNode, FleetPort
@@ -16,7 +17,6 @@ from agent.fleet.nodes import NodeReader
 from agent.kube.answers import Kube, one_line
 from agent.kube.listing import pages
 from agent.text import Json, natural, visible
-from agent.verify.seen import SeenEnd
 
 Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
 

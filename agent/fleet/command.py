@@ -31,15 +31,14 @@ WIRING = frozenset({"csv", "dot"})  # formats of the cables as they are seen
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
     require_plan(flags)
-    from agent.verify.command import hca_map, read_plans
-
-    plans, numbered = read_plans(flags), hca_map(flags)  # first: their errors need no cluster
+    # first: their errors need no cluster
+    plans, numbered = inputs.plans(flags), inputs.hca_map(flags)
     fleet = _read(flags)
-    from agent.findings import baseline
+    from agent.cabling.findings import baseline
+    from agent.cabling.interfaces import require_any
+    from agent.cabling.judge import VerifyOptions
     from agent.fleet import report
     from agent.fleet.judge import judge
-    from agent.verify.interfaces import require_any
-    from agent.verify.judge import VerifyOptions
 
     is_selected = bool(flags["node"] or flags["selector"])
     if not is_selected:

@@ -1,7 +1,7 @@
 """The expected half of each Node: its rows of the plans, or its expected labels.
 
-Invariant: agent.verify.judge.verify returns the same for the half of a Node here as for that of
-agent.verify.plan_index.from_plans, as far as the plan's hosts are each one Node.
+Invariant: agent.cabling.judge.verify returns the same for the half of a Node here as for that of
+agent.cabling.plan_index.from_plans, as far as the plan's hosts are each one Node.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
+from agent.cabling.cables import shapes
+from agent.cabling.expected import Expected, from_labels
+from agent.cabling.findings.finding import Finding
+from agent.cabling.findings.names import LeafNames, Off
+from agent.cabling.plan_index import Hosts, PlanIndex
+from agent.cabling.plans.model import Plan
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.findings.finding import Finding
-from agent.findings.names import LeafNames, Off
 from agent.fleet.model import Fleet, FleetNode, Gap
-from agent.plans.model import Plan
 from agent.text import listed, natural
-from agent.verify.cables import shapes
-from agent.verify.expected import Expected, from_labels
-from agent.verify.plan_index import Hosts, PlanIndex
 
 NONE = Expected()
 MAX_NOTES = 3  # of one kind

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
-from agent.findings.names import Off, guid, mac, name_keys, node_key
+from agent.cabling.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
+from agent.cabling.findings.names import Off, guid, mac, name_keys, node_key
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet
 from agent.text import listed, natural, utc
-from agent.verify.seen import SeenEnd
 
 MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from agent import encode
-from agent.encode import Naming
-from agent.errors import Malformed
-from agent.findings.finding import (
+from agent.cabling.expected import Expected
+from agent.cabling.findings.finding import (
     ID_LENGTH,
     Finding,
     PortRef,
@@ -24,17 +23,18 @@ from agent.findings.finding import (
     fleet_order,
     grouped,
 )
+from agent.cabling.judge import DEFAULTS, VerifyOptions
+from agent.cabling.plans.model import Plan
+from agent.cabling.seen import SeenEnd
+from agent.encode import Naming
+from agent.errors import Malformed
 from agent.fleet import identity, planned, silent
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
-from agent.plans.model import Plan
 from agent.text import listed, many
-from agent.verify.expected import Expected
-from agent.verify.judge import DEFAULTS, VerifyOptions
-from agent.verify.seen import SeenEnd
 
 NAMING = Naming()
 MIN_PORTS = 4  # of one interface in a group

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from agent.findings.finding import Finding, PortRef, finding, grouped
-from agent.findings.names import LeafNames as Names
-from agent.findings.names import leaf_key
+from agent.cabling import cables, words
+from agent.cabling.cables import ComparedCable
+from agent.cabling.expected import ExpectedRow
+from agent.cabling.findings.finding import Finding, PortRef, finding, grouped
+from agent.cabling.findings.names import LeafNames as Names
+from agent.cabling.findings.names import leaf_key
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode
 from agent.text import listed, many, natural
-from agent.verify import cables, words
-from agent.verify.cables import ComparedCable
-from agent.verify.expected import ExpectedRow
-from agent.verify.seen import SeenEnd
 
 Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
 Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name

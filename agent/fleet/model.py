@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.findings.baseline import Accepted
-from agent.findings.finding import Finding
-from agent.verify.seen import SeenEnd
+from agent.cabling.findings.baseline import Accepted
+from agent.cabling.findings.finding import Finding
+from agent.cabling.seen import SeenEnd
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

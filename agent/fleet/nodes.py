@@ -16,6 +16,8 @@ from functools import lru_cache
 from sys import intern
 
 from agent import encode
+from agent.cabling.plans.rates import rate
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
@@ -23,9 +25,7 @@ from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import OBSERVED
 from agent.memory import FarEnd
 from agent.node_description import switch_name
-from agent.plans.rates import rate
 from agent.text import Json, listed, natural, visible
-from agent.verify.seen import SeenEnd
 
 Texts = dict[str, str]
 Subject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of an interface

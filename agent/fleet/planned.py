@@ -1,6 +1,6 @@
 """Compare all nodes with the plan or their expected labels; fold the findings by their causes.
 
-The findings of a node are those of agent/verify/judge.py, under the same IDs. Those of one cause
+The findings of a node are those of agent/cabling/judge.py, under the same IDs. Those of one cause
 are one finding: cables of several nodes in a ring, nodes in the reverse order, a leaf that is down
 or renamed, a node without any link, a switch port that the plan gives twice, cables that lack the
 same fact, nodes that have the same cables exchanged in the same way.
@@ -14,8 +14,10 @@ from itertools import chain
 from math import factorial, prod
 from typing import NamedTuple
 
-from agent.errors import Malformed
-from agent.findings.finding import (
+from agent.cabling import cables, rates, words
+from agent.cabling.cables import rings as rings_in
+from agent.cabling.expected import Expected, FarPort, end_key
+from agent.cabling.findings.finding import (
     NO_END,
     NOT_VERIFIED,
     WARNING,
@@ -24,7 +26,9 @@ from agent.findings.finding import (
     finding,
     grouped,
 )
-from agent.findings.names import Off
+from agent.cabling.findings.names import Off
+from agent.cabling.judge import VerifyOptions, VerifyResult, verify
+from agent.errors import Malformed
 from agent.fleet import leaf_causes
 from agent.fleet.expectation import Expectations
 from agent.fleet.leaf_causes import Leaves
@@ -33,10 +37,6 @@ from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
 from agent.reasons import NeighborReason
 from agent.text import listed, many, natural
-from agent.verify import cables, rates, words
-from agent.verify.cables import rings as rings_in
-from agent.verify.expected import Expected, FarPort, end_key
-from agent.verify.judge import VerifyOptions, VerifyResult, verify
 
 NodeFinding = tuple[str, Finding]  # node, its finding
 Folded = tuple[

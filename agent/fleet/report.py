@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import agent
-from agent.findings import report
-from agent.findings.baseline import document as accepted_document
-from agent.findings.finding import (
+from agent.cabling.findings.baseline import document as accepted_document
+from agent.cabling.findings.finding import (
     ERROR,
     INFO,
     UNKNOWN,
@@ -19,11 +18,11 @@ from agent.findings.finding import (
     fleet_document,
     place_of,
 )
-from agent.findings.report import EXIT, UNVERIFIED, counted
+from agent.cabling.plans.own import rows_text
 from agent.fleet.model import Group, Judged
-from agent.output import junit
+from agent.output import junit, report
 from agent.output.layout import joined, opening, section
-from agent.plans.own import rows_text
+from agent.output.report import EXIT, UNVERIFIED, counted
 from agent.text import Json, listed, many, utc
 
 __all__ = ["EXIT", "FORMATS", "UNVERIFIED", "outcome", "unverified", "verdict"]

@@ -1,4 +1,4 @@
-"""The observed half of a Node, from its labels and annotation, for agent.verify.judge.verify.
+"""The observed half of a Node, from its labels and annotation, for agent.cabling.judge.verify.
 
 A Node does not say why a port has no neighbor. A port that counts nothing is DOWN; of any other the
 reason is not known: a source that fails for longer than its hold removes the label, too.
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from agent.findings.finding import PortRef
-from agent.findings.names import SeenDevice, guid, leaf_key, mac
-from agent.findings.port_names import SeenPort
+from agent.cabling.findings.finding import PortRef
+from agent.cabling.findings.names import SeenDevice, guid, leaf_key, mac
+from agent.cabling.findings.port_names import SeenPort
+from agent.cabling.seen import DOWN, Port, SeenEnd, SeenNode
 from agent.fleet.model import INFINIBAND, FleetNode, FleetPort
-from agent.verify.seen import DOWN, Port, SeenEnd, SeenNode
 
 NO_LABEL = "the Node has no neighbor label of this port"
 ACTIVE = "ACTIVE"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.findings.finding import INFO, UNKNOWN, Finding, finding, grouped
+from agent.cabling.findings.finding import INFO, UNKNOWN, Finding, finding, grouped
 from agent.fleet.model import Fleet, FleetNode
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW

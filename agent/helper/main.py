@@ -117,9 +117,9 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     """Read plan files of bwagent's own kinds for one node.
 
     In: {"files": [path, ...], "names": of the node, "prefixes": of labels, P and IB}.
-    Out: {"expected"}, which agent.verify.expected loads, or {"error": one line}.
+    Out: {"expected"}, which agent.cabling.expected loads, or {"error": one line}.
     """
-    from agent.verify.one_node import read_limited
+    from agent.cabling.one_node import read_limited
 
     return read_limited(payload)
 

@@ -36,7 +36,7 @@
   out of the backend. Ports of another rule set keep no role. `gpus` are the addresses of the GPUs
   by which it did, missing ones too, and `away` those of missing NICs; `missed` is since when
   anything is missing that they were decided by (agent/sources/steady.py).
-- `verdict` is the last verdict (agent/verify/verdict.py), so that a restart does not lose it, with
+- `verdict` is the last verdict (agent/cabling/verdict.py), so that a restart does not lose it, with
   the number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
 - `left_out` counts what has no room in MAX_BYTES, in the order in which it goes: far ends of lost

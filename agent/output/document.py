@@ -1,6 +1,6 @@
 """Build the JSON document of an observation: schema 2, docs/probe.schema.json.
 
-A part of it is the *node document*: what a comparison of cables needs (agent/verify/seen.py).
+A part of it is the *node document*: what a comparison of cables needs (agent/cabling/seen.py).
 
 Invariants:
 - Data is never in keys, except in `labels`.

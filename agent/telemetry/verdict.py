@@ -19,7 +19,7 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 
 if TYPE_CHECKING:  # loaded where something is expected
-    from agent.findings.finding import Finding
+    from agent.cabling.findings.finding import Finding
 
 STATUS = {
     Verdict.NO_PLAN: "404 Not Found",

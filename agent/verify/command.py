@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent import inputs
+from agent.cabling.expected import from_labels, merged
+from agent.cabling.findings import baseline
+from agent.cabling.judge import VerifyOptions, VerifyResult, verify
+from agent.cabling.plan_index import from_plans
+from agent.cabling.seen import seen_node
 from agent.errors import Malformed, Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
-from agent.findings import baseline
-from agent.host import Host
 from agent.options import OF_CLUSTER, idle_of_cluster, is_on_command_line, require_plan
-from agent.plans.model import Plan
-from agent.sources import rdma
-from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import many
 from agent.verify import report
-from agent.verify.expected import from_labels, merged
-from agent.verify.interfaces import HcaMap
-from agent.verify.judge import VerifyOptions, VerifyResult, verify
-from agent.verify.plan_index import from_plans
-from agent.verify.seen import seen_node
+
+if TYPE_CHECKING:
+    from agent.host import Host
 
 Flags = dict[str, Any]
 
@@ -39,7 +37,6 @@ OF_SPLIT = frozenset({"plan", "plan_format", "columns", "write_plan", "split"})
 
 def run(flags: Flags) -> int:
     """Run the command; return its exit code."""
-    flags = {**flags, "source": flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))}
     require_plan(flags)
     inputs.refuse_idle(flags)
     if flags["npd"] and is_on_command_line("output"):
@@ -96,7 +93,7 @@ def _split(flags: Flags) -> int:
     if others := [name for name in parameters.keys() - OF_SPLIT if is_on_command_line(name)]:
         other = min(others).replace("_", "-")
         raise click.UsageError(f"--split reads plans only: leave out --{other}")
-    plans = read_plans(flags)
+    plans = inputs.plans(flags)
     parts, notes = split(plans)
     write(parts, flags["split"])
     for note in (*notes, *(note for plan in plans for note in plan.placed_notes)):
@@ -113,7 +110,7 @@ def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
     The plans and the Node are read first: their errors need no observation.
     """
     is_from_node = _is_from_node(flags)
-    plans = read_plans(flags)
+    plans = inputs.plans(flags)
     host = inputs.host(flags, inputs.lldp_wait(flags))
     names = _names(flags, host)
     node = {**flags, "node_name": flags["node_name"] or names[0]}
@@ -137,9 +134,10 @@ def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
     if expected.is_empty:
         raise Malformed(f"nothing is expected of {' or '.join(names)}: {'; '.join(notes)}")
     seen = seen_node(inputs.node_document(host, flags, target, names[0]))
+    numbered = inputs.hca_map(flags)
     if target:
         seen = seen._replace(former={**target.interfaces(), **seen.former})
-    return verify(expected, seen, VerifyOptions(off, flags["ignore"], hca_map(flags))), (*notes,)
+    return verify(expected, seen, VerifyOptions(off, flags["ignore"], numbered)), (*notes,)
 
 
 def _is_from_node(flags: Flags) -> bool:
@@ -156,21 +154,6 @@ def _is_from_node(flags: Flags) -> bool:
     if flags["replay"] or not has_cluster:
         raise click.UsageError(NO_PLAN)
     return True
-
-
-def read_plans(flags: Flags) -> list[Plan]:
-    """Read the files of --plan."""
-    from agent.plans.reader import read_plan
-
-    form, columns = flags["plan_format"], flags["columns"] or {}
-    return [plan for path in flags["plan"] for plan in read_plan(path, form, columns)]
-
-
-def hca_map(flags: Flags) -> HcaMap:
-    """Read the file of --hca-map."""
-    from agent.verify.interfaces import read_map
-
-    return read_map(flags["hca_map"]) if flags["hca_map"] else ()
 
 
 def _names(flags: Flags, host: Host) -> tuple[str, ...]:

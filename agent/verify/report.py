@@ -6,10 +6,21 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 import agent
-from agent.findings import report
-from agent.findings.baseline import document as accepted_document
-from agent.findings.finding import ERROR, INFO, UNKNOWN, WARNING, end_document, finding_document
-from agent.findings.report import (
+from agent.cabling import cables
+from agent.cabling.findings.baseline import document as accepted_document
+from agent.cabling.findings.finding import (
+    ERROR,
+    INFO,
+    UNKNOWN,
+    WARNING,
+    end_document,
+    finding_document,
+)
+from agent.cabling.judge import VerifyResult
+from agent.cabling.plans.own import rows_text
+from agent.output import junit, report
+from agent.output.layout import WIDTH, columns, joined, opening, section
+from agent.output.report import (
     COLUMNS,
     DIFFERENCES,
     EXIT,
@@ -20,12 +31,7 @@ from agent.findings.report import (
     counted,
     failed,
 )
-from agent.output import junit
-from agent.output.layout import WIDTH, columns, joined, opening, section
-from agent.plans.own import rows_text
 from agent.text import Json, visible
-from agent.verify import cables
-from agent.verify.judge import VerifyResult
 
 __all__ = [
     "EXIT",

@@ -17,16 +17,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from agent import encode
+from agent.cabling.findings.names import same_name
+from agent.cabling.one_node import MAX_SIZE
+from agent.cabling.plans import columns
+from agent.cabling.plans.model import Plan, PlanCable
+from agent.cabling.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
+from agent.cabling.seen import SeenNode
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.findings.names import same_name
 from agent.folder import new_folder
-from agent.plans import columns
-from agent.plans.model import Plan, PlanCable
-from agent.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
 from agent.text import natural
-from agent.verify.one_node import MAX_SIZE
-from agent.verify.seen import SeenNode
 
 Cells = dict[str, str]  # of one row, by column
 

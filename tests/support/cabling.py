@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.findings.names import SeenDevice
-from agent.findings.port_names import SeenPort
-from agent.plans.model import End, FilePlace, Plan, PlanCable
-from agent.verify.expected import Expected
-from agent.verify.interfaces import HcaMap, HcaRow, map_key
-from agent.verify.judge import VerifyResult
-from agent.verify.plan_index import from_plans
-from agent.verify.seen import Port, SeenEnd, SeenNode
+from agent.cabling.expected import Expected
+from agent.cabling.findings.names import SeenDevice
+from agent.cabling.findings.port_names import SeenPort
+from agent.cabling.interfaces import HcaMap, HcaRow, map_key
+from agent.cabling.judge import VerifyResult
+from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.seen import Port, SeenEnd, SeenNode
 
 NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port

@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.findings.finding import Finding
+from agent.cabling.findings.finding import Finding
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model
-from agent.verify.seen import SeenEnd
 from tests.support import fleets
 from tests.support.fleets import Cable, End, Fleet
 

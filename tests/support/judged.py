@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from zlib import crc32
 
-from agent.findings.finding import Finding, Move, PortRef, finding
+from agent.cabling.findings.finding import Finding, Move, PortRef, finding
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
-from agent.verify.seen import SeenEnd
 
 Change = Callable[[FleetPort], FleetPort]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.findings.finding import Finding
+from agent.cabling.findings.finding import Finding
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.fleet import judge as module
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
-from agent.plans.model import End, FilePlace, Plan, PlanCable
 from tests.support.small_fleets import cabled, far_end, fleet
 
 FILE = "plan.csv"

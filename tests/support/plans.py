@@ -1,4 +1,4 @@
-"""Writes plan files of every kind that agent/plans reads.
+"""Writes plan files of every kind that agent/cabling/plans reads.
 
 Each writer takes cables and returns the content of a file. It writes what its format can express:
 a test compares `meaning` of what it wrote and of what was read.
@@ -14,7 +14,7 @@ from typing import Any
 
 from openpyxl import Workbook
 
-from agent.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 
 Rows = list[list[str]]
 

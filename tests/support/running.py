@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
+from agent.cabling.expected import Expected
 from agent.daemon.assembly import KUBE, Flags, Io, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
@@ -29,7 +30,6 @@ from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
-from agent.verify.expected import Expected
 from tests.support import nodes
 from tests.support.api_server import ask
 from tests.support.kernel_tree import NET, Entries

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agent.findings.finding import Finding
+from agent.cabling.findings.finding import Finding
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
 from agent.text import natural
-from agent.verify.seen import SeenEnd
 
 NOW = 1_795_000_000
 BOOT = "b3ae9df5-0d0b-4a4f-8b0a-4b7a4d6f0f00"

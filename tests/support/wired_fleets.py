@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
 from agent.text import natural
-from agent.verify.seen import SeenEnd
 
 NAMING = Naming()
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

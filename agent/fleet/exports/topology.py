@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from agent import encode
+from agent.cabling.findings.finding import grouped
 from agent.encode import Naming
-from agent.findings.finding import grouped
 from agent.fleet.exports.text import listed
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.pattern.infer import infer

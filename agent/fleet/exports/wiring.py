@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from agent import encode
+from agent.cabling.plans.own import COLUMNS, rows_text
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.model import Fleet, FleetNode, FleetPort
-from agent.plans.own import COLUMNS, rows_text
 from agent.text import natural, visible
-from agent.verify.seen import SeenEnd
 
 MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")

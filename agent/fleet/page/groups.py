@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from agent.findings.finding import ERROR, PortRef
+from agent.cabling.findings.finding import ERROR, PortRef
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.page.lookup import Leaf, Leaves, Mark, Marks
 from agent.text import natural, visible
-from agent.verify.seen import SeenEnd
 
 T = TypeVar("T")
 FOLDED_FROM = 17  # nodes of a group, from which equal neighbors share a row

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from agent.cabling.expected import LABEL
+from agent.cabling.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
 from agent.encode import gbps
-from agent.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
-from agent.findings.report import UNVERIFIED, accepted_count
 from agent.fleet.model import Fleet, FleetNode, Judged
 from agent.fleet.page.groups import place_text
 from agent.fleet.page.lookup import APART, SEVERITIES, Numbered, common_domain, nodes_of
 from agent.fleet.report import is_compared, outcome, uncompared
+from agent.output.report import UNVERIFIED, accepted_count
 from agent.text import many, utc
-from agent.verify.expected import LABEL
 
 Cut = Callable[[str], str]
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from agent.findings.finding import grouped
+from agent.cabling.cables import cycles
+from agent.cabling.findings.finding import grouped
+from agent.cabling.seen import SeenEnd
 from agent.fleet.pattern.evidence import is_habit, is_majority
 from agent.fleet.pattern.grouping import Count, LeafRule, Row
-from agent.verify.cables import cycles
-from agent.verify.seen import SeenEnd
 
 MISSING, MISCABLED = "missing", "miscabled"  # what is odd about a cable
 SWAPPED, SHIFTED = "swapped", "shifted"  # what is odd about several

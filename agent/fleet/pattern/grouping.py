@@ -23,6 +23,7 @@ from itertools import accumulate
 from math import factorial, prod
 from typing import NamedTuple
 
+from agent.cabling.seen import SeenEnd
 from agent.fleet import silent
 from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.pattern.evidence import (
@@ -33,7 +34,6 @@ from agent.fleet.pattern.evidence import (
     is_majority,
     surprise,
 )
-from agent.verify.seen import SeenEnd
 
 Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
 Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.findings.finding import RANK, Finding
+from agent.cabling.findings.finding import RANK, Finding
 from agent.fleet import leaf_causes, silent
 from agent.fleet.leaf_causes import Explained
 from agent.fleet.model import Fleet, Group

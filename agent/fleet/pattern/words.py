@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from agent.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
+from agent.cabling.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Group
 from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.plans.reader import read_plan, read_source
-from agent.plans.source import PlanContent
+from agent.cabling.plans.reader import read_plan, read_source
+from agent.cabling.plans.source import PlanContent
 from tests.support import fabric, plans
 from tests.support.fabrics import MANAGED, MANAGED_HOST
 from tests.support.real_parts import require

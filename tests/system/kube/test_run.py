@@ -10,9 +10,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from agent.cabling.one_node import MAX_SIZE
 from agent.daemon.plan_file import LOOK_INTERVAL
 from agent.kube.facts import parse_time
-from agent.verify.one_node import MAX_SIZE
 from tests.support import dead_filesystem
 from tests.support.kernel_tree import BUS, HOME, NET, Entries, bdf, hca
 from tests.support.kube.cluster import Cluster

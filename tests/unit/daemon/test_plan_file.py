@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.cabling import one_node
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import (
     LOOK_INTERVAL,
@@ -21,7 +22,6 @@ from agent.daemon.plan_file import (
     signature,
 )
 from agent.errors import Unavailable
-from agent.verify import one_node
 from tests.support.kernel_tree import hca
 from tests.support.running import World
 

@@ -13,14 +13,14 @@ import jsonschema
 import pytest
 from prometheus_client import generate_latest
 
+from agent.cabling import one_node
+from agent.cabling.expected import Expected, ExpectedRow
+from agent.cabling.plans.model import FilePlace
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
 from agent.events.event import Event
-from agent.plans.model import FilePlace
 from agent.telemetry.metrics import registry
 from agent.text import utc
-from agent.verify import one_node
-from agent.verify.expected import Expected, ExpectedRow
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, EPOCH, HUP, Api, World
@@ -559,6 +559,6 @@ def test_a_slow_pcie_link_is_no_fail() -> None:
 
 
 def test_memory_is_spent_on_it_when_something_is_expected() -> None:
-    """Until then nothing of agent.verify is imported."""
-    code = "import sys, agent.daemon.main; print([one for one in sys.modules if '.verify' in one])"
+    """Until then nothing of agent.cabling is imported."""
+    code = "import sys, agent.daemon.main; print([one for one in sys.modules if '.cabling' in one])"
     assert subprocess.check_output([sys.executable, "-c", code], timeout=60) == b"[]\n"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.findings.finding import place_of
-from agent.findings.names import LeafNames, leaf_key
+from agent.cabling.findings.finding import place_of
+from agent.cabling.findings.names import LeafNames, leaf_key
 from tests.support.planned_fleets import (
     cables,
     codes,

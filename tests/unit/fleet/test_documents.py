@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent.findings.finding import CODES
+from agent.cabling.findings.finding import CODES
 from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS

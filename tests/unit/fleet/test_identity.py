@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.findings.finding import Finding
+from agent.cabling.findings.finding import Finding
+from agent.cabling.seen import SeenEnd
 from agent.fleet.identity import findings
 from agent.fleet.model import INFINIBAND, FleetNode
-from agent.verify.seen import SeenEnd
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 ONE, OTHER = "00:1c:73:00:00:01", "00:1c:73:00:00:02"

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from agent.cabling.judge import verify
+from agent.cabling.plan_index import from_plans
 from agent.fleet.judge import judge
 from agent.fleet.seen import seen_node
-from agent.verify.judge import verify
-from agent.verify.plan_index import from_plans
 from tests.support import fleets
 from tests.support.fleet_models import model
 from tests.support.fleets import Cable, Fleet

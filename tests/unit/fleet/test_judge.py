@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.cabling.findings.finding import PortRef, finding
+from agent.cabling.judge import VerifyOptions
+from agent.cabling.plans.model import End, FilePlace, PlanCable
+from agent.cabling.seen import SeenEnd
 from agent.errors import Malformed
-from agent.findings.finding import PortRef, finding
 from agent.fleet.judge import judge as of_fleet
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
-from agent.plans.model import End, FilePlace, PlanCable
-from agent.verify.judge import VerifyOptions
-from agent.verify.seen import SeenEnd
 from tests.support.planned_fleets import codes, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import encode
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
 from agent.kube.annotation import cut, parse
 from agent.memory import Fact, FarEnd
-from agent.verify.seen import SeenEnd
 from tests.support import fleet_nodes
 from tests.support.fleet_nodes import IB, OBSERVED, TIME, P, annotation, guid, labels, node, whole
 

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
+from agent.cabling.findings.finding import Move, PortRef, Spot
+from agent.cabling.judge import VerifyOptions, verify
+from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.findings.finding import Move, PortRef, Spot
 from agent.fleet.expectation import Expectations
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
-from agent.plans.model import End, FilePlace, Plan, PlanCable
-from agent.verify.judge import VerifyOptions, verify
-from agent.verify.plan_index import from_plans
 from tests.support.planned_fleets import (
     cables,
     codes,
@@ -406,7 +406,7 @@ def test_ignored_interfaces() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
-    """The index returns what agent/verify/expected.py does, as far as a comparison can tell."""
+    """The index returns what agent/cabling/expected.py does, as far as a comparison can tell."""
     random = Random(seed)  # noqa: S311 - a test
     nodes = rack(6, 3)
     ends = [two.far_end for one in nodes for two in one.ports]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.findings.baseline import Accepted, BaselineRow
-from agent.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
+from agent.cabling.findings.baseline import Accepted, BaselineRow
+from agent.cabling.findings.finding import CODES, Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import Gap, Group, Judged
 from agent.fleet.page.worklist import summary
 from agent.fleet.report import EXIT, FORMATS, outcome, unverified, verdict

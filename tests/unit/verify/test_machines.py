@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from agent.cabling.expected import from_labels
+from agent.cabling.findings.finding import ERROR, UNKNOWN
+from agent.cabling.judge import VerifyResult, verify
+from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.model import Plan
+from agent.cabling.plans.own import read_csv, read_labels
+from agent.cabling.plans.rates import rate
+from agent.cabling.plans.source import PlanContent
+from agent.cabling.seen import Port, seen_node
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.findings.finding import ERROR, UNKNOWN
-from agent.findings.report import OK, outcome
 from agent.inputs import surroundings
 from agent.output.document import node_document
-from agent.plans.model import Plan
-from agent.plans.own import read_csv, read_labels
-from agent.plans.rates import rate
-from agent.plans.source import PlanContent
+from agent.output.report import OK, outcome
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.verify.expected import from_labels
-from agent.verify.judge import VerifyResult, verify
-from agent.verify.plan_index import from_plans
-from agent.verify.seen import Port, seen_node
 from agent.verify.write import FORMATS, written
 from tests.support.cabling import cable
 from tests.support.machines import MACHINES

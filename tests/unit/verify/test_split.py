@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.cabling.plans.cables import date_fault, fault
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.own import read_csv
+from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed, Unavailable
-from agent.plans.cables import date_fault, fault
-from agent.plans.model import End, FilePlace, Plan, PlanCable
-from agent.plans.own import read_csv
-from agent.plans.source import PlanContent
 from agent.verify.write import PlanPart, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import bwagent

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.cabling.plans.reader import read_plan
+from agent.cabling.seen import SeenEnd
 from agent.fleet.exports.wiring import csv_rows, graph, plain
 from agent.fleet.model import Fleet, FleetPort
-from agent.plans.reader import read_plan
-from agent.verify.seen import SeenEnd
 from tests.support.wired_fleets import NAMING, flat, fleet, node, tall
 
 

@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
 from agent.fleet.page.lookup import COLORS, TEXTURES, Leaves
 from agent.fleet.page.render import FOLDER
-from agent.verify.seen import SeenEnd
 from tests.support import judged
 
 Rgb = tuple[float, float, float]

@@ -14,8 +14,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from agent.cabling.findings.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
 from agent.errors import Unavailable
-from agent.findings.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from agent.fleet.page.worklist import SHOWN

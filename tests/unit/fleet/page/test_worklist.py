@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.findings.finding import Move, PortRef, Spot, finding
+from agent.cabling.findings.finding import Move, PortRef, Spot, finding
 from agent.fleet.model import FleetPort, Gap, Judged
 from agent.fleet.page import worklist
 from agent.fleet.page.lookup import Marks

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet as Model
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.pattern.infer import infer
-from agent.verify.seen import SeenEnd
 from tests.support import fleets
 from tests.support.fleet_models import Score, far_end, model, score
 from tests.support.fleets import Cable, End, Fleet, Shape

@@ -1,0 +1,1 @@
+"""What should be plugged where, and what is: plans, the node document, findings. Pure."""

@@ -1,0 +1,320 @@
+"""Compare the cables of one node: each row of the plan with the far end that its port sees.
+
+A cable ends in one status. It is UNVERIFIABLE, with the reason, wherever the facts or the names do
+not suffice: a difference of names, of numbering, or in the plan itself is no wrong cable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from agent.cabling.expected import ExpectedRow
+from agent.cabling.findings.finding import NO_END, Ends, Move, PortRef, grouped, spot
+from agent.cabling.findings.names import (
+    EXACT,
+    INCOMPARABLE,
+    SAME,
+    Match,
+    Off,
+    compare_device,
+    device_key,
+    label_value,
+    likeness,
+    same_name,
+)
+from agent.cabling.findings.port_names import compare_port
+from agent.cabling.interfaces import NUMBERING, shape
+from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY
+from agent.cabling.seen import Port, SeenEnd, SeenNode
+from agent.reasons import NeighborReason
+from agent.text import natural
+
+AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
+MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
+# The reasons that prove that nobody is at the far end.
+GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
+OTHER_NAMES = "the plan and the fabric name switches differently"
+CAGES = "the plan may number the cages of the switch, not its ports (give 3/1 or 5 for cage 3)"
+FEW = 64  # cables of a leaf, all of which are compared; of more, those with the port's number
+MAX_CANDIDATES = 256  # planned ends that one far end is compared with
+_LAST_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
+T = TypeVar("T")
+
+
+class ComparedCable(NamedTuple):
+    """One cable: its row of the plan, the port with the far end that it sees, and the result."""
+
+    ref: PortRef
+    row: ExpectedRow
+    port: Port
+    status: str
+    reason: str | None = None  # of UNVERIFIABLE and MISSING
+    far_end: SeenEnd | None = None  # the one that was compared
+    device: Match = INCOMPARABLE
+    far_port: Match = INCOMPARABLE
+
+    def unverifiable(self, reason: str) -> ComparedCable:
+        """Return the cable with its status withdrawn."""
+        return self._replace(status=UNVERIFIABLE, reason=reason)
+
+    @property
+    def expected(self) -> Ends:
+        """Device and port of the plan."""
+        return self.row.device, self.row.port
+
+    @property
+    def actual(self) -> Ends:
+        """Device and port of the far end that was compared."""
+        return (self.far_end.device, self.far_end.port) if self.far_end else NO_END
+
+    @property
+    def move(self) -> Move:
+        """From the far end that it has to the planned one."""
+        near, far = spot(self.row.near, self.row.label), spot(self.row.far)
+        return Move(self.ref, self.actual, self.expected, near, far)
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if the cable leads elsewhere."""
+        return self.status in {MISCABLED, WRONG_PORT}
+
+    def leads_to(self, other: ExpectedRow, off: Off = frozenset()) -> bool:
+        """Return True if the cable ends where another row's should."""
+        if not (self.far_end and other.device):
+            return False
+        return compared(self, other, self.far_end, off).status == AS_PLANNED
+
+
+def check(node: str, row: ExpectedRow, port: Port, off: Off = frozenset()) -> ComparedCable:
+    """Compare one row with its port: with each neighbor, until one is as planned."""
+    cable = ComparedCable(PortRef(node, port.interface), row, port, AS_PLANNED)
+    if row.mark == IGNORE:
+        return cable._replace(status=IGNORED)
+    if port.is_down:
+        return cable._replace(status=MISSING, reason=NeighborReason.LINK_DOWN)
+    if row.mark == LINK_STATE_ONLY or not (row.device or row.ports):
+        unread = "the state of the port could not be read"
+        return cable.unverifiable(unread) if port.state is None else cable
+    if not port.far_ends:
+        reason = port.missing or NeighborReason.NOT_RECORDED
+        return cable._replace(status=MISSING if reason in GONE else UNVERIFIABLE, reason=reason)
+    results = [compared(cable, row, far_end, off) for far_end in port.far_ends]
+    return next((result for result in results if result.status == AS_PLANNED), results[0])
+
+
+def compared(cable: ComparedCable, row: ExpectedRow, far_end: SeenEnd, off: Off) -> ComparedCable:
+    """Return a cable as if it had this row, compared with this far end."""
+    device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
+    port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
+    status, reason = AS_PLANNED, None
+    if device.equal is False:
+        status = MISCABLED
+    elif device.equal is None:
+        status = UNVERIFIABLE
+        reason = f"the plan says {row.device}, the far end says only {far_end.device}"
+    elif port.equal is False:
+        status = WRONG_PORT
+    elif port.equal is None:
+        status = UNVERIFIABLE
+        reason = f"the far end calls its port {far_end.port}, the plan {row.port}"
+    return ComparedCable(cable.ref, row, cable.port, status, reason, far_end, device, port)
+
+
+def check_all(
+    rows: Iterable[ExpectedRow],
+    node: SeenNode,
+    numbered: Collection[str],
+    devices: Iterable[str],
+    off: Off = frozenset(),
+) -> list[ComparedCable]:
+    """Compare all rows; withdraw the results that names or numbers do not support.
+
+    `numbered` are the interfaces found by PCI order, `devices` the switches of the whole plan.
+    """
+    results = [
+        check(node.name, row, node.ports[row.interface], off)
+        for row in rows
+        if row.interface in node.ports
+    ]
+    results = _without_other_names(results, devices, off)
+    results = _without_numbering(_without_cages(results), numbered)
+    return _without_ambiguous(results, off)
+
+
+def _without_other_names(
+    results: list[ComparedCable], devices: Iterable[str], off: Off
+) -> list[ComparedCable]:
+    """Withdraw all results if no switch is known, and their names are of another form."""
+    seen = {
+        cable.far_end.device
+        for cable in results
+        if cable.far_end and cable.device.equal is not None
+    }
+    if not seen or any(cable.device.equal and cable.far_end for cable in results):
+        return results
+    of_rows = (
+        cable.row.device for cable in results if cable.far_end and cable.device.equal is not None
+    )
+    if any_like(seen, {*devices, *filter(None, of_rows)}, off):
+        return results
+    return [cable.unverifiable(OTHER_NAMES) if cable.is_wrong else cable for cable in results]
+
+
+def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()) -> bool:
+    """Return True if a name that is seen has the form of a known one, or is equal to it."""
+    seen = list(seen)
+    if shapes(seen) & shapes(known):
+        return True
+    return any(same_name(name, other, off) for name in seen for other in known)
+
+
+def shapes(names: Iterable[str]) -> set[str]:
+    """Return the forms of names, of a fully qualified one also that of its host."""
+    encoded = [label_value(name) for name in names]
+    return {shape(form) for name in encoded for form in (name, name.partition(".")[0])}
+
+
+def _without_numbering(
+    results: list[ComparedCable], numbered: Collection[str]
+) -> list[ComparedCable]:
+    """Withdraw the results of PCI order if more than half of them are wrong."""
+    by_number = [cable for cable in results if cable.ref.interface in numbered and cable.far_end]
+    if 2 * sum(cable.is_wrong for cable in by_number) <= len(by_number):
+        return results
+    return [
+        cable.unverifiable(NUMBERING) if cable.ref.interface in numbered else cable
+        for cable in results
+    ]
+
+
+def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
+    """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
+
+    It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
+    cage 1, and proves nothing.
+    """
+    if not any(cable.far_end and cable.far_end.seen_port.twin_port for cable in results):
+        return results
+    # Those with a bare number for a port of the right InfiniBand switch.
+    by_number = [
+        cable
+        for cable in results
+        if cable.row.device
+        and cable.far_end
+        and cable.far_end.seen_port.infiniband
+        and cable.device.equal
+        and (cable.row.port or "").isdecimal()
+    ]
+    telling = [cable for cable in by_number if cable.status == WRONG_PORT or not _is_cage(cable)]
+    if 2 * sum(map(_is_cage, telling)) <= len(telling):
+        return results
+    plain = {cable.ref for cable in by_number if cable.status == WRONG_PORT}
+    return [cable.unverifiable(CAGES) if cable.ref in plain else cable for cable in results]
+
+
+def _is_cage(cable: ComparedCable) -> bool:
+    """Return True if the planned number is that of the cage of the port that is seen."""
+    number = (
+        cable.far_end.port_id or "" if cable.far_end and cable.far_end.seen_port.twin_port else ""
+    )
+    return number.isdecimal() and (int(number) + 1) // 2 == int(cable.row.port or "")
+
+
+def _without_ambiguous(results: list[ComparedCable], off: Off) -> list[ComparedCable]:
+    """Withdraw an equality by tolerance that holds for two rows of different far ends."""
+    tolerant = {
+        cable.ref
+        for cable in results
+        if cable.status == AS_PLANNED
+        and cable.far_end
+        and not cable.device.by == cable.far_port.by == EXACT
+    }
+    by_key = grouped(results if tolerant else (), lambda cable: device_key(cable.row.device or ""))
+
+    def checked(cable: ComparedCable) -> ComparedCable:
+        if not cable.far_end or cable.ref not in tolerant:
+            return cable
+        keys = {None, *map(device_key, (cable.far_end.device, *cable.far_end.seen_device.names))}
+        for other in (row for key in keys for row in by_key.get(key, ())):
+            if other.row.far_end != cable.row.far_end and cable.leads_to(other.row, off):
+                places = f"{cable.row.place} and {other.row.place}"
+                return cable.unverifiable(f"{places} both name its port")
+        return cable
+
+    return [checked(cable) for cable in results]
+
+
+# cables that changed places: each is where the plan has the next one
+
+
+def cycles(follows: Mapping[T, T | None]) -> list[list[T]]:
+    """Return the members that follow each other round, each cycle once."""
+    closed: list[list[T]] = []
+    done: set[T] = set()
+    for start in follows:
+        path: dict[T, None] = {}
+        member: T | None = start
+        while member is not None and member not in done:
+            done.add(member)
+            path[member] = None
+            member = follows.get(member)
+        if member is not None and member in path:
+            members = [*path]
+            closed.append(members[members.index(member) :])
+    return closed
+
+
+def rings(wrong: Sequence[ComparedCable], off: Off = frozenset()) -> list[list[ComparedCable]]:
+    """Return the rings among wrong cables of any node, each from its first port on.
+
+    In a ring each cable is at the planned far end of the next one, and of no other.
+    """
+    # by the planned device, and by the last number of the planned port, too
+    by_device = grouped(wrong, lambda cable: likeness(cable.row.device or ""))
+    ends = (
+        ((device, number), cable)
+        for device, same in by_device.items()
+        for cable in same
+        for number in {_number(name) for name in cable.row.ports or ("",)}
+    )
+    by_end = grouped(ends, lambda pair: pair[0])
+
+    def candidates(end: SeenEnd | None) -> Iterator[ComparedCable]:
+        """Yield the cables whose planned end may be this one; likely ones first."""
+        if not end:
+            return
+        seen = end.seen_device
+        names = (end.device, *seen.names, *seen.guids, *seen.macs, seen.description or "")
+        numbers = sorted({_number(text) for text in (end.port_id, end.port_name) if text})
+        for device in dict.fromkeys(map(likeness, names)):
+            same = by_device.get(device, ())
+            # A cage or a split port has another number in the plan than on the switch.
+            if len(same) <= FEW or end.seen_port.twin_port:
+                yield from same
+            else:
+                for number in (*numbers, ""):
+                    yield from (cable for _, cable in by_end.get((device, number), ()))
+
+    follows: dict[PortRef, PortRef | None] = {}
+    for cable in wrong:
+        next_ports = {
+            other.ref
+            for other in islice(candidates(cable.far_end), MAX_CANDIDATES)
+            if other is not cable and cable.leads_to(other.row, off)
+        }
+        follows[cable.ref] = next_ports.pop() if len(next_ports) == 1 else None
+    by_port = {cable.ref: cable for cable in wrong}
+    found_rings = []
+    for members in cycles(follows):
+        start = members.index(min(members, key=lambda port: tuple(map(natural, port))))
+        found_rings.append([by_port[port] for port in (*members[start:], *members[:start])])
+    return found_rings
+
+
+def _number(text: str) -> str:
+    """Return the last number of a port's name."""
+    match = _LAST_NUMBER.search(text)
+    return match[1].lstrip("0") if match else text.casefold()

@@ -1,0 +1,239 @@
+"""Equality of the names that a plan and the fabric give to one device.
+
+agent/cabling/findings/port_names.py has those of ports.
+
+Names are equal if they are the same text, or by one of TOLERANCES. Each of these has a name, is
+reported as `matched_by`, and can be switched off.
+
+Invariants:
+- A comparison has three results: equal, different, and not comparable. Names of different schemes
+  (a name and a GUID, `Ethernet32` and `etp5a`) are not comparable: that is no difference of cables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from agent import encode
+from agent.node_description import switch_name
+
+Off = frozenset[str]  # tolerances that are switched off
+
+EXACT = "exact"
+COMPOSED = "MF0;"  # begins the NodeDescription of a managed switch
+TOLERANCES = {
+    "label": "as a label value: other characters as `-`, more than 63 bytes as a hash",
+    "case": "upper and lower case",
+    "fqdn": "the short name of a host or switch, and its fully qualified name",
+    "padding": "leading zeros of the numbers in the name of a switch: `leaf1` = `leaf01`",
+    "abbreviation": "`Ethernet1/1` = `Eth1/1` = `Et1/1`, `Gi0/1` = `GigabitEthernet0/1`",
+    "number": "`5` = `P5` = `port 5` = `swp5`, `1/5` = `Ethernet1/5`; InfiniBand: `IB1/5` = `5`",
+    "split": "`1/2` = `swp1s1` on a switch that names its ports so",
+    "twin-port": "cage and port of a twin-port InfiniBand switch: `3/1` = `sw3p1` = `5`",
+    "mac": "`00:1c:73:aa:bb:cc` = `001c.73aa.bbcc` = `00-1C-73-AA-BB-CC`",
+    "guid": "a GUID in any notation, and a GUID for the name of the switch that has it",
+    "description": "a whole NodeDescription, and the name of the switch in it",
+}
+
+
+class Match(NamedTuple):
+    """The result of a comparison."""
+
+    equal: bool | None  # None: not comparable
+    by: str | None = None  # the tolerances that made them equal, joined with "+", or EXACT
+
+
+def matched(by: str) -> Match:
+    """Return the result for equal names."""
+    return Match(equal=True, by=by)
+
+
+class SeenDevice(NamedTuple):
+    """The names and addresses of a far end."""
+
+    label: str  # the text of the device label
+    names: tuple[str, ...] = ()  # chosen by people: System Name, the name in a NodeDescription
+    guids: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()  # chassis ID, if it is one
+    description: str | None = None  # NodeDescription
+
+
+DIFFERENT, INCOMPARABLE = Match(equal=False), Match(equal=None)
+SAME = matched(EXACT)
+_GUID = re.compile(
+    r"(?:[A-Z]{1,2}-)?(?:0x)?((?:[0-9a-f]{4}:){3}[0-9a-f]{4}|[0-9a-f]{16})", re.IGNORECASE
+)
+_MAC = re.compile(r"(?:[0-9a-f]{2}([:-]))(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}|[0-9a-f]{12}"
+                  r"|(?:[0-9a-f]{4}[.-]){2}[0-9a-f]{4}", re.IGNORECASE)  # fmt: skip
+_MAC_LENGTHS = frozenset({12, 14, 17})
+# The last label of a domain has letters only: `L90.1.3` is a short name.
+_DOMAIN = re.compile(r"(?:[a-z0-9-]+\.)*[a-z]{2,63}", re.IGNORECASE)
+_PADDING = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)
+
+
+def guid(text: str) -> str | None:
+    """Return the 16 hex digits of a GUID in any notation; None for other text."""
+    match = _GUID.fullmatch(text)
+    return match[1].replace(":", "").lower() if match else None
+
+
+def mac(text: str) -> str | None:
+    """Return the 12 hex digits of a MAC address in any notation; None for other text."""
+    if len(text) not in _MAC_LENGTHS or not _MAC.fullmatch(text):
+        return None
+    return re.sub("[:.-]", "", text).lower()
+
+
+def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
+    """Compare the name of a device in a plan with its own name for itself."""
+    if expected == seen.label or expected in seen.names:
+        return SAME
+    if address := guid(expected):
+        return same_address(address, seen.guids, "guid", off)
+    if address := mac(expected):
+        match = same_address(address, [mac(text) or text for text in seen.macs], "mac", off)
+        if match.equal is not None:
+            return match
+    for name in seen.names:
+        by = same_name(expected, name, off)
+        if not by and "padding" not in off:
+            padded = same_name(unpadded(expected), unpadded(name), off)
+            by = "padding" if padded == EXACT else padded and f"padding+{padded}"
+        if by:
+            return matched(by)
+    # The plan has the NodeDescription, or another one with the switch's name.
+    is_other = expected.startswith(COMPOSED) and switch_name(expected) in seen.names
+    if "description" not in off and (expected == seen.description or is_other):
+        return matched("description")
+    return DIFFERENT if seen.names else INCOMPARABLE
+
+
+def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -> Match:
+    """Compare a GUID or MAC address with those of the far end."""
+    addresses = list(seen)
+    if not addresses or tolerance in off:
+        return INCOMPARABLE
+    return matched(tolerance) if expected in addresses else DIFFERENT
+
+
+@lru_cache(8192)
+def unpadded(name: str) -> str:
+    """Return a name without the leading zeros of its numbers: `leaf1` of `leaf01`."""
+    return _PADDING.sub("", name)
+
+
+@lru_cache(8192)
+def same_name(name: str, other: str, off: Off = frozenset()) -> str | None:
+    """Return the tolerances by which two names of hosts or switches are equal; None if not."""
+    if name == other:
+        return EXACT
+    if by := same_text(name, other, off):
+        return by
+    if "fqdn" in off:
+        return None
+    for whole, short in ((name, other), (other, name)):
+        for host in hosts(whole):
+            if by := EXACT if host == short else same_text(host, short, off):
+                return "fqdn" if by == EXACT else f"fqdn+{by}"
+    return None
+
+
+def hosts(name: str) -> Iterator[str]:
+    """Yield what stands before a domain: `L90.1.3` of `L90.1.3.example.com`."""
+    for dot in re.finditer(r"\.", name):
+        if _DOMAIN.fullmatch(name, dot.end()):
+            yield name[: dot.start()]
+
+
+def same_text(text: str, other: str, off: Off) -> str | None:
+    """Return `label`, `case`, or both, if the texts are equal by these; None if not."""
+    first, second = text.casefold(), other.casefold()
+    if first == second and "case" not in off:
+        return "case"
+    if "label" in off or (label_value(text) == text and label_value(other) == other):
+        return None
+    if label_value(text) == other or label_value(other) == text:
+        return "label"
+    if "case" in off:
+        return None
+    is_equal = label_value(first) == second or label_value(second) == first
+    return "label+case" if is_equal else None
+
+
+@lru_cache(8192)
+def label_value(text: str) -> str:
+    """Return the label value of a text."""
+    return encode.value(text)
+
+
+# Keys: texts by which names are found again without comparing each with each. All names that may
+# be equal share
+#   device_key   also those of other domains and paddings; an address has none
+#   likeness     the same, an address its own
+#   node_key     those without a domain; `name_keys` gives a name and its short form one
+# and one leaf alone has its `leaf_key`.
+
+
+@lru_cache(8192)
+def device_key(device: str) -> str | None:
+    """Return a text that all names share which may be equal; None for an address.
+
+    `L90.1.1` and `L90.1.2` have one, because what follows a dot may be a domain.
+    """
+    if guid(device) or mac(device) or device.startswith(COMPOSED):
+        return None
+    return unpadded(label_value(device).casefold().partition(".")[0])
+
+
+@lru_cache(8192)
+def leaf_key(name: str) -> str:
+    """Return a text that is one leaf's alone: an address in any notation, or a name in any case."""
+    plain = switch_name(name) or name
+    return guid(plain) or mac(plain) or node_key(plain)
+
+
+@lru_cache(8192)
+def likeness(name: str) -> str:
+    """Return a text that all names of one leaf share, and perhaps those of other leaves."""
+    plain = switch_name(name) or name
+    return device_key(plain) or leaf_key(plain)
+
+
+def node_key(name: str, off: Off = frozenset()) -> str:
+    """Return a text that names share which are equal without a domain."""
+    text = name if "label" in off else label_value(name)
+    return text if "case" in off else text.casefold()
+
+
+def name_keys(names: Iterable[str], off: Off = frozenset()) -> dict[str, str]:
+    """Return a key for each of these names; equal ones share it.
+
+    A qualified name is its short form if that is among them: of two domains, neither is the other.
+    """
+    keys = {name: node_key(name, off) for name in names}
+    if "fqdn" not in off:
+        known = {*keys.values()}
+        for name, whole in keys.items():
+            shorter = (node_key(host, off) for host in hosts(name))
+            keys[name] = next((key for key in shorter if key in known), whole)
+    return keys
+
+
+class LeafNames:
+    """The names that plans have for leaves."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_key = {leaf_key(name): name for name in names}
+        self._alike: dict[str, list[str]] = {}
+        for name in self._by_key.values():
+            self._alike.setdefault(likeness(name), []).append(name)
+
+    def like(self, name: str) -> list[str]:
+        """Return the leaf of this name, else all that differ in domain and leading zeros only."""
+        if leaf := self._by_key.get(leaf_key(name)):
+            return [leaf]
+        alike = self._alike.get(likeness(name), ())
+        return [other for other in alike if same_name(unpadded(other), unpadded(name))]

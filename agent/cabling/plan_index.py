@@ -1,0 +1,207 @@
+"""The cables of plans by the nodes at their ends, and by the ports that they take.
+
+Built once for one node (`verify`, the daemon) or for a fleet, so that a fleet costs as much as its
+cables.
+
+Invariant: agent.cabling.judge.verify returns the same for the whole half of a node and for the part
+that `PlanIndex.of` returns for its far ends; for the part of `of_any`, too, but for the owner of a
+wrong cable's port. Of other nodes' rows a comparison reads the owner of a port that this node sees
+or expects, the numbers that HCAs have, and whether the names of switches have the form of those
+that are seen: all of it is small, where a plan of 1 MiB is tens of megabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+
+from agent.cabling.cables import shapes
+from agent.cabling.expected import Expected, ExpectedRow, FarPort, distinct, end_key
+from agent.cabling.findings.finding import grouped
+from agent.cabling.findings.names import Off, device_key, hosts, node_key, same_name, unpadded
+from agent.cabling.interfaces import numbers
+from agent.cabling.plans.model import IGNORE, End, FilePlace, Plan, PlanCable
+from agent.errors import Malformed
+
+
+class PlanIndex:
+    """The rows of each node, and who has each port; `node_of` tells which node a host is."""
+
+    def __init__(self, cables: Iterable[PlanCable], node_of: Callable[[str], str | None]) -> None:
+        self._node_of = node_of
+        self.rows: dict[str, list[ExpectedRow]] = {}  # by node
+        self.names: dict[str, None] = {}  # of hosts and switches
+        self.racks: dict[str, str] = {}  # by the name of the switch
+        self._interfaces: dict[str, None] = {}
+        self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
+        self._like: dict[str, frozenset[str]] = {}
+        for cable in cables:
+            for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
+                node = node_of(near.node)
+                if node is not None:
+                    self.rows.setdefault(node, []).append(row_of(cable, near, far))
+                    if far.rack:
+                        self.racks[far.node] = far.rack
+                if cable.mark != IGNORE:
+                    device, port = end_key(far.node, far.interface)
+                    self._users.setdefault(device, {}).setdefault(port, []).append(near)
+                self.names[near.node] = None
+                self._interfaces[near.interface] = None
+        self._numbers = tuple(numbers(self._interfaces).values())
+
+    @cached_property
+    def off(self) -> Off:
+        """`padding` if two names differ in leading zeros only."""
+        return unsafe(self.names)
+
+    def of(self, node: str, ends: Iterable[FarPort] | None = None) -> Expected:
+        """Return the expected half of a node; `ends` are those that it sees, None: any."""
+        if ends is None:
+            rows = distinct(self.rows.get(node, ()))
+            every = ((device, port) for device, ports in self._users.items() for port in ports)
+            devices = frozenset(name for name in self.names if self._node_of(name) != node)
+            taken = dict(self._taken(every, node))
+            return Expected(
+                rows, taken=taken, devices=devices, interfaces=(*self._interfaces,), off=self.off
+            )
+        ends = {*ends}
+        devices = frozenset[str]().union(*(self._names_like(device) for device, _ in ends))
+        return self._part(node, ends, devices)
+
+    def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
+        """Return the part of the expected half that is the same whatever the node sees.
+
+        `planned` are the far ends of other plans' rows. Not known is who has the port of a wrong
+        cable, unless that port is planned for this node, too.
+        """
+        by_shape = frozenset(name for (is_shape, _), name in self._alike.items() if is_shape)
+        return self._part(node, planned, by_shape)
+
+    def _part(self, node: str, ends: Iterable[FarPort], devices: frozenset[str]) -> Expected:
+        rows = distinct(self.rows.get(node, ()))
+        keys = {end_key(*end) for end in Expected(rows).far_ports.union(ends)}
+        taken = dict(self._taken(keys, node))
+        return Expected(rows, taken=taken, devices=devices, interfaces=self._numbers, off=self.off)
+
+    def _taken(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
+        """Yield who else has each of these ports by the plans: the last row that is not ours."""
+        for device, port in ends:
+            for near in reversed(self._users.get(device, {}).get(port, ())):
+                if self._node_of(near.node) != node:
+                    yield (device, port), f"{near.node} {near.interface}"
+                    break
+
+    @cached_property
+    def _alike(self) -> Mapping[tuple[bool, str | None], str]:
+        """The names by their forms, and by their keys: one stands for all that are like it."""
+        by_shape = {(True, shape): name for name in self.names for shape in shapes([name])}
+        return by_shape | {(False, device_key(name)): name for name in self.names}
+
+    def _names_like(self, device: str) -> frozenset[str]:
+        """Return a name for each form of a seen one, and one that may be equal to it."""
+        if device not in self._like:
+            keys = [*((True, shape) for shape in shapes([device])), (False, device_key(device))]
+            self._like[device] = frozenset(self._alike[key] for key in keys if key in self._alike)
+        return self._like[device]
+
+
+def unsafe(switches: Iterable[str]) -> Off:
+    """Return `padding` if two switches differ in leading zeros only."""
+    names = {*switches}
+    is_safe = len({unpadded(name) for name in names}) == len(names)
+    return frozenset() if is_safe else frozenset({"padding"})
+
+
+def row_of(cable: PlanCable, near: End, far: End) -> ExpectedRow:
+    """Return the row of a cable as seen from its near end."""
+    return ExpectedRow(
+        near.interface,
+        cable.place,
+        far.node or None,
+        far.interface or None,
+        far.port_name,
+        near,
+        far,
+        cable.rate_gbps,
+        cable.mark,
+        cable.fields,
+    )
+
+
+def index_of(
+    cables: Iterable[PlanCable], names: Sequence[str], off: Off = frozenset()
+) -> PlanIndex:
+    """Return the index of one node, which a plan names by its host name, FQDN or Node name."""
+
+    @cache
+    def node_of(host: str) -> str | None:
+        return names[0] if any(same_name(host, name, off) for name in names) else None
+
+    def checked() -> Iterator[PlanCable]:
+        """Yield the cables; raises Malformed if two hosts of the plan may be this node."""
+        used: dict[str, FilePlace] = {}
+        for cable in cables:
+            here = [end.node for end in (cable.a, cable.b) if node_of(end.node)]
+            if len(here) == 2:
+                raise Malformed(f"{cable.place}: both ends are this node, {here[0]}")
+            for name in here:
+                other = next((other for other in used if not same_name(name, other)), None)
+                if other:
+                    first = f"{other} of {used[other]}"
+                    raise Malformed(f"{cable.place}: {name} may be this node, and so may {first}")
+                used.setdefault(name, cable.place)
+            yield cable
+
+    return PlanIndex(checked(), node_of)
+
+
+def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset()) -> Expected:
+    """Return the rows of the node with these names, and the ports of all others."""
+    cables = (cable for plan in plans for cable in plan.cables)
+    return index_of(cables, names, off).of(names[0])
+
+
+class Hosts:
+    """The Nodes of the names in a plan.
+
+    A host that may be several Nodes is none of them, unless it has the very name of one; and of
+    several hosts that may be one Node, the one with its very name is it.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        names: Iterable[str],
+        off: Off = frozenset(),
+        same: Callable[[str, str, Off], str | None] = same_name,
+    ) -> None:
+        by_name = grouped(nodes, node_key)
+        by_short: dict[str, list[str]] = {}
+        for node in nodes:
+            for short in hosts(node):
+                by_short.setdefault(node_key(short), []).append(node)
+        self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
+        self._node_by_host: dict[str, str] = {}
+        for host in names:
+            keys = [node_key(name) for name in (host, *hosts(host))]
+            candidates = {node for key in keys for node in by_name.get(key, ())}
+            candidates.update(by_short.get(keys[0], ()))
+            if host in candidates:
+                self._node_by_host[host] = host
+                continue
+            matches = sorted(node for node in candidates if same(host, node, off))
+            if len(matches) == 1:
+                self._node_by_host[host] = matches[0]
+            elif matches:
+                self.ambiguous[host] = matches
+        for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
+            longest = max(rivals, key=len)
+            are_one = len(rivals) == 1 or all(same(longest, other, off) for other in rivals)
+            if not are_one:  # no spellings of one host
+                for host in {*rivals} - {node}:
+                    del self._node_by_host[host]
+                self.ambiguous |= {} if node in rivals else {node: rivals}
+
+    def node(self, host: str) -> str | None:
+        """Return the Node that a host is; None for a switch, or a host without a Node."""
+        return self._node_by_host.get(host)

@@ -1,0 +1,162 @@
+"""NetBox: the answers of its REST and GraphQL APIs, with cables or with connected interfaces.
+
+    /api/dcim/cables/?limit=0            {cable_list {a_terminations {... on InterfaceType {
+    /api/dcim/interfaces/?limit=0          name device {name}}} b_terminations {...}}}
+
+A cable's ends are `a_terminations` and `b_terminations` (NetBox 3.3 and later: a list of
+`object_type` and `object`; in GraphQL of the objects themselves) or `termination_a` and
+`termination_a_type` (before). Cables that end at no interface (power, console, patch panels) are
+skipped, and so are those with several ends on a side, since nothing pairs them. An interface has
+its far end, also behind patch panels, in `connected_endpoints`, before 3.3 in `connected_endpoint`.
+NetBox's tables in CSV are read by agent/cabling/plans/sheets.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.cabling.plans import sheets
+from agent.cabling.plans.cables import Cables, mark_of, quoted
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.source import PlanContent
+from agent.errors import Malformed
+
+KIND = "netbox"
+INTERFACE = "dcim.interface"
+_NEW, _OLD = ("a_terminations", "b_terminations"), ("termination_a", "termination_b")
+_CONNECTED = ("connected_endpoints", "connected_endpoint")
+_LISTS = ("cable_list", "interface_list")  # of GraphQL
+
+
+def recognizes(source: PlanContent) -> bool:
+    """Return True for JSON with a cable or a connected interface of any form."""
+    if not source.looks_like_json:
+        return False
+    first = next(iter(_entries(source.json)), None)
+    if first is None:
+        keys = source.json.keys() if isinstance(source.json, dict) else set()
+        return {"count", "results"} <= keys or "data" in keys
+    return isinstance(first, dict) and bool({_NEW[0], _OLD[0], *_CONNECTED} & first.keys())
+
+
+def read(source: PlanContent) -> list[Plan]:
+    """Return the plan of a page or of a table; raises Malformed for one page of several."""
+    if not source.looks_like_json:
+        return sheets.read(source)
+    entries = _entries(source.json)[::-1]
+    _check_whole(source, len(entries))
+    source.forget()
+    is_of_interfaces = bool(entries) and any(name in (entries[-1] or ()) for name in _CONNECTED)
+    cables = Cables(source.place, mirrored=is_of_interfaces)
+    number = 0
+    while entries:  # consumed: a large answer takes several times its size as objects
+        number += 1
+        _add(cables, entries.pop(), FilePlace(source.file, None, number))
+    return [cables.whole(KIND, source.notes)]
+
+
+def _add(cables: Cables, entry: Any, place: FilePlace) -> None:
+    """Add a cable; one that is none between two interfaces is skipped."""
+    if not isinstance(entry, dict):
+        raise Malformed(f"{place}: no cable: {type(entry).__name__}")
+    is_cable = not any(name in entry for name in _CONNECTED)
+    if is_cable:
+        sides = _sides(entry, place)
+    else:  # an interface and its far ends as terminations
+        far = entry.get(_CONNECTED[0]) or entry.get(_CONNECTED[1]) or []
+        far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
+        kind = entry.get("connected_endpoints_type") or entry.get("connected_endpoint_type")
+        far = [{"object_type": kind, "object": end} for end in far] if kind else far
+        sides = [[{"object_type": INTERFACE, "object": entry}], far]
+    if not all(sides):
+        cables.skip("without a far end", place)
+    elif any(_type(end) != INTERFACE for side in sides for end in side):
+        cables.skip("not between interfaces", place)
+    elif max(map(len, sides)) > 1:
+        cables.skip("with several ends on a side", place)
+    else:
+        ends = []
+        for side, column in zip(sides, _NEW, strict=True):
+            value = side[0].get("object", side[0])
+            node, interface = _name(_member(value, "device")), _name(value)
+            if not node or not interface:
+                raise Malformed(f"{place}, column {column}: no names of device and interface")
+            ends.append(End(node, interface))
+        mark = _member(entry.get("custom_fields"), "mark")
+        mark = mark_of(mark, place) if isinstance(mark, str) else None
+        fields = {}
+        for key, value in entry.items() if is_cable else ():
+            # of a choice its `value`: `status` is `connected`
+            plain = value.get("value") if isinstance(value, dict) else value
+            is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
+            if is_plain and plain != "" and not key.startswith("termination_"):
+                fields[key] = str(plain)
+        cables.add(PlanCable(ends[0], ends[1], place, None, mark, fields))
+
+
+def _entries(document: Any) -> list[Any]:
+    """Return the cables or interfaces of an answer."""
+    entries = document
+    if isinstance(document, dict):
+        data = document.get("data")
+        lists = (_member(data, name) for name in _LISTS)
+        entries = next((listed for listed in lists if listed is not None), document)
+        if isinstance(entries, dict):  # a page of REST, or of GraphQL from NetBox 4.5 on
+            entries = entries.get("results")
+    return entries if isinstance(entries, list) else []
+
+
+def _type(end: dict[str, Any]) -> str | None:
+    """Return the type of an end; one of GraphQL without its type is what was asked for."""
+    if "object" in end or "object_type" in end:
+        return end.get("object_type")
+    kind = end.get("__typename") or end.get("class_type") or "InterfaceType"
+    is_interface = "device" in end and kind == "InterfaceType"
+    return INTERFACE if is_interface else None
+
+
+def _check_whole(source: PlanContent, listed: int) -> None:
+    page = source.json
+    if not isinstance(page, dict):
+        return
+    if errors := page.get("errors"):
+        text = _member(errors[0] if isinstance(errors, list) else errors, "message")
+        raise Malformed(f"{source.file}: GraphQL answered with an error: {quoted(text)}")
+    lists = (_member(page.get("data"), name) for name in _LISTS)
+    total = next(
+        (connection["total_count"] for connection in lists if _member(connection, "total_count")),
+        None,
+    )
+    count = page.get("count", total)
+    is_cut = isinstance(count, int) and count > listed
+    if is_cut or page.get("next") or page.get("previous"):
+        raise Malformed(
+            f"{source.file}: one page of several ({listed} of {count} "
+            "cables): ask for all with ?limit=0, or join the results"
+        )
+
+
+def _sides(entry: dict[str, Any], place: FilePlace) -> list[list[Any]]:
+    """Return the ends of each side as terminations of the newer form."""
+    if _NEW[0] not in entry:  # before NetBox 3.3
+        return [
+            [{"object_type": entry.get(f"{side}_type"), "object": entry[side]}]
+            if entry.get(side)
+            else []
+            for side in _OLD
+        ]
+    for name in _NEW:
+        side = entry.get(name)
+        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
+            raise Malformed(f"{place}, column {name}: no list of terminations")
+    return [entry[name] for name in _NEW]
+
+
+def _name(value: Any) -> str:
+    """Return the name of an object; "" without one."""
+    name = _member(value, "name")
+    return name.strip() if isinstance(name, str) else ""
+
+
+def _member(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None

@@ -1,0 +1,335 @@
+"""Read and write our own plan files: expected labels, and the CSV of one or many nodes.
+
+Labels are a mapping in YAML or JSON, or a Node's manifest with them. The CSV has the columns
+`node,interface,device,port-id,port-name` in any order; `rate`, `mark`, `rack`, `unit`, `far-rack`
+and `far-unit` are known, all others are carried along.
+
+Invariants of labels:
+- a value is the text as it stands: YAML 1.1 reads `3_4` as 34, `1:2` as 62 and `010` as 8;
+- aliases and merge keys of YAML are not expanded;
+- a key that is given twice is returned twice.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import string
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from sys import intern
+from typing import Any
+
+from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
+from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_ENDS, OTHERS
+from agent.cabling.plans.headers import MAX_COLUMNS
+from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.rates import rate
+from agent.cabling.plans.source import PlanContent, load
+from agent.errors import Malformed
+from agent.text import visible
+
+PlacedRow = tuple[FilePlace, dict[str, Any]]
+
+COLUMNS = tuple(column.name for column in NAMES)
+REQUIRED = ("node", "interface", "device")
+KNOWN = {*COLUMNS, *(column.name for column in OTHERS)}
+MAX_SHOWN = 200  # characters of a header in a message
+SEPARATORS = ",;\t"
+MORE = "\0"  # key of the cells to the right of the header; no column has this name
+EXPECTED = re.compile(
+    r"(?:[a-z0-9.-]+/)?(?:neighbors\.expected\..+|(?:speed|leaves|ports)\.expected)"
+)
+_LABEL = re.compile(
+    r"""(?:^|[{,])[ \t{"']{0,64}[a-z0-9.-]{1,253}/(?:neighbors\.expected\.|\w{5,6}\.expected)""",
+    re.MULTILINE,
+)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet program evaluates such a cell
+QUOTE = "'"  # before such a cell: a spreadsheet program shows what follows as text
+MAX_LABELS = 1 << 20  # bytes; Kubernetes stores no larger object
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})  # as plain scalars
+
+
+def is_labels(source: PlanContent) -> bool:
+    """Return True for text with a line of an expected label."""
+    return bool(_LABEL.search(source.text, 0, MAX_LABELS))
+
+
+def read_labels(source: PlanContent) -> list[Plan]:
+    """Read expected labels; other labels, and those with an empty value, are left out."""
+    labels: dict[str, str] = {}
+    for key, value, place in labels_in(source):
+        if EXPECTED.fullmatch(key) and value != "":
+            if value is None or fault(value):
+                raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
+            if key in labels:
+                raise Malformed(f"{place}, key {quoted(key)}: given twice")
+            labels[key] = value
+    if not labels:
+        raise Malformed(f"{source.file}: no expected label, such as .../speed.expected")
+    return [Plan(source.file, "labels", None, (), labels, source.notes)]
+
+
+def is_own(source: PlanContent) -> bool:
+    """Return True if the first row has the columns of our CSV."""
+    return _separator(source) is not None
+
+
+def _separator(source: PlanContent) -> str | None:
+    """Return the separator by which the first row has the required columns; None without one."""
+    for separator in SEPARATORS:
+        columns = {
+            column(cell) for cell in next(csv.reader([header_line(source)], delimiter=separator))
+        }
+        if columns.issuperset(REQUIRED) and columns & {"port-id", "port-name"}:
+            return separator
+    return None
+
+
+def header_line(source: PlanContent) -> str:
+    """Return the first line that is not blank, nor of separators alone."""
+    lines = source.head.splitlines()
+    return next((line for line in lines if line.strip(SEPARATORS + string.whitespace)), "")
+
+
+def column(cell: str) -> str:
+    """Return the name of a column by its title."""
+    return cell.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def read_csv(source: PlanContent) -> list[Plan]:
+    """Read our own CSV."""
+    cables = tuple(bounded(cables_of(source)))
+    return [Plan(source.file, "own", None, cables, notes=source.notes)]
+
+
+def cables_of(source: PlanContent) -> Iterator[PlanCable]:
+    """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
+    header, titles, rows = csv_rows(source, _separator(source) or ",")
+    columns = [column(title) for title in titles]
+    _require_columns(header, columns, REQUIRED)
+    headings = zip(columns, titles, strict=True)
+    others = [(name, title) for name, title in headings if name not in KNOWN]
+    place = None
+    for place, cells in rows:
+        more = cells.pop(MORE, [])
+        if None in cells.values() or any(map(str.strip, more)):  # cut, or a separator in a cell
+            count = sum(cell is not None for cell in cells.values()) + len(more)
+            raise Malformed(f"{place}: {count} cells, and the header has {len(columns)}")
+        stripped = {name: cell.strip() for name, cell in cells.items()}
+        _require_names(place, stripped)
+        # Most texts are those of many rows, and kept once.
+        known = {name: intern(unquoted(cell)) for name, cell in stripped.items()}
+        near, far = (_end(side, known) for side in (NEAR, FAR))
+        far = far if far.interface else far._replace(interface=far.port_name or "")
+        if near.port == far.port:
+            raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
+        gbps = rate(speed, "G") if (speed := known.get("rate")) else None
+        if speed and gbps is None:
+            at = place._replace(column="rate")
+            raise Malformed(f"{at}: {speed[:64]!r} is no rate such as 400G")
+        mark = mark_of(known.get("mark"), place._replace(column="mark"))
+        fields = {title: known[name] for name, title in others if known.get(name)}
+        yield PlanCable(near, far, place, gbps, mark, fields or NO_FIELDS)
+    if place is None:
+        raise Malformed(f"{source.file}: no row below the header")
+
+
+def _end(side: int, cells: Mapping[str, str]) -> End:
+    """Return an end of the cable of a row; its cells are by column."""
+    fields: dict[str, Any] = {"node": "", "interface": ""}
+    for name, (of_side, field) in OF_ENDS.items():
+        if of_side == side and (text := cells.get(name)):
+            fields[field] = text
+    return End(**fields)
+
+
+def csv_rows(
+    source: PlanContent, separator: str
+) -> tuple[FilePlace, list[str], Iterator[PlacedRow]]:
+    """Return the place of the header, the titles of its columns, and each row below it.
+
+    The cells of a row are by `column`, those to the right of the header in MORE. Blank rows are
+    left out, also above the header. Raises Malformed.
+    """
+    rows = _filled(source, separator)
+    header, cells = next(rows, (FilePlace(source.file, None, 1), []))
+    titles = [cell.strip() for cell in cells]
+    columns = [column(title) for title in titles]
+
+    def by_column() -> Iterator[PlacedRow]:
+        """Yield the rows; None stands for the cells that one does not have."""
+        for place, cells in rows:
+            row: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
+            more = cells[len(columns) :]
+            yield place, row | ({MORE: more} if more else {})
+
+    return header, titles, by_column()
+
+
+def table(
+    path: str, required: Collection[str], optional: Collection[str] = ()
+) -> Iterator[tuple[FilePlace, dict[str, str]]]:
+    """Yield the rows of a CSV file with these columns; an empty cell is ""; raises Malformed."""
+    source = load(path)
+    header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
+    _require_columns(header, [column(title) for title in titles], required)
+    for place, cells in rows:
+        yield place, {name: (cells.get(name) or "").strip() for name in (*required, *optional)}
+
+
+def _filled(source: PlanContent, separator: str) -> Iterator[tuple[FilePlace, list[str]]]:
+    """Yield each row that has text; raises Malformed with the first line of a broken row."""
+    lines = io.StringIO(source.text, newline="")
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    first = 1  # line of the row that is read next
+    try:
+        for cells in reader:
+            if any(map(str.strip, cells)):
+                yield FilePlace(source.file, None, reader.line_num), cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise broken_row(FilePlace(source.file, None, first), error) from None
+
+
+def broken_row(place: FilePlace, error: csv.Error) -> Malformed:
+    """Return the error for a row that the reader of CSV refuses."""
+    is_open = "unexpected end of data" in str(error)
+    return Malformed(f"{place}: no CSV: {'a quotation that never ends' if is_open else error}")
+
+
+def _require_columns(place: FilePlace, columns: list[str], required: Collection[str]) -> None:
+    shown = visible(", ".join(columns), MAX_SHOWN)
+    if len(columns) > MAX_COLUMNS:
+        raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
+    for name in required:
+        if name not in columns:
+            raise Malformed(f"{place}: no column {name}; there are {shown}")
+    twice = next((name for name in columns if name and columns.count(name) > 1), None)
+    if twice:
+        raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
+
+
+def _require_names(place: FilePlace, cells: Mapping[str, str]) -> None:
+    """Raise Malformed without node or interface, and for what a spreadsheet program replaced.
+
+    A date or an error behind a quote is the name: `rows_text` wrote it.
+    """
+    for name in COLUMNS:
+        text = cells.get(name, "")
+        reason = text if text in ERRORS else None
+        if name not in {"node", "device"}:
+            reason = reason or date_fault(text)
+        if name in {"node", "interface"} and not text:
+            reason = "empty"
+        if reason:
+            raise Malformed(f"{place._replace(column=name)}: {reason}")
+
+
+def rows_text(rows: Iterable[Iterable[str | None]], *, names: bool = False) -> str:
+    """Return rows as CSV; no cell is a formula to a spreadsheet program.
+
+    With `names`, dates and errors are those of names, and quoted as well: our reader refuses them
+    otherwise.
+    """
+
+    def escaped(cell: str) -> str:
+        text = cell.lstrip(QUOTE)
+        is_quoted = names or text != cell
+        needs_quote = text.startswith(FORMULA) or (is_quoted and _is_replaced(text))
+        return QUOTE + cell if needs_quote else cell
+
+    out = io.StringIO()
+    bare = csv.writer(out, lineterminator="\n")
+    quoting = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        cells = [escaped(cell or "") for cell in row]
+        # Python 3.11 quotes no carriage return, which ends a row for its reader.
+        (quoting if any("\r" in cell for cell in cells) else bare).writerow(cells)
+    return out.getvalue()
+
+
+# One quote is written before a formula, a date and an error, and before each of them that begins
+# with quotes itself; one is taken away where it is read. So no two texts are one cell.
+
+
+def unquoted(cell: str) -> str:
+    """Return the text of a cell that `rows_text` wrote."""
+    if not cell.startswith(QUOTE):
+        return cell
+    text = cell.lstrip(QUOTE)
+    return cell[1:] if text.startswith(FORMULA) or _is_replaced(text) else cell
+
+
+def _is_replaced(text: str) -> bool:
+    """Return True for what a spreadsheet program puts in the place of a name."""
+    return text in ERRORS or date_fault(text) is not None
+
+
+# the labels in YAML or JSON
+
+
+Members = list[tuple[str, Any, int | None]]  # key, value and row of each; None: not known
+
+
+def labels_in(source: PlanContent) -> list[tuple[str, str | None, FilePlace]]:
+    """Return key, value and place of each label; None for a value that is no text.
+
+    Raises Malformed for a file that is too large, nested too deeply, or no YAML or JSON.
+    """
+    if len(source.data) > MAX_LABELS:
+        raise Malformed(f"{source.file}: labels of more than {MAX_LABELS >> 20} MiB")
+    try:
+        # Of the mapping, or of `metadata.labels` of a Node.
+        labels = _json_labels(source) if source.looks_like_json else _yaml_labels(source)
+    except RecursionError as error:
+        raise Malformed(f"{source.file}: nested too deeply") from error
+    place = source.place
+    return [(key, value, place._replace(row=row)) for key, value, row in labels]
+
+
+def _json_labels(source: PlanContent) -> Members:
+    _ = source.json  # raises Malformed with the row of a defect
+    document = json.loads(source.text, object_pairs_hook=tuple, parse_int=str, parse_float=str)
+    labels = _below(
+        document,
+        lambda value: [(*pair, None) for pair in value] if isinstance(value, tuple) else [],
+    )
+    return [(key, value if isinstance(value, str) else None, row) for key, value, row in labels]
+
+
+def _yaml_labels(source: PlanContent) -> Members:
+    import yaml
+
+    def members(node: Any) -> Members:
+        """Return the members of a node; none if it is no mapping."""
+        if getattr(node, "id", None) != "mapping":
+            return []
+        keys = ((key, value) for key, value in node.value if key.id == "scalar")
+        return [(str(key.value), value, key.start_mark.line + 1) for key, value in keys]
+
+    def text(node: Any) -> str | None:
+        """Return the text of a scalar; None for a null, and for any other node."""
+        is_null = node.id == "scalar" and node.style is None and node.value in NULLS
+        return None if node.id != "scalar" or is_null else str(node.value)
+
+    try:
+        root = yaml.compose(source.text, yaml.BaseLoader)  # nothing is constructed of it
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = FilePlace(source.file, None, mark.line + 1 if mark else None)
+        problem = getattr(error, "problem", None) or "malformed"
+        raise Malformed(f"{place}: no YAML: {problem}") from None
+    return [(key, text(value), row) for key, value, row in _below(root, members)]
+
+
+def _below(document: Any, members: Callable[[Any], Members]) -> Members:
+    """Return the members of the labels of a document."""
+    top = members(document)
+    for metadata in (value for key, value, _ in top if key == "metadata"):
+        if inside := members(metadata):
+            labels = (value for key, value, _ in inside if key == "labels")
+            return [label for value in labels for label in members(value)]
+    return top

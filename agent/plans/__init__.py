@@ -1,1 +1,0 @@
-"""Readers of the plan files of sites; each returns the cables of agent/plans/model.py."""

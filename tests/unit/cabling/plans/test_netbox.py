@@ -1,0 +1,146 @@
+"""NetBox: cables that end at no interface are skipped, choices and plain values are carried."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.cabling.plans.reader import read_source
+from agent.cabling.plans.source import PlanContent
+from agent.errors import Malformed
+from tests.support import plans
+
+
+def end(kind: str = "dcim.interface", device: object = "gpu", name: object = "eth0") -> Any:
+    return {"object_type": kind, "object": {"device": {"name": device}, "name": name}}
+
+
+def entry(*ends: Any, **more: Any) -> dict[str, Any]:
+    return {"a_terminations": [ends[0]], "b_terminations": list(ends[1:]), **more}
+
+
+LEAF = end(device="leaf", name="1/1")
+
+
+def test_cables_that_are_skipped() -> None:
+    """Power, patch panels, breakouts and free ends are counted in notes."""
+    entries = [
+        entry(end(), LEAF, status={"value": "connected", "label": "Connected"}, id=7, length=None),
+        entry(end("dcim.powerport"), end("dcim.poweroutlet")),
+        entry(end(), end("dcim.frontport")),
+        entry(end(), LEAF, end(name="eth1")),
+        entry(end()),
+    ]
+    (plan,) = read_source(PlanContent("nb.json", json.dumps(entries).encode()))
+    expected = plans.cable("gpu eth0", "leaf 1/1", fields={"status": "connected", "id": "7"})
+    assert plans.of([plan]) == plans.meaning([expected])
+    assert plan.notes == (
+        "2 rows skipped, not between interfaces (the first: nb.json, row 2)",
+        "1 row skipped, with several ends on a side (the first: nb.json, row 4)",
+        "1 row skipped, without a far end (the first: nb.json, row 5)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (end(device=None), "no names of device and interface"),
+        (end(name=5), "no names of device and interface"),
+        ({"object_type": "dcim.interface", "object": None}, "no names of device and interface"),
+        (end(name=" "), "no names of device and interface"),
+    ],
+)
+def test_an_end_without_names(broken: Any, message: str) -> None:
+    document = json.dumps([entry(LEAF, broken)])
+    with pytest.raises(Malformed, match=rf"^n, row 1, column b_terminations: {message}"):
+        read_source(PlanContent("n", document.encode()))
+
+
+@pytest.mark.parametrize("kind", ["netbox", None])
+def test_tables(kind: str | None) -> None:
+    """Power cables and breakouts are skipped in tables, too; `--plan-format netbox` reads both."""
+    text = (
+        "Device A,Termination A,Device B,Termination B,Type\n"
+        'gpu,eth0,leaf,1/1,SMF\ngpu,PSU1,pdu,7,Power\nleaf,1/2,gpu,"eth1,eth2",SMF\n'
+    )  # fmt: skip
+    (plan,) = read_source(PlanContent("nb.csv", text.encode()), kind)
+    assert plan.kind == "netbox"
+    assert [one.place.row for one in plan.cables] == [2]
+    assert plan.notes == (
+        "1 row skipped, not between interfaces (the first: nb.csv, row 3)",
+        "1 row skipped, with several ends on a side (the first: nb.csv, row 4)",
+    )
+
+
+def test_a_long_line() -> None:
+    """REST answers are one line, however many cables they have."""
+    cables = [plans.cable(f"gpu-{number} eth0", f"leaf swp{number}") for number in range(1000)]
+    text = plans.netbox(cables)
+    assert len(text) > 1 << 17
+    assert "\n" not in text
+    assert plans.of(read_source(PlanContent("nb.json", text.encode()))) == plans.meaning(cables)
+
+
+@pytest.mark.parametrize("paged", [True, False])
+@pytest.mark.parametrize("typed", ["__typename", "class_type", ""])
+def test_graphql(typed: str, paged: bool) -> None:
+    """Ends are the objects themselves; one of another type is empty, or has its type.
+
+    From NetBox 4.5 on, API version 2 has the list in `results`.
+    """
+    kind = {typed: "InterfaceType"} if typed else {}
+    power = {typed: "PowerPortType", "device": {"name": "gpu"}} if typed else {}
+    nic = {**kind, "name": "eth0", "device": {"name": "gpu"}}
+    leaf = {**kind, "name": "1/1", "device": {"name": "leaf"}}
+    cable = {"id": "7", "status": "connected", "a_terminations": [nic], "b_terminations": [leaf]}
+    other = {"a_terminations": [power], "b_terminations": [power]}
+    found: Any = [cable, other]
+    found = {"results": found, "total_count": 2} if paged else found
+    text = json.dumps({"data": {"cable_list": found}})
+    (plan,) = read_source(PlanContent("nb.json", text.encode()))
+    assert plans.of([plan]) == plans.meaning(
+        [plans.cable("gpu eth0", "leaf 1/1", fields={"id": "7", "status": "connected"})]
+    )
+    assert plan.notes == ("1 row skipped, not between interfaces (the first: nb.json, row 2)",)
+
+
+def test_a_page_of_graphql() -> None:
+    """A list that has more is refused, as one of REST is."""
+    answer = {"data": {"cable_list": {"results": [entry(end(), LEAF)], "total_count": 9}}}
+    with pytest.raises(Malformed, match=r"^n: one page of several \(1 of 9 cables\)"):
+        read_source(PlanContent("n", json.dumps(answer).encode()))
+
+
+def test_an_error_of_graphql() -> None:
+    """It is the message, though the answer has no list."""
+    answer = {"data": None, "errors": [{"message": "Cannot query field 'x'"}]}
+    with pytest.raises(Malformed, match=r"^n: GraphQL answered with an error: .Cannot query field"):
+        read_source(PlanContent("n", json.dumps(answer).encode()))
+
+
+@pytest.mark.parametrize("answer", ["rest", "before 3.3", "graphql"])
+def test_connected_interfaces(answer: str) -> None:
+    """Each cable is in the answer twice; what is connected to a circuit is no cable."""
+
+    def interface(node: str, name: str, *far: tuple[str, str], kind: str = "interface") -> Any:
+        ends = [{"name": port, "device": {"name": device}} for device, port in far]
+        own = {"name": name, "device": {"name": node}}
+        if answer == "before 3.3":
+            found = ends[0] if ends else None
+            return own | {"connected_endpoint": found, "connected_endpoint_type": f"dcim.{kind}"}
+        known = {"connected_endpoints_type": f"dcim.{kind}"} if answer == "rest" else {}
+        return own | {"connected_endpoints": ends or None} | known
+
+    entries = [
+        interface("gpu", "eth0", ("leaf", "1/1")),
+        interface("leaf", "1/1", ("gpu", "eth0")),
+        interface("gpu", "eth1"),
+    ]
+    if answer != "graphql":
+        entries.append(interface("gpu", "eth2", ("x", "y"), kind="circuit"))
+    key = {"data": {"interface_list": entries}} if answer == "graphql" else {"results": entries}
+    (plan,) = read_source(PlanContent("nb.json", json.dumps(key).encode()))
+    assert plans.of([plan]) == plans.meaning([plans.cable("gpu eth0", "leaf 1/1")])
+    assert len(plan.notes) == (1 if answer == "graphql" else 2)
