@@ -7,7 +7,8 @@ it, and the ACTIVE ports that it names are a metric.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
@@ -19,6 +20,7 @@ from agent.text import listed
 
 # The rules whose ports are doubted where they add up to the backend, or are like it.
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
+ALIKE = frozenset({"link-layer", "kind"})
 ROUTED = frozenset({"front-end", "spare-port"})  # where the kernel listed first next hops only
 SETTLES = "--exclude-device settles that, --backend-device names the backend otherwise"
 # Why two ports of a card and the two functions of one port look alike, by link layer
@@ -39,51 +41,134 @@ def left_out(observation: Observation) -> list[PortRole]:
     ]
 
 
+class Decided(NamedTuple):
+    """The roles, what they were decided by, and the candidates that are unread."""
+
+    roles: Sequence[PortRole]
+    backend: Sequence[PortRole]
+    evidence: RoleEvidence
+    unread: Collection[Candidate]
+
+    @property
+    def model(self) -> str:
+        """The kind of the backend in words."""
+        return text_of(self.backend[0].device)
+
+
 def hints(
     roles: Sequence[PortRole], evidence: RoleEvidence, unread: Collection[Candidate]
 ) -> tuple[Hint, ...]:
     """Return the doubts about the backend; `unread` may be a part of it."""
-    return tuple(_hints(roles, evidence, unread))
-
-
-def _hints(
-    roles: Sequence[PortRole], evidence: RoleEvidence, unread: Collection[Candidate]
-) -> Iterator[Hint]:
     backend = [role for role in roles if role.backend]
-    suspects = [role.interface for role in roles if role.rule == "nvswitch-pattern"]
+    decided = Decided(roles, backend, evidence, unread)
+    doubts = [*ALWAYS, *(OF_BACKEND if backend else ())]
+    return tuple(hint for doubt in doubts for hint in doubt(decided))
+
+
+def _suspected(decided: Decided) -> Iterator[Hint]:
+    """Yield the functions that may manage NVSwitches."""
+    suspects = [role.interface for role in decided.roles if role.rule == "nvswitch-pattern"]
     if suspects:
         text = "not counted, since they look like NVSwitch management functions: run as root, or"
         yield Hint(tuple(suspects), f"{listed(suspects)}: {text} {NAME}")
-    yield from _not_counted(roles, backend, evidence)
-    yield from _counted_twice(backend)
-    for layer in sorted(evidence.ambiguous):
-        if pairs := _pairs(backend, layer, evidence):
+
+
+def _not_counted(decided: Decided) -> Iterator[Hint]:
+    """Yield the ACTIVE ports that a rule took out: as much as the backend, or alike."""
+    is_first_hop_only = decided.evidence.front_end.is_first_hop_only and decided.backend
+    doubted = DOUBTED | ROUTED if is_first_hop_only else DOUBTED
+    active = [role for role in decided.backend if role.port.state == IN_USE]
+    groups: defaultdict[str, list[PortRole]] = defaultdict(list)
+    for role in decided.roles:
+        if role.rule in doubted and not role.backend:
+            groups[role.rule].append(role)
+    for rule, group in groups.items():
+        up = [role for role in group if role.port.state == IN_USE]
+        named = [role for role in group if rule in ALIKE and _is_alike(role, decided, active)]
+        if up and sum(map(rate_of, up)) >= sum(map(rate_of, active)):
+            told = rule == "link-layer" and group[0].port.link_layer == "InfiniBand"
+            named = group if told else up
+        by_reason: defaultdict[str, list[str]] = defaultdict(list)
+        for role in named:
+            by_reason[role.reason].append(role.interface)
+        for reason, names in by_reason.items():
+            yield Hint(tuple(names), f"{listed(names)}: not counted ({reason}): {SETTLES}")
+
+
+def _is_alike(role: PortRole, decided: Decided, active: Sequence[PortRole]) -> bool:
+    """Return True for InfiniBand, and for a port with the PCI ids or the rate of the backend."""
+    if role.port.state != IN_USE:
+        return role.rule == "link-layer" and role.port.link_layer == "InfiniBand"
+    models = {other.device.pci_ids for other in decided.backend} - {None}
+    is_as_fast = rate_of(role) >= max(map(rate_of, active), default=0.0)
+    is_infiniband = role.port.link_layer == "InfiniBand"
+    return is_infiniband or role.device.pci_ids in models or is_as_fast
+
+
+def _counted_twice(decided: Decided) -> Iterator[Hint]:
+    """Yield each PCI function of which several devices count."""
+    by_function: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for role in decided.backend:
+        if role.device.pci:
+            by_function[role.device.pci][role.device.name] = None
+    for pci, names in by_function.items():
+        if len(names) > 1:
+            text = f"all are PCI function {pci}, and may be one port that is counted several times"
+            yield Hint(tuple(names), f"{listed([*names])}: {text}: {SETTLES}")
+
+
+def _two_ports_or_one(decided: Decided) -> Iterator[Hint]:
+    """Yield the ports of a guest that may be two functions of one port."""
+    devices: set[str] = set()
+    for role in decided.backend if decided.evidence.ambiguous else ():
+        if twin := socket_direct_twin(role.device, decided.evidence.devices):
+            devices |= {twin.name, role.device.name}
+    pairs = [role for role in decided.backend if role.device.name in devices]
+    for layer in sorted(decided.evidence.ambiguous):
+        if names := [role.interface for role in pairs if role.port.link_layer == layer]:
             text = f"two ports or one Socket-Direct port: {AMBIGUOUS[layer]}"
-            yield Hint(tuple(pairs), f"{listed(pairs)}: {text}: --exclude-device settles that")
-    dark = not any(role.port.state == IN_USE for role in backend)
-    models = {role.device.pci_ids for role in backend}
+            yield Hint(tuple(names), f"{listed(names)}: {text}: --exclude-device settles that")
+
+
+def _dark(decided: Decided) -> Iterator[Hint]:
+    """Yield the ACTIVE ports of other kinds, or of a front end alike, beside a backend without."""
+    if any(role.port.state == IN_USE for role in decided.backend):
+        return
+    models = {role.device.pci_ids for role in decided.backend}
     others = [
         role.interface
-        for role in roles
+        for role in decided.roles
         if role.port.state == IN_USE
-        and not role.backend
         and (role.rule == "kind" or (role.rule in ROUTED and role.device.pci_ids in models))
     ]
-    if backend and dark and others:
-        text = f"no port of {text_of(backend[0].device)} is ACTIVE, but {listed(others)}"
+    if others:
+        text = f"no port of {decided.model} is ACTIVE, but {listed(others)}"
         yield Hint(tuple(others), f"{text}: {NAME}")
-    gpus, names = len(evidence.bus.gpus), {role.device.name for role in backend}
-    layers = {role.port.link_layer for role in backend}
-    names |= {
-        candidate.device.name
-        for candidate in unread
-        if candidate.device.pci_ids in models and candidate.layer in layers
-    }
-    if gpus and backend and not is_even(len(names), gpus):
-        text = f"{len(names)} x {text_of(backend[0].device)} beside {gpus} GPUs count"
-        interfaces = tuple(role.interface for role in backend)
-        yield Hint(interfaces, f"{text}: exclude the storage NICs with --exclude-device")
-    if layers != {"Ethernet"}:
+
+
+def _uneven(decided: Decided) -> Iterator[Hint]:
+    """Yield a backend whose devices and GPUs cannot be shared out evenly.
+
+    Machines have an even number of GPUs, or one.
+    """
+    gpus, names = len(decided.evidence.bus.gpus), {role.device.name for role in decided.backend}
+    kinds = {(role.device.pci_ids, role.port.link_layer) for role in decided.backend}
+    names |= {nic.device.name for nic in decided.unread if (nic.device.pci_ids, nic.layer) in kinds}
+    if gpus and not is_even(len(names), gpus):
+        text = "storage NICs may be among them"
+        if gpus % 2:
+            text = f"a GPU may be missing, or {text}"
+        elif is_even(len(names) + 1, gpus):
+            text = f"a NIC may be missing, or {text}"
+        count = f"{len(names)} x {decided.model} beside {gpus} GPUs count"
+        interfaces = tuple(role.interface for role in decided.backend)
+        yield Hint(interfaces, f"{count}: {text}: --exclude-device settles that")
+
+
+def _routes(decided: Decided) -> Iterator[Hint]:
+    """Yield what the front end is not certain of, where the backend is Ethernet."""
+    evidence, backend = decided.evidence, decided.backend
+    if {role.port.link_layer for role in backend} != {"Ethernet"}:
         return
     routed = [role.interface for role in backend if evidence.carries_route(role.device)]
     if routed:
@@ -97,63 +182,5 @@ def _hints(
         yield Hint(interfaces, f"{listed(interfaces)}: {text}")
 
 
-def _pairs(backend: Sequence[PortRole], layer: str, evidence: RoleEvidence) -> list[str]:
-    """Return the ports of a guest that may be two functions of one port."""
-    devices: set[str] = set()
-    for role in backend:
-        if twin := socket_direct_twin(role.device, evidence.devices):
-            devices |= {twin.name, role.device.name}
-    return [
-        role.interface
-        for role in backend
-        if role.device.name in devices and role.port.link_layer == layer
-    ]
-
-
-def _not_counted(
-    roles: Sequence[PortRole], backend: Sequence[PortRole], evidence: RoleEvidence
-) -> Iterator[Hint]:
-    """Yield the ACTIVE ports that a rule took out: as much as the backend, or alike.
-
-    Alike is what has its PCI ids, of another link layer or kind; or its rate.
-    """
-    groups: defaultdict[str, list[PortRole]] = defaultdict(list)
-    doubted = DOUBTED | ROUTED if evidence.front_end.is_first_hop_only and backend else DOUBTED
-    for role in roles:
-        is_told = role.rule == "link-layer" and role.port.link_layer == "InfiniBand"
-        if role.rule in doubted and not role.backend and (role.port.state == IN_USE or is_told):
-            groups[role.rule].append(role)
-    models = {role.device.pci_ids for role in backend} - {None}
-    active = [role for role in backend if role.port.state == IN_USE]
-    speed = sum(map(rate_of, active))
-    fastest = max(map(rate_of, active), default=0.0)
-    for rule, group in groups.items():
-        up = [role for role in group if role.port.state == IN_USE]
-        alike = []
-        if rule in {"link-layer", "kind"}:
-            alike = [
-                role
-                for role in group
-                if role.device.pci_ids in models
-                or (role in up and rate_of(role) >= fastest)
-                or role.port.link_layer == "InfiniBand"
-            ]
-        is_as_much = bool(up) and sum(map(rate_of, up)) >= speed
-        if named := group if is_as_much else alike:
-            by_reason: defaultdict[str, list[str]] = defaultdict(list)
-            for role in named:
-                by_reason[role.reason].append(role.interface)
-            for reason, names in by_reason.items():
-                yield Hint(tuple(names), f"{listed(names)}: not counted ({reason}): {SETTLES}")
-
-
-def _counted_twice(backend: Iterable[PortRole]) -> Iterator[Hint]:
-    """Yield a hint for each PCI function of which several devices count."""
-    by_function: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for role in backend:
-        if role.device.pci:
-            by_function[role.device.pci][role.device.name] = None
-    for pci, names in by_function.items():
-        if len(names) > 1:
-            text = f"all are PCI function {pci}, and may be one port that is counted several times"
-            yield Hint(tuple(names), f"{listed([*names])}: {text}: {SETTLES}")
+ALWAYS = (_suspected, _not_counted)
+OF_BACKEND = (_counted_twice, _two_ports_or_one, _dark, _uneven, _routes)

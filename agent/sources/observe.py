@@ -50,9 +50,6 @@ def observe(
     decision = NOTHING_DECIDED
     if devices:
         unbound = pci.unbound(host, devices, labeled, memories)
-        for address in sorted(unbound - {*labeled.values()}):
-            text = "an InfiniBand controller without RDMA device: is its driver loaded?"
-            problems.append(Problem(RDMA.name, address, None, text))
         evidence = RoleEvidence(
             devices,
             memories.bus.bus,
@@ -64,6 +61,10 @@ def observe(
         )
         decision = decide(evidence, host.backend, memories.roles)
         ports = decision.roles
+        unbound |= pci.unbound_alike(host, ports, devices, memories)
+        for address in sorted(unbound - {*labeled.values()}):
+            text = "a NIC without RDMA device: is its driver loaded, or has it failed?"
+            problems.append(Problem(RDMA.name, address, None, text))
         if undecided := decision.undecided:
             ports, rdma = (), Failed(undecided, hold=decision.hold)
             problems.append(Problem(RDMA.name, RDMA.name, None, undecided))

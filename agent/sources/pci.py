@@ -98,16 +98,36 @@ def unbound(
     infiniband = [nic for nic in nics if nic.code in INFINIBAND_CLASSES and not nic.is_virtual]
     of_card = Counter(nic.card for nic in infiniband)
     functions = {nic.address for nic in infiniband if of_card[nic.card] < MIN_PATTERN}
-    # A device without ports does not count: it has just been unbound. A failed or
-    # excluded device may have no address, so its name decides.
-    here = [device for device in devices if device.ports or device.failure or device.excluded]
+    # A failed or excluded device may have no address, so its name decides.
+    here = _there(devices)
     for interface, address in labeled.items():
         if address and not any(is_of_device(interface, device.name) for device in here):
             functions.add(address)
-    functions -= (
-        {device.pci for device in here} | bonded_functions(devices) | memories.node.excluded
-    )
-    return frozenset(address for address in functions if place(host, address) is Place.BUS)
+    return _without_device(host, functions, devices, memories)
+
+
+def unbound_alike(
+    host: Host, ports: Iterable[PortRole], devices: Collection[RdmaDevice], memories: Memories
+) -> frozenset[str]:
+    """Return the NICs of the backend's PCI ids that have no RDMA device."""
+    models = {role.device.pci_ids for role in ports if role.backend} - {None}
+    nics = memories.bus.bus.nics
+    alike = {nic.address for nic in nics if nic.ids in models and not nic.is_virtual}
+    return _without_device(host, alike, devices, memories)
+
+
+def _there(devices: Iterable[RdmaDevice]) -> list[RdmaDevice]:
+    """Return the devices but those without ports, which have just been unbound."""
+    return [device for device in devices if device.ports or device.failure or device.excluded]
+
+
+def _without_device(
+    host: Host, functions: set[str], devices: Collection[RdmaDevice], memories: Memories
+) -> frozenset[str]:
+    """Return those of the functions that are on the bus and have no device, nor share one."""
+    others = {device.pci for device in _there(devices)} | bonded_functions(devices)
+    left = functions - others - memories.node.excluded
+    return frozenset(address for address in left if place(host, address) is Place.BUS)
 
 
 class PcieFunction(NamedTuple):

@@ -274,6 +274,16 @@ def test_a_cpu_node_without_the_rdma_module_is_told() -> None:
     assert [one for one in problems if "modprobe mlx5_ib" in one.text]
 
 
+def test_a_nic_of_the_backend_without_its_rdma_device_is_told() -> None:
+    """The module of one of two NICs failed; the speed is that of the other one."""
+    tree = nic(0) | {path: entry for path, entry in nic(1).items() if "infiniband" not in path}
+    whole, observation = observe(host(Kernel(nic(0) | nic(1)))), observe(host(Kernel(tree)))
+    assert (len(whole.backend), len(observation.backend)) == (2, 1)
+    assert not [problem for problem in whole.problems if problem.subject == bdf(1)]
+    (problem,) = [problem for problem in observation.problems if problem.subject == bdf(1)]
+    assert problem.text == "a NIC without RDMA device: is its driver loaded, or has it failed?"
+
+
 def without(machine: Path, kind: str, number: int) -> Decision:
     """The decision of a fresh agent without one GPU, or one backend NIC."""
     evidence, observation = evidence_of(machine)

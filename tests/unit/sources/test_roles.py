@@ -291,6 +291,26 @@ def test_a_dark_backend_beside_a_front_end_of_its_model_is_a_hint() -> None:
     assert not hints([front("a", 1, **KIND), rail])
 
 
+@pytest.mark.parametrize(
+    ("nics", "gpus", "why"),
+    [
+        (7, 8, "a NIC may be missing, or storage NICs may be among them"),
+        (15, 8, "a NIC may be missing, or storage NICs may be among them"),
+        (8, 7, "a GPU may be missing, or storage NICs may be among them"),
+        (9, 8, "storage NICs may be among them"),
+        (6, 8, "storage NICs may be among them"),
+        (4, 8, None),
+    ],
+)
+def test_nics_and_gpus_that_are_uneven_are_a_hint(nics: int, gpus: int, why: str | None) -> None:
+    """It names what may be missing: a fresh agent does not know the whole machine."""
+    functions = [Function(f"0000:{0xC0 + n:02x}:00.0", 0x0302, "10de:2330") for n in range(gpus)]
+    bus = Bus({gpu.address: gpu for gpu in functions})
+    texts = [hint.text for hint in decide([ib(f"a{n}", n) for n in range(nics)], bus=bus).hints]
+    count = f"{nics} x ConnectX-7 15b3:1021 beside {gpus} GPUs count"
+    assert texts == ([f"{count}: {why}: --exclude-device settles that"] if why else [])
+
+
 STUCK = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
 
 
