@@ -114,9 +114,9 @@ def assign(candidates: Candidates, evidence: RoleEvidence) -> None:
 def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
     """Set the kind of each candidate.
 
-    The slots of a Socket-Direct card are one card, whose functions of one number are one. A
-    function of a card that is unread may be a network function: the card has the number of those
-    that another card of the model has, if it may.
+    A card has as many functions as the highest of their numbers tells, since a card that lacks one
+    has lost it; the slots of a Socket-Direct card are one card. A function that is unread may be a
+    network function: the card has the number of those that another of the model has, if it may.
     """
     bus, devices = evidence.bus, evidence.devices
     slots = joined_slots(devices)
@@ -128,9 +128,11 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
     virtual = {nic.address for nic in bus.nics if nic.is_virtual}
     virtual |= {device.pci for device in devices if device.pci and device.virtual_function}
     addresses = {nic.address for nic in bus.nics} | {device.pci for device in devices if device.pci}
-    known = {(card(pci), pci[-1]) for pci in addresses - virtual}
-    on_card = Counter(at for at, _ in known)
-    unread = Counter(at for at, _ in {(card(pci), pci[-1]) for pci in bus.unread} - known)
+    least, most = defaultdict[str, int](int), defaultdict[str, int](int)
+    for pci in addresses - virtual | bus.unread:
+        most[card(pci)] = max(most[card(pci)], int(pci[-1]))
+    for pci in addresses - virtual - bus.unread:
+        least[card(pci)] = max(least[card(pci)], int(pci[-1]))
     types = Counter(device.hca_type for device in devices)
     possible: dict[PortKey, list[NicKind]] = {}
     for nic in candidates:
@@ -138,8 +140,8 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
         text = nic.device.hca_type if types[nic.device.hca_type] > 1 else None
         model = ids_of(nic.device, bus) or (nic.device.driver, text)
         at = card(nic.device.pci)
-        number = max(on_card[at], 1)
-        possible[nic.key] = [NicKind(model, number + more) for more in range(unread[at] + 1)]
+        numbers = range(least[at] + 1, most[at] + 2)
+        possible[nic.key] = [NicKind(model, number) for number in numbers]
     certain = {kinds[0] for kinds in possible.values() if len(kinds) == 1}
     for nic in candidates:
         likely = [kind for kind in possible[nic.key] if kind in certain]

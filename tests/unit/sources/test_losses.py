@@ -7,8 +7,9 @@ that is gone, decides otherwise there: this is of agents with memory alone.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.ids import card_of
 from agent.model import RdmaDevice, Seen
-from agent.sources.cards import with_hidden
+from agent.sources.cards import socket_direct_twin, with_hidden
+from agent.sources.models import rate_of_port
 from agent.sources.roles import Decision
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
@@ -28,16 +31,17 @@ from tests.support.machines import MACHINES, evidence_of
 from tests.support.random_machine import Machine
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
-# What a fresh agent counts more without a device: the other port of a card of which one function
+# What a fresh agent counts more without a device: the first port of a card whose second function
 # is gone is a card of one port, as those of the backend are; a spare port whose card has no front
 # end any more.
 FRESH = {
     "cpu-roce-front-end": {"mlx5_0"},
     "dgx-spark": {"rocep1s0f0", "rocep1s0f1"},  # the second function of the cable counts
+    "ib-and-roce-tie": {"mlx5_2"},  # 200G of each kind are left
     "lassen-ac922": {"mlx5_0", "mlx5_1"},
     "mixed-ib-storage": {"mlx5_2", "mlx5_8"},
     "socket-direct": {"mlx5_0", "mlx5_1"},
-    "supermicro-h200-storage-near": {"mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"},
+    "supermicro-h200-storage-near": {"mlx5_9", "mlx5_11"},
 }
 ROUTE_GONE = FrontEnd(unknown="no NIC carries the default route")
 
@@ -120,6 +124,56 @@ def adds(left: Decision, whole: Decision) -> bool:
     return bool(now.keys() - before.keys()) or sum(now.values()) > sum(before.values())
 
 
+def cards(devices: Iterable[RdmaDevice]) -> set[str]:
+    return {card_of(device.pci) for device in devices}
+
+
+def lost(whole: Node, left: Node) -> list[RdmaDevice]:
+    """The devices that are gone."""
+    names = {device.name for device in left.devices}
+    return [device for device in whole.devices if device.name not in names]
+
+
+def backend_of(node: Node) -> list[RdmaDevice]:
+    return [role.device for role in node.decide().roles if role.backend]
+
+
+def rates(node: Node) -> list[float]:
+    """The rates of ACTIVE links of each model that are above that of the data sheet."""
+    links = [(device.pci_ids, port) for device in node.devices for port in device.ports]
+    return [
+        port.rate_gbps or 0.0
+        for ids, port in links
+        if port.state == "ACTIVE" and (port.rate_gbps or 0.0) > (rate_of_port(ids, 1) or math.inf)
+    ]
+
+
+# Why a fresh agent may count more after a loss without a hint: nothing tells it what was there.
+SILENT: dict[str, Callable[[Node, Node], bool]] = {
+    "all GPUs are gone": lambda whole, left: bool(whole.bus.gpus and not left.bus.gpus),
+    "the backend's only card is gone": lambda whole, left: (
+        cards(backend_of(whole)) <= cards(lost(whole, left))
+    ),
+    "a Socket-Direct twin takes over": lambda whole, left: any(
+        socket_direct_twin(device, whole.devices) in lost(whole, left) for device in left.devices
+    ),
+    "the second function of a card is gone, which is like a card of one": lambda whole, left: any(
+        f"{card_of(device.pci)}.0" in left.bus.functions for device in lost(whole, left)
+    ),
+    "a link that is faster than its model is gone": lambda whole, left: (
+        len(rates(left)) < len(rates(whole))
+    ),
+    "the front end is gone, and with it that a port is its spare": lambda whole, left: any(
+        device.ports and whole.front_end.carries_route(device) for device in lost(whole, left)
+    ),
+}
+
+
+def reasons(whole: Node, left: Node) -> list[str]:
+    """Why more may count without a hint."""
+    return [reason for reason, holds in SILENT.items() if holds(whole, left)]
+
+
 def node_of(machine: Path) -> Node | None:
     """The node of a folder; None without RDMA devices."""
     evidence, observation = evidence_of(machine)
@@ -137,8 +191,9 @@ def test_no_loss_adds_to_the_backend(machine: Path) -> None:
         for what, lose in losses(node):
             left = lose(node)
             assert not adds(remembered(node, left), whole), what
-            if adds(left.decide(), whole):
+            if adds(fresh := left.decide(), whole):
                 raised.add(what)
+                assert fresh.hints or reasons(node, left), what
         assert raised == FRESH.get(machine.name, set())
 
 
@@ -155,6 +210,19 @@ def test_two_losses_at_once_add_nothing(machine: Path) -> None:
             assert not adds(remembered(node, left), whole), (first, second)
             if adds(left.decide(), whole):
                 assert {first, second} & FRESH[machine.name]
+
+
+@pytest.mark.slow
+def test_a_fresh_agent_says_what_a_loss_may_have_added() -> None:
+    """On random machines more counts after a loss with a hint, or for a reason of the list."""
+    for seed in (*range(60), 88, 109, 175):
+        machine = Machine(seed)
+        node = Node(machine.devices, machine.bus, FrontEnd())
+        whole = node.decide()
+        for what, lose in losses(node):
+            left = lose(node)
+            if adds(fresh := left.decide(), whole) and not fresh.hints:
+                assert reasons(node, left), (seed, what)
 
 
 @pytest.mark.slow
