@@ -122,8 +122,8 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     # A table is of the host that it was read from, a manifest of the Node that was asked for.
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
-    around = inputs.surroundings(host, observation) if output == "json" else NOT_READ
-    show(document(observation, known, choices, notes, shown, around), output)
+    hardware = inputs.hardware(host, observation) if output == "json" else NOT_READ
+    show(document(observation, known, choices, notes, shown, hardware), output)
     inputs.require_rdma(observation)
     if target:
         from agent.kube.commands import planned, publish

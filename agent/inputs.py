@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from agent.lldp.inbox import LldpWait
     from agent.memory import Known
     from agent.model import Observation
-    from agent.output.document import Surroundings
+    from agent.options import Flags
+    from agent.output.document import Hardware
     from agent.text import Json
-
-    Flags = dict[str, Any]
 
 # Flags that a snapshot has no use for
 OF_LIVE_HOST = ("sysfs_root", *chain.from_iterable(OF_SOURCE.values()), "force_node")
@@ -147,17 +146,17 @@ def node_document(host: Host, flags: Flags, target: Target | None, node_name: st
     sources = flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))
     observation, known = observed(host, {**flags, "source": sources}, target)
     require_rdma(observation)
-    return node_document(observation, known, node_name, surroundings(host, observation))
+    return node_document(observation, known, node_name, hardware(host, observation))
 
 
-def surroundings(host: Host, observation: Observation) -> Surroundings:
+def hardware(host: Host, observation: Observation) -> Hardware:
     """Read what a comparison of cables needs beside the observation."""
-    from agent.output.document import Surroundings
+    from agent.output.document import Hardware
     from agent.sources.netdev import netdev_names
     from agent.sources.pci import functions_on_bus, read_paths
 
     paths = read_paths(host, observation.ports)
-    return Surroundings(paths, functions_on_bus(host), netdev_names(host))
+    return Hardware(paths, functions_on_bus(host), netdev_names(host))
 
 
 def plans(flags: Flags) -> list[Plan]:

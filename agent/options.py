@@ -25,6 +25,7 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 PREFIX = "BWAGENT_"
+Flags = dict[str, Any]  # of a command, by their names
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds
 # Of no use to commands that compare cables, so left out of their --help (docs/verify.md).

@@ -6,7 +6,7 @@ The words of a verdict stand here, too.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 SWITCHED_OFF = "switched off by --source"  # the outcome of a source that is left out
 
@@ -118,3 +118,12 @@ class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105 - no password
     UNVERIFIED = "unverified"
     FAIL = "fail"
+
+
+class Remembered(NamedTuple):
+    """The verdict of an agent, as the next one of the same boot finds it in the annotation."""
+
+    boot_id: str
+    time: int | None  # of the last comparison, seconds since the epoch
+    verdict: Verdict
+    findings: int = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import INFO, Draft, Finding, grouped
-from agent.cabling.seen import PcieEnd, PciePath, SeenNode
+from agent.cabling.seen import PcieEnd, PcieEnds, SeenNode
 from agent.text import listed
 
 VIRTUAL = frozenset({"1b36", "1af4"})  # vendors of virtual bridges: Red Hat (QEMU), virtio
@@ -79,7 +79,7 @@ def findings(node: SeenNode, draft: Draft) -> Iterator[Finding]:
             yield draft("unverifiable", names, text, facts=facts, key=key, severity=INFO)
 
 
-def _links(path: PciePath) -> tuple[list[PcieLink], str | None]:
+def _links(path: PcieEnds) -> tuple[list[PcieLink], str | None]:
     """Return the known links of a path, and why others are not known."""
     if len(path) == 1:
         return [], NO_ROOT_PORT

@@ -83,7 +83,7 @@ class PcieEnd(NamedTuple):
     max_width: int | None = None
 
 
-PciePath = tuple[PcieEnd, ...]  # the root port first, the NIC last; empty: not known
+PcieEnds = tuple[PcieEnd, ...]  # the root port first, the NIC last; empty: not known
 
 
 class SeenNode(NamedTuple):
@@ -95,7 +95,7 @@ class SeenNode(NamedTuple):
     unread: frozenset[str] = frozenset()  # RDMA devices that could not be read, or have no driver
     excluded: frozenset[str] = frozenset()  # RDMA devices that --exclude-device names
     former: Mapping[str, str] = NO_FORMER  # interfaces that left the bus, with their addresses
-    paths: Mapping[str, PciePath] | None = None  # by the address of the NIC; None: not read
+    paths: Mapping[str, PcieEnds] | None = None  # by the address of the NIC; None: not read
     on_bus: frozenset[str] = frozenset()  # PCI functions; empty: not read
     netdevs: frozenset[str] = frozenset()  # all of the node; empty: not read
     speed_gbps: float | None = None  # the sum in the label of a Node; None: not known

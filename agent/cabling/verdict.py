@@ -30,7 +30,7 @@ from agent.cabling.findings.finding import ERROR, INFO, NOT_VERIFIED, UNKNOWN, F
 from agent.cabling.interfaces import NUMBERING, UNREAD
 from agent.cabling.interfaces import UNKNOWN as NO_SUCH_NAME
 from agent.cabling.judge import VerifyResult
-from agent.reasons import Verdict
+from agent.reasons import Remembered, Verdict
 
 MAX_FINDINGS = 256  # of one comparison, the most severe first
 
@@ -42,17 +42,10 @@ class FindingChanges(NamedTuple):
     gone: tuple[Finding, ...] = ()
 
 
-class Before(NamedTuple):
-    """The verdict of the agent before."""
-
-    verdict: Verdict
-    findings: int
-
-
 class ReportedFindings:
     """The findings that count; `before` is the verdict of an agent before, None without one."""
 
-    def __init__(self, delay: float, before: Before | None = None) -> None:
+    def __init__(self, delay: float, before: Remembered | None = None) -> None:
         self._delay = delay
         self.before = before  # None: this agent has made its first verdict, or there was none
         self._is_first = True  # this agent has made no verdict
@@ -104,7 +97,8 @@ class ReportedFindings:
     ) -> FindingChanges:
         """Make the first verdict of this agent, if it is time; return what is news."""
         before, verdict = self.before, _verdict(current.values())
-        is_same = before is not None and before == Before(verdict, len(current))
+        news = verdict, len(current)
+        is_same = before is not None and (before.verdict, before.findings) == news
         is_unverified = any(cable.status == cables.UNVERIFIABLE for cable in result.cables)
         if (
             before

@@ -20,16 +20,15 @@ from agent.cabling.expected import Expected, from_labels, merged
 from agent.cabling.findings.finding import Finding, finding_document
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode, seen_node
-from agent.cabling.verdict import Before, FindingChanges, ReportedFindings
+from agent.cabling.verdict import FindingChanges, ReportedFindings
 from agent.daemon.observer import Cycle
 from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.kube.annotation import Remembered
 from agent.kube.facts import is_word
 from agent.model import Failed, Observation
-from agent.output.document import Surroundings, node_document
-from agent.reasons import Verdict
+from agent.output.document import Hardware, node_document
+from agent.reasons import Remembered, Verdict
 from agent.sources.pci import functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
@@ -54,8 +53,7 @@ class Comparison:
     ) -> None:
         self._node, self._naming, self._delay = node, naming, delay
         self._bus = _Bus(host)
-        before = Before(remembered.verdict, remembered.findings) if remembered else None
-        self._findings = ReportedFindings(delay, before)
+        self._findings = ReportedFindings(delay, remembered)
         self._parts: tuple[object, ...] = ()  # those merged in `_expected`
         self._expected = Expected()
         self._good: Expected | None = None  # the last half that did not contradict itself
@@ -122,7 +120,7 @@ class Comparison:
             raise Unavailable(f"nothing observed: {observation.rdma.reason}")
         if refresh:
             self._bus.read(observation, now)
-        document = node_document(observation, cycle.known, self._node, self._bus.around)
+        document = node_document(observation, cycle.known, self._node, self._bus.hardware)
         seen = seen_node(document)
         try:  # rows that are of one interface by the names that the node has now
             result = self._result_of(expected, seen)
@@ -203,11 +201,11 @@ class _Bus:
     def __init__(self, host: Host) -> None:
         self._host, self._readers = host, host.readers.fresh()
         self._due = -math.inf
-        self.around = Surroundings()
+        self.hardware = Hardware()
 
     def read(self, observation: Observation, now: float) -> None:
         """Read the paths of the NICs and the functions on the bus, each BUS_INTERVAL."""
         if now >= self._due:
             self._due = now + BUS_INTERVAL
             paths = read_paths(self._host, observation.ports, self._readers)
-            self.around = Surroundings(paths, functions_on_bus(self._host))
+            self.hardware = Hardware(paths, functions_on_bus(self._host))

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.daemon.observer import Cycle
 from agent.encode import Naming
 from agent.host import Host
-from agent.kube.annotation import Annotation, Remembered
+from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import Node, labels_of, state_of
-from agent.reasons import Verdict
+from agent.reasons import Remembered, Verdict
 from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these

@@ -18,7 +18,7 @@ from agent.kube.answers import Kube, one_line
 from agent.kube.listing import pages
 from agent.text import Json, natural, visible
 
-Progress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
+OnProgress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
 
 MAX_QUOTE = 64  # characters of a name in a message
 GLOB = frozenset("*?[")
@@ -29,7 +29,7 @@ class Selection(NamedTuple):
 
     naming: Naming
     names: tuple[str, ...] = ()  # of Nodes, or globs; empty: all
-    progress: Progress | None = None
+    progress: OnProgress | None = None
 
 
 class Collected:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
-from typing import Any
 
 import click
 
@@ -16,9 +15,7 @@ from agent.exits import report as complain
 from agent.fleet.collect import Selection, read_cluster
 from agent.fleet.model import Fleet
 from agent.limits import uncollected
-from agent.options import is_on_command_line, require_plan
-
-Flags = dict[str, Any]
+from agent.options import Flags, is_on_command_line, require_plan
 
 WIDTH = 79  # columns of the line of progress
 INTERVAL = 0.2  # seconds between two

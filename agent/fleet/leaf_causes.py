@@ -20,7 +20,7 @@ from agent.fleet.model import FleetNode
 from agent.text import listed, many, natural
 
 Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
-Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
+PlannedLeaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
@@ -51,7 +51,7 @@ class Renamed(NamedTuple):
     ports: Mapping[PortRef, str]  # those at their planned port, to the leaf's name in the plan
 
 
-def renamed(leaves: Leaves) -> Renamed:
+def renamed(leaves: PlannedLeaves) -> Renamed:
     """Return a finding for each leaf with another name, and the names."""
     other = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
     planned = Names(leaf.name for leaf in leaves.values())
@@ -84,7 +84,7 @@ def renamed(leaves: Leaves) -> Renamed:
     return Renamed(tuple(findings), names, ports)
 
 
-def by_leaf(compared: Iterable[ComparedCable]) -> Leaves:
+def by_leaf(compared: Iterable[ComparedCable]) -> PlannedLeaves:
     """Return the leaves of the plan by the key of their name; ignored cables are left out."""
     kept = [cable for cable in compared if cable.status != cables.IGNORED and cable.row.device]
     by_name = grouped(kept, lambda cable: leaf_key(cable.row.device or ""))
@@ -115,7 +115,7 @@ def _is_renamed(cable: ComparedCable) -> bool:
     return cable.device.equal is False and bool(cable.row.ports and cable.far_port.equal)
 
 
-def down(leaves: Leaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]:
+def down(leaves: PlannedLeaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]:
     """Yield a finding for each leaf of the plan that lost its ports, and the ports.
 
     Its ID is of the name that the annotations of the nodes have, as it is without a plan.

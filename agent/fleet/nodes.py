@@ -28,7 +28,7 @@ from agent.node_description import switch_name
 from agent.text import Json, listed, natural, visible
 
 Texts = dict[str, str]
-Subject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of an interface
+LabelSubject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of an interface
 
 MAX_SPEED = 1_000_000.0  # Gb/s of one node
 MAX_QUOTE = 64  # characters of a Node's text in a problem
@@ -48,7 +48,7 @@ class NodeReader:
     def __init__(self, naming: Naming, now: float) -> None:
         self._naming, self._now = naming, now
         self._annotation = f"{naming.prefix}/{OBSERVED}"
-        self._subjects = dict[str, tuple[str, Subject] | None]()  # of every label key seen
+        self._subjects = dict[str, tuple[str, LabelSubject] | None]()  # of every label key seen
 
     def read(self, document: Json) -> FleetNode | None:
         """Read a Node that has a name; None if it has no label or annotation of the agent."""
@@ -94,9 +94,9 @@ class NodeReader:
             problems=tuple(problems),
         )
 
-    def _own(self, labels: Texts, problems: list[str]) -> dict[Subject, str]:
+    def _own(self, labels: Texts, problems: list[str]) -> dict[LabelSubject, str]:
         """Return the values of the agent's labels; where both prefixes have a label, that of P."""
-        families: dict[str, dict[Subject, str]] = {"P": {}, "IB": {}}
+        families: dict[str, dict[LabelSubject, str]] = {"P": {}, "IB": {}}
         for key, value in labels.items():
             if key not in self._subjects:
                 self._subjects[key] = self._subject(key)
@@ -113,7 +113,7 @@ class NodeReader:
             problems.append(f"{_listed(differing)}: other labels under both prefixes")
         return {**twins, **values}
 
-    def _subject(self, key: str) -> tuple[str, Subject] | None:
+    def _subject(self, key: str) -> tuple[str, LabelSubject] | None:
         """Return the family of a label key and what it is about; None for another's key."""
         prefix, _, name = key.rpartition("/")
         if not prefix or prefix not in self._naming[:2]:
@@ -162,7 +162,7 @@ def _quoted(value: str | None) -> str:
 
 
 def _ports(
-    own: Mapping[Subject, str],
+    own: Mapping[LabelSubject, str],
     annotation: Annotation | None,
     flavor: str | None,
     problems: list[str],

@@ -31,7 +31,7 @@ from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.errors import Malformed
 from agent.fleet import leaf_causes
 from agent.fleet.expectation import Expectations
-from agent.fleet.leaf_causes import Leaves
+from agent.fleet.leaf_causes import PlannedLeaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
@@ -80,7 +80,7 @@ def compared(
 
 def _compared(
     nodes: Sequence[tuple[FleetNode, Expected]], options: VerifyOptions
-) -> tuple[Compared, Leaves]:
+) -> tuple[Compared, PlannedLeaves]:
     results: list[VerifyResult] = []
     refused: list[Finding] = []
     planned = as_planned = 0
@@ -121,7 +121,7 @@ def _findings(
     nodes: Sequence[FleetNode],
     results: Sequence[VerifyResult],
     all_cables: Sequence[cables.ComparedCable],
-    leaves: Leaves,
+    leaves: PlannedLeaves,
     off: Off,
 ) -> Iterator[Finding]:
     """Yield the causes of several ports, then what they do not explain."""

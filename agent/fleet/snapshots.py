@@ -25,13 +25,13 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.text import Json, natural, visible
 
-Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
+DeviceGlobs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 MAX_QUOTE = 200  # characters of a path in a message
 
 
-def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
+def read_snapshots(folder: str, selection: Selection, globs: DeviceGlobs) -> Fleet:
     """Read a folder of snapshots; raises Unavailable if there are none."""
     collected, now = Collected(selection, math.inf), 0.0
     paths = _paths(folder)
@@ -66,7 +66,7 @@ def _paths(folder: str) -> list[str]:
     return snapshots
 
 
-def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
+def _node(path: str, naming: Naming, globs: DeviceGlobs) -> tuple[Json, float]:
     """Return the Node that `run` would label on the machine of a snapshot, and the time of it."""
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):

@@ -83,7 +83,7 @@ from agent.kube.facts import (
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
-from agent.reasons import Verdict
+from agent.reasons import Remembered, Verdict
 from agent.text import Json, utc, visible
 
 SCHEMA = 3
@@ -118,15 +118,6 @@ class OtherPort(NamedTuple):
     pci: str
     port: int
     rule: str  # that took it out
-
-
-class Remembered(NamedTuple):
-    """The verdict of an agent."""
-
-    boot_id: str
-    time: int | None  # of the last comparison, seconds since the epoch
-    verdict: Verdict
-    findings: int = 0
 
 
 class Report(NamedTuple):

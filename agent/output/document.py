@@ -111,7 +111,7 @@ class Choices:
     node_name: str | None = None  # None: the host name in lower case
 
 
-class Surroundings(NamedTuple):
+class Hardware(NamedTuple):
     """What a comparison of cables needs beside an observation; None, or empty: not read."""
 
     paths: Mapping[str, PciePath] | None = None  # of the backend NICs, by PCI address
@@ -119,7 +119,7 @@ class Surroundings(NamedTuple):
     netdevs: frozenset[str] = frozenset()
 
 
-NOT_READ = Surroundings()
+NOT_READ = Hardware()
 
 
 def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
@@ -128,14 +128,14 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
     choices: Choices,
     notes: Iterable[Problem] = (),
     rendered: Rendered | None = None,
-    around: Surroundings = NOT_READ,
+    hardware: Hardware = NOT_READ,
 ) -> Json:
     """Return the JSON document of an observation, and of what is known after it.
 
     `notes` are further problems; `rendered` are the labels if published ones may be held.
     """
     rendered = rendered or render(known, choices.naming)
-    facts = node_document(observation, known, choices.node_name, around)
+    facts = node_document(observation, known, choices.node_name, hardware)
     accelerator = observation.accelerator
     flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
     kept = (
@@ -182,7 +182,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
 
 
 def node_document(
-    observation: Observation, known: Known, node_name: str | None, around: Surroundings
+    observation: Observation, known: Known, node_name: str | None, hardware: Hardware
 ) -> Json:
     """Return the part of the document that a comparison of cables needs."""
     links = observation.links
@@ -211,13 +211,13 @@ def node_document(
             for fact in known.lost
         ],
         "pcie": None
-        if around.paths is None
+        if hardware.paths is None
         else [
             {"pci": pci, "path": [_function(function) for function in path]}
-            for pci, path in around.paths.items()
+            for pci, path in hardware.paths.items()
         ],
-        "pci_functions": sorted(around.functions) or None,
-        "netdevs": sorted(around.netdevs, key=natural) or None,
+        "pci_functions": sorted(hardware.functions) or None,
+        "netdevs": sorted(hardware.netdevs, key=natural) or None,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,14 +16,12 @@ from agent.cabling.seen import seen_node
 from agent.errors import Malformed, Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
-from agent.options import OF_CLUSTER, idle_of_cluster, is_on_command_line, require_plan
+from agent.options import OF_CLUSTER, Flags, idle_of_cluster, is_on_command_line, require_plan
 from agent.text import many
 from agent.verify import report
 
 if TYPE_CHECKING:
     from agent.host import Host
-
-Flags = dict[str, Any]
 
 NO_PLAN = "nothing to compare with: give --plan FILE or --from-node"
 # The flags that --write-plan, which compares nothing, does not take.

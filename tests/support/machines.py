@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agent import inputs
 from agent.host import Host
-from agent.inputs import surroundings
 from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
@@ -56,5 +56,5 @@ def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any
     choices = choices or Choices()
     host = replay(str(snapshot), choices.excluded_devices, choices.backend_devices)
     observation = observe(host)
-    around = surroundings(host, observation)
-    return document(*alone(observation), choices, around=around)
+    hardware = inputs.hardware(host, observation)
+    return document(*alone(observation), choices, hardware=hardware)

@@ -28,10 +28,11 @@ MAX_NAME = 64  # HOST_NAME_MAX, for switches
 MAX_DOUBLINGS = 15  # levels of blocks above the base
 TREE, BLOCKS = "topo-switch", "topo-block"  # names of Slinky's documentation
 JOINS = "If all of them are one network, {} a job span them:"
-Place = tuple["Path", str | None]  # a level's value at the end of a path; of a leaf group, its own
+# A level's value at the end of a path; of a leaf group, its own.
+TreePlace = tuple["Path", str | None]
 
 
-class Switch(NamedTuple):
+class SlurmSwitch(NamedTuple):
     """A leaf switch with nodes, an upper switch with children, or a block of nodes."""
 
     name: str
@@ -48,13 +49,13 @@ class Switch(NamedTuple):
 class SwitchTree(NamedTuple):
     """The tree of switches, and what is to be said of it."""
 
-    switches: tuple[Switch, ...]  # leaves first, then the level above them, and so on
+    switches: tuple[SlurmSwitch, ...]  # leaves first, then the level above them, and so on
     tops: tuple[str, ...]  # names of the switches without a parent
     switch_of: Mapping[str, str]  # leaf switch by Node name
     notes: tuple[str, ...]
 
     @property
-    def root(self) -> Switch | None:
+    def root(self) -> SlurmSwitch | None:
         """The switch that would join all others; None if a switch does.
 
         It is printed as a comment, for no label says that it exists. Its name is `root`, unless
@@ -65,7 +66,7 @@ class SwitchTree(NamedTuple):
         taken = {switch.name for switch in self.switches}
         more = (f"root-{number}" for number in range(1, len(taken) + 1))
         name = next(name for name in chain(["root"], more) if name not in taken)
-        return Switch(name, children=self.tops)
+        return SlurmSwitch(name, children=self.tops)
 
 
 def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
@@ -82,7 +83,7 @@ def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
     return Exported(head + lines + commented(root), notes)
 
 
-def _entry(switch: Switch) -> str:
+def _entry(switch: SlurmSwitch) -> str:
     of = (
         f"Nodes={hostlist(switch.nodes)}"
         if switch.nodes
@@ -151,7 +152,7 @@ def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:
 
 def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     """Return the tree of switches; `hosts` are the names of nodes in Slurm by Node name."""
-    lines: list[list[Place]] = []  # each leaf group, and the places above it, innermost first
+    lines: list[list[TreePlace]] = []  # each leaf group, and the places above it, innermost first
     for group in topology.groups:
         known = [at for at, value in enumerate(group.path) if value]
         above = [(group.path[: at + 1], None) for at in reversed(known)]
@@ -165,19 +166,22 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
         for path, value in line
     }
     names = text.unique(wanted, MAX_NAME)
-    children: dict[Place, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
+    children: dict[TreePlace, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
     for line in lines:
         for below, place in pairwise(line):
             children[place][names[below]] = None
     joining = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
     leaves = [
-        Switch(names[line[0]], tuple(hosts[node.name] for node in group.nodes))
+        SlurmSwitch(names[line[0]], tuple(hosts[node.name] for node in group.nodes))
         for group, line in zip(topology.groups, lines, strict=True)
     ]
     tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
     why = "the site's labels have them apart" if topology.levels else "no label has a level above"
     return SwitchTree(
-        (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in joining)),
+        (
+            *leaves,
+            *(SlurmSwitch(names[place], children=tuple(children[place])) for place in joining),
+        ),
         tops,
         {
             node.name: names[line[0]]
@@ -190,7 +194,7 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     )
 
 
-def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch], list[str]]:
+def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[SlurmSwitch], list[str]]:
     """Return the blocks, and notes on the nodes that are in none and on small blocks.
 
     In a fleet with NVLink domains only these are blocks: a block promises what NVLink gives.
@@ -204,7 +208,7 @@ def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch],
     else:
         switch_of = _tree(topology, hosts).switch_of
         parts = [(switch_of[group.nodes[0].name], group.nodes) for group in topology.groups]
-    blocks = [Switch(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
+    blocks = [SlurmSwitch(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
     sizes = Counter(len(block.nodes) for block in blocks)
     usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
     if usual != smallest:  # the smallest block decides the base block size
@@ -213,7 +217,7 @@ def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[Switch],
     return blocks, notes
 
 
-def block_sizes(blocks: Sequence[Switch]) -> list[int]:
+def block_sizes(blocks: Sequence[SlurmSwitch]) -> list[int]:
     """Return the size of the smallest block, and its doublings up to the number of blocks."""
     smallest = min(len(block.nodes) for block in blocks)
     doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)

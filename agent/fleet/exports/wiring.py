@@ -24,7 +24,7 @@ MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
 
 
-class Link(NamedTuple):
+class Wire(NamedTuple):
     """The cable of one port."""
 
     node: FleetNode
@@ -40,7 +40,7 @@ class Link(NamedTuple):
 class Wiring(NamedTuple):
     """All cables, and the names of the switches by their identity, in natural order."""
 
-    links: tuple[Link, ...]
+    links: tuple[Wire, ...]
     switches: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -98,14 +98,14 @@ def _wiring(fleet: Fleet) -> Wiring:
 
     If two switches share a name, each is named with its identity.
     """
-    links: list[Link] = []
+    links: list[Wire] = []
     silent: list[str] = []
     for node in fleet.nodes:
         for port in node.ports:
             if port.far_end is None:
                 silent.append(f"{node.name}/{port.interface}")
             else:
-                links.append(Link(node, port, port.far_end))
+                links.append(Wire(node, port, port.far_end))
     bare = [node.name for node in fleet.nodes if not node.ports]
     notes = [f"without a neighbor: {listed(silent, 'port')}"] if silent else []
     notes += [f"without a port: {listed(bare)}"] if bare else []

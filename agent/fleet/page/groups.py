@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from agent.cabling.findings.finding import ERROR, PortRef
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode, FleetPort, Group
-from agent.fleet.page.lookup import Leaf, Leaves, Mark, Marks
+from agent.fleet.page.lookup import Leaf, LeafTable, Mark, Marks
 from agent.text import natural, visible
 
 T = TypeVar("T")
@@ -32,13 +32,13 @@ AT_WANTED = 0.9
 LONGEST = 14  # characters in a box
 MAX_DESCRIBED = 8  # wrong cables in the description
 
-Key = tuple[str, int]  # a rail: PCI address or interface, and which port of it
+RailKey = tuple[str, int]  # a rail: PCI address or interface, and which port of it
 
 
 class Rail(NamedTuple):
     """One column."""
 
-    key: Key
+    key: RailKey
     interface: str  # the most common name
     pci: str | None
     gbps: float | None  # the most common rate
@@ -61,7 +61,7 @@ class Cell(NamedTuple):
         return state, self.leaf, self.other_name, self.other_gbps, self.mark
 
 
-class Row(NamedTuple):
+class MatrixRow(NamedTuple):
     """One node, or several in a row that differ only in the ports at the far ends."""
 
     nodes: tuple[FleetNode, ...]
@@ -97,16 +97,16 @@ class Matrix(NamedTuple):
     """The matrix of a group."""
 
     rails: tuple[Rail, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
 
 
-def matrix(nodes: Sequence[FleetNode], leaves: Leaves, marks: Marks) -> Matrix:
+def matrix(nodes: Sequence[FleetNode], leaves: LeafTable, marks: Marks) -> Matrix:
     """Return the matrix of the nodes of a group, which are in natural order."""
     # The ports by PCI address, since names differ from node to node.
-    keyed: list[dict[Key, FleetPort]] = []
+    keyed: list[dict[RailKey, FleetPort]] = []
     for node in nodes:
         count = Counter[str]()
-        ports: dict[Key, FleetPort] = {}
+        ports: dict[RailKey, FleetPort] = {}
         for port in node.ports:
             address = port.pci or port.interface
             ports[address, count[address]] = port
@@ -134,12 +134,12 @@ def matrix(nodes: Sequence[FleetNode], leaves: Leaves, marks: Marks) -> Matrix:
                 marks.of_port(PortRef(node.name, own.interface)),
             )
             cells.append(cell)
-        rows.append(Row((node,), (tuple(cells),), marks.of_node(node.name)))
+        rows.append(MatrixRow((node,), (tuple(cells),), marks.of_node(node.name)))
     return Matrix(rails, tuple(_folded(rows)))
 
 
-def _rails(keyed: Iterable[dict[Key, FleetPort]]) -> tuple[Rail, ...]:
-    ports: dict[Key, list[FleetPort]] = {}
+def _rails(keyed: Iterable[dict[RailKey, FleetPort]]) -> tuple[Rail, ...]:
+    ports: dict[RailKey, list[FleetPort]] = {}
     for of_node in keyed:
         for key, port in of_node.items():
             ports.setdefault(key, []).append(port)
@@ -175,20 +175,20 @@ def _port(cell: Cell) -> str:
     return (far_end.port or "") if far_end else ""
 
 
-def _folded(rows: Sequence[Row]) -> list[Row]:
+def _folded(rows: Sequence[MatrixRow]) -> list[MatrixRow]:
     """Return the rows; in a large group, each run of equal rows as a single row."""
 
-    def alike(row: Row) -> tuple[object, ...]:
+    def alike(row: MatrixRow) -> tuple[object, ...]:
         return row.mark, row.nodes[0].speed_gbps, *(cell.alike for cell in row.cells[0])
 
     if len(rows) < FOLDED_FROM:
         return list(rows)
-    folded: list[Row] = []
+    folded: list[MatrixRow] = []
     for _, run in groupby(rows, key=alike):
         same = list(run)
         if len(same) >= RUN:
             nodes, cells = (row.nodes[0] for row in same), (row.cells[0] for row in same)
-            same = [Row(tuple(nodes), tuple(cells), same[0].mark)]
+            same = [MatrixRow(tuple(nodes), tuple(cells), same[0].mark)]
         folded += same
     return folded
 
@@ -234,7 +234,7 @@ class Picture(NamedTuple):
     wrong: tuple[Wrong, ...]
 
 
-def pictures(group: Group, matrix: Matrix, leaves: Leaves, marks: Marks) -> list[Picture]:
+def pictures(group: Group, matrix: Matrix, leaves: LeafTable, marks: Marks) -> list[Picture]:
     """Return the pictures of a group; where it has findings, those with findings only."""
     rows = matrix.rows
     parts = [rows[at : at + PER_PICTURE] for at in range(0, len(rows), PER_PICTURE)]
@@ -249,8 +249,8 @@ class _Drawing:
         self,
         group: Group,
         rails: Sequence[Rail],
-        rows: Sequence[Row],
-        leaves: Leaves,
+        rows: Sequence[MatrixRow],
+        leaves: LeafTable,
         marks: Marks,
     ) -> None:
         self._group, self._rails, self._rows = group, rails, rows
@@ -333,7 +333,7 @@ def _at(start: float, end: float, part: float) -> tuple[float, float]:
     return start + (end - start) * part, NODE_TOP + (LEAF_BOTTOM - NODE_TOP) * part
 
 
-def _node_box(row: Row, x: float) -> Box:
+def _node_box(row: MatrixRow, x: float) -> Box:
     first, last = row.nodes[0].name, row.nodes[-1].name
     if len(row.nodes) == 1:
         return Box(x, first, (_short(first), _flag(row.mark)), row.mark)

@@ -35,7 +35,7 @@ class Leaf(NamedTuple):
     color: str  # classes of page.css
 
 
-class Leaves:
+class LeafTable:
     """Finds the switches of a fleet by identity and by name."""
 
     def __init__(self, judged: Judged) -> None:

@@ -21,7 +21,7 @@ from agent.errors import not_installed
 from agent.fleet.model import Group, Judged
 from agent.fleet.page import worklist
 from agent.fleet.page.groups import Matrix, Picture, matrix, pictures
-from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, Leaves, Marks
+from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, LeafTable, Marks
 from agent.fleet.page.worklist import Entry
 from agent.fleet.report import is_compared
 from agent.text import utc, visible
@@ -50,7 +50,7 @@ def page(judged: Judged) -> str:
     """Return the page. Raises Unavailable without Jinja2."""
     template, markup = _template()
     style, script = markup(_text("page.css")), markup(_text("page.js"))
-    marks, leaves = Marks(judged.findings), Leaves(judged)
+    marks, leaves = Marks(judged.findings), LeafTable(judged)
     entries = worklist.entries(judged, marks.findings)
     silent, others = worklist.silent(judged.fleet, entries), judged.fleet.others
     nodes, groups = {node.name: node for node in judged.fleet.nodes}, []

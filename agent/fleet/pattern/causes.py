@@ -16,7 +16,7 @@ from agent.cabling.cables import cycles
 from agent.cabling.findings.finding import grouped
 from agent.cabling.seen import SeenEnd
 from agent.fleet.pattern.evidence import is_habit, is_majority
-from agent.fleet.pattern.grouping import Count, LeafRule, Row
+from agent.fleet.pattern.grouping import Count, LeafRule, NodeRow
 
 MISSING, MISCABLED = "missing", "miscabled"  # what is odd about a cable
 SWAPPED, SHIFTED = "swapped", "shifted"  # what is odd about several
@@ -28,7 +28,7 @@ MAX_NEVER = 1 / 4  # of a node's cables, or one, that were never there: with mor
 class Odd(NamedTuple):
     """A cable that is not on the leaf where the rule has it."""
 
-    row: Row
+    row: NodeRow
     column: int
     code: str  # MISSING or MISCABLED
     wanted: str  # leaf
@@ -56,7 +56,7 @@ class Odd(NamedTuple):
         return self.row.node.name, self.column
 
 
-class Cause(NamedTuple):
+class PatternCause(NamedTuple):
     """A mistake."""
 
     code: str
@@ -66,7 +66,7 @@ class Cause(NamedTuple):
 class Ruled(NamedTuple):
     """A group and its rule."""
 
-    rows: Sequence[Row]
+    rows: Sequence[NodeRow]
     leaf_rule: LeafRule
 
     @property
@@ -102,7 +102,7 @@ def odd_cables(group: Ruled) -> list[Odd]:
     ]
 
 
-def _odd(rule: LeafRule, row: Row, column: int) -> Odd | None:
+def _odd(rule: LeafRule, row: NodeRow, column: int) -> Odd | None:
     """Return what is odd about a cable; None if nothing is."""
     port, seen, wanted = row.ports[column], row.leaves[column], rule.leaves[column]
     if not wanted or port.is_lost:
@@ -134,16 +134,16 @@ def without_spares(group: Ruled, odds: Sequence[Odd]) -> Iterator[Odd]:
             yield odd._replace(majority=present[odd.column])
 
 
-def causes(odds: Sequence[Odd]) -> Iterator[Cause]:
+def causes(odds: Sequence[Odd]) -> Iterator[PatternCause]:
     """Yield the mistakes: cables of a node shifted, rings of cables, and cables alone."""
     rings = _rings(odds)
     for ring in rings:
         is_of_node = len({odd.row.node.name for odd in ring}) == 1
-        yield Cause(SHIFTED if is_of_node and _is_shifted(ring) else SWAPPED, tuple(ring))
+        yield PatternCause(SHIFTED if is_of_node and _is_shifted(ring) else SWAPPED, tuple(ring))
     done = {odd.key for ring in rings for odd in ring}
     for odd in odds:
         if odd.key not in done:
-            yield Cause(odd.code, (odd,))
+            yield PatternCause(odd.code, (odd,))
 
 
 def _is_shifted(ring: Sequence[Odd]) -> bool:

@@ -36,21 +36,21 @@ from agent.fleet.pattern.evidence import (
 )
 
 Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
-Kind = tuple[str | None, tuple[Column, ...]]  # flavor, columns
-Leaves = tuple[str | None, ...]
+Generation = tuple[str | None, tuple[Column, ...]]  # flavor, columns
+RowLeaves = tuple[str | None, ...]
 Count = tuple[int, int]  # m of n nodes agree
-Place = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
+Membership = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
 
 PAIR = 2
 MAX_CENTERS = 8  # groups that are compared for one leaf: more than that are no groups
 
 
-class Row(NamedTuple):
+class NodeRow(NamedTuple):
     """A node."""
 
     node: FleetNode
     ports: tuple[FleetPort, ...]
-    leaves: Leaves  # of each port now, or last; None: never known
+    leaves: RowLeaves  # of each port now, or last; None: never known
     is_fresh: bool  # not silent; a silent node says nothing about today's cables
     is_whole: bool  # every port has a neighbor now
 
@@ -58,14 +58,14 @@ class Row(NamedTuple):
 class LeafRule(NamedTuple):
     """The leaf of each column; None where no majority has it."""
 
-    leaves: Leaves
+    leaves: RowLeaves
     counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
     bits: float  # how unlikely it is that nodes wired at random agree so well
     is_sure: bool  # no coincidence
     is_only: bool = False  # the cables of a node of this group could be on no other leaves
 
 
-def tables(fleet: Fleet) -> list[list[Row]]:
+def tables(fleet: Fleet) -> list[list[NodeRow]]:
     """Return the nodes of each generation, in the order in which their first nodes are listed."""
     # The identifier that goes with each label; None if two switches have it.
     names: dict[str, str | None] = {}
@@ -73,7 +73,7 @@ def tables(fleet: Fleet) -> list[list[Row]]:
     for label, number in {(end.label, end.id) for end in ends_of if end}:
         if number:
             names[label] = None if label in names else number
-    by_kind: dict[Kind, list[Row]] = defaultdict(list)
+    by_kind: dict[Generation, list[NodeRow]] = defaultdict(list)
     for node in fleet.nodes:
         # the ports of the node in the order of its columns
         places = [port.pci or port.interface for port in node.ports]
@@ -81,7 +81,7 @@ def tables(fleet: Fleet) -> list[list[Row]]:
         seats = sorted(zip(columns, node.ports, strict=True), key=lambda seat: seat[0])
         ports = tuple(port for _, port in seats)
         ends = [current(port) for port in ports]
-        row = Row(
+        row = NodeRow(
             node,
             ports,
             tuple([end.id or names.get(end.label, end.label) if end else None for end in ends]),
@@ -97,7 +97,7 @@ def current(port: FleetPort) -> SeenEnd | None:
     return None if port.is_lost else port.far_end or port.last_end
 
 
-def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]]:
+def grouped(rows: Sequence[NodeRow], habit: int) -> tuple[list[list[NodeRow]], list[NodeRow]]:
     """Return the groups, and the nodes of which no cable was ever seen.
 
     A wiring that `habit` nodes share and that is not more than half that of another group is a
@@ -107,7 +107,7 @@ def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]
     fresh.update({row.leaves: 0 for row in rows})
     centers: list[Counter[str]] = []  # of each group, the leaves of its commonest wiring
     of_leaf: dict[str, list[int]] = defaultdict(list)  # groups
-    places: dict[Leaves, Place] = {}
+    places: dict[RowLeaves, Membership] = {}
     for leaves, count in fresh.most_common():
         known = Counter(leaf for leaf in leaves if leaf)
         near = dict.fromkeys(number for leaf in known for number in of_leaf[leaf])
@@ -127,38 +127,38 @@ def grouped(rows: Sequence[Row], habit: int) -> tuple[list[list[Row]], list[Row]
                     of_leaf[leaf].append(len(centers))
             centers.append(known)
     undecided = [places[row.leaves] for row in rows]
-    by_place: dict[Place, list[Row]] = defaultdict(list)
+    by_place: dict[Membership, list[NodeRow]] = defaultdict(list)
     for row, number in zip(rows, _by_exchange(undecided, _by_neighbors(undecided)), strict=True):
         by_place[number].append(row)
     unseen = by_place.pop((), [])
     return list(by_place.values()), unseen
 
 
-def _by_neighbors(places: Sequence[Place]) -> list[Place]:
+def _by_neighbors(places: Sequence[Membership]) -> list[Membership]:
     """Settle a node between groups if just one of them has the node before or after it."""
 
-    def last(kept: Place, place: Place) -> Place:
+    def last(kept: Membership, place: Membership) -> Membership:
         return place if isinstance(place, int) else kept
 
     before = accumulate(places, last)
     after = [*accumulate(reversed(places), last)][::-1]
-    settled: list[Place] = []
+    settled: list[Membership] = []
     for place, *neighbors in zip(places, before, after, strict=True):
         common = {*neighbors}.intersection(place) if isinstance(place, tuple) else set()
         settled.append(common.pop() if len(common) == 1 else place)
     return settled
 
 
-def _by_exchange(places: Sequence[Place], settled: Sequence[Place]) -> list[Place]:
+def _by_exchange(places: Sequence[Membership], settled: Sequence[Membership]) -> list[Membership]:
     """Settle a node between two groups if just one other node was: they changed cables.
 
     That node is in one of the groups, so this node is in the other.
     """
-    between: dict[Place, list[Place]] = defaultdict(list)
+    between: dict[Membership, list[Membership]] = defaultdict(list)
     for place, number in zip(places, settled, strict=True):
         if isinstance(place, tuple) and len(place) == PAIR:
             between[tuple(sorted(place))].append(number)
-    decided: list[Place] = []
+    decided: list[Membership] = []
     for number in settled:
         both = between.get(tuple(sorted(number)), []) if isinstance(number, tuple) else []
         others = [group for group in both if isinstance(group, int)]
@@ -169,7 +169,7 @@ def _by_exchange(places: Sequence[Place], settled: Sequence[Place]) -> list[Plac
     return decided
 
 
-def leaf_rules(groups: Sequence[Sequence[Row]]) -> list[LeafRule]:
+def leaf_rules(groups: Sequence[Sequence[NodeRow]]) -> list[LeafRule]:
     """Return the rules of a table's groups; where most are regular, the others need less proof."""
     leaves = len({leaf for rows in groups for row in rows for leaf in row.leaves if leaf})
     rules = [_leaf_rule(rows, leaves) for rows in groups]
@@ -179,7 +179,7 @@ def leaf_rules(groups: Sequence[Sequence[Row]]) -> list[LeafRule]:
     return [rule._replace(is_sure=rule.bits >= AMONG_OTHERS) for rule in rules]
 
 
-def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
+def _leaf_rule(rows: Sequence[NodeRow], all_leaves: int) -> LeafRule:
     """Return the rule of a group, by its fresh nodes; `all_leaves` is the table's number."""
     wirings = Counter(row.leaves for row in rows if row.is_fresh)
     leaves: list[str | None] = []
@@ -211,7 +211,7 @@ def _leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE, is_only)
 
 
-def _follows(wiring: Leaves, leaves: Leaves) -> bool:
+def _follows(wiring: RowLeaves, leaves: RowLeaves) -> bool:
     """Return True if every known cable is as the rule has it, and more than half are known."""
     ruled = [(seen, leaf) for seen, leaf in zip(wiring, leaves, strict=True) if leaf]
     known = [(seen, leaf) for seen, leaf in ruled if seen]
@@ -220,7 +220,7 @@ def _follows(wiring: Leaves, leaves: Leaves) -> bool:
     )
 
 
-def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
+def _has_rival(wirings: Counter[RowLeaves], leaves: RowLeaves) -> bool:
     """Return True if others are wired alike, and otherwise than the rule has it: another crew."""
     total = wirings.total()
     for wiring, count in wirings.items():

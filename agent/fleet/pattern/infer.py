@@ -19,8 +19,8 @@ from agent.fleet.leaf_causes import Explained
 from agent.fleet.model import Fleet, Group
 from agent.fleet.pattern.causes import MISSING, Odd, Ruled, causes, odd_cables, without_spares
 from agent.fleet.pattern.evidence import RIVALS
-from agent.fleet.pattern.grouping import Row, grouped, leaf_rules, tables
-from agent.fleet.pattern.words import Leaves, groups_of, of_cause
+from agent.fleet.pattern.grouping import NodeRow, grouped, leaf_rules, tables
+from agent.fleet.pattern.words import LeafNamer, groups_of, of_cause
 from agent.text import natural
 
 
@@ -37,12 +37,12 @@ class Pattern(NamedTuple):
 def infer(fleet: Fleet) -> Pattern:
     """Return the pattern of a fleet."""
     groups: list[Ruled] = []
-    unseen: list[Row] = []
+    unseen: list[NodeRow] = []
     for rows in tables(fleet):
         members, nothing = grouped(rows, RIVALS)
         groups += map(Ruled, members, leaf_rules(members))
         unseen += nothing
-    leaves = Leaves(groups)
+    leaves = LeafNamer(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = [*leaf_causes.down_without_plan(fresh)]
     findings, odd, never = _findings(groups, leaves, lost)
@@ -60,7 +60,7 @@ def infer(fleet: Fleet) -> Pattern:
 
 
 def _findings(
-    groups: Sequence[Ruled], leaves: Leaves, lost: Sequence[Explained]
+    groups: Sequence[Ruled], leaves: LeafNamer, lost: Sequence[Explained]
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
 

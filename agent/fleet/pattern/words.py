@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from agent.cabling.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Group
-from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Cause, Odd, Ruled
+from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd, PatternCause, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence
-from agent.fleet.pattern.grouping import Row, current
+from agent.fleet.pattern.grouping import NodeRow, current
 from agent.text import listed, many, natural
 
 NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"
 
 
-class Leaves:
+class LeafNamer:
     """The names of leaves."""
 
     def __init__(self, groups: Iterable[Ruled]) -> None:
@@ -36,7 +36,7 @@ class Leaves:
         return self._names[leaf]
 
 
-def of_cause(cause: Cause, leaves: Leaves) -> Finding:
+def of_cause(cause: PatternCause, leaves: LeafNamer) -> Finding:
     """Return the finding of one mistake.
 
     The wanted port is that of the cable whose place it is, or of a missing cable the last port.
@@ -84,7 +84,7 @@ def _end(end: Ends) -> str:
     return f"{device}/{port}" if port else f"{device}"
 
 
-def _majority(odd: Odd, leaves: Leaves) -> str:
+def _majority(odd: Odd, leaves: LeafNamer) -> str:
     """Return what the majority is made of."""
     m, n = odd.majority
     have = f"a neighbor on {odd.interface}," if odd.code == MISSING else odd.interface
@@ -92,7 +92,7 @@ def _majority(odd: Odd, leaves: Leaves) -> str:
 
 
 def groups_of(
-    all_groups: Sequence[Ruled], unseen: Sequence[Row], leaves: Leaves
+    all_groups: Sequence[Ruled], unseen: Sequence[NodeRow], leaves: LeafNamer
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return every node in one group, and the notes: why there is no pattern, or no evidence.
 
@@ -135,7 +135,9 @@ def _pattern(group: Ruled) -> str:
     return f"fat tree: {len(ruled)} interfaces on {len(leaves)} leaves"
 
 
-def _notes(large: Sequence[Ruled], small: Sequence[Row], unseen: Sequence[Row]) -> Iterator[str]:
+def _notes(
+    large: Sequence[Ruled], small: Sequence[NodeRow], unseen: Sequence[NodeRow]
+) -> Iterator[str]:
     """Yield why cables are not judged."""
     rows = [*(row for group in large for row in group.rows), *small, *unseen]
     if silent := sum(1 for row in rows if not row.is_fresh):

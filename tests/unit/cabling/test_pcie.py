@@ -8,7 +8,7 @@ import pytest
 
 from agent.cabling.findings.finding import Finding
 from agent.cabling.judge import verify
-from agent.cabling.seen import PcieEnd, PciePath
+from agent.cabling.seen import PcieEnd, PcieEnds
 from tests.support.cabling import node, plan, rails
 
 NICS = "0000:10:00.0", "0000:11:00.0"  # of mlx5_0 and mlx5_1
@@ -21,14 +21,14 @@ def function(address: str, **facts: Any) -> PcieEnd:
     return PcieEnd(address, **{"max_width": 16, **facts})
 
 
-def findings(*paths: PciePath) -> list[Finding]:
+def findings(*paths: PcieEnds) -> list[Finding]:
     """Return the findings of a node as planned with these paths of its NICs."""
     count = len(paths)
     known = dict(zip(NICS, paths, strict=False))
     return list(verify(plan(rails(count)), node(rails(count), paths=known)).findings)
 
 
-def link(upper: str, lower: str, **facts: Any) -> PciePath:
+def link(upper: str, lower: str, **facts: Any) -> PcieEnds:
     return function(upper, **facts), function(lower, **facts)
 
 
@@ -80,7 +80,7 @@ def test_a_slow_link_below_one_that_is_not_read() -> None:
         ((*link("root", "bridge"), function(NICS[0], width=1)), "no plain PCIe path"),
     ],
 )
-def test_a_path_that_is_not_known(path: PciePath, reason: str) -> None:
+def test_a_path_that_is_not_known(path: PcieEnds, reason: str) -> None:
     """It is a remark, never a finding."""
     [found] = findings(path)
     assert (found.code, found.severity) == ("unverifiable", "info")

@@ -13,9 +13,9 @@ from agent.cabling.expected import from_labels
 from agent.cabling.findings.finding import NODE_CODES, Finding, PortRef
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode
-from agent.cabling.verdict import MAX_FINDINGS, Before, FindingChanges, ReportedFindings
+from agent.cabling.verdict import MAX_FINDINGS, FindingChanges, ReportedFindings
 from agent.encode import Naming
-from agent.reasons import NeighborReason, Verdict
+from agent.reasons import NeighborReason, Remembered, Verdict
 from tests.support.cabling import NODE, changed, node, plan, rails
 
 DELAY = 60.0
@@ -46,7 +46,7 @@ def settled(result: VerifyResult = GOOD) -> ReportedFindings:
 
 def after(verdict: Verdict, findings: int) -> ReportedFindings:
     """Return the state of an agent whose predecessor had this verdict."""
-    return ReportedFindings(DELAY, Before(verdict, findings))
+    return ReportedFindings(DELAY, Remembered("b", None, verdict, findings))
 
 
 def codes(findings: Iterable[Finding]) -> list[str]:

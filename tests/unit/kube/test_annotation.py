@@ -20,7 +20,6 @@ from agent.kube.annotation import (
     Annotation,
     LeftOut,
     OtherPort,
-    Remembered,
     Report,
     fitted,
     is_cut,
@@ -41,7 +40,7 @@ from agent.model import (
     Problem,
     Seen,
 )
-from agent.reasons import Verdict
+from agent.reasons import Remembered, Verdict
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
 from tests.support.observations import observation
 from tests.support.remembering import alone, completed

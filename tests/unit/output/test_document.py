@@ -22,7 +22,7 @@ from agent.model import (
     Seen,
 )
 from agent.nvml.domain import verdict
-from agent.output.document import Choices, Surroundings, document, is_suspect, speed_gbps
+from agent.output.document import Choices, Hardware, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
 from agent.sources.pci import PcieFunction
 from tests.support.devices import assign, eth, ib, netdev, plain, port
@@ -217,8 +217,8 @@ def test_surroundings_that_were_not_read_are_unknown() -> None:
     assert [facts[name] for name in names] == [None, None, None]
     path = (PcieFunction("0000:10:00.0", 0x15B3, 32.0, 32.0, 8, 16),)
     paths = {"0000:10:00.0": path, "0000:11:00.0": ()}
-    around = Surroundings(paths, frozenset(), frozenset({"eth10", "eth9"}))
-    facts = document(*alone(observed()), Choices(), around=around)
+    hardware = Hardware(paths, frozenset(), frozenset({"eth10", "eth9"}))
+    facts = document(*alone(observed()), Choices(), hardware=hardware)
     assert facts["pci_functions"] is None
     assert facts["netdevs"] == ["eth9", "eth10"]
     known, unknown = facts["pcie"]

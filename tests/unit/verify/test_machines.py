@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent import inputs
 from agent.cabling.expected import from_labels
 from agent.cabling.findings.finding import ERROR, UNKNOWN
 from agent.cabling.judge import VerifyResult, verify
@@ -21,7 +22,6 @@ from agent.cabling.plans.source import PlanContent
 from agent.cabling.seen import Port, seen_node
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.inputs import surroundings
 from agent.output.document import node_document
 from agent.output.report import OK, outcome
 from agent.snapshot.replay import replay
@@ -74,8 +74,8 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         host = replay(str(folder))
         observation = observe(host)
-        around = surroundings(host, observation)._replace(paths=None)
-        self.node = seen_node(node_document(*alone(observation), None, around))
+        hardware = inputs.hardware(host, observation)._replace(paths=None)
+        self.node = seen_node(node_document(*alone(observation), None, hardware))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
         self.ends = [(one.far_ends[0].device, one.far_ends[0].port or "") for one in self.ports]
 

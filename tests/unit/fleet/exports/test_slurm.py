@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from agent.fleet.exports.slurm import (
-    Switch,
+    SlurmSwitch,
     block_conf,
     block_sizes,
     topology_yaml,
@@ -87,7 +87,7 @@ def test_host_names(given: list[str], expected: str) -> None:
 )
 def test_block_sizes(sizes: list[int], expected: list[int]) -> None:
     """The smallest block is the base; it doubles up to as many blocks as there are."""
-    blocks = [Switch(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
+    blocks = [SlurmSwitch(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
     assert block_sizes(blocks) == expected
 
 

@@ -20,19 +20,19 @@ from agent.fleet.page.groups import (
     matrix,
     pictures,
 )
-from agent.fleet.page.lookup import Leaves, Marks
+from agent.fleet.page.lookup import LeafTable, Marks
 from tests.support import judged
 
 
 def of(fleet: Judged, group: int = 0) -> Matrix:
     nodes = {node.name: node for node in fleet.fleet.nodes}
     names = fleet.groups[group].nodes
-    return matrix([nodes[name] for name in names], Leaves(fleet), Marks(fleet.findings))
+    return matrix([nodes[name] for name in names], LeafTable(fleet), Marks(fleet.findings))
 
 
 def of_nodes(*nodes: FleetNode) -> Matrix:
     fleet = judged.fleet(0, 1)
-    return matrix(nodes, Leaves(fleet), Marks(()))
+    return matrix(nodes, LeafTable(fleet), Marks(()))
 
 
 def names(found: Matrix) -> list[str]:
@@ -46,7 +46,7 @@ def test_rails_are_pci_functions() -> None:
     fleet = judged.fleet(3, 3)
     fleet = fleet._replace(fleet=replace(fleet.fleet, nodes=tuple(nodes)))
     renamed = replace(nodes[2], ports=ports[1:])
-    found = matrix([*nodes[:2], renamed], Leaves(fleet), Marks(()))
+    found = matrix([*nodes[:2], renamed], LeafTable(fleet), Marks(()))
     assert [rail.interface for rail in found.rails] == [f"mlx5_{rail}" for rail in range(8)]
     cells = found.rows[2].cells[0]
     assert cells[0].port is None
@@ -126,7 +126,7 @@ def test_differing_speeds_stand_alone() -> None:
 
 
 def drawn(fleet: Judged, group: int = 0) -> list[Picture]:
-    return pictures(fleet.groups[group], of(fleet, group), Leaves(fleet), Marks(fleet.findings))
+    return pictures(fleet.groups[group], of(fleet, group), LeafTable(fleet), Marks(fleet.findings))
 
 
 def at(boxes: tuple[Box, ...], x: float) -> str:

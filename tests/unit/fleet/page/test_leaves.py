@@ -9,7 +9,7 @@ import pytest
 
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
-from agent.fleet.page.lookup import COLORS, TEXTURES, Leaves
+from agent.fleet.page.lookup import COLORS, TEXTURES, LeafTable
 from agent.fleet.page.render import FOLDER
 from tests.support import judged
 
@@ -109,7 +109,7 @@ def test_text_is_read_on_every_color() -> None:
 def test_a_rail_has_one_color_in_every_group() -> None:
     """Leaf i of a group has color i, so that a wrong leaf stands out in its column."""
     fleet = judged.fleet(16, 8)
-    leaves = Leaves(fleet)
+    leaves = LeafTable(fleet)
     for group in fleet.groups:
         assert [leaves[one].color for one in group.leaves] == [f"c{rail}" for rail in range(8)]
 
@@ -117,7 +117,7 @@ def test_a_rail_has_one_color_in_every_group() -> None:
 def test_a_leaf_of_no_group_is_striped() -> None:
     """A leaf that is no rail's has no rail's color in a group of up to sixteen leaves."""
     fleet = of_names(["a", "b"])
-    leaves = Leaves(fleet._replace(groups=(fleet.groups[0]._replace(leaves=("a",)),)))
+    leaves = LeafTable(fleet._replace(groups=(fleet.groups[0]._replace(leaves=("a",)),)))
     assert leaves["a"].color == "c0"
     assert leaves["b"].color.endswith(" t2")
 
@@ -125,7 +125,7 @@ def test_a_leaf_of_no_group_is_striped() -> None:
 def test_more_leaves_than_colors() -> None:
     """The same color comes again with another texture, and only then plain again."""
     names = [f"leaf{number:02}" for number in range(COLORS * TEXTURES + 1)]
-    colors = [Leaves(of_names(names))[name].color for name in names]
+    colors = [LeafTable(of_names(names))[name].color for name in names]
     assert colors[COLORS : COLORS + 2] == ["c0 t1", "c1 t1"]
     assert len(set(colors)) == COLORS * TEXTURES
     assert colors[-1] == colors[0]
@@ -151,7 +151,7 @@ def of_names(names: list[str], ids: list[str] | None = None) -> Judged:
 )
 def test_a_common_domain_is_left_out(names: list[str], shown: list[str]) -> None:
     """The domain that all switches have is not shown; they are still found by the whole name."""
-    leaves = Leaves(of_names(names, ["1", "2"]))
+    leaves = LeafTable(of_names(names, ["1", "2"]))
     assert [leaves[one].name for one in ("1", "2")] == shown
     assert leaves["1"] in leaves.named(names[0])
     assert leaves.shown("other") == "other"
@@ -159,14 +159,14 @@ def test_a_common_domain_is_left_out(names: list[str], shown: list[str]) -> None
 
 
 def test_two_switches_of_one_name() -> None:
-    leaves = Leaves(of_names(["Leaf", "leaf"], ["b83f01", "b83f02"]))
+    leaves = LeafTable(of_names(["Leaf", "leaf"], ["b83f01", "b83f02"]))
     assert [leaves[one].name for one in ("b83f01", "b83f02")] == ["Leaf (b83f01)", "leaf (b83f02)"]
     assert {leaf.id for leaf in leaves.named("LEAF")} == {"b83f01", "b83f02"}
 
 
 def test_a_switch_of_two_names() -> None:
     """The most common name is shown; it is found by either, and by its identity."""
-    leaves = Leaves(of_names(["old", "new", "new"], ["b83f01"] * 3))
+    leaves = LeafTable(of_names(["old", "new", "new"], ["b83f01"] * 3))
     assert leaves["b83f01"].name == "new"
     for name in ("old", "new", "B83F01"):
         assert [leaf.id for leaf in leaves.named(name)] == ["b83f01"]
@@ -177,4 +177,4 @@ def test_a_leaf_that_no_port_sees() -> None:
     """A group may name a leaf that has lost all ports; it goes by its identity."""
     fleet = judged.fleet(2, 2)
     group = fleet.groups[0]._replace(leaves=(*fleet.groups[0].leaves, "b83f"))
-    assert Leaves(fleet._replace(groups=(group,)))["b83f"].name == "b83f"
+    assert LeafTable(fleet._replace(groups=(group,)))["b83f"].name == "b83f"
