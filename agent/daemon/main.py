@@ -32,7 +32,7 @@ from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, registry
+from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.server import Server
@@ -90,9 +90,8 @@ def run(configuration: Configuration) -> None:
         loop = assemble(flags, io, reporter, _plan(configuration, io))
         reporter.started()
         if configuration.metrics_address:
-            families = registry(reporter.metrics)
-            address = configuration.metrics_address
-            server = Server(address, families, status, certificates=certificates)
+            address, text = configuration.metrics_address, Exposition(reporter.metrics)
+            server = Server(address, text, status, certificates=certificates)
             stack.callback(server.close)
             reporter.server_started(server)
         gc.freeze()  # modules stay until the process ends: do not scan them

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 
 import agent
 from agent.helper.process import unended
@@ -52,6 +53,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 MAX_PORTS = 1024  # with a remembered state
 MAX_NEIGHBORS = 32  # series of one port
 MAX_LABEL_LENGTH = 128  # characters
+END = b"# EOF\n"  # of a text in the format OpenMetrics
 BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
 PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE")
@@ -466,42 +468,58 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
 # fmt: on
 
 
-def registry(metrics: Metrics) -> CollectorRegistry:
-    """Return a registry of the agent's metrics, and of no others.
+class Exposition:
+    """The text of /metrics.
 
     Of prometheus_client's default collectors it has four metrics of the process, which are read
     from /proc/self at the scrape.
-    """
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(metrics))
-    registry.register(OwnProcess())
-    return registry
 
-
-class SnapshotCollector:
-    """Computes every row of the table from the last snapshot; called in the server's threads.
-
-    The rows of an observation are computed once and kept until there is another observation: most
-    scrapes of an idle node find that of the scrape before.
+    The text of the last observation's rows is kept: most scrapes of an idle node find the
+    observation of the scrape before, and its rows are most of the text.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._observed: tuple[Cycle | None, list[Family]] = (None, [])
+        self._all, self._counted = CollectorRegistry(), CollectorRegistry()
+        counted = Rows(COUNTED, lambda: metrics.snapshot), OwnProcess()
+        for collector in (Rows(OBSERVED, lambda: metrics.snapshot.cycle), *counted):
+            self._all.register(collector)
+        for collector in counted:
+            self._counted.register(collector)
+        self._kept: tuple[str, Cycle | None, bytes] = "", None, b""  # with its content type
+
+    def __call__(self, accept: str = "", names: Sequence[str] = ()) -> tuple[str, bytes]:
+        """Return the content type that this Accept header asks for, and the text.
+
+        `names` restricts it to some samples, as `/metrics?name[]=` does. Not for two threads at a
+        time.
+        """
+        encode, content_type = choose_encoder(accept)
+        if names:
+            return content_type, encode(self._all.restricted_registry(names))
+        cycle = self._metrics.snapshot.cycle
+        kept_type, kept_cycle, observed = self._kept
+        if kept_cycle is not cycle or kept_type != content_type:
+            observed = encode(Rows(OBSERVED, lambda: cycle)).removesuffix(END)
+            self._kept = content_type, cycle, observed
+        return content_type, observed + encode(self._counted)
+
+
+class Rows(Generic[T]):
+    """A collector of rows of the table, over what `of` returns; without that it has no samples."""
+
+    def __init__(self, rows: Sequence[Metric[T]], of: Callable[[], T | None]) -> None:
+        self._rows, self._of = rows, of
 
     def collect(self) -> Iterator[Family]:
         """Return the families that have samples."""
-        now = self._metrics.snapshot
-        last, observed = self._observed
-        if now.cycle is not last:
-            observed = [family(row, now.cycle) for row in OBSERVED] if now.cycle else []
-            self._observed = now.cycle, observed
-        counted = [family(row, now) for row in COUNTED]
-        yield from (family for family in (*observed, *counted) if family.samples)
+        of = self._of()
+        families = (family(row, of) for row in self._rows) if of is not None else ()
+        yield from (family for family in families if family.samples)
 
     def describe(self) -> Iterable[Family]:
         """Return the names of all families, for `/metrics?name[]=`."""
-        return [*map(_empty, OBSERVED), *map(_empty, COUNTED)]
+        return map(_empty, self._rows)
 
 
 class OwnProcess:

@@ -1,7 +1,7 @@
 """HTTP server for /metrics, /verdict, /healthz and /readyz on one address.
 
-prometheus_client renders /metrics and brings the threading WSGI server. This module adds limits,
-since clients may be slow, hostile or many:
+prometheus_client renders /metrics (agent/telemetry/metrics.py), and brings the threading WSGI
+server. This module adds limits, since clients may be slow, hostile or many:
 
 - At most MAX_CONNECTIONS connections are open, each with one thread. A new connection above that
   limit closes the oldest one. An honest client sends its request at once, so MAX_CONNECTIONS new
@@ -28,12 +28,12 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
@@ -45,6 +45,8 @@ from agent.telemetry.readiness import Status
 Environ = dict[str, Any]
 Headers = list[tuple[str, str]]
 Response = tuple[str, Headers, bytes]  # status line, headers, body
+# Of the Accept header and the names asked for: content type and text (agent/telemetry/metrics.py)
+Expose = Callable[[str, Sequence[str]], tuple[str, bytes]]
 
 MAX_CONNECTIONS = 16
 MAX_REQUEST_BYTES = 8192  # request line and headers
@@ -64,11 +66,8 @@ _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 class Pages:
     """The WSGI application."""
 
-    def __init__(
-        self, registry: CollectorRegistry, status: Status, *, asks_clients: bool = False
-    ) -> None:
-        # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
-        self._exposition = make_wsgi_app(registry, disable_compression=True)
+    def __init__(self, expose: Expose, status: Status, *, asks_clients: bool = False) -> None:
+        self._expose = expose
         self._rendering = threading.Lock()
         self._asks_clients = asks_clients  # for a certificate, before they get /metrics or /verdict
         self._status = status
@@ -96,16 +95,18 @@ class Pages:
         return self._metrics(environ)
 
     def _metrics(self, environ: Environ) -> Response:
-        """Render the registry in the format that the client accepts."""
-        head: list[tuple[str, Headers]] = []
-        get = {**environ, "REQUEST_METHOD": "GET"}
+        """Render the metrics in the format that the client accepts.
+
+        They are not compressed, which would be a third of a scrape's CPU time.
+        """
+        names = parse_qs(environ.get("QUERY_STRING", "")).get("name[]", [])
         try:
             with self._rendering:
-                chunks = self._exposition(get, lambda *of: head.append(of))
-            return (*head[0], b"".join(chunks))
+                content_type, text = self._expose(environ.get("HTTP_ACCEPT", ""), names)
         except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
-            text = f"cannot render the metrics: {type(error).__name__}\n"
-            return "500 Internal Server Error", [PLAIN], text.encode()
+            fault = f"cannot render the metrics: {type(error).__name__}\n"
+            return "500 Internal Server Error", [PLAIN], fault.encode()
+        return "200 OK", [("Content-Type", content_type)], text
 
 
 class Server:
@@ -117,7 +118,7 @@ class Server:
     def __init__(
         self,
         address: tuple[str, int],
-        registry: CollectorRegistry,
+        expose: Expose,
         status: Status,
         *,
         request_timeout: float = REQUEST_TIMEOUT,
@@ -125,7 +126,7 @@ class Server:
     ) -> None:
         self.address, self.fault = address, ""
         asks_clients = certificates is not None and certificates.asks_clients
-        self._pages = Pages(registry, status, asks_clients=asks_clients)
+        self._pages = Pages(expose, status, asks_clients=asks_clients)
         self._request_timeout = request_timeout
         self._certificates = certificates
         self._stop = threading.Event()

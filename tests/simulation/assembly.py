@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import generate_latest
-
 from agent.daemon.assembly import KUBE, Flags, Io
 from agent.daemon.assembly import assemble as assemble_agent
 from agent.daemon.awake_clock import AwakeClock
@@ -24,7 +22,7 @@ from agent.kube.answers import Answer, read
 from agent.lldp.frame import Frame
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, registry
+from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
@@ -177,9 +175,13 @@ class _Helpers:
 class Scraped(Metrics):
     """Metrics that are rendered after each observation."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._exposition = Exposition(self)
+
     def observed(self, cycle: Cycle, durations: Mapping[str, float]) -> None:
         super().observed(cycle, durations)
-        generate_latest(registry(self))
+        self._exposition()
 
 
 class Served(Status):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prometheus_client import generate_latest
-
 from agent.daemon.observer import Cycle
 from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
 from agent.nvml.domain import verdict
-from agent.telemetry.metrics import Metrics, registry
+from agent.telemetry.metrics import Exposition, Metrics
 from tests.support.devices import assign, eth, netdev, port
 from tests.support.remembering import knowing
 
@@ -51,7 +49,7 @@ def fed(seen: Observation, known: Known | None = None, **durations: float) -> Me
 
 def text(metrics: Metrics) -> str:
     """Return the exposition in the text format 0.0.4."""
-    return generate_latest(registry(metrics)).decode()
+    return Exposition(metrics)()[1].decode()
 
 
 def complete() -> Metrics:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from agent.telemetry.certificates import Certificates, Files
+from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.server import Server
 from tests.support import prometheus
@@ -79,7 +79,7 @@ def test_the_example(certificates: Path) -> None:
     """It is scraped as shown; under another name, or without the certificate, it is not."""
     files = Files(*(str(certificates / name) for name in ("server.pem", "server.key", "ca.pem")))
     server = Server(
-        ("127.0.0.1", 0), CollectorRegistry(), Status(), certificates=Certificates(files)
+        ("127.0.0.1", 0), Exposition(Metrics()), Status(), certificates=Certificates(files)
     )
     tls = tls_config(certificates, shown())
     bare = {key: tls[key] for key in ("ca_file", "server_name")}

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any
 
 import click
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 
 from agent.errors import Unavailable
 from agent.options import address as address_of
@@ -30,7 +30,7 @@ from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
-from agent.telemetry.server import MAX_CONNECTIONS, Server
+from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
 from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
 from tests.support.real_parts import require
@@ -65,10 +65,13 @@ def gauge() -> Gauge:
 
 
 @pytest.fixture
-def registry(gauge: Gauge) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(gauge)
-    return registry
+def expose(gauge: Gauge) -> Expose:
+    def text(accept: str, names: Sequence[str]) -> tuple[str, bytes]:
+        assert not names
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(gauge)
+
+    return text
 
 
 @pytest.fixture
@@ -78,10 +81,10 @@ def status() -> Status:
 
 
 @pytest.fixture
-def start(registry: CollectorRegistry, status: Status) -> Iterator[Start]:
+def start(expose: Expose, status: Status) -> Iterator[Start]:
     with ExitStack() as stack:
         yield lambda address=HERE, **options: stack.enter_context(
-            closing(Server(address, registry, status, **options))
+            closing(Server(address, expose, status, **options))
         )
 
 
@@ -116,7 +119,7 @@ def rest(sock: socket.socket) -> bytes:
 # The pages.
 
 
-def test_the_registry_is_rendered_at_each_scrape(start: Start, gauge: Gauge) -> None:
+def test_the_metrics_are_rendered_at_each_scrape(start: Start, gauge: Gauge) -> None:
     """The values are those of the moment; a query changes nothing."""
     server = start()
     assert ask(server) == (200, gauge.exposed())
@@ -372,16 +375,14 @@ def test_out_of_descriptors(start: Start) -> None:
         assert rest(late).endswith(b"up 1.0\n")
 
 
-def test_closing_ends_the_thread_and_frees_the_port(
-    registry: CollectorRegistry, status: Status
-) -> None:
+def test_closing_ends_the_thread_and_frees_the_port(expose: Expose, status: Status) -> None:
     """With a client in the middle of its request; the same address can be bound again at once."""
-    server = Server(HERE, registry, status)
+    server = Server(HERE, expose, status)
     with dial(server, b"GET") as sock:
         server.close()
         with suppress(ConnectionResetError):  # not accepted yet
             assert rest(sock) == b""
-        with closing(Server(server.address, registry, status)) as again:
+        with closing(Server(server.address, expose, status)) as again:
             assert ask(again)[0] == 200
 
 
@@ -428,21 +429,19 @@ def test_ipv6(start: Start, host: str) -> None:
         assert ask(server)[0] == 200
 
 
-def test_an_address_in_use(start: Start, registry: CollectorRegistry, status: Status) -> None:
+def test_an_address_in_use(start: Start, expose: Expose, status: Status) -> None:
     """One line with the address."""
     host, number = start().address
     with pytest.raises(
         Unavailable, match=f"cannot serve metrics on {host} port {number}: Address already in use"
     ):
-        Server((host, number), registry, status)
+        Server((host, number), expose, status)
 
 
-def test_an_address_that_is_not_there_yet(
-    registry: CollectorRegistry, status: Status, gauge: Gauge
-) -> None:
+def test_an_address_that_is_not_there_yet(expose: Expose, status: Status, gauge: Gauge) -> None:
     """The server waits for it and reports it meanwhile; closing does not wait."""
     require(switch.missing())
-    new = partial(Server, ("192.0.2.7", 9477), registry, status)
+    new = partial(Server, ("192.0.2.7", 9477), expose, status)
     fault = "cannot serve metrics on 192.0.2.7 port 9477: Cannot assign requested address"
     with switch.Namespace() as node, closing(node.call(new)) as server:
         assert server.fault == fault

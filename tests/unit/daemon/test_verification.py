@@ -11,7 +11,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from prometheus_client import generate_latest
 
 from agent.cabling import one_node
 from agent.cabling.expected import Expected, ExpectedRow
@@ -19,7 +18,7 @@ from agent.cabling.plans.model import FilePlace
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
 from agent.events.event import Event
-from agent.telemetry.metrics import registry
+from agent.telemetry.metrics import Exposition
 from agent.text import utc
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
@@ -75,7 +74,7 @@ class Rack(World):
         return status, document["verdict"]
 
     def series(self) -> list[str]:
-        text = generate_latest(registry(self.metrics)).decode()
+        text = Exposition(self.metrics)()[1].decode()
         names = ("bwagent_findings", "bwagent_verified", "bwagent_plan")
         return [line for line in text.splitlines() if line.startswith(names)]
 

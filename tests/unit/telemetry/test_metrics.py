@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -34,13 +32,12 @@ from agent.telemetry.metrics import (
     PHYSICAL_STATES,
     PORT_STATES,
     PROCESS,
+    Exposition,
     Metrics,
     OwnProcess,
-    SnapshotCollector,
-    family,
-    registry,
+    Rows,
 )
-from tests.support.devices import eth, ib, plain
+from tests.support.devices import eth, ib, plain, port
 from tests.support.documents import between
 from tests.support.exposition import complete, cycle, fed, neighbor, observation, text
 from tests.support.kernel_tree import gpu, nic
@@ -84,15 +81,11 @@ def of(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 LABEL = st.text(st.characters(codec=None), max_size=300)
 
 
-class One(SnapshotCollector):
+class One(Rows[str]):
     """A collector of one metric `m`."""
 
-    def __init__(self, labels: tuple[str, ...], *found: Sample, kind: str = GAUGE) -> None:
-        super().__init__(Metrics())
-        self._row: Metric[None] = Metric("m_total", kind, "Help.", labels, lambda _: found)
-
-    def collect(self) -> Iterator[Any]:
-        yield family(self._row, None)
+    def __init__(self, labels: tuple[str, ...], *samples: Sample, kind: str = GAUGE) -> None:
+        super().__init__((Metric("m_total", kind, "Help.", labels, lambda _: samples),), lambda: "")
 
     def text(self) -> str:
         return generate_latest(self).decode()
@@ -126,10 +119,32 @@ def test_equal_labels_are_one_series() -> None:
 
 def test_both_formats_have_the_same_series() -> None:
     metrics = fed(observation([ib("ibp0", 1)]), rdma=0.1)
-    old = series(generate_latest(SnapshotCollector(metrics)).decode())
-    new = openmetrics.generate_latest(SnapshotCollector(metrics)).decode()  # type: ignore[no-untyped-call]  # of the library
-    assert series(new, parse_openmetrics) == old
-    assert ("bwagent_observations_total", frozenset()) in old
+    exposition = Exposition(metrics)
+    content_type, new = exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    old = exposition()[1].decode()
+    names = {name for name, _ in series(old)}
+    assert {name for name, _ in series(new.decode(), parse_openmetrics)} == names
+    assert {"bwagent_observations_total", "bwagent_port_info", "process_open_fds"} <= names
+
+
+def test_a_scrape_has_what_happened_since_the_last_one() -> None:
+    """The text of an observation's rows is kept until another observation or another format."""
+    metrics = fed(observation([ib("ibp0", 1)]))
+    exposition = Exposition(metrics)
+
+    def states(accept: str = "") -> list[str]:
+        lines = exposition(accept)[1].decode().splitlines()
+        names = ("bwagent_port_state", "bwagent_labels ")
+        return [line for line in lines if line.startswith(names) and not line.endswith(" 0.0")]
+
+    active = 'bwagent_port_state{interface="ibp0",state="ACTIVE"} 1.0'
+    assert states() == [active]
+    metrics.rendered({"a": "b"})
+    assert states() == states("application/openmetrics-text") == [active, "bwagent_labels 1.0"]
+    metrics.observed(cycle(observation([ib("ibp0", 1, port(state="DOWN"))])), {})
+    down = active.replace("ACTIVE", "DOWN")
+    assert states() == states("application/openmetrics-text") == [down, "bwagent_labels 1.0"]
 
 
 def test_a_metric_without_samples_is_not_exposed() -> None:
@@ -152,10 +167,10 @@ def test_reported_findings() -> None:
 
 
 def test_metrics_can_be_selected() -> None:
-    """`/metrics?name[]=` restricts the registry to some names, of the process too."""
+    """`/metrics?name[]=` restricts them to some names, of the process too."""
     names = {"bwagent_ports", "process_open_fds"}
-    some = registry(fed(observation([ib("ibp0", 1)]))).restricted_registry(names)
-    assert {name for name, _ in series(generate_latest(some).decode())} == names
+    some = Exposition(fed(observation([ib("ibp0", 1)])))("", sorted(names))[1]
+    assert {name for name, _ in series(some.decode())} == names
 
 
 # The values.
