@@ -44,8 +44,6 @@ IMPORTS = {
     "http.server": "http.server",
     "wsgiref.simple_server": "wsgiref.simple_server",
     "prometheus_client": "prometheus_client",
-    "logging": "logging",
-    "pythonjsonlogger": "pythonjsonlogger.json",
     "agent's telemetry": TELEMETRY,
 }
 PROBE = """

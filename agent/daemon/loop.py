@@ -353,7 +353,8 @@ class Loop:
         self.verification.seed(annotation)
         self.reporter.node_read(annotation, problem, rows)
         self._node_read_at = now
-        self.schedule.node_read(now, self.reporter.annotation_age(annotation))
+        written_at = annotation.reported.time if annotation else None
+        self.schedule.node_read(now, self.reporter.wall() - written_at if written_at else 0.0)
         if self.policy:
             self.policy.node_read(now)
 

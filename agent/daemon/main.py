@@ -75,8 +75,10 @@ def run(configuration: Configuration) -> None:
         certificates = Certificates(Files(cert, key, configuration.metrics_client_ca))
     flags, clock, status = configuration.flags, AwakeClock(), Status()
     with ExitStack() as stack:
+        log = Log(configuration.log_format, verbose=configuration.verbose)
+        stack.callback(log.flush)
         reporter = Reporter(
-            Log(configuration.log_format, verbose=configuration.verbose),
+            log,
             Metrics(),
             status,
             flags.keys,
@@ -93,7 +95,7 @@ def run(configuration: Configuration) -> None:
             address, text = configuration.metrics_address, Exposition(reporter.metrics)
             server = Server(address, text, status, certificates=certificates)
             stack.callback(server.close)
-            reporter.server_started(server)
+            reporter.server = server
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()

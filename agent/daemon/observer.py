@@ -46,8 +46,6 @@ class Cycle(NamedTuple):
     known: Known
     rendered: Rendered
     annotation: Annotation
-    # Labels whose hold just expired, with their last values; None: it was frozen
-    expired: Mapping[str, str | None]
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
 
@@ -78,7 +76,6 @@ class Observer:
     _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
     _boot_id: str | None = None
-    _rendered: Rendered = field(default_factory=lambda: Rendered({}))  # of the cycle before
     _next_end: float = math.inf  # of a hold or a grace period
     _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
 
@@ -127,18 +124,11 @@ class Observer:
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
         self._boot_id, self._next_end = seen.boot_id, known.next_end
-        rendered, before = render(known, self.naming), self._rendered
+        rendered = render(known, self.naming)
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
         rows = freezable(self.naming)
         self._memory.published(frozenset(row for row, key in rows.items() if key in whole))
-        # A label that was held, and of which nothing is known any more.
-        expired = {
-            key: before.labels.get(key)
-            for key in before.kept
-            if key in rendered.incomplete and key not in labels
-        }
-        self._rendered = rendered
         roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
@@ -150,7 +140,7 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
-        return Cycle(observation, known, rendered, self._annotation, expired, took, degraded)
+        return Cycle(observation, known, rendered, self._annotation, took, degraded)
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

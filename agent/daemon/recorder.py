@@ -121,7 +121,7 @@ class Recorder(Independent):
                 event.exists, event.written = True, count
                 self._back_off.succeeded()
                 self.metrics.events(written=1)
-                self._conditions.update([])
+                self._conditions.update("events", [])
             elif answer.status == GONE and event.exists:
                 event.exists, event.name = False, ""  # the server has removed it: create another
             elif answer.status == THERE and not event.exists:
@@ -153,8 +153,9 @@ class Recorder(Independent):
         """Log a failure; return the seconds that the server demands to wait, if it does."""
         failure = failure_of(answer, self.node)
         reason = failure.text.removeprefix(f"Node {self.node}: ")
-        fields = (("node", self.node), ("reason", reason))
-        self._conditions.update([Condition("events not written", "events written again", fields)])
+        fields = {"node": self.node, "reason": reason}
+        fault = Condition("events not written", "events written again", fields)
+        self._conditions.update("events", [fault])
         return failure.retry_after
 
 

@@ -3,17 +3,11 @@
 A changed label shows its old and new value; its reason names the port state or the missing neighbor
 behind it, compared with the observation that was applied before. agent/labels/table.py decides the
 values themselves.
-
-A hold that ends within LINE_DELAY has no line: after each start all neighbor labels are held until
-the first frames arrive, and a link may go down for a moment.
-
-Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.kube.change import Change, LabelChange
@@ -25,8 +19,9 @@ from agent.model import Failed, Observation, Seen
 from agent.output.document import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.interfaces import IN_USE
+from agent.telemetry.conditions import Condition
 from agent.telemetry.log import Log
-from agent.text import listed, natural
+from agent.text import listed, natural, utc
 
 if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
     from agent.daemon.observer import Cycle
@@ -34,134 +29,212 @@ if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
 MAX_NAMED = 3  # ports in a reason
 LINE_DELAY = 60.0  # seconds that a label is held before the log has it
 GONE, EXCLUDED = "gone from the bus", "left out by --exclude-device"
+OF_NEIGHBORS = frozenset({"leaves.current", "ports.current", "leafgroup.current"})
 
 
-class DryRun:
-    """The changes that a dry run reports: all of them each time: the Node stays as is."""
+class LabelLog:
+    """Logs each change of a label once, with its cause, and the start that changes none.
 
-    def __init__(self) -> None:
-        self._planned: dict[str, LabelChange] = {}  # the last ones, by key
-
-    def changes(self, of_node: Change) -> list[LabelChange]:
-        """Return the change of each label from its last wanted value to that wanted now.
-
-        A label that is not to change has the value that is on the Node.
-        """
-        last, now = self._planned, {change.key: change for change in of_node.label_changes}
-        self._planned, steps = now, []
-        for key in sorted(last.keys() | now.keys()):
-            on_node = (now.get(key) or last[key]).before
-            unchanged = LabelChange(key, on_node, on_node)
-            before, after = last.get(key, unchanged).after, now.get(key, unchanged).after
-            if before != after:
-                steps.append(LabelChange(key, before, after))
-        return steps
-
-
-class Unknown:
-    """The changes of requests whose outcome is unknown, until the Node is read or written again.
-
-    A request that fails tells nothing about those before, whatever the reason.
+    A request whose answer was lost may have made its changes. They are logged when the Node is read
+    or written again, with the times of that request and of now; a request that fails tells nothing
+    about those before.
     """
 
-    def __init__(self) -> None:
-        self._sent: dict[
-            str, tuple[LabelChange, float]
-        ] = {}  # by key, with the time of the request
+    def __init__(
+        self, log: Log, keys: Keys, wall: Callable[[], float], now: float, *, dry_run: bool
+    ) -> None:
+        self._log, self._keys, self._wall, self._dry_run = log, keys, wall, dry_run
+        self._started = now
+        self._is_verified = False  # or has lines of changes in place of it
+        self._uid: str | None = None  # of the Node after the last answer; None: none was read
+        self._labels: dict[str, str | None] = {}  # of that Node
+        self._sent: dict[str, tuple[LabelChange, float]] = {}  # perhaps made, and when it was sent
+        self._wanted: dict[str, LabelChange] = {}  # by a dry run
+        # The rows that were applied before, at the start those of the annotation; (): unknown
+        self._rows: Sequence[Fact] = ()
 
-    def lost(self, result: Result, now: float) -> None:
-        """Keep the changes that a request may have made; the value before is that of the first."""
-        if result.change is None or result.outcome is None:
-            return
-        known = {*result.outcome.removed, *result.outcome.applied}
-        for change in result.change.label_changes:
-            if change.key not in known:
-                first, _ = self._sent.get(change.key, (change, now))
-                self._sent[change.key] = change._replace(before=first.before), now
+    def seed(self, rows: Iterable[Fact]) -> None:
+        """Take the rows that the Node tells."""
+        self._rows = tuple(rows)
 
-    def found(self, result: Result) -> list[tuple[LabelChange, float]]:
-        """Return the changes that are on the Node, with the time of their request; forget all.
-
-        The Node is as it was read. Where it was not read again, the request that repeated a
-        change does not tell whether the first one had made it.
-        """
-        outcome = result.outcome
-        is_accepted = outcome is not None and outcome.node is not None
-        if not (result.is_read or is_accepted):
-            return []
-        now = labels_of(result.change.on_node) if result.change else {}
-        if outcome and not result.is_read:
-            now = {key: now[key] for key in now if key not in outcome.removed}
-            now |= outcome.applied
-        sent, self._sent = self._sent, {}
-        return [(change, at) for change, at in sent.values() if now.get(change.key) == change.after]
-
-
-class OtherWriters:
-    """Tells changes that repair what another writer did to the Node since the last answer."""
-
-    def __init__(self) -> None:
-        self._uid: str | None = None  # of the Node as it was then; None: none was read
-        self._labels: Mapping[str, str] = {}
-
-    def read(self, result: Result) -> None:
-        """Take over the Node as it is after a request that did not fail."""
+    def reconciled(
+        self, result: Result, cycle: Cycle | None, expired: Mapping[str, str] | None = None
+    ) -> None:
+        """Log the changes of a request that carried this cycle; `expired` has reasons of holds."""
+        if result.change and cycle:
+            self._log_changes(result, result.change, cycle, expired or {})
+            if not result.failure:
+                self._rows = cycle.known.facts
         if result.node is not None and not result.failure:
             state = state_of(result.node)
-            self._uid, self._labels = state.uid, labels_of(state.fields)
+            self._uid, self._labels = state.uid, {**labels_of(state.fields)}
 
-    def reason(
-        self, change: LabelChange, result: Result, own: Mapping[str, str | None]
-    ) -> str | None:
-        """Return what another writer did to the label; None if none did.
+    def verified(self, cycle: Cycle, now: float) -> None:
+        """Log that the Node has the labels of this cycle, if no change was logged since the start.
 
-        `own` has the values of requests of the agent's own whose answers were lost.
+            labels verified speed=3200G ports="8 of 8" neighbors=16
+
+        It is called when the API server has answered, so it is not about a Node that was deleted
+        meanwhile. While labels are held it waits, for LINE_DELAY, and then counts them.
         """
-        of_node, was, now = result.change, self._labels.get(change.key), change.before
-        if of_node is None or of_node.uid != self._uid or now == was:
+        held, seen = len(cycle.rendered.kept), cycle.observation
+        if self._is_verified or (held and now < self._started + LINE_DELAY):
+            return
+        self._is_verified = True
+        counting = sum(bool(role.counted_gbps) for role in seen.backend)
+        self._log.info(
+            "labels verified",
+            speed=cycle.rendered.labels.get(self._keys.speed),
+            ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen, cycle.known))}",
+            neighbors=sum(len(link.neighbors) for link in seen.links),
+            held=held or None,
+        )
+
+    def _log_changes(
+        self, result: Result, wanted: Change, cycle: Cycle, expired: Mapping[str, str]
+    ) -> None:
+        late = self._late(result, wanted)
+        for change, sent in late:
+            times = {"sent": utc(int(sent)), "found": utc(int(self._wall()))}
+            self._log_change(change, self._cause(change, cycle, expired), **times)
+            self._labels[change.key] = change.after
+        if result.failure and result.failure.maybe_done and result.outcome:
+            done = {*result.outcome.removed, *result.outcome.applied}
+            for change in wanted.label_changes:
+                if change.key not in done:
+                    first, _ = self._sent.get(change.key, (change, 0.0))
+                    self._sent[change.key] = change._replace(before=first.before), self._wall()
+        known = {(change.key, change.after) for change, _ in late}
+        made = result.outcome.changes if result.outcome else ()
+        for change in self._would_change(wanted) if self._dry_run else made:
+            if (change.key, change.after) not in known:
+                by_others = None if self._dry_run else self._by_others(change, result, wanted)
+                cause = None
+                if not by_others or change.after != self._labels.get(change.key):
+                    cause = self._cause(change, cycle, expired)
+                self._log_change(change, "; ".join(filter(None, (by_others, cause))) or None)
+
+    def _late(self, result: Result, wanted: Change) -> list[tuple[LabelChange, float]]:
+        """Return the changes that were perhaps made, and are on the Node, with their times.
+
+        Where the Node was not read again, the request that repeats a change does not tell whether
+        the first one had made it.
+        """
+        if result.is_read:
+            labels = labels_of(wanted.on_node)
+        elif result.outcome and result.outcome.node is not None:
+            labels = labels_of(state_of(result.outcome.node).fields)
+        else:
+            return []
+        sent, self._sent = self._sent, {}
+        return [
+            (change, at) for change, at in sent.values() if labels.get(change.key) == change.after
+        ]
+
+    def _would_change(self, wanted: Change) -> list[LabelChange]:
+        """Return the changes since a dry run wanted some before: the Node stays as it is."""
+        before, self._wanted = self._wanted, {change.key: change for change in wanted.label_changes}
+        steps = []
+        for key in sorted(before.keys() | self._wanted.keys()):
+            on_node = (self._wanted.get(key) or before[key]).before
+            unchanged = LabelChange(key, on_node, on_node)
+            was, now = (changes.get(key, unchanged).after for changes in (before, self._wanted))
+            if was != now:
+                steps.append(LabelChange(key, was, now))
+        return steps
+
+    def _by_others(self, change: LabelChange, result: Result, wanted: Change) -> str | None:
+        """Return what another writer did to the label since the last answer; None if none did."""
+        was, now = self._labels.get(change.key), change.before
+        if wanted.uid != self._uid or now == was:
             return None
-        if change.key in own and own[change.key] == now:
-            return None
-        taken = {
-            field.key: field.manager for field in (result.outcome.taken if result.outcome else ())
-        }
-        writer = taken.get(change.key, "another writer")
+        taken = result.outcome.taken if result.outcome else ()
+        writers = {field.key: field.manager for field in taken}
+        writer = writers.get(change.key, "another writer")
         if was is None:
             return f"{writer} had added it"
         return f"{writer} had removed it" if now is None else f"{writer} had changed it from {was}"
 
-    def is_repair(self, change: LabelChange) -> bool:
-        """Return True if a change only sets what the Node had before."""
-        return change.after == self._labels.get(change.key)
+    def _cause(self, change: LabelChange, cycle: Cycle, expired: Mapping[str, str]) -> str | None:
+        if change.after is None and change.key in expired:
+            return expired[change.key]
+        return reason_of(change, cycle.observation, cycle.known, self._keys, self._rows)
+
+    def _log_change(self, change: LabelChange, reason: str | None, **times: str) -> None:
+        self._is_verified = True
+        message = f"label would be {change.verb}" if self._dry_run else f"label {change.verb}"
+        fields = {"key": change.key, "from": change.before, "to": change.after}
+        self._log.info(message, **fields, reason=reason, **times)
+
+
+class Holds:
+    """The holds of one Node's labels: since when each lasts, and why.
+
+    A hold that ends within LINE_DELAY has no line: after each start all neighbor labels are held
+    until the first frames arrive, and a link may go down for a moment.
+    """
+
+    def __init__(self) -> None:
+        # Since when, and the value then; None: that of the Node, as of a frozen label
+        self._began: dict[str, tuple[float, str | None]] = {}
+        self._reasons: dict[str, HoldReason] = {}
+        self.expired: dict[
+            str, str
+        ] = {}  # of labels that are gone: how long each was held, and why
+        self.count = 0  # of holds that have expired
+
+    def observed(self, rendered: Rendered, now: float) -> list[Condition]:
+        """Take the holds of an observation; return those of which the log has a line."""
+        labels, began, reasons = rendered.labels, self._began, self._reasons
+        self._reasons = kept = rendered.kept
+        self._began = {key: began.get(key, (now, labels.get(key))) for key in kept}
+        present = labels.keys() | kept
+        self.expired = {key: text for key, text in self.expired.items() if key not in present}
+        for key, (since, _) in began.items():
+            if key in rendered.incomplete and key not in labels:
+                self.expired[key] = f"not observed for {now - since:.0f}s: {reasons[key].text}"
+                self.count += 1
+        return [
+            Condition(
+                "label held",
+                "label no longer held",
+                {"key": key, "value": value, "reason": f"{kept[key]}: {kept[key].text}"},
+                is_fault=False,
+            )
+            for key, (since, value) in self._began.items()
+            if now >= since + LINE_DELAY
+        ]
+
+
+# Why a label has another value.
 
 
 def reason_of(
-    change: LabelChange,
-    seen: Observation,
-    known: Known,
-    keys: Keys,
-    before: Sequence[Fact] | None = None,
+    change: LabelChange, seen: Observation, known: Known, keys: Keys, before: Sequence[Fact] = ()
 ) -> str | None:
     """Return the cause of a label's new value or removal; None if the value itself explains it.
 
-    `before` has the rows that were applied before, at the start those of the annotation; None:
-    unknown. HeldLabels has the reason for the expiry of a hold.
+    `before` has the rows that were applied before; (): unknown.
     """
-    key, is_added = change.key, change.before is None
-    if key == keys.accelerator:
+    name = change.key.rpartition("/")[2]
+    if change.key == keys.accelerator:
         return seen.accelerator.text or seen.accelerator.reason
-    if keys.family(Field(LABEL, key)) == FORMER:
+    if keys.family(Field(LABEL, change.key)) == FORMER:
         return "its prefix is a former one"
-    if interface := keys.interface(key):
-        return _of_link(interface, seen, known, before or ())
-    name = key.rpartition("/")[2]
-    if name in {"leaves.current", "ports.current", "leafgroup.current"}:
-        return _of_neighbors(change, seen, known, before)
+    if interface := keys.interface(change.key):
+        return _of_link(interface, seen, known, before)
+    if name in OF_NEIGHBORS:
+        return _of_neighbors(seen, known, before, is_group=name == "leafgroup.current")
+    if isinstance(seen.rdma, Failed) or not seen.is_asked("rdma"):
+        return seen.rdma.reason if isinstance(seen.rdma, Failed) else SWITCHED_OFF
+    states = _states(seen, known)
     if name == "speed.current":
-        return _of_speed(seen, known, None if is_added else before)
-    rows = _gone(known, before or ())
-    gone = [f"{fact.interface} is {_absence(fact, seen, known)}" for fact in rows]
-    return _of_source(seen) or listed(gone, MAX_NAMED) or _of_no_port(seen, known)
+        reasons = _of_counts(seen, known, states, () if change.before is None else before)
+    else:
+        now = {fact.interface for fact in known.facts}
+        gone = [fact for fact in before if fact.interface and fact.interface not in now]
+        reasons = [f"{fact.interface} is {_absence(fact, seen, known)}" for fact in gone]
+    return listed(reasons, MAX_NAMED) or (None if states else "no backend port")
 
 
 def _of_link(interface: str, seen: Observation, known: Known, before: Iterable[Fact]) -> str | None:
@@ -172,17 +245,9 @@ def _of_link(interface: str, seen: Observation, known: Known, before: Iterable[F
     for fact in known.facts:
         if fact.interface == interface:
             return fact.far_why.text if fact.far_why else SWITCHED_OFF
-    lost = [fact for fact in known.lost if fact.interface == interface]
-    if lost:
-        return f"{lost[0]} is {GONE}"
-    rows = [fact for fact in before if fact.interface == interface]
-    return f"{interface} is {_absence(rows[0] if rows else Fact(interface, None), seen, known)}"
-
-
-def _gone(known: Known, before: Iterable[Fact]) -> list[Fact]:
-    """Return the rows before of ports that have none now."""
-    now = {fact.interface for fact in known.facts}
-    return [fact for fact in before if fact.interface and fact.interface not in now]
+    rows = [fact for fact in (*known.lost, *before) if fact.interface == interface]
+    row = rows[0] if rows else Fact(interface, None)
+    return f"{row if row in known.lost else interface} is {_absence(row, seen, known)}"
 
 
 def _absence(fact: Fact, seen: Observation, known: Known) -> str:
@@ -197,45 +262,6 @@ def _absence(fact: Fact, seen: Observation, known: Known) -> str:
     return f"no longer a backend port{''.join(roles)}"
 
 
-def _of_source(seen: Observation) -> str | None:
-    """Return the reason why no RDMA device can be known; None if they can."""
-    if isinstance(seen.rdma, Failed):
-        return seen.rdma.reason
-    return None if seen.is_asked("rdma") else SWITCHED_OFF
-
-
-def _of_no_port(seen: Observation, known: Known) -> str | None:
-    """Return the reason why no node-wide label has a value; None if there are ports."""
-    return None if _states(seen, known) else "no backend port"
-
-
-def _of_speed(seen: Observation, known: Known, before: Sequence[Fact] | None) -> str | None:
-    """Return the ports that count otherwise than before; for a first value, the idle ones."""
-    if reason := _of_source(seen):
-        return reason
-    states = _states(seen, known)
-    if before is None or all(fact.gbps is None for fact in before):
-        idle = [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
-        return listed(idle, MAX_NAMED) or _of_no_port(seen, known)
-    rows = {fact.interface: fact for fact in before}
-    now = {fact.interface: fact.gbps for fact in known.facts}
-    then = {name: fact.gbps for name, fact in rows.items()}
-    changed = {name for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
-    reasons = []
-    for name in sorted(changed, key=natural):
-        state = states.get(name)
-        if state is None:
-            state = (
-                _absence(rows[name], seen, known) if name in rows else "no longer a backend port"
-            )
-            reasons.append(f"{name} is {state}")
-        elif state == IN_USE and then.get(name) and now.get(name) is not None:
-            reasons.append(f"{name} has {now[name]:g} Gb/s")
-        else:
-            reasons.append(f"{name} is {state}")
-    return listed(reasons, MAX_NAMED) or _of_no_port(seen, known)
-
-
 def _states(seen: Observation, known: Known) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
     states = {
@@ -247,118 +273,42 @@ def _states(seen: Observation, known: Known) -> dict[str, str]:
     return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
-def _of_neighbors(
-    change: LabelChange, seen: Observation, known: Known, before: Sequence[Fact] | None
-) -> str | None:
-    """Return the ports with another neighbor than before; if unknown, those without neighbor.
+def _of_counts(
+    seen: Observation, known: Known, states: Mapping[str, str], before: Iterable[Fact]
+) -> list[str]:
+    """Return the ports that count otherwise than before; where that is unknown, the idle ones."""
+    rows = {fact.interface: fact for fact in before}
+    now = {fact.interface: fact.gbps for fact in known.facts}
+    then = {name: fact.gbps for name, fact in rows.items() if fact.gbps is not None}
+    if not then:
+        return [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
+    reasons = []
+    for name in sorted(now.keys() | rows.keys(), key=natural):
+        row = rows.get(name, Fact(name, None))
+        gbps, state = now.get(name), states.get(name) or _absence(row, seen, known)
+        if state == IN_USE and then.get(name) and gbps not in {None, then[name]}:
+            reasons.append(f"{name} has {gbps:g} Gb/s")
+        elif gbps != then.get(name):
+            reasons.append(f"{name} is {state}")
+    return reasons
 
-    The leaf group has a port's last neighbor.
-    """
-    is_group = change.key.endswith("/leafgroup.current")
+
+def _of_neighbors(
+    seen: Observation, known: Known, before: Sequence[Fact], *, is_group: bool
+) -> str | None:
+    """Return the ports with another neighbor than before; the leaf group has the last ones."""
     if not (seen.is_asked("lldp") or seen.is_asked("ib")):
         return SWITCHED_OFF
-    missing = {link.interface: link.missing for link in seen.links if link.missing}
-    if before is None:
-        idle = [f"{name}: {reason}" for name, reason in missing.items() if change.before]
-        return listed(idle, MAX_NAMED) or None
-    facts = known.facts
-    now, then = _far_ends(facts, is_group=is_group), _far_ends(before, is_group=is_group)
-    whys = {fact.interface: fact.far_why.text for fact in facts if fact.far_why}
-    gone = {fact.interface: _absence(fact, seen, known) for fact in _gone(known, before)}
-    reasons = []
-    for name in sorted({name for name, _ in now.items() ^ then.items()}, key=natural):
-        why = missing.get(name) or whys.get(name, SWITCHED_OFF)
-        reasons.append(f"{name}: {gone.get(name) or now.get(name) or why}")
-    return listed(reasons, MAX_NAMED) or None
+    now, then = (_far_ends(rows, is_group=is_group) for rows in (known.facts, before))
+    words = {fact.interface: _absence(fact, seen, known) for fact in before}
+    words |= {fact.interface: SWITCHED_OFF for fact in known.facts}
+    words |= {fact.interface: fact.far_why.text for fact in known.facts if fact.far_why}
+    words |= {link.interface: link.missing for link in seen.links if link.missing} | now
+    names = sorted({name for name, _ in now.items() ^ then.items()}, key=natural)
+    return listed([f"{name}: {words[name]}" for name in names if before], MAX_NAMED) or None
 
 
 def _far_ends(rows: Iterable[Fact], *, is_group: bool) -> dict[str, str]:
     """Return device and port of each port's far end, by interface."""
     ends = {row.interface: (row.last_far if is_group else None) or row.far for row in rows}
     return {name: f"{far.device} {far.port_id}" for name, far in ends.items() if far and name}
-
-
-class HeldLabels:
-    """Logs the holds of one Node's labels."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._since: dict[str, float] = {}  # of the labels held now
-        self._reasons: dict[str, HoldReason] = {}  # of these, too
-        self._expired: dict[str, str] = {}  # just now: for how long they were held, and why
-        self._logged: dict[str, HoldReason] = {}
-
-    def observed(self, rendered: Rendered, expired: Mapping[str, str | None], now: float) -> None:
-        """Log the holds of an observation: their beginning, a changed reason, end and expiry.
-
-        `expired` are the labels whose hold just expired, with their last values.
-        """
-        self._expired = {}
-        for key, value in expired.items():
-            held, reason = None, self._reasons.get(key)
-            if reason:  # for --hold, or less, as for a link that is down
-                held = f"{now - self._since[key]:.0f}s"
-                self._expired[key] = f"{held}: {reason.text}"
-            text = _text(reason)
-            self._log.warning("label expired", key=key, value=value, held=held, reason=text)
-        self._reasons = rendered.kept
-        self._since = {key: self._since.get(key, now) for key in self._reasons}
-        for key in sorted(self._logged.keys() - self._reasons.keys()):
-            del self._logged[key]
-            if key in rendered.labels:  # a label that is gone has a line of its own
-                self._log.info("label no longer held", key=key)
-        for key, held in self._reasons.items():
-            since = self._since[key]
-            if now >= since + LINE_DELAY and self._logged.get(key) != held:
-                self._logged[key] = held
-                value = rendered.labels.get(key)  # a frozen label has that of the Node
-                self._log.info("label held", key=key, value=value, reason=_text(held))
-
-    def expiry(self, key: str) -> str:
-        """Return the reason for the removal of a label whose hold just expired."""
-        return f"not observed for {self._expired[key]}" if key in self._expired else "not observed"
-
-
-def _text(reason: HoldReason | None) -> str | None:
-    return f"{reason}: {reason.text}" if reason else None
-
-
-class Start:
-    """The line of a start that changes nothing: the Node already says what is observed.
-
-        labels verified speed=3200G ports="8 of 8" neighbors=16
-
-    It is written when the API server answers, about a minute after the start, so it is not about a
-    Node that was deleted meanwhile; and once no label is held any more, so it is not about what
-    nobody has seen yet; after LINE_DELAY with the number of those that still are. A start that
-    changes labels, or whose keys are refused, has lines about these instead. `speed` is a label
-    key.
-    """
-
-    def __init__(self, log: Log, speed: str) -> None:
-        self._log, self._speed = log, speed
-        self._is_over = False  # the line was written, or will never be
-        self._since = math.inf  # the first observation
-
-    def observed(self, now: float) -> None:
-        """Record an observation."""
-        self._since = min(self._since, now)
-
-    def end(self) -> None:
-        """Write no line: a label changed, or a key was refused."""
-        self._is_over = True
-
-    def verified(self, cycle: Cycle, now: float) -> None:
-        """Write the line if it is due; the Node was just found with this observation's labels."""
-        held, seen = len(cycle.rendered.kept), cycle.observation
-        if self._is_over or (held and now < self._since + LINE_DELAY):
-            return
-        self._is_over = True
-        counting = sum(bool(role.counted_gbps) for role in seen.backend)
-        self._log.info(
-            "labels verified",
-            speed=cycle.rendered.labels.get(self._speed),
-            ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen, cycle.known))}",
-            neighbors=sum(len(link.neighbors) for link in seen.links),
-            held=held or None,
-        )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
-from agent.kube.answers import ANOTHER_HOST, Failure
 from agent.kube.change import ForeignField
 from agent.kube.negotiation import Refusal
 from agent.kube.ownership import managers_text
 from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
 from agent.kube.reconcile import Result
 from agent.model import Problem
-from agent.telemetry.log import Log, Value
+from agent.telemetry.log import Log
+
+REWRITE_WINDOW = 3600.0  # seconds
 
 
 class MetricsServer(Protocol):
@@ -33,53 +36,58 @@ class Condition(NamedTuple):
 
     begin: str  # message
     end: str  # message
-    fields: tuple[tuple[str, Value], ...]  # the first is the subject
+    fields: dict[str, Any]  # values of the log; the first is the subject
+    is_fault: bool = True  # its beginning is a warning
 
     @property
-    def identity(self) -> tuple[str, Value]:
-        """The part that stays as it is while the other fields change."""
-        return self.begin, self.fields[0][1]
+    def subject(self) -> dict[str, Any]:
+        """The field that stays as it is while the others change."""
+        name, value = next(iter(self.fields.items()))
+        return {name: value}
 
 
 class ConditionLog:
-    """Logs the conditions that began, changed or ended."""
+    """Logs the conditions that began, changed or ended; each part of the agent has some."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._logged: dict[tuple[str, Value], Condition] = {}
+        self._parts: dict[str, list[Condition]] = {}
+        self._logged: dict[str, Condition] = {}
 
-    def update(self, conditions: Iterable[Condition]) -> None:
-        """Take over all present conditions."""
-        before = self._logged
-        self._logged = {condition.identity: condition for condition in conditions}
+    def update(self, part: str, conditions: Iterable[Condition]) -> None:
+        """Take over all present conditions of a part."""
+        before, self._parts[part] = self._logged, [*conditions]
+        present = chain.from_iterable(self._parts.values())
+        self._logged = {f"{known.begin} {known.subject}": known for known in present}
         for identity, condition in before.items():
             if identity not in self._logged:
-                self._log.info(condition.end, str(identity), **dict([condition.fields[0]]))
+                self._log.info(condition.end, identity, **condition.subject)
         for identity, condition in self._logged.items():
             if before.get(identity) != condition:
-                self._log.warning(condition.begin, str(identity), **dict(condition.fields))
+                log = self._log.warning if condition.is_fault else self._log.info
+                log(condition.begin, identity, **condition.fields)
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Condition]:
     """Return a condition per flapping port."""
     reason = "five changes in ten minutes: changes of its labels wait up to two minutes"
     return [
-        Condition("port flapping", "port steady", (("interface", name), ("reason", reason)))
+        Condition("port flapping", "port steady", {"interface": name, "reason": reason})
         for name in interfaces
     ]
 
 
 def of_problems(problems: Iterable[Problem]) -> list[Condition]:
     """Return one condition per source and subject; several texts of a subject are joined."""
-    texts: dict[tuple[str, str], list[str]] = {}
+    texts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for problem in problems:
         text = f"{problem.error}: {problem.text}" if problem.error else problem.text
-        texts.setdefault((problem.source, problem.subject), []).append(text)
+        texts[problem.source, problem.subject].append(text)
     return [
         Condition(
             f"{source} problem",
             f"{source} problem resolved",
-            (("subject", subject), ("reason", "; ".join(reasons))),
+            {"subject": subject, "reason": "; ".join(reasons)},
         )
         for (source, subject), reasons in texts.items()
     ]
@@ -87,15 +95,18 @@ def of_problems(problems: Iterable[Problem]) -> list[Condition]:
 
 def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     """Return a condition for each event monitor that has a reason for being unavailable."""
+    begin, end = "events unavailable, polling instead", "events available again"
     return [
-        Condition(
-            "events unavailable, polling instead",
-            "events available again",
-            (("monitor", name), ("reason", reason)),
-        )
+        Condition(begin, end, {"monitor": name, "reason": reason})
         for name, reason in unavailable.items()
         if reason
     ]
+
+
+def of_flag(flag: str, subject: str, state: str, fault: str | None) -> list[Condition]:
+    """Return the condition of what a flag names, and the agent cannot use."""
+    fields = {"flag": flag, "reason": fault}
+    return [Condition(f"{subject} not {state}", f"{subject} {state}", fields)] if fault else []
 
 
 def of_server(server: MetricsServer | None) -> list[Condition]:
@@ -103,94 +114,71 @@ def of_server(server: MetricsServer | None) -> list[Condition]:
     if server is None:
         return []
     return [
-        *_of_flag("--metrics-address", "metrics address", "available", server.fault),
-        *_of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
+        *of_flag("--metrics-address", "metrics address", "available", server.fault),
+        *of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
     ]
-
-
-def of_plan(fault: str | None) -> list[Condition]:
-    """Return the condition of plan files that are not in use as they are now."""
-    return _of_flag("--plan", "plan", "read", fault)
-
-
-def _of_flag(flag: str, subject: str, state: str, reason: str | None) -> list[Condition]:
-    fields = (("flag", flag), ("reason", reason))
-    return [Condition(f"{subject} not {state}", f"{subject} {state}", fields)] if reason else []
-
-
-def of_node(node: str, failure: Failure | None) -> list[Condition]:
-    """Return the condition of a Node that is another host."""
-    if not (failure and failure.kind == ANOTHER_HOST):
-        return []
-    reason = f"{failure.text.removeprefix(f'Node {node}: ')}; nothing is written"
-    fields = (("node", node), ("reason", reason))
-    return [Condition("node is another host", "node is this host", fields)]
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
     """Return the conditions of the last check, and of the last check that had a result."""
     conditions = []
     if in_force is False:
-        fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
+        fields = {"node": node, "reason": ACCEPTED, "run": INSTALL}
         conditions.append(Condition("policy not in force", "policy in force", fields))
     if state.in_force is None:
-        reason = state.text.removeprefix(f"Node {node}: ")
-        unknown = (("node", node), ("reason", reason))
+        unknown = {"node": node, "reason": state.text.removeprefix(f"Node {node}: ")}
         conditions.append(Condition("policy not checked", "policy checked", unknown))
     return conditions
 
 
 class SecondAgent:
-    """A second agent that writes the same keys of the Node: found twice within WINDOW seconds.
+    """A second agent that writes the same keys of the Node: found twice within REWRITE_WINDOW.
 
     Once may be `bwagent probe` or `cleanup --lost`, which write as the same manager.
     """
 
-    WINDOW = 3600.0
-
     def __init__(self) -> None:
-        self.keys: tuple[str, ...] = ()  # that both write
         self._rewrites: list[tuple[float, tuple[str, ...]]] = []
 
     def looked(self, rewritten: tuple[str, ...], now: float) -> None:
         """Take the keys that a look at the Node has found rewritten."""
         rewrites = [*self._rewrites, (now, rewritten)] if rewritten else self._rewrites
-        self._rewrites = [rewrite for rewrite in rewrites if now - rewrite[0] < self.WINDOW]
-        if len(self._rewrites) < 2:
-            self.keys = ()
-        elif not self.keys:  # one line, whichever of them follow
-            self.keys = tuple(sorted({key for _, keys in self._rewrites for key in keys}))
+        self._rewrites = [rewrite for rewrite in rewrites if now - rewrite[0] < REWRITE_WINDOW]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that both write."""
+        rewrites = self._rewrites if len(self._rewrites) > 1 else []
+        return sorted({key for _, keys in rewrites for key in keys})
 
     def conditions(self) -> list[Condition]:
         """Return the condition, if there is a second agent."""
-        if not self.keys:
+        if not (keys := self.keys):
             return []
-        fields = (("count", len(self.keys)), ("first", self.keys[0]))
         end = "no second agent writes these labels any more"
+        fields = {"count": len(keys), "first": keys[0]}
         return [Condition("a second agent writes these labels", end, fields)]
 
 
 def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
-    change, outcome = result.change, result.outcome
+    change = result.change
     if change is None:
         return []
     conditions = of_problems(change.problems)
     for refusal in refusals:
-        refused = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
+        refused = {"key": refusal.key, "status": refusal.status, "reason": refusal.text}
         conditions.append(Condition("label refused", "label no longer refused", refused))
-    for left in (outcome or change).left_alone:
-        owned = (("key", left.key), ("owner", managers_text(left.managers)), ("value", left.value))
-        conditions.append(
-            Condition("label left to its owner", "label no longer left to its owner", owned)
-        )
-    by_owner: dict[str, list[ForeignField]] = {}
+    for left in (result.outcome or change).left_alone:
+        fields = {"key": left.key, "owner": managers_text(left.managers), "value": left.value}
+        end = "label no longer left to its owner"
+        conditions.append(Condition("label left to its owner", end, fields))
+    by_owner: defaultdict[str, list[ForeignField]] = defaultdict(list)
     for foreign in change.foreign:
-        by_owner.setdefault(managers_text(foreign.managers), []).append(foreign)
+        by_owner[managers_text(foreign.managers)].append(foreign)
     for owner, held in by_owner.items():
         first = f"{held[0].key}={held[0].value}"
-        fields = (("owner", owner), ("count", len(held)), ("first", first))
-        conditions.append(
-            Condition("labels not published", "labels not published are gone", fields)
-        )
+        others = {"owner": owner, "count": len(held), "first": first}
+        end = "labels not published are gone"
+        conditions.append(Condition("labels not published", end, others))
     return conditions

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -88,10 +88,7 @@ class Snapshot:
     roles_changed: int = 0
     flapping: tuple[str, ...] = ()  # interfaces (agent/daemon/flapping.py)
     last_frame_at: Mapping[str, float] = field(default_factory=dict)  # by interface
-    labels: int = 0
-    labels_held: int = 0
     labels_expired: int = 0
-    keys_too_long: int = 0
     keys_refused: int = 0
     keys_left_alone: int = 0
     keys_contended: int = 0
@@ -164,17 +161,6 @@ class Metrics:
         interface = self._interfaces.get(netdev)
         if interface is not None and interface in times:
             self.update(last_frame_at={**times, interface: at})
-
-    def rendered(
-        self, labels: Sized, held: Sized = (), expired: int = 0, keys_too_long: int = 0
-    ) -> None:
-        """Record the rendered labels, those held, and the number of holds expired since."""
-        self.update(
-            labels=len(labels),
-            labels_held=len(held),
-            labels_expired=self.snapshot.labels_expired + expired,
-            keys_too_long=keys_too_long,
-        )
 
     def request(self, code: int | None) -> None:
         """Count a request to the API server by its HTTP status; None without an answer."""
@@ -382,6 +368,15 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_source_problems", GAUGE,
            "Failed reads and malformed values in the last observation.",
            SOURCE, source_problems),
+    Metric("bwagent_labels", GAUGE,
+           "Labels that the Node should have.", (),
+           lambda cycle: single(len(cycle.rendered.labels))),
+    Metric("bwagent_labels_held", GAUGE,
+           "Labels whose source fails at present.", (),
+           lambda cycle: single(len(cycle.rendered.kept))),
+    Metric("bwagent_keys_too_long", GAUGE,
+           "Label keys over the length limit of Kubernetes.", (),
+           lambda cycle: single(len(cycle.rendered.problems))),
 )
 # Counted by the loop since its start.
 COUNTED: tuple[Metric[Snapshot], ...] = (
@@ -409,15 +404,8 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_roles_changed_total", COUNTER,
            "Ports whose role was contradicted twice, a minute apart, and is another now.",
            (), lambda now: single(now.roles_changed)),
-    Metric("bwagent_labels", GAUGE,
-           "Labels that the Node should have.", (), lambda now: single(now.labels)),
-    Metric("bwagent_labels_held", GAUGE,
-           "Labels whose source fails at present.", (), lambda now: single(now.labels_held)),
     Metric("bwagent_labels_expired_total", COUNTER,
            "Labels removed at the end of a hold.", (), lambda now: single(now.labels_expired)),
-    Metric("bwagent_keys_too_long", GAUGE,
-           "Label keys over the length limit of Kubernetes.",
-           (), lambda now: single(now.keys_too_long)),
     Metric("bwagent_keys_refused", GAUGE,
            "Label keys that the API server refuses.", (), lambda now: single(now.keys_refused)),
     Metric("bwagent_keys_left_alone", GAUGE,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 
 from agent.kube.answers import ANOTHER_HOST
 from agent.kube.negotiation import Refusal
@@ -42,8 +42,7 @@ class Status:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, alive_timeout: float = ALIVE_TIMEOUT
     ) -> None:
-        self._clock = clock
-        self._alive_timeout = alive_timeout
+        self._clock, self._alive_timeout = clock, alive_timeout
         self._beat_at = clock()
         # why the Node does not say what was observed, in one or more lines; "": it does
         self.unready = NOTHING_APPLIED
@@ -70,40 +69,15 @@ class Status:
         return not unready, f"{unready or 'ok'}\n"
 
 
-class Refusals:
-    """The keys that the API server refuses.
+class Readiness:
+    """Judges the results of the requests.
 
     A refused key is left out of the requests for a while (`Change.postponed`). Its refusal ends
     with a request that neither leaves it out nor is refused; a failed request ends none.
     """
 
-    def __init__(self) -> None:
-        self._present: dict[str, Refusal] = {}
-
-    @property
-    def present(self) -> tuple[Refusal, ...]:
-        """The refusals, by key."""
-        return tuple(refusal for _, refusal in sorted(self._present.items()))
-
-    def reconciled(self, result: Result) -> None:
-        """Take over the result of a request with a change of the Node."""
-        change, outcome, before = result.change, result.outcome, self._present
-        if not result.failure:
-            # A postponed key may be refused with its family only.
-            postponed = change.postponed if change else ()
-            before = {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
-        if outcome:
-            accepted = {*outcome.applied, *outcome.removed}
-            before = {key: refusal for key, refusal in before.items() if key not in accepted}
-            before |= {refusal.key: refusal for refusal in outcome.refused}
-        self._present = before
-
-
-class Readiness:
-    """Judges the results of the requests."""
-
-    def __init__(self, status: Status, *, requires_policy: bool = False) -> None:
-        self._status = status
+    def __init__(self, *, requires_policy: bool = False) -> None:
+        self.refusals: tuple[Refusal, ...] = ()  # by key
         self._requires_policy = requires_policy
         self._policy = NOT_CHECKED if requires_policy else ""  # the reason that it gives, or none
         self._request = NOTHING_APPLIED  # the reason that the requests give, or none
@@ -111,18 +85,17 @@ class Readiness:
         self._sent: Hashable = None  # the state that the last request carries
         self._applied: Hashable = None  # the state that the Node has; None: unknown
         self._read_at = math.inf  # when the Node was read or written last
-        self._is_old = False  # this was more than MAX_AGE ago
-        self._publish()
-
-    @property
-    def is_ready(self) -> bool:
-        """True if there is no reason against it."""
-        return not (self._request or self._policy or self._is_old)
 
     @property
     def is_current(self) -> bool:
         """True if the Node has the state that was observed last."""
         return self._applied is not None and self._applied == self._observed
+
+    def reasons(self, now: float) -> str:
+        """Return the reasons against it, in one or more lines."""
+        is_old = now - self._read_at > MAX_AGE
+        reasons = self._request, NOT_READ if is_old else "", self._policy
+        return "\n".join(filter(None, reasons))
 
     def observed(self, state: Hashable) -> None:
         """Record the desired state of the Node by an observation."""
@@ -136,39 +109,34 @@ class Readiness:
             failure.kind in NODE_GONE or (failure.maybe_done and state != self._applied)
         ):
             self._applied = None
+        outcome, before = result.outcome, {refusal.key: refusal for refusal in self.refusals}
+        if result.change and not failure:
+            # A postponed key may be refused with its family only.
+            postponed = result.change.postponed
+            before = {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
+        if outcome:
+            accepted = {*outcome.applied, *outcome.removed}
+            before = {key: refusal for key, refusal in before.items() if key not in accepted}
+            before |= {refusal.key: refusal for refusal in outcome.refused}
+        self.refusals = tuple(refusal for _, refusal in sorted(before.items()))
 
-    def applied(self, refusals: Iterable[Refusal]) -> None:
+    def applied(self) -> None:
         """Record that the Node has what the last request carries, except the refused keys."""
-        keys = [refusal.key for refusal in refusals]
+        keys = [refusal.key for refusal in self.refusals]
         self._applied = None if keys else self._sent
         first = f"keys refused by the API server: {len(keys)}"
         self._request = "\n".join([first, *keys]) if keys else ""
-        self._publish()
 
     def read(self, now: float) -> None:
         """Record that the Node was read or written."""
         self._read_at = now
-        self.check(now)
-
-    def check(self, now: float) -> None:
-        """Look at the time since then."""
-        is_old = now - self._read_at > MAX_AGE
-        if is_old != self._is_old:
-            self._is_old = is_old
-            self._publish()
 
     def failed(self, reason: str) -> None:
         """Record a failed request."""
         if not self.is_current:
             self._request = f"not applied: {reason}"
-            self._publish()
 
     def policy_checked(self, *, in_force: bool | None) -> None:
         """Record the last result of a check of the policy; None: there was none yet."""
         if self._requires_policy:
             self._policy = NOT_IN_FORCE if in_force is False else ""
-            self._publish()
-
-    def _publish(self) -> None:
-        reasons = self._request, NOT_READ if self._is_old else "", self._policy
-        self._status.unready = "\n".join(filter(None, reasons))

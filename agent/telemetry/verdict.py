@@ -52,7 +52,7 @@ class VerdictReporter:
 
     def __init__(self, log: Log, metrics: Metrics, state: Status, node: str) -> None:
         self._log, self._metrics, self._state, self._node = log, metrics, state, node
-        self._faults = ConditionLog(log)
+        self._conditions = ConditionLog(log)
 
     def none(self, verdict: Verdict, reason: str, gone: tuple[Finding, ...] = ()) -> None:
         """Report that there is no verdict, and no longer these findings."""
@@ -65,9 +65,9 @@ class VerdictReporter:
         findings = tuple((finding.code, finding.interface or "") for finding in now.findings)
         self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
         self._metrics.update(plan_contradiction=now.is_contradictory)
-        fields = (("node", self._node), ("reason", now.fault))
+        fields = {"node": self._node, "reason": now.fault}
         fault = Condition("cables not verified", "cables verified again", fields)
-        self._faults.update([fault] if now.fault else [])
+        self._conditions.update("verdict", [fault] if now.fault else [])
         for finding in now.came:
             told = {
                 "code": finding.code,

@@ -35,10 +35,13 @@ def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
     return replace(seen, accelerator=verdict(seen.nvml))
 
 
-def cycle(seen: Observation, known: Known | None = None) -> Cycle:
+NO_LABELS = Rendered({})
+
+
+def cycle(seen: Observation, known: Known | None = None, rendered: Rendered = NO_LABELS) -> Cycle:
     """Return the cycle of an observation, after which this is known."""
     known = known_of(seen) if known is None else known
-    return Cycle(seen, known, Rendered({}), Annotation(None, None), {}, {}, degraded=False)
+    return Cycle(seen, known, rendered, Annotation(None, None), {}, degraded=False)
 
 
 def fed(seen: Observation, known: Known | None = None, **durations: float) -> Metrics:
@@ -62,7 +65,6 @@ def complete() -> Metrics:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     metrics = fed(*knowing(seen), rdma=0.1)
-    metrics.rendered({"a": "b"})
     metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_unread=True)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))
     metrics.update(findings=findings, plan_rows=8, verified_at=1.0, policy_in_force=True)

@@ -62,7 +62,9 @@ def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
     assert world.api.labels == before
     world.run(200)
     assert DEVICE.format("ibp0") not in world.labels
-    assert any("label expired" in line and "held=600s" in line for line in world.lines)
+    assert any(
+        "label removed" in line and "not observed for 600s: " in line for line in world.lines
+    )
 
 
 def test_a_quiet_hour() -> None:

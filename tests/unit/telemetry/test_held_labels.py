@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from agent.labels.render import Rendered
 from agent.reasons import HoldReason
-from agent.telemetry.changes import LINE_DELAY, HeldLabels
+from agent.telemetry.changes import LINE_DELAY, Holds
+from agent.telemetry.conditions import ConditionLog
 from agent.telemetry.log import Log
 
 DEVICE = "p/neighbors.current.ibp0.device"
+END = f"info label no longer held key={DEVICE}"
 FAILED, GONE = HoldReason.SOURCE_FAILED, HoldReason.DEVICE_GONE
 
 
@@ -16,7 +18,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.held = HeldLabels(Log(write=self._write, clock=lambda: 0.0))
+        self.holds = Holds()
+        self.log = ConditionLog(Log(write=self._write, clock=lambda: 0.0))
 
     def _write(self, data: bytes) -> bool:
         self.lines.append(data.decode().rstrip("\n").partition(" ")[2])
@@ -28,12 +31,10 @@ class Desk:
 
     def expire(self, now: float) -> list[str]:
         """Return the lines of the observation in which the hold expires."""
-        return self.take(Rendered({}), now, {DEVICE: "leaf"})
+        return self.take(Rendered({}, incomplete={DEVICE: FAILED}), now)
 
-    def take(
-        self, rendered: Rendered, now: float, expired: dict[str, str | None] | None = None
-    ) -> list[str]:
-        self.held.observed(rendered, expired or {}, now)
+    def take(self, rendered: Rendered, now: float) -> list[str]:
+        self.log.update("labels", self.holds.observed(rendered, now))
         lines, self.lines = self.lines, []
         return lines
 
@@ -59,8 +60,8 @@ def test_a_frozen_label_has_a_line_without_value() -> None:
     desk.take(frozen, 0.0)
     line = f'info label held key={DEVICE} reason="{FAILED}: {FAILED.text}"'
     assert desk.take(frozen, LINE_DELAY) == [line]
-    (end,) = desk.take(Rendered({}), 600.0, {DEVICE: None})
-    assert end.startswith(f"warning label expired key={DEVICE} held=600s")
+    assert desk.expire(600.0) == [END]
+    assert desk.holds.expired[DEVICE].startswith("not observed for 600s: ")
 
 
 def test_a_label_that_is_read_again_ends_its_line() -> None:
@@ -68,7 +69,7 @@ def test_a_label_that_is_read_again_ends_its_line() -> None:
     desk = Desk()
     desk.observe(0.0, FAILED)
     desk.observe(LINE_DELAY, FAILED)
-    assert desk.observe(LINE_DELAY + 30, None) == [f"info label no longer held key={DEVICE}"]
+    assert desk.observe(LINE_DELAY + 30, None) == [END]
     assert desk.observe(LINE_DELAY + 60, None) == []
     assert desk.observe(LINE_DELAY + 90, FAILED) == []
     assert desk.observe(2 * LINE_DELAY + 90, FAILED) == [held(FAILED)]
@@ -82,24 +83,20 @@ def test_a_short_hold_has_no_line() -> None:
 
 
 def test_an_expired_label_has_the_reason_of_its_hold() -> None:
-    """The reason is in its own line and in that of the label's removal."""
+    """Until it has a value again."""
     desk = Desk()
     desk.observe(0.0, FAILED)
     desk.observe(590.0, FAILED)
-    expired = f'warning label expired key={DEVICE} value=leaf held=600s reason="{FAILED}: '
-    assert desk.expire(600.0) == [f'{expired}{FAILED.text}"']
-    assert desk.held.expiry(DEVICE) == f"not observed for 600s: {FAILED.text}"
+    assert desk.expire(600.0) == [END]
+    assert (desk.expire(601.0), desk.holds.count) == ([], 1)
+    assert desk.holds.expired == {DEVICE: f"not observed for 600s: {FAILED.text}"}
+    desk.observe(700.0, None)
+    assert desk.holds.expired == {}
 
 
 def test_a_grace_period_is_no_hold() -> None:
     """A link that is down keeps its neighbor for 30 s, whatever --hold is."""
     desk = Desk()
     desk.observe(0.0, HoldReason.NO_NEIGHBOR)
-    assert "held=30s" in desk.expire(30.0)[0]
-
-
-def test_a_label_that_expires_at_once_has_no_reason() -> None:
-    """With `--hold 0s` it was never held."""
-    desk = Desk()
-    assert desk.expire(0.0) == [f"warning label expired key={DEVICE} value=leaf"]
-    assert desk.held.expiry(DEVICE) == "not observed"
+    assert desk.expire(30.0) == []
+    assert desk.holds.expired[DEVICE].startswith("not observed for 30s: ")

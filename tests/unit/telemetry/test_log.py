@@ -191,10 +191,11 @@ def test_a_state_of_the_node_uses_up_no_line_of_another(begin: str) -> None:
     desk = Desk()
     conditions = ConditionLog(desk.log)
     for number in range(2 * MAX_BURST):
-        fields = (("node", "n1"), ("reason", str(number)))
-        conditions.update([Condition(begin, "well again", fields)])
+        fields = {"node": "n1", "reason": str(number)}
+        conditions.update("a", [Condition(begin, "well again", fields)])
     assert len(desk.lines()) == MAX_BURST
-    conditions.update([Condition("cables not verified", "cables verified again", fields)])
+    fault = Condition("cables not verified", "cables verified again", fields)
+    conditions.update("b", [fault])
     desk.log.warning("node request failed", node="n1", status=503)
     assert desk.lines() == [
         "warning cables not verified node=n1 reason=9",
@@ -240,7 +241,7 @@ def test_kept_lines_are_written_at_exit(repository: Path) -> None:
     """The log of an agent that is stopped ends with the current state."""
     done = run(
         repository,
-        "for number in range(9): log.info('label changed', key='x', to=str(number))",
+        "for number in range(9): log.info('label changed', key='x', to=str(number))\nlog.flush()",
         subprocess.PIPE,
     )
     lines = done.stderr.decode().splitlines()
@@ -276,7 +277,7 @@ def run(repository: Path, code: str, stderr: int) -> subprocess.CompletedProcess
 def test_a_full_pipe_blocks_nothing(repository: Path) -> None:
     """Lines beyond the pipe's capacity are dropped at once; every line that arrives is whole."""
     reading, writing = os.pipe()
-    code = "for number in range(5000): log.info('x' * 150, n=number)\nprint(log.lines.lost)"
+    code = "for number in range(5000): log.info('x' * 150, n=number)\nprint(log.lost)"
     done = run(repository, code, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.labels.render import Rendered
 from agent.memory import Fact
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
 from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
@@ -135,16 +136,18 @@ def test_a_scrape_has_what_happened_since_the_last_one() -> None:
 
     def states(accept: str = "") -> list[str]:
         lines = exposition(accept)[1].decode().splitlines()
-        names = ("bwagent_port_state", "bwagent_labels ")
+        names = ("bwagent_port_state", "bwagent_keys_refused ")
         return [line for line in lines if line.startswith(names) and not line.endswith(" 0.0")]
 
     active = 'bwagent_port_state{interface="ibp0",state="ACTIVE"} 1.0'
     assert states() == [active]
-    metrics.rendered({"a": "b"})
-    assert states() == states("application/openmetrics-text") == [active, "bwagent_labels 1.0"]
+    metrics.update(keys_refused=1)
+    assert (
+        states() == states("application/openmetrics-text") == [active, "bwagent_keys_refused 1.0"]
+    )
     metrics.observed(cycle(observation([ib("ibp0", 1, port(state="DOWN"))])), {})
     down = active.replace("ACTIVE", "DOWN")
-    assert states() == states("application/openmetrics-text") == [down, "bwagent_labels 1.0"]
+    assert states() == states("application/openmetrics-text") == [down, "bwagent_keys_refused 1.0"]
 
 
 def test_a_metric_without_samples_is_not_exposed() -> None:
@@ -403,9 +406,11 @@ def test_sources() -> None:
 
 def test_what_the_loop_counts() -> None:
     """Labels, requests and frames; a status that is none is no series of its own."""
+    problem = Problem("labels", "x", None, "too long")
+    rendered = Rendered({"a": "1", "b": "2"}, {"a": HoldReason.LENT}, (problem,))
     metrics = Metrics()
-    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, keys_too_long=1)
-    metrics.rendered({"a": "1"}, expired=1)
+    metrics.observed(cycle(observation([]), rendered=rendered), {})
+    metrics.update(labels_expired=3)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
     assert (of(metrics, "bwagent_ready"), of(metrics, "bwagent_keys_foreign")) == ({(): 0}, {})
@@ -415,10 +420,10 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
     for name, value in {
         "ready": 1,
-        "labels": 1,
-        "labels_held": 0,
+        "labels": 2,
+        "labels_held": 1,
         "labels_expired_total": 3,
-        "keys_too_long": 0,
+        "keys_too_long": 1,
         "keys_refused": 1,
         "keys_left_alone": 2,
         "keys_foreign": 3,
