@@ -267,51 +267,58 @@ def cycles(follows: Mapping[T, T | None]) -> list[list[T]]:
     return closed
 
 
-def rings(wrong: Sequence[ComparedCable], off: Off = frozenset()) -> list[list[ComparedCable]]:
-    """Return the rings among wrong cables of any node, each from its first port on.
+class _PlannedEnds:
+    """Finds cables by the ends that the plan has for them."""
 
-    In a ring each cable is at the planned far end of the next one, and of no other.
-    """
-    # by the planned device, and by the last number of the planned port, too
-    by_device = grouped(wrong, lambda cable: likeness(cable.row.device or ""))
-    ends = (
-        ((device, number), cable)
-        for device, same in by_device.items()
-        for cable in same
-        for number in {_number(name) for name in cable.row.ports or ("",)}
-    )
-    by_end = grouped(ends, lambda pair: pair[0])
+    def __init__(self, cables: Iterable[ComparedCable]) -> None:
+        # by the planned device, and by the last number of the planned port, too
+        self._by_device = grouped(cables, lambda cable: likeness(cable.row.device or ""))
+        ends = (
+            ((device, number), cable)
+            for device, same in self._by_device.items()
+            for cable in same
+            for number in {_number(name) for name in cable.row.ports or ("",)}
+        )
+        self._by_end = grouped(ends, lambda pair: pair[0])
 
-    def candidates(end: SeenEnd | None) -> Iterator[ComparedCable]:
+    def like(self, end: SeenEnd) -> Iterator[ComparedCable]:
         """Yield the cables whose planned end may be this one; likely ones first."""
-        if not end:
-            return
         seen = end.seen_device
         names = (end.device, *seen.names, *seen.guids, *seen.macs, seen.description or "")
         numbers = sorted({_number(text) for text in (end.port_id, end.port_name) if text})
         for device in dict.fromkeys(map(likeness, names)):
-            same = by_device.get(device, ())
+            same = self._by_device.get(device, ())
             # A cage or a split port has another number in the plan than on the switch.
             if len(same) <= FEW or end.seen_port.twin_port:
                 yield from same
             else:
                 for number in (*numbers, ""):
-                    yield from (cable for _, cable in by_end.get((device, number), ()))
+                    yield from (cable for _, cable in self._by_end.get((device, number), ()))
 
-    follows: dict[PortRef, PortRef | None] = {}
-    for cable in wrong:
-        next_ports = {
+
+def rings(wrong: Sequence[ComparedCable], off: Off = frozenset()) -> list[list[ComparedCable]]:
+    """Return the rings among wrong cables of any node, each from its first port on.
+
+    In a ring each cable is at the planned far end of the next one, and of no other.
+    """
+    planned = _PlannedEnds(wrong)
+
+    def next_of(cable: ComparedCable) -> PortRef | None:
+        """Return the one port at whose planned far end a cable is."""
+        likely = planned.like(cable.far_end) if cable.far_end else ()
+        ports = {
             other.ref
-            for other in islice(candidates(cable.far_end), MAX_CANDIDATES)
+            for other in islice(likely, MAX_CANDIDATES)
             if other is not cable and cable.leads_to(other.row, off)
         }
-        follows[cable.ref] = next_ports.pop() if len(next_ports) == 1 else None
+        return ports.pop() if len(ports) == 1 else None
+
     by_port = {cable.ref: cable for cable in wrong}
-    found_rings = []
-    for members in cycles(follows):
+    closed = []
+    for members in cycles({cable.ref: next_of(cable) for cable in wrong}):
         start = members.index(min(members, key=lambda port: tuple(map(natural, port))))
-        found_rings.append([by_port[port] for port in (*members[start:], *members[:start])])
-    return found_rings
+        closed.append([by_port[port] for port in (*members[start:], *members[:start])])
+    return closed
 
 
 def _number(text: str) -> str:

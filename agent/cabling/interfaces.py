@@ -177,12 +177,8 @@ def _reason(
     """Return the reason why a row has no interface, one of those above."""
     known = mapped(row.text, hca_map)
     text = known or row.text
-    device = text.partition("/")[0]
-    if {*_forms(text), text, device} & node.others:
-        return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
-    for reason, devices in ((EXCLUDED, node.excluded), (UNREAD, node.unread)):
-        if any(is_of_device(device, name) for name in devices):
-            return reason
+    if reason := _of_device(text, node, is_label=row.is_label):
+        return reason
     # in another network namespace, so its name is not known
     is_lent = any(port.link_layer == "Ethernet" and not port.netdev for port in node.ports.values())
     is_complete = not (node.unread or node.excluded or is_lent)
@@ -195,8 +191,20 @@ def _reason(
         return UNMAPPED if hca_map else NUMBERING
     # any other name is missing if others of its form are there
     is_like = any(shape(peer.text) == shape(text) for peer in resolved)
-    other = ABSENT if is_like and is_complete else UNKNOWN
-    return NO_RDMA if is_like and text in node.netdevs else other
+    if is_like and text in node.netdevs:
+        return NO_RDMA
+    return ABSENT if is_like and is_complete else UNKNOWN
+
+
+def _of_device(text: str, node: SeenNode, *, is_label: bool) -> str | None:
+    """Return why a device of the node, which the text names, has no backend port; None for none."""
+    device = text.partition("/")[0]
+    if {*_forms(text), text, device} & node.others:
+        return NOT_BACKEND_NOW if is_label else NOT_BACKEND
+    for reason, names in ((EXCLUDED, node.excluded), (UNREAD, node.unread)):
+        if any(is_of_device(device, name) for name in names):
+            return reason
+    return None
 
 
 @lru_cache(8192)

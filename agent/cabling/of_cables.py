@@ -7,7 +7,7 @@ One cause is one finding: cables that changed places, rows that lack the same fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from agent import encode
 from agent.cabling import cables, words
@@ -36,17 +36,7 @@ def findings(
     compared: Sequence[ComparedCable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared cables."""
-    for users, rows in _doubled(compared, expected):
-        end: Ends = rows[0].device, rows[0].port
-        places = ", ".join(str(row.place) for row in rows)
-        yield draft(
-            "duplicate",
-            [row.interface or row.text for row in rows],
-            words.duplicate_in_plan(*end, users),
-            ends=(end, NO_END),
-            facts={"plan": places, "users": ", ".join(users)},
-            key=["plan", *end],
-        )
+    yield from _doubled_in_plan(compared, expected, draft)
     yield from _seen_twice(compared, draft)
     in_ring: set[PortRef] = set()
     for ring in rings([cable for cable in compared if cable.is_wrong], off):
@@ -58,14 +48,41 @@ def findings(
             yield _of_cable(cable, words.wrong(cable, owner), draft, {"planned-for": owner})
         elif cable.status == cables.MISSING:
             yield _of_cable(cable, words.missing(cable), draft)
-    unknown = [cable for cable in compared if cable.status == cables.UNVERIFIABLE]
+    yield from _unverifiable(compared, draft)
+
+
+def _doubled_in_plan(
+    compared: Sequence[ComparedCable], expected: Expected, draft: Draft
+) -> Iterator[Finding]:
+    """Yield the switch ports that the plan gives to several interfaces."""
+    for users, rows in _doubled(compared, expected):
+        end: Ends = rows[0].device, rows[0].port
+        yield draft(
+            "duplicate",
+            [row.interface or row.text for row in rows],
+            words.duplicate_in_plan(*end, users),
+            ends=(end, NO_END),
+            facts={
+                "plan": ", ".join(str(row.place) for row in rows),
+                "users": ", ".join(users),
+            },
+            key=["plan", *end],
+        )
+
+
+def _unverifiable(compared: Iterable[ComparedCable], draft: Draft) -> Iterator[Finding]:
+    """Yield a finding for each reason why cables are not verified."""
+    unknown = [
+        cable
+        for cable in compared
+        if cable.status == cables.UNVERIFIABLE and cable.reason != IN_DUPLICATE
+    ]
     for reason, same in grouped(unknown, lambda cable: cable.reason or "").items():
-        if reason != IN_DUPLICATE:
-            word = NeighborReason.of(reason)
-            names = [cable.ref.interface for cable in same]
-            text = f"{listed(names)}: not verified: {word.text if word else reason}."
-            facts = {"reason": reason, "plan": same[0].row.place}
-            yield draft("unverifiable", names, text, facts=facts, key=[reason])
+        word = NeighborReason.of(reason)
+        names = [cable.ref.interface for cable in same]
+        text = f"{listed(names)}: not verified: {word.text if word else reason}."
+        facts = {"reason": reason, "plan": same[0].row.place}
+        yield draft("unverifiable", names, text, facts=facts, key=[reason])
 
 
 def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:

@@ -21,7 +21,7 @@ from agent.encode import Naming
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
 from agent.labels.table import total
-from agent.memory import Known
+from agent.memory import Fact, Known
 from agent.model import Failed, Link, Neighbor, Observation, PortRole, Problem, RdmaDevice, Seen
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
@@ -201,21 +201,8 @@ def node_document(
             {"device": name, "pci": pci, "reason": reason}
             for name, pci, reason in _unread(devices, known)
         ],
-        "lost": [
-            {
-                "interface": fact.interface or None,
-                "pci": fact.function,
-                "port_guid": fact.port_guid,
-                "lost_since": utc(fact.lost_since) if fact.lost_since else None,
-            }
-            for fact in known.lost
-        ],
-        "pcie": None
-        if hardware.paths is None
-        else [
-            {"pci": pci, "path": [_function(function) for function in path]}
-            for pci, path in hardware.paths.items()
-        ],
+        "lost": [_lost(fact) for fact in known.lost],
+        "pcie": None if hardware.paths is None else _pcie(hardware.paths),
         "pci_functions": sorted(hardware.functions) or None,
         "netdevs": sorted(hardware.netdevs, key=natural) or None,
     }
@@ -230,6 +217,21 @@ def _unread(
             yield device.name, device.pci, device.failure or LAYER_UNREAD
     for fact in known.unbound:
         yield fact.interface or None, fact.function, HoldReason.DEVICE_GONE.text
+
+
+def _lost(fact: Fact) -> Json:
+    """Return the row of a labeled port that left the bus."""
+    return {
+        "interface": fact.interface or None,
+        "pci": fact.function,
+        "port_guid": fact.port_guid,
+        "lost_since": utc(fact.lost_since) if fact.lost_since else None,
+    }
+
+
+def _pcie(paths: Mapping[str, PciePath]) -> list[Json]:
+    """Return the rows of the paths of NICs."""
+    return [{"pci": pci, "path": [*map(_function, path)]} for pci, path in paths.items()]
 
 
 def _function(function: PcieFunction) -> Json:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agent import encode
 from agent.cabling.findings.names import same_name
 from agent.cabling.one_node import MAX_SIZE
 from agent.cabling.plans import columns
-from agent.cabling.plans.model import Plan, PlanCable
+from agent.cabling.plans.model import End, Plan, PlanCable
 from agent.cabling.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
 from agent.cabling.seen import SeenNode
 from agent.encode import Naming
@@ -86,27 +86,11 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
         if plan.labels:
             raise Malformed(f"{plan.file}: labels are of one node: there is nothing to split")
         cables += plan.cables
-    names = {name for cable in cables for name, text in cable.fields.items() if text.strip()}
-    spellings = Counter(map(column, names))
-    titles: list[str] = []
-    unknown: list[str] = []  # columns that our CSV cannot have
-    for name in sorted(names, key=str.strip):
-        is_own = column(name) in KNOWN or spellings[column(name)] > 1
-        title = name.strip()
-        is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
-        (unknown if is_own or not is_plain else titles).append(name)
-    # A cable that several files have counts once, as it is written once.
-    links = {frozenset((cable.a.port, cable.b.port)) for cable in cables}
-    counts = Counter(_key(node) for link in links for node, _ in link)
+    titles, unknown = _titles(cables)
     rows: list[Cells] = []
     named = 0
-    for cable in cables:
-        ports = [end for end in (cable.a, cable.b) if end.interface]
-        # the node's end: a node has fewer cables than its switch
-        near = min(ports or [cable.a], key=lambda end: counts[_key(end.node)])
-        far = cable.b if near is cable.a else cable.a
-        named += bool(near.port_name)
-        ends = near, far
+    for cable, *ends in _from_nodes(cables):
+        named += bool(ends[0].port_name)
         row = {
             name: _cell(getattr(cable if side is None else ends[side], field))
             for name, side, field, _ in columns.COLUMNS
@@ -121,6 +105,31 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
     if named:
         notes.append(f"left out, second names of {named} ports of nodes")
     return _packed(rows, [*COLUMNS, *others, *titles], limit), notes
+
+
+def _titles(cables: Iterable[PlanCable]) -> tuple[list[str], list[str]]:
+    """Return the further columns of plans, and those of them that our CSV cannot have."""
+    names = {name for cable in cables for name, text in cable.fields.items() if text.strip()}
+    spellings = Counter(map(column, names))
+    titles: list[str] = []
+    unknown: list[str] = []
+    for name in sorted(names, key=str.strip):
+        is_own = column(name) in KNOWN or spellings[column(name)] > 1
+        title = name.strip()
+        is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
+        (unknown if is_own or not is_plain else titles).append(name)
+    return titles, unknown
+
+
+def _from_nodes(cables: Sequence[PlanCable]) -> Iterator[tuple[PlanCable, End, End]]:
+    """Yield the cables with the end at the node, which has fewer than its switch, and the other."""
+    # A cable that several files have counts once, as it is written once.
+    links = {frozenset((cable.a.port, cable.b.port)) for cable in cables}
+    counts = Counter(_key(node) for link in links for node, _ in link)
+    for cable in cables:
+        ports = [end for end in (cable.a, cable.b) if end.interface]
+        near = min(ports or [cable.a], key=lambda end: counts[_key(end.node)])
+        yield cable, near, cable.b if near is cable.a else cable.a
 
 
 def _cell(value: str | float | None) -> str:

@@ -98,11 +98,7 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
         if match.equal is not None:
             return match
     for name in seen.names:
-        by = same_name(expected, name, off)
-        if not by and "padding" not in off:
-            padded = same_name(unpadded(expected), unpadded(name), off)
-            by = "padding" if padded == EXACT else padded and f"padding+{padded}"
-        if by:
+        if by := same_name(expected, name, off) or _same_unpadded(expected, name, off):
             return matched(by)
     # The plan has the NodeDescription, or another one with the switch's name.
     is_other = expected.startswith(COMPOSED) and switch_name(expected) in seen.names
@@ -123,6 +119,14 @@ def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -
 def unpadded(name: str) -> str:
     """Return a name without the leading zeros of its numbers: `leaf1` of `leaf01`."""
     return _PADDING.sub("", name)
+
+
+def _same_unpadded(name: str, other: str, off: Off) -> str | None:
+    """Return the tolerances, `padding` among them, by which two names are equal; None if not."""
+    if "padding" in off:
+        return None
+    by = same_name(unpadded(name), unpadded(other), off)
+    return "padding" if by == EXACT else by and f"padding+{by}"
 
 
 @lru_cache(8192)

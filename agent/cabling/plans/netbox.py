@@ -60,38 +60,53 @@ def _add(cables: Cables, entry: Any, place: FilePlace) -> None:
     if not isinstance(entry, dict):
         raise Malformed(f"{place}: no cable: {type(entry).__name__}")
     is_cable = not any(name in entry for name in _CONNECTED)
-    if is_cable:
-        sides = _sides(entry, place)
-    else:  # an interface and its far ends as terminations
-        far = entry.get(_CONNECTED[0]) or entry.get(_CONNECTED[1]) or []
-        far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
-        kind = entry.get("connected_endpoints_type") or entry.get("connected_endpoint_type")
-        far = [{"object_type": kind, "object": end} for end in far] if kind else far
-        sides = [[{"object_type": INTERFACE, "object": entry}], far]
+    sides = _sides(entry, place) if is_cable else _connected(entry)
+    if reason := _no_interfaces(sides):
+        cables.skip(reason, place)
+        return
+    a, b = (
+        _end(side[0], f"{place}, column {name}") for side, name in zip(sides, _NEW, strict=True)
+    )
+    mark = _member(entry.get("custom_fields"), "mark")
+    mark = mark_of(mark, place) if isinstance(mark, str) else None
+    cables.add(PlanCable(a, b, place, None, mark, _fields(entry) if is_cable else {}))
+
+
+def _connected(entry: dict[str, Any]) -> list[list[Any]]:
+    """Return an interface and its far ends as terminations of the newer form."""
+    far = entry.get(_CONNECTED[0]) or entry.get(_CONNECTED[1]) or []
+    far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
+    kind = entry.get("connected_endpoints_type") or entry.get("connected_endpoint_type")
+    far = [{"object_type": kind, "object": end} for end in far] if kind else far
+    return [[{"object_type": INTERFACE, "object": entry}], far]
+
+
+def _no_interfaces(sides: list[list[Any]]) -> str | None:
+    """Return the reason why terminations are no two interfaces; None if they are."""
     if not all(sides):
-        cables.skip("without a far end", place)
-    elif any(_type(end) != INTERFACE for side in sides for end in side):
-        cables.skip("not between interfaces", place)
-    elif max(map(len, sides)) > 1:
-        cables.skip("with several ends on a side", place)
-    else:
-        ends = []
-        for side, column in zip(sides, _NEW, strict=True):
-            value = side[0].get("object", side[0])
-            node, interface = _name(_member(value, "device")), _name(value)
-            if not node or not interface:
-                raise Malformed(f"{place}, column {column}: no names of device and interface")
-            ends.append(End(node, interface))
-        mark = _member(entry.get("custom_fields"), "mark")
-        mark = mark_of(mark, place) if isinstance(mark, str) else None
-        fields = {}
-        for key, value in entry.items() if is_cable else ():
-            # of a choice its `value`: `status` is `connected`
-            plain = value.get("value") if isinstance(value, dict) else value
-            is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
-            if is_plain and plain != "" and not key.startswith("termination_"):
-                fields[key] = str(plain)
-        cables.add(PlanCable(ends[0], ends[1], place, None, mark, fields))
+        return "without a far end"
+    if any(_type(end) != INTERFACE for side in sides for end in side):
+        return "not between interfaces"
+    return "with several ends on a side" if max(map(len, sides)) > 1 else None
+
+
+def _end(termination: dict[str, Any], column: str) -> End:
+    value = termination.get("object", termination)
+    node, interface = _name(_member(value, "device")), _name(value)
+    if not node or not interface:
+        raise Malformed(f"{column}: no names of device and interface")
+    return End(node, interface)
+
+
+def _fields(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the plain values of a cable; of a choice its `value`: `status` is `connected`."""
+    fields = {}
+    for key, value in entry.items():
+        plain = value.get("value") if isinstance(value, dict) else value
+        is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
+        if is_plain and plain != "" and not key.startswith("termination_"):
+            fields[key] = str(plain)
+    return fields
 
 
 def _entries(document: Any) -> list[Any]:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from agent.cabling.expected import LABEL
 from agent.cabling.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
+from agent.cabling.plans.columns import FACTS as OF_PLAN
+from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
 from agent.fleet.model import Fleet, FleetNode, Judged
 from agent.fleet.page.groups import place_text
@@ -27,10 +29,8 @@ Cut = Callable[[str], str]
 
 # The facts that say where to go, as the page names them.
 PLACES = {
-    "rack": "rack",
-    "unit": "unit",
-    "far-rack": "rack of the switch",
-    "far-unit": "unit of the switch",
+    name: field if side == NEAR else f"{field} of the switch"
+    for name, (side, field) in OF_PLAN.items()
 }
 # Codes of what is so with a plan and without; no estimate.
 FACTS = ("leaf-down", "renamed", "switch-identity", "claimed", "cloned", "silent", "unreadable")
