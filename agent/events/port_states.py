@@ -12,14 +12,14 @@ offset 0 (fs/seq_file.c), which costs about a microsecond beyond what the driver
 
 Invariants:
 - One daemon thread, the sweeper, reads all files and is never joined. A read of a failing HCA may
-  block in the kernel for ever; READ_TIMEOUT later another sweeper continues with the other devices.
-  So a device that blocks delays the others by READ_TIMEOUT once, and there is at most one thread
-  for each blocked device, and the sweeper.
+  block in the kernel for ever; READ_TIMEOUT after the next sweep was due another sweeper continues
+  with the other devices. So a device that blocks delays the others by that once, and there is at
+  most one thread for each blocked device, and the sweeper.
 - Only the sweeper opens, reads and closes files. The exception is the device at which a replaced
   sweeper is blocked: that thread closes the device's files and ends, and the sweeper opens them
   anew.
-- Nothing wakes to supervise the sweeper: it sets a timer of the kernel before a sweep and clears it
-  afterwards.
+- Nothing wakes to supervise the sweeper: before each sweep it sets a timer of the kernel anew,
+  which expires if the next sweep does not come.
 - The event is that a port changed; its state is read by the sources. The first read of a port
   counts as a change, since the sources may have read it before.
 """
@@ -37,6 +37,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 from agent.events.event import Event, Notifier
 
@@ -83,7 +84,7 @@ class PortStateSweep:
             if (wanted, slow) == (self._wanted, self._is_slow):
                 return
             if self._sweeper:
-                self._sweeper.alarm.set()
+                self._sweeper.alarm.put(None)
             elif not self._start({}):
                 return  # try again later
             self._wanted, self._is_slow = wanted, slow
@@ -105,7 +106,7 @@ class PortStateSweep:
         with self._lock:
             sweeper, self._sweeper = self._sweeper, None
             if sweeper:
-                sweeper.alarm.set()
+                sweeper.alarm.put(None)
             self._epoll.close()
             self._notifier.close()
             self._timer.close()
@@ -124,9 +125,8 @@ class PortStateSweep:
     def _run(self, me: _Sweeper) -> None:
         """Sweep periodically until `me` is replaced: the body of a thread."""
         while self._sweep(me):
-            interval = max(self._interval, SLOW_INTERVAL) if self._is_slow else self._interval
-            me.alarm.wait(interval if me.devices else None)
-            me.alarm.clear()
+            with suppress(Empty):
+                me.alarm.get(timeout=self._pause() if me.devices else None)
         for device in me.devices.values():
             device.close()
 
@@ -141,7 +141,7 @@ class PortStateSweep:
             for name in self._wanted.keys() - me.devices.keys() - self._blocked:
                 folder = f"{self._sys}/class/infiniband/{name}/ports"
                 me.devices[name] = _DeviceFiles(name, folder, self._wanted[name])
-            self._timer.set(READ_TIMEOUT if me.devices else 0)
+            self._timer.set(self._pause() + READ_TIMEOUT if me.devices else 0)
         for device in me.devices.values():
             me.reading = device, time.monotonic()
             changed = device.changed(self._pread)
@@ -150,13 +150,14 @@ class PortStateSweep:
                 if self._sweeper is not me:  # replaced while it read this device
                     self._blocked.discard(device.name)
                     if self._sweeper:
-                        self._sweeper.alarm.set()
+                        self._sweeper.alarm.put(None)
                     return False
                 self._report(changed)
-        with self._lock:
-            if self._sweeper is me:
-                self._timer.set(0)
-            return self._sweeper is me
+        return True
+
+    def _pause(self) -> float:
+        """Return the seconds between two sweeps."""
+        return max(self._interval, SLOW_INTERVAL) if self._is_slow else self._interval
 
     def _replace_blocked(self) -> None:
         """Start another sweeper if the present one has been at one device for READ_TIMEOUT.
@@ -188,11 +189,11 @@ class PortStateSweep:
 
 @dataclass(slots=True, eq=False)
 class _Sweeper:
-    """The state of one sweeping thread; `alarm` interrupts its sleep."""
+    """The state of one sweeping thread; an entry in `alarm` interrupts its sleep."""
 
     devices: dict[str, _DeviceFiles]
     reading: tuple[_DeviceFiles, float] | None = None  # and since when
-    alarm: threading.Event = field(default_factory=threading.Event)
+    alarm: SimpleQueue[None] = field(default_factory=SimpleQueue)
 
 
 class _DeviceFiles:
