@@ -31,6 +31,16 @@ class _Claim(NamedTuple):
     port: PortRef
     end: SeenEnd
 
+    @property
+    def name(self) -> str:
+        """The name of the switch alone; "" without one."""
+        return self.end.name or ""
+
+    @property
+    def address(self) -> str:
+        """The GUID or MAC address of the switch; "" without one."""
+        return _address(self.end.id) or ""
+
 
 class _Reports(NamedTuple):
     """When the nodes reported last, and which are silent."""
@@ -57,16 +67,8 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
     `off` are the tolerances of names that are switched off.
     """
     reports = _Reports({node.name: node.time for node in fleet.nodes}, silent)
-    owner: dict[str, str] = {}
-    clones: dict[str, dict[str, None]] = {}  # of the HCA GUIDs that several Nodes have
-    for node in fleet.nodes:
-        for number in filter(None, (port.node_guid for port in node.ports)):
-            first = owner.setdefault(number, node.name)
-            if first != node.name:
-                clones.setdefault(number, {first: None})[node.name] = None
     machines: dict[str, set[int]] = {}  # by Node: those that have several Nodes
-    same_hca = (tuple(names) for number, names in clones.items() if _address(number))
-    for machine, names in enumerate(dict.fromkeys(same_hca)):
+    for machine, names in enumerate(_machines(fleet)):
         stale = [name for name in names if name in silent]
         why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
         if 0 < len(stale) < len(names):
@@ -89,6 +91,18 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
                 yield _claim(same, reports)
 
 
+def _machines(fleet: Fleet) -> Iterable[tuple[str, ...]]:
+    """Return the Nodes of each machine that has several: they have the GUID of one HCA."""
+    owner: dict[str, str] = {}
+    clones: dict[str, dict[str, None]] = {}  # of the HCA GUIDs that several Nodes have
+    for node in fleet.nodes:
+        for number in filter(None, (port.node_guid for port in node.ports)):
+            first = owner.setdefault(number, node.name)
+            if first != node.name:
+                clones.setdefault(number, {first: None})[node.name] = None
+    return dict.fromkeys(tuple(names) for number, names in clones.items() if _address(number))
+
+
 @lru_cache(MAX_CACHED)
 def _address(text: str | None) -> str | None:
     """Return a GUID or MAC address; None for other text, and if all bits are equal."""
@@ -101,38 +115,48 @@ def _address(text: str | None) -> str | None:
 
 def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    known = [claim for claim in claims if claim.end.name and _address(claim.end.id)]
+    known = [claim for claim in claims if claim.name and claim.address]
     keys = _names(known, off)
     whole = {name: node_key(name, off) for _, name in keys}
-    of_id: dict[str, set[str]] = {}
+    of_address: dict[str, set[str]] = {}
     of_name: dict[str, set[str]] = {}
-    for identity, name in {(_address(claim.end.id) or "", claim.end.name or "") for claim in known}:
-        of_id.setdefault(identity, set()).add(keys[identity, name])
-        of_name.setdefault(whole[name], set()).add(identity)
+    for address, name in {(claim.address, claim.name) for claim in known}:
+        of_address.setdefault(address, set()).add(keys[address, name])
+        of_name.setdefault(whole[name], set()).add(address)
     doubtful = [
         claim
         for claim in known
-        if len(of_id[_address(claim.end.id) or ""]) > 1
-        or len(of_name[whole[claim.end.name or ""]]) > 1
+        if len(of_address[claim.address]) > 1 or len(of_name[whole[claim.name]]) > 1
     ]
-    for identity, same in grouped(doubtful, lambda claim: _address(claim.end.id) or "").items():
-        parts = [*grouped(same, lambda claim: keys[identity, claim.end.name or ""]).values()]  # noqa: B023
-        if len(parts) > 1:
-            names = sorted({part[0].end.name or "" for part in parts}, key=natural)
-            why = "it was renamed, or two switches have one identifier"
-            if _share_a_port(parts):
-                why = "two switches have one identifier, so give each its own"
-            called = f"{parts[0][0].end.id}, which is called {' and '.join(names)}"
-            text = f"Look at the switch {called}: {why}."
-            yield _identity(parts, text, ["names", identity], names[0])
-    shared = []  # for each name of several switches: what is seen of each
-    for same in grouped(doubtful, lambda claim: whole[claim.end.name or ""]).values():
-        switches = grouped(same, lambda claim: _address(claim.end.id) or "").values()
+    by_address = grouped(doubtful, lambda claim: claim.address)
+    for address, same in by_address.items():
+        by_name = grouped(same, lambda claim: keys[claim.address, claim.name])
+        if len(by_name) > 1:
+            yield _several_names(address, [*by_name.values()])
+    by_name = grouped(doubtful, lambda claim: whole[claim.name])
+    yield from _several_addresses(by_name.values())
+
+
+def _several_names(address: str, parts: Sequence[Sequence[_Claim]]) -> Finding:
+    """Return the finding of one identifier; the parts have a name each."""
+    names = sorted({part[0].name for part in parts}, key=natural)
+    why = "it was renamed, or two switches have one identifier"
+    if _share_a_port(parts):
+        why = "two switches have one identifier, so give each its own"
+    called = f"{parts[0][0].end.id}, which is called {' and '.join(names)}"
+    return _identity(parts, f"Look at the switch {called}: {why}.", ["names", address], names[0])
+
+
+def _several_addresses(of_names: Iterable[Sequence[_Claim]]) -> Iterator[Finding]:
+    """Yield the names of several switches; many such names are one finding."""
+    shared = []  # for each of these names: what is seen of each switch
+    for same in of_names:
+        switches = grouped(same, lambda claim: claim.address).values()
         parts = [part for part in switches if len(_ports(part)) > 1]  # not of a port alone
         if len(parts) > 1 and _share_a_port(parts):
             shared.append(parts)
     if len(shared) >= MANY_NAMES:
-        names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
+        names = sorted({parts[0][0].name for parts in shared}, key=natural)
         text = (
             f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
             "of several switches; two fabrics may have the same names, or the Nodes be of two "
@@ -141,7 +165,7 @@ def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
         yield _identity([part for parts in shared for part in parts], text, ["ids"], None)
         return
     for parts in shared:
-        name = parts[0][0].end.name or ""
+        name = parts[0][0].name
         ids = sorted({part[0].end.id or "" for part in parts})
         seen = listed([part[0].port.text for part in parts])
         text = (
@@ -155,7 +179,7 @@ def _names(claims: Iterable[_Claim], off: Off) -> dict[tuple[str, str], str]:
     """Return the key of each name of an identifier: a short and a qualified name share it."""
     names: dict[str, set[str]] = {}
     for claim in claims:
-        names.setdefault(_address(claim.end.id) or claim.end.switch, set()).add(claim.end.device)
+        names.setdefault(claim.address or claim.end.switch, set()).add(claim.end.device)
     return {
         (identity, name): key
         for identity, of_switch in names.items()
@@ -191,7 +215,7 @@ def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]
     keys = _names(known, off)
 
     def switch_of(claim: _Claim) -> tuple[str, str]:
-        identity = _address(claim.end.id) or claim.end.switch
+        identity = claim.address or claim.end.switch
         return identity, keys[identity, claim.end.device]
 
     for switch in grouped(known, switch_of).values():

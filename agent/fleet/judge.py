@@ -58,26 +58,12 @@ def judge(  # noqa: PLR0913 - most are choices
     """
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
-    halves: list[tuple[FleetNode, Expected]] = []
-    findings: list[Finding] = []
-    for node in fleet.nodes:
-        try:
-            half = expectations.of(node)
-        except Malformed as error:
-            findings.append(planned.contradiction(node.name, error))
-        else:
-            halves += [] if half.is_empty else [(node, half)]
+    halves, findings = _halves(fleet, expectations)
     counts = {node.name: planned.cables_in(half) for node, half in halves}
     expected = {name: count for name, count in counts.items() if count}
     fresh = [(node, half) for node, half in halves if node.name not in quiet]
     compared = planned.compared(fresh, expectations, options)
-    kept = fleet
-    if options.ignore:
-        nodes = []
-        for node in fleet.nodes:
-            ports = (port for port in node.ports if not options.has_ignored(names_of(port)))
-            nodes.append(replace(node, ports=tuple(ports)))
-        kept = replace(fleet, nodes=tuple(nodes))
+    kept = _without_ignored(fleet, options)
     inferred = infer(kept)
     findings += compared.findings
     if not expected:
@@ -114,6 +100,33 @@ def judge(  # noqa: PLR0913 - most are choices
         gap,
         bool(plans),
     )
+
+
+def _halves(
+    fleet: Fleet, expectations: Expectations
+) -> tuple[list[tuple[FleetNode, Expected]], list[Finding]]:
+    """Return the nodes of which something is expected; findings of those that it contradicts."""
+    halves: list[tuple[FleetNode, Expected]] = []
+    contradictions: list[Finding] = []
+    for node in fleet.nodes:
+        try:
+            half = expectations.of(node)
+        except Malformed as error:
+            contradictions.append(planned.contradiction(node.name, error))
+        else:
+            halves += [] if half.is_empty else [(node, half)]
+    return halves, contradictions
+
+
+def _without_ignored(fleet: Fleet, options: VerifyOptions) -> Fleet:
+    """Return the fleet without the ports that --ignore names."""
+    if not options.ignore:
+        return fleet
+    nodes = []
+    for node in fleet.nodes:
+        ports = (port for port in node.ports if not options.has_ignored(names_of(port)))
+        nodes.append(replace(node, ports=tuple(ports)))
+    return replace(fleet, nodes=tuple(nodes))
 
 
 def _distinct(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -173,38 +186,49 @@ def _slow(
     """
     by_name = {node.name: node for node in nodes}
     for group in groups:
-        rated = [
-            _Rated(
-                PortRef(name, port.interface), port.far_end, port.pci or port.interface, port.gbps
-            )
-            for name in group.nodes
-            if name in by_name
-            for port in by_name[name].ports
-            if port.gbps is not None and port.far_end and not port.is_lost
-            if "-" not in port.interface or port.interface.rpartition("-")[2].isdecimal()
-        ]
+        rated = [port for name in group.nodes if name in by_name for port in _rated(by_name[name])]
         slow: dict[str, list[_Rated]] = {}  # slow ports by node
-        shares: dict[str, tuple[float, int, int]] = {}  # by address: usual rate, ports with it, all
+        shares: dict[str, _Share] = {}  # by address
         for address, same in grouped(rated, lambda port: port.address).items():
             usual, count = Counter(port.gbps for port in same).most_common(1)[0]
             if len(same) >= MIN_PORTS and count >= USUAL * len(same):
-                shares[address] = usual, count, len(same)
+                shares[address] = _Share(usual, count, len(same))
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
                         slow.setdefault(port.ref.node, []).append(port)
-        for node, ports in slow.items():
-            first, shown = ports[0], []
-            usual, count, total = shares[first.address]
-            for port in ports:
-                rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
-                far = end_text((port.end.device, port.end.port))
-                shown.append(f"{port.ref.interface} to {far} ({rate})")
-            verb = "Reseat or replace the cable of" if first.gbps else "Activate"
-            text = (
-                f"{verb} {node} {listed(shown)}; {count:,} of {total:,} such ports of the group "
-                f"run at {encode.gbps(usual)}."
-            )
-            refs = [port.ref for port in ports]
-            facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
-            actual = (first.end.device, first.end.port)
-            yield finding("slow", refs, text, facts=facts, actual=actual)
+        for ports in slow.values():
+            yield _slower(ports, shares[ports[0].address])
+
+
+class _Share(NamedTuple):
+    """The usual rate of the ports at one address, and the number that have it of all of them."""
+
+    usual: float
+    alike: int
+    total: int
+
+
+def _rated(node: FleetNode) -> Iterator[_Rated]:
+    """Yield the ports of a node but for legs of bonds."""
+    for port in node.ports:
+        is_leg = "-" in port.interface and not port.interface.rpartition("-")[2].isdecimal()
+        if port.gbps is not None and port.far_end and not port.is_lost and not is_leg:
+            ref = PortRef(node.name, port.interface)
+            yield _Rated(ref, port.far_end, port.pci or port.interface, port.gbps)
+
+
+def _slower(ports: Sequence[_Rated], share: _Share) -> Finding:
+    """Return the finding of a node with slow ports; `share` is that of the first one's address."""
+    first, shown = ports[0], []
+    for port in ports:
+        rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
+        far = end_text((port.end.device, port.end.port))
+        shown.append(f"{port.ref.interface} to {far} ({rate})")
+    verb = "Reseat or replace the cable of" if first.gbps else "Activate"
+    text = (
+        f"{verb} {first.ref.node} {listed(shown)}; {share.alike:,} of {share.total:,} such ports "
+        f"of the group run at {encode.gbps(share.usual)}."
+    )
+    refs = [port.ref for port in ports]
+    facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{share.usual:g}"}
+    return finding("slow", refs, text, facts=facts, actual=(first.end.device, first.end.port))

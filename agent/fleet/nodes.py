@@ -23,7 +23,7 @@ from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
 from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import OBSERVED
-from agent.memory import FarEnd
+from agent.memory import Fact, FarEnd
 from agent.node_description import switch_name
 from agent.text import Json, listed, natural, visible
 
@@ -183,36 +183,40 @@ def _ports(
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
-    ports = []
-    for name in sorted({*known, *ends}, key=natural):
-        row, labels = known.get(name), ends.get(name, {})
-        station = row.far if row and _is_of(labels.get("device"), row.far, flavor) else None
-        now = _far_end(labels, station or (row.last_far if row else None), flavor)
-        if row is None:  # the annotation does not have it
-            ports.append(FleetPort(name, far_end=now, last_end=now))
-            continue
-        last, neighbor = None, row.last_far
-        if neighbor:  # with the label that it would have
-            title = _name(neighbor, flavor)
-            if label := _label_of(title) or _value(neighbor.id or ""):
-                last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
-        now, station_end = (None, now) if station else (now, None)
-        if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
-            last = now
-        port = FleetPort(
-            intern(row.interface),
-            intern(row.function or ""),
-            row.port_guid,
-            row.node_guid,
-            row.gbps,
-            now,
-            last,
-            name in gone,
-            row.netdev,
-            station_end,
-        )
-        ports.append(port)
-    return tuple(ports)
+    return tuple(
+        _port(name, known.get(name), ends.get(name, {}), flavor, is_lost=name in gone)
+        for name in sorted({*known, *ends}, key=natural)
+    )
+
+
+def _port(
+    name: str, row: Fact | None, labels: Texts, flavor: str | None, *, is_lost: bool
+) -> FleetPort:
+    """Return an interface by its row in the annotation and the labels of its neighbor."""
+    station = row.far if row and _is_of(labels.get("device"), row.far, flavor) else None
+    now = _far_end(labels, station or (row.last_far if row else None), flavor)
+    if row is None:  # the annotation does not have it
+        return FleetPort(name, far_end=now, last_end=now)
+    last, neighbor = None, row.last_far
+    if neighbor:  # with the label that it would have
+        title = _name(neighbor, flavor)
+        if label := _label_of(title) or _value(neighbor.id or ""):
+            last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
+    now, station_end = (None, now) if station else (now, None)
+    if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
+        last = now
+    return FleetPort(
+        intern(row.interface),
+        intern(row.function or ""),
+        row.port_guid,
+        row.node_guid,
+        row.gbps,
+        now,
+        last,
+        is_lost,
+        row.netdev,
+        station_end,
+    )
 
 
 def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:

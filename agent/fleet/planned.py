@@ -384,33 +384,38 @@ def habits(findings: Iterable[Finding], ports: Mapping[str, int]) -> list[Findin
         if finding.code not in RINGS or rings_of.keys().isdisjoint(finding.nodes)
     ]
     for rings, nodes in grouped(rings_of, rings_of.__getitem__).items():
-        same = [exchange for node in nodes for exchange in by_node[node]]
-        names = sorted(nodes, key=natural)
-        cables = ", ".join(
-            " and ".join(ring) if len(ring) == 2 else " to ".join(ring) for ring in rings
+        kept.append(
+            _habit(rings, nodes, [exchange for node in nodes for exchange in by_node[node]])
         )
-        text = (
-            f"{many(len(names), 'node')} ({listed(names)}) have the cables of {cables} exchanged "
-            "the same way: exchange their far ends, unless it is meant."
-        )
-        weakest = min(
-            same, key=lambda exchange: exchange.confidence if exchange.confidence is not None else 1
-        )
-        habit = finding(
-            SWAPPED,
-            [port for exchange in same for port in exchange.ports],
-            text,
-            nodes=names,
-            severity=WARNING,
-            key=["habit", *(name for ring in rings for name in ring)],
-            moves=tuple(move for exchange in same for move in exchange.moves),
-            confidence=weakest.confidence,
-            majority=weakest.majority,
-            expected=same[0].expected,
-            actual=same[0].actual,
-        )
-        kept.append(habit)
     return kept
+
+
+def _habit(rings: Rings, nodes: Iterable[str], same: Sequence[Finding]) -> Finding:
+    """Return the finding of nodes that have the same cables exchanged; `same` are theirs."""
+    names = sorted(nodes, key=natural)
+    cables = ", ".join(
+        " and ".join(ring) if len(ring) == 2 else " to ".join(ring) for ring in rings
+    )
+    text = (
+        f"{many(len(names), 'node')} ({listed(names)}) have the cables of {cables} exchanged "
+        "the same way: exchange their far ends, unless it is meant."
+    )
+    weakest = min(
+        same, key=lambda exchange: exchange.confidence if exchange.confidence is not None else 1
+    )
+    return finding(
+        SWAPPED,
+        [port for exchange in same for port in exchange.ports],
+        text,
+        nodes=names,
+        severity=WARNING,
+        key=["habit", *(name for ring in rings for name in ring)],
+        moves=tuple(move for exchange in same for move in exchange.moves),
+        confidence=weakest.confidence,
+        majority=weakest.majority,
+        expected=same[0].expected,
+        actual=same[0].actual,
+    )
 
 
 def _ways(rings: Rings, ports: int) -> float:
