@@ -263,7 +263,8 @@ class Laws:
         labels = of_api(self._api.fields)
         self._judge(Question(now, now, "standing"), labels)
         for kind, place in self._parts:
-            if kind == COUNT and not self._is_unread(place, now - LAG[COUNT], now):
+            is_new = kind == COUNT and place not in self._known
+            if is_new and not self._is_unread(place, now - LAG[COUNT], now):
                 self._known.add(place)  # type: ignore[arg-type]
 
     def finish(self, now: float, quiet: float) -> None:
@@ -287,18 +288,28 @@ class Laws:
 
     def _judge(self, question: Question, labels: Mapping[str, str]) -> None:
         self._judge_speed(question, labels.get(SPEED))
-        fars = dict[str, frozenset[object]]()
-        for name in self._interfaces(labels):
-            fars[name] = allowed = self._allowed(question, FAR, name, self._places.get(name, ""))
+        names = self._interfaces(labels)
+        for name in names:
             far = _far(labels, name)
-            if not self._is_allowed(allowed, far):
-                self._tell(question, _keys(name), f"neighbor {name}", far, allowed)
+            if not self._is_of_now(FAR, name, far):
+                allowed = self._allowed_far(question, name)
+                if far not in allowed:
+                    self._tell(question, _keys(name), f"neighbor {name}", far, allowed)
         for kind, key in ((TEXT, FLAVOR), (DOMAIN, ACC)):
-            allowed = self._allowed(question, kind, key, None)
-            if labels.get(key) not in allowed:
-                self._tell(question, [key], key, labels.get(key), allowed)
-        self._judge_joined(question, labels, fars)
+            if not self._is_of_now(kind, key, labels.get(key)):
+                allowed = self._allowed(question, kind, key, None)
+                if labels.get(key) not in allowed:
+                    self._tell(question, [key], key, labels.get(key), allowed)
+        self._judge_joined(question, labels, names)
         self._judge_twins(question, labels)
+
+    def _is_of_now(self, kind: str, name: object, value: object) -> bool:
+        """Return True if this is a value of the fresh agent now, which any law allows."""
+        timeline = self._parts.get((kind, name))
+        return timeline is not None and value in timeline.now
+
+    def _allowed_far(self, question: Question, name: str) -> frozenset[object]:
+        return self._allowed(question, FAR, name, self._places.get(name, ""))
 
     def _allowed(
         self, question: Question, kind: str, name: object, pci: str | None
@@ -470,6 +481,10 @@ class Laws:
 
     def _judge_speed(self, question: Question, speed: str | None) -> None:
         """L2, L7, L8: the sum of what each port may count."""
+        fresh = [value for (kind, _), one in self._parts.items() if kind == COUNT for value in one.now]
+        if speed != "0G" and speed == _gigabits(sum(float(str(count or 0.0)) for count in fresh)):
+            self._was_idle = False
+            return
         now, sums, hidden = question.now, {0.0}, list[bool]()
         for (kind, place), timeline in self._parts.items():
             if kind != COUNT:
@@ -507,9 +522,20 @@ class Laws:
         self,
         question: Question,
         labels: Mapping[str, str],
-        fars: Mapping[str, frozenset[object]],
+        interfaces: Iterable[str],
     ) -> None:
         """L2: each name in a joined label is a far end's; L8: those that are certain are there."""
+        leaves = {
+            str(far[0])
+            for (kind, _), timeline in self._parts.items()
+            if kind == FAR
+            for far in timeline.now
+            if isinstance(far, tuple) and far[0]
+        }
+        keys = LEAVES, f"{IB}/leaves.current", GROUP
+        if all(key not in labels or _names(labels[key]) in (leaves, None) for key in keys):
+            return
+        fars = {name: self._allowed_far(question, name) for name in interfaces}
         ever = {
             str(value[0])
             for (kind, _), timeline in self._parts.items()
@@ -625,10 +651,6 @@ class Laws:
     def _interfaces(self, labels: Mapping[str, str]) -> set[str]:
         known = {str(name) for kind, name in self._parts if kind == FAR}
         return known | {found[1] for key in labels if (found := _INTERFACE.fullmatch(key))}
-
-    @staticmethod
-    def _is_allowed(allowed: frozenset[object], far: Far) -> bool:
-        return far in allowed
 
     def _is_others(self, key: str) -> bool:
         held: Key = ("labels", key)
