@@ -24,8 +24,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -75,31 +75,32 @@ PROCESS = frozenset(
     }
 )
 
+NONE: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+
+class Snapshot(NamedTuple):
     """The values behind every metric; times are seconds since the epoch, durations seconds."""
 
     cycle: Cycle | None = None  # the last cycle
     observations: int = 0
-    durations: dict[str, float] = field(default_factory=dict)  # by source
-    succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
-    flaps: Mapping[str, int] = field(default_factory=dict)  # by interface
+    durations: Mapping[str, float] = NONE  # by source
+    succeeded_at: Mapping[str, float] = NONE  # by source
+    flaps: Mapping[str, int] = NONE  # by interface
     roles_changed: int = 0
     flapping: tuple[str, ...] = ()  # interfaces (agent/daemon/flapping.py)
-    last_frame_at: Mapping[str, float] = field(default_factory=dict)  # by interface
+    last_frame_at: Mapping[str, float] = NONE  # by interface
     labels_expired: int = 0
     keys_refused: int = 0
     keys_left_alone: int = 0
     keys_contended: int = 0
     keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
-    requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
+    requests: Mapping[str, int] = MappingProxyType({"200": 0})
     ready: bool = False
     policy_in_force: bool | None = None  # None: not known
     applied_at: float | None = None
-    frames_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
-    events: Mapping[str, int] = field(default_factory=dict)  # of --events, by result
+    frames_dropped: Mapping[str, int] = NONE  # by reason
+    events: Mapping[str, int] = NONE  # of --events, by result
     # Of an expected half.
     findings: tuple[tuple[str, str], ...] = ()  # reported: (code, first interface)
     plan_rows: int | None = None
@@ -151,8 +152,8 @@ class Metrics:
             observations=now.observations + 1,
             flaps=flaps,
             last_frame_at=frames,
-            durations=now.durations | known,
-            succeeded_at=now.succeeded_at | dict.fromkeys(succeeded, observation.time),
+            durations={**now.durations, **known},
+            succeeded_at={**now.succeeded_at, **dict.fromkeys(succeeded, observation.time)},
         )
 
     def frame_repeated(self, netdev: str, at: float) -> None:
@@ -170,7 +171,7 @@ class Metrics:
 
     def update(self, **values: Any) -> None:
         """Replace values of the snapshot, by the names of its fields."""
-        self.snapshot = replace(self.snapshot, **values)
+        self.snapshot = self.snapshot._replace(**values)
 
     def events(self, **results: int) -> None:
         """Count Events about the Node by result; a counter begins at 0."""

@@ -26,6 +26,7 @@ from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
+from tests.simulation.sysfs import KeepingReaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -70,7 +71,7 @@ def assemble(world: World, life: int) -> Loop:
         ask_sa=partial(fabric.administrator, world.node),
         gpus=helpers.nvml,
         random=random.Random(life).random,  # noqa: S311 - a simulation
-        readers=DeviceReaders(clock=clock, worker=InlineWorker),
+        readers=KeepingReaders(world.sysfs, world.kept, clock),
         subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
 

@@ -481,7 +481,9 @@ class Laws:
 
     def _judge_speed(self, question: Question, speed: str | None) -> None:
         """L2, L7, L8: the sum of what each port may count."""
-        fresh = [value for (kind, _), one in self._parts.items() if kind == COUNT for value in one.now]
+        fresh = [
+            value for (kind, _), one in self._parts.items() if kind == COUNT for value in one.now
+        ]
         if speed != "0G" and speed == _gigabits(sum(float(str(count or 0.0)) for count in fresh)):
             self._was_idle = False
             return

@@ -27,12 +27,12 @@ from tests.simulation.fabric import Stranger
 from tests.simulation.judge import Judge
 from tests.simulation.names import ANNOTATION
 from tests.simulation.node import HERE, Hca, Node, Peer
-from tests.simulation.sysfs import Sysfs
+from tests.simulation.sysfs import Kept, Sysfs
 from tests.simulation.verdicts import Verdicts
 from tests.support.server_side_apply import ApiServer, Reply, Write
 
 QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; one hourly request more
-METRICS_EVERY = 8  # seeds: rendering takes a third of the run time
+METRICS_EVERY = 32  # seeds: rendering takes a third of the run time
 EXPECTED_EVERY = 2  # seeds: the Node has expected labels
 
 
@@ -51,7 +51,7 @@ class World:
         self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
         self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
         self.metrics = Scraped if seed % METRICS_EVERY == 0 else Metrics
-        self.sysfs = Sysfs(node, self._pass_time)
+        self.sysfs, self.kept = Sysfs(node, self._pass_time), Kept()
         self.api = ApiServer(lambda: self.time)
         self.judge = Judge(node, self.api)
         self.laws = self.judge.laws

@@ -30,7 +30,7 @@ from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
 from tests.simulation.names import P
 from tests.simulation.node import Node
-from tests.simulation.sysfs import Sysfs
+from tests.simulation.sysfs import KeepingReaders, Kept, Sysfs
 from tests.support.server_side_apply import ApiServer, Key
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Yardstick:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._seen: dict[object, Seen] = {}
+        self._kept = Kept()
 
     def look(self) -> Seen:
         """Return what a fresh agent publishes now."""
@@ -77,18 +78,18 @@ class Yardstick:
 
     def labels(self) -> Mapping[str, str]:
         """Return all labels that a fresh agent publishes, the leaf group too."""
-        agent = _Agent(self._node)
+        agent = _Agent(self._node, self._kept)
         agent.run(SETTLED)
         return agent.labels
 
     def restarted(self, api: ApiServer, now: float) -> Mapping[str, str]:
         """Return the labels of the Node after a restart, and a hold, of the agent."""
-        agent = _Agent(self._node, api, now)
+        agent = _Agent(self._node, self._kept, api, now)
         agent.run(LONG)
         return agent.labels
 
     def _fresh(self, order: int) -> Seen:
-        agent = _Agent(self._node, order=order)
+        agent = _Agent(self._node, self._kept, order=order)
         agent.run_until(lambda: bool(agent.api.changes))
         if any(hca.nameless for hca in self._node.all()):  # it asks for a name three times
             agent.run(SETTLED)
@@ -99,7 +100,12 @@ class _Agent:
     """One agent over the true node: its loop, its clock, its monitors, its API server."""
 
     def __init__(
-        self, node: Node, api: ApiServer | None = None, now: float = 0.0, order: int = 0
+        self,
+        node: Node,
+        kept: Kept,
+        api: ApiServer | None = None,
+        now: float = 0.0,
+        order: int = 0,
     ) -> None:
         self.time = self._start = now
         self.unavailable: dict[str, str] = {}
@@ -111,15 +117,16 @@ class _Agent:
         self._wakes: set[Event] = set()
         clock = AwakeClock(lambda: self.time)
         self.sockets = _Sockets(self._node, clock, order)
+        sysfs = Sysfs(self._node, lambda _seconds: None)
         host = Host(
-            Sysfs(self._node, lambda _seconds: None),
+            sysfs,
             clock,
             "n1",
             ask_smp=partial(fabric.smp, self._node),
             ask_sa=partial(fabric.administrator, self._node),
             gpus=lambda: fabric.nvml(self._node.gpus),
             random=lambda: 0.0,
-            readers=DeviceReaders(clock=clock, worker=InlineWorker),
+            readers=KeepingReaders(sysfs, kept, clock),
             subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
         )
         flags = Flags("n1", source_options={"gpu_interval": 60.0})
