@@ -93,7 +93,7 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
         named += bool(ends[0].port_name)
         row = {
             name: _cell(getattr(cable if side is None else ends[side], field))
-            for name, side, field, _ in columns.COLUMNS
+            for name, side, field, *_ in columns.COLUMNS
         }
         row |= {title: cable.fields.get(title, "") for title in titles}
         rows.append({name: text.strip() for name, text in row.items()})  # as a reader does

@@ -7,9 +7,17 @@ in the form of `headers.key`, without the word for a side.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from agent.cabling.plans.cables import mark_of
+from agent.cabling.plans.model import FilePlace
+from agent.cabling.plans.rates import rate
+
 NEAR, FAR = 0, 1  # sides: the end at the node, the other end
+
+# Text, place and the unit of a bare number to the value; None for text that is no such value.
+Parse = Callable[[str, FilePlace, str], object]
 
 
 class PlanColumn(NamedTuple):
@@ -19,6 +27,8 @@ class PlanColumn(NamedTuple):
     side: int | None  # NEAR or FAR; None: of the cable
     field: str
     titles: str = ""  # of both sides, so one side has them
+    parse: Parse = lambda text, _place, _unit: text  # of the cable
+    values: str = ""  # its values in words
 
 
 # In every file that we write.
@@ -36,8 +46,15 @@ NAMES = (
 )
 # In a file whose cables have them. Those of an end are facts of a finding.
 OTHERS = (
-    PlanColumn("rate", None, "rate_gbps", "bandwidth speed linkspeed rate portspeed"),
-    PlanColumn("mark", None, "mark", "mark"),
+    PlanColumn(
+        "rate",
+        None,
+        "rate_gbps",
+        "bandwidth speed linkspeed rate portspeed",
+        lambda text, _place, unit: rate(text, unit),
+        "rate such as 400G",
+    ),
+    PlanColumn("mark", None, "mark", "mark", lambda text, place, _unit: mark_of(text, place)),
     PlanColumn("rack", NEAR, "rack", "rack rackname cabinet"),
     PlanColumn("unit", NEAR, "unit", "u ru unit rackunit uheight"),
     PlanColumn("far-rack", FAR, "rack"),
@@ -45,8 +62,11 @@ OTHERS = (
 )
 COLUMNS = (*NAMES, *OTHERS)
 
+OF_CABLE = tuple(column for column in COLUMNS if column.side is None)
 # Column to side and field.
-OF_ENDS = {name: (side, field) for name, side, field, _ in COLUMNS if side is not None}
-FACTS = {name: OF_ENDS[name] for name, *_ in OTHERS if name in OF_ENDS}
+OF_ENDS = {
+    column.name: (column.side, column.field) for column in COLUMNS if column.side is not None
+}
+FACTS = {column.name: OF_ENDS[column.name] for column in OTHERS if column.name in OF_ENDS}
 PLACE = tuple(field for side, field in FACTS.values() if side == NEAR)  # of a node in the hall
 TITLES = {column.field: column.titles.split() for column in COLUMNS if column.titles}

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.plans.columns import OF_ENDS, TITLES
+from agent.cabling.plans.columns import OF_CABLE, OF_ENDS, TITLES
 from agent.cabling.plans.model import FilePlace
 from agent.cabling.plans.source import Columns
 from agent.errors import Malformed
@@ -62,8 +62,7 @@ class Header(NamedTuple):
     kind: str  # "point-to-point" or "netbox"
     names: tuple[str, ...]  # of all columns, unique
     ends: tuple[dict[str, int], dict[str, int]]  # all of FIELDS
-    rate: int
-    mark: int
+    cable: Mapping[str, int]  # all of OF_CABLE
     others: tuple[int, ...]  # the columns to be carried through
 
 
@@ -161,10 +160,9 @@ def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | N
     for name in columns.keys() & OF_ENDS.keys():
         fields[at[name][0]] = OF_ENDS[name]
     named = _header("point-to-point", row, fields, place)
-    rate = at["rate"][0] if "rate" in at else named.rate
-    mark = at["mark"][0] if "mark" in at else named.mark
-    others = tuple(column for column in named.others if column not in {rate, mark})
-    return named._replace(rate=rate, mark=mark, others=others)
+    cable = {name: at[name][0] if name in at else index for name, index in named.cable.items()}
+    others = tuple(column for column in named.others if column not in cable.values())
+    return named._replace(cable=cable, others=others)
 
 
 def missing(row: Sequence[str], columns: Columns) -> list[str]:
@@ -219,12 +217,14 @@ def _header(
                 pair = f"{names[other]!r} and {names[column]!r}"
                 raise Malformed(f"{place}: columns {pair} are the same")
             ends[side][name] = column
-    rates = (i for i, name in enumerate(keys) if name in TITLES["rate_gbps"] and not fields[i])
-    rate = next(rates, -1)
-    mark = next((i for i, name in enumerate(keys) if name in TITLES["mark"]), -1)
-    used = {c for e in ends for name, c in e.items() if name != "type"} | {rate, mark}
+    free = [None if field else name for name, field in zip(keys, fields, strict=True)]
+    cable = {
+        column.name: next((i for i, name in enumerate(free) if name in TITLES[column.field]), -1)
+        for column in OF_CABLE
+    }
+    used = {c for e in ends for name, c in e.items() if name != "type"} | {*cable.values()}
     others = tuple(i for i in range(len(row)) if i not in used)
-    return Header(kind, names, ends, rate, mark, others)
+    return Header(kind, names, ends, cable, others)
 
 
 def _unique(row: Sequence[str]) -> tuple[str, ...]:

@@ -22,11 +22,10 @@ from itertools import zip_longest
 from sys import intern
 from typing import Any
 
-from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, mark_of, quoted
-from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_ENDS, OTHERS
+from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted
+from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_CABLE, OF_ENDS, OTHERS
 from agent.cabling.plans.headers import MAX_COLUMNS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
-from agent.cabling.plans.rates import rate
 from agent.cabling.plans.source import PlanContent, load
 from agent.errors import Malformed
 from agent.text import visible
@@ -126,15 +125,22 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         far = far if far.interface else far._replace(interface=far.port_name or "")
         if near.port == far.port:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
-        gbps = rate(speed, "G") if (speed := known.get("rate")) else None
-        if speed and gbps is None:
-            at = place._replace(column="rate")
-            raise Malformed(f"{at}: {speed[:64]!r} is no rate such as 400G")
-        mark = mark_of(known.get("mark"), place._replace(column="mark"))
         fields = {title: known[name] for name, title in others if known.get(name)}
-        yield PlanCable(near, far, place, gbps, mark, fields or NO_FIELDS)
+        yield PlanCable(near, far, place, fields=fields or NO_FIELDS, **_of_cable(known, place))
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
+
+
+def _of_cable(cells: Mapping[str, str], place: FilePlace) -> dict[str, Any]:
+    """Return the values of the cable of a row by their fields; its cells are by column."""
+    values = {}
+    for known in OF_CABLE:
+        if text := cells.get(known.name):
+            at = place._replace(column=known.name)
+            values[known.field] = known.parse(text, at, "G")
+            if values[known.field] is None:
+                raise Malformed(f"{at}: {text[:64]!r} is no {known.values}")
+    return values
 
 
 def _end(side: int, cells: Mapping[str, str]) -> End:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from agent.cabling.plans import xlsx
-from agent.cabling.plans.cables import UNSAVED, Cables, date_fault, fault, mark_of, quoted
-from agent.cabling.plans.columns import PLACE
+from agent.cabling.plans.cables import UNSAVED, Cables, date_fault, fault, quoted
+from agent.cabling.plans.columns import OF_CABLE, PLACE
 from agent.cabling.plans.headers import (
     MAX_HEADER_ROW,
     REQUIRED,
@@ -38,7 +38,6 @@ from agent.cabling.plans.headers import (
 from agent.cabling.plans.ib_dump import described_end
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.cabling.plans.own import broken_row
-from agent.cabling.plans.rates import rate
 from agent.cabling.plans.source import Columns, PlanContent
 from agent.errors import Malformed
 
@@ -87,13 +86,7 @@ def read(source: PlanContent) -> list[Plan]:
         results = [(table, plan_of(table)) for table in tables]
     plans = [plan for _, plan in results if plan and plan.cables]
     if not plans:
-        if not results:
-            raise Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
-        table, plan = next((result for result in results if result[1] is not None), results[0])
-        if plan is None:
-            raise Malformed("; ".join([str(without_header(table)), *notes]))
-        reasons = "; ".join([*plan.notes, *notes]) or "no row below the header"
-        raise Malformed(f"{table.place}: no cables: {reasons}")
+        raise _without_cables(source, results, notes)
     locations: dict[str, Location] = {}
     for table in [table for table, plan in results if plan is None]:
         of_sheet = _locations(table)
@@ -111,6 +104,19 @@ def read(source: PlanContent) -> list[Plan]:
         cables = (cable._replace(a=located(cable.a), b=located(cable.b)) for cable in plan.cables)
         plans[number] = plan._replace(cables=tuple(cables))
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
+
+
+def _without_cables(
+    source: PlanContent, results: Sequence[tuple[Table, Plan | None]], notes: Sequence[str]
+) -> Malformed:
+    """Return the error for a file without cables; `results` are its sheets, and their plans."""
+    if not results:
+        return Malformed(f"{source.file}: no sheet to read: {'; '.join(notes)}")
+    table, plan = next((result for result in results if result[1] is not None), results[0])
+    if plan is None:
+        return Malformed("; ".join([str(without_header(table)), *notes]))
+    reasons = "; ".join([*plan.notes, *notes]) or "no row below the header"
+    return Malformed(f"{table.place}: no cables: {reasons}")
 
 
 def _separator(source: PlanContent) -> str | None:
@@ -228,7 +234,8 @@ class _Reader:
         self._title = columns.names[self._ports[0]].lower()
         self._described = set(keys) >= _NETWORK_DEFINITION
         # `BandWidth` of SONiC's links.csv is in Mb/s.
-        self._bare_unit = "M" if columns.rate >= 0 and keys[columns.rate] == "bandwidth" else ""
+        rate = columns.cable["rate"]
+        self._bare_unit = "M" if rate >= 0 and keys[rate] == "bandwidth" else ""
 
     def read(self, row: int, cells: list[str]) -> None:
         """Add the cable of a row, if it is one."""
@@ -280,29 +287,34 @@ class _Reader:
     def _cable(self, row: int, cells: list[str]) -> PlanCable:
         columns, names = self._columns, self._columns.names
         place = FilePlace(self._place.file, self._place.sheet, row)
-        mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
-        cells = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
-        speed = cells[columns.rate] if columns.rate >= 0 else ""
-        rate_gbps = rate(speed, self._bare_unit) if speed else None
-        fields = {names[i]: cells[i] for i in columns.others if cells[i]}
+        known = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
+        fields = {names[i]: known[i] for i in columns.others if known[i]}
         for i in range(self._width, len(cells)):  # to the right of the header, of a workbook
-            if cells[i]:
-                fields[f"column {letters(i)}"] = cells[i]
-        if speed and rate_gbps is None:
-            fields[names[columns.rate]] = speed
+            if known[i]:
+                fields[f"column {letters(i)}"] = known[i]
+        values: dict[str, Any] = {}
+        for column in OF_CABLE:
+            i = columns.cable[column.name]
+            if i >= 0 and cells[i]:
+                values[column.field] = column.parse(cells[i], place, self._bare_unit)
+                if values[column.field] is None and known[i]:
+                    fields[names[i]] = known[i]
         types = [side["type"] for side in columns.ends]
-        if min(types) >= 0 and {cells[column].lower() for column in types} == {"host"}:
+        if min(types) >= 0 and {known[column].lower() for column in types} == {"host"}:
             raise Malformed(f"{self._at(row, names[types[1]])}: both ends are hosts")
-        ends = []
-        for side in columns.ends:
-            known: dict[str, Any] = {
-                name: cells[column] or None
-                for name, column in side.items()
-                if column >= 0 and name != "type"
-            }
-            end = End(**known)
-            if self._described:  # by a NodeDescription and `Port 26`
-                of_place = {name: getattr(end, name) for name in PLACE}
-                end = described_end(end.node, end.interface)._replace(**of_place)
-            ends.append(end)
-        return PlanCable(ends[0], ends[1], place, rate_gbps, mark, fields or NO_FIELDS)
+        a, b = (self._end(side, known) for side in columns.ends)
+        return PlanCable(a, b, place, fields=fields or NO_FIELDS, **values)
+
+    def _end(self, side: Mapping[str, int], cells: list[str]) -> End:
+        """Return the end that has its columns there."""
+        known: dict[str, Any] = {
+            name: cells[column] or None
+            for name, column in side.items()
+            if column >= 0 and name != "type"
+        }
+        end = End(**known)
+        if not self._described:
+            return end
+        # by a NodeDescription and `Port 26`
+        of_place = {name: getattr(end, name) for name in PLACE}
+        return described_end(end.node, end.interface)._replace(**of_place)
