@@ -70,13 +70,13 @@ ROWS = (
     Row(r"sys/bus/pci/devices/BDF(/.*|@)?", r".*/flavor: roce -> None", ROCE_MACHINES),
     # The ports of these GPUs are functions of class 0x1200, which InfiniBand may have as well.
     Row(r"sys/class/(infiniband|net)/.*", r".*/flavor: roce -> None", "gaudi3-hls3"),
-    # Two functions reach one cage. The second stands for it while the first is unread, and a port
+    # Two functions reach one cable. The second stands for it while the first is unread, and a port
     # that never had a link is judged without the ports that cannot be read.
     Row(
         r"sys/(bus/pci/devices|class/(infiniband|net))/.*",
-        r"(port|interface) roceP2p1s0f[01](/1)?: (ignored|None) -> backend"
+        r"(port|interface) (roceP2p1s0f[01]|mlx5_[23])(/1)?: (ignored|None) -> backend"
         r"|port rocep1s0f0/1: backend -> ignored|.*/(flavor|speed\.current): .* -> None",
-        "dgx-spark",
+        "dgx-spark|lassen-ac922",
     ),
     # GPUs are found on the PCI bus. While a function of it cannot be read nobody knows whether all
     # GPUs were asked; the identity is published when all of them agree.
