@@ -107,7 +107,8 @@ def assign(candidates: Candidates, evidence: RoleEvidence) -> None:
     for nic in candidates:
         fastest[nic.kind, nic.layer] = max(fastest[nic.kind, nic.layer], nic.active)
     for nic in candidates:
-        of_model = rate_of_port(ids_of(nic.device, evidence.bus), nic.kind.functions) or 0.0
+        ids = ids_of(nic.device, evidence.bus)
+        of_model = rate_of_port(ids, nic.kind.functions, nic.device.subsystem) or 0.0
         nic.gbps = max(of_model / ports[nic.device.name], fastest[nic.kind, nic.layer]) or None
 
 

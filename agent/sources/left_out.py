@@ -7,16 +7,16 @@ it, and the ACTIVE ports that it names are a metric.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
 from agent.sources.drops import RoleEvidence
 from agent.sources.interfaces import IN_USE, rate_of
-from agent.sources.kinds import Candidate, is_even, text_of
+from agent.sources.kinds import Candidates, by_kind, is_even, number_of_devices, text_of
 from agent.sysfs.bus import NEAR
-from agent.text import listed
+from agent.text import listed, natural
 
 # The rules whose ports are doubted where they add up to the backend, or are like it.
 DOUBTED = frozenset({"gpu-affinity", "link-layer", "kind", "nvswitch-pattern"})
@@ -42,12 +42,12 @@ def left_out(observation: Observation) -> list[PortRole]:
 
 
 class Decided(NamedTuple):
-    """The roles, what they were decided by, and the candidates that are unread."""
+    """The roles, and what they were decided by."""
 
     roles: Sequence[PortRole]
     backend: Sequence[PortRole]
     evidence: RoleEvidence
-    unread: Collection[Candidate]
+    candidates: Candidates
 
     @property
     def model(self) -> str:
@@ -56,11 +56,11 @@ class Decided(NamedTuple):
 
 
 def hints(
-    roles: Sequence[PortRole], evidence: RoleEvidence, unread: Collection[Candidate]
+    roles: Sequence[PortRole], evidence: RoleEvidence, candidates: Candidates
 ) -> tuple[Hint, ...]:
-    """Return the doubts about the backend; `unread` may be a part of it."""
+    """Return the doubts about the backend."""
     backend = [role for role in roles if role.backend]
-    decided = Decided(roles, backend, evidence, unread)
+    decided = Decided(roles, backend, evidence, candidates)
     doubts = [*ALWAYS, *(OF_BACKEND if backend else ())]
     return tuple(hint for doubt in doubts for hint in doubt(decided))
 
@@ -97,12 +97,28 @@ def _not_counted(decided: Decided) -> Iterator[Hint]:
 
 def _is_alike(role: PortRole, decided: Decided, active: Sequence[PortRole]) -> bool:
     """Return True for InfiniBand, and for a port with the PCI ids or the rate of the backend."""
+    is_infiniband = role.port.link_layer == "InfiniBand"
     if role.port.state != IN_USE:
-        return role.rule == "link-layer" and role.port.link_layer == "InfiniBand"
+        return is_infiniband and role.rule == "link-layer"
     models = {other.device.pci_ids for other in decided.backend} - {None}
     is_as_fast = rate_of(role) >= max(map(rate_of, active), default=0.0)
-    is_infiniband = role.port.link_layer == "InfiniBand"
     return is_infiniband or role.device.pci_ids in models or is_as_fast
+
+
+def _of_unknown_rate(decided: Decided) -> Iterator[Hint]:
+    """Yield the ports of kinds that may be more than the backend: nothing tells their rate.
+
+    What the kernel prints of a RoCE link that is down is a default, 2.5 Gb/s (ib_get_eth_speed of
+    drivers/infiniband/core/verbs.c).
+    """
+    number = len({role.device.name for role in decided.backend})
+    others = {role.device.name for role in decided.roles if role.rule == "kind"}
+    unknown = [nic for nic in decided.candidates if nic.gbps is None and nic.device.name in others]
+    for kind in by_kind(unknown).values():
+        if number_of_devices(kind) >= number:
+            names = sorted({nic.device.name for nic in kind}, key=natural)
+            text = "not counted, without a link, and of unknown rate"
+            yield Hint(tuple(names), f"{listed(names)}: {text}: {NAME}")
 
 
 def _counted_twice(decided: Decided) -> Iterator[Hint]:
@@ -153,7 +169,8 @@ def _uneven(decided: Decided) -> Iterator[Hint]:
     """
     gpus, names = len(decided.evidence.bus.gpus), {role.device.name for role in decided.backend}
     kinds = {(role.device.pci_ids, role.port.link_layer) for role in decided.backend}
-    names |= {nic.device.name for nic in decided.unread if (nic.device.pci_ids, nic.layer) in kinds}
+    unread = [nic for nic in decided.candidates if nic.port is None]
+    names |= {nic.device.name for nic in unread if (nic.device.pci_ids, nic.layer) in kinds}
     if gpus and not is_even(len(names), gpus):
         text = "storage NICs may be among them"
         if gpus % 2:
@@ -183,4 +200,4 @@ def _routes(decided: Decided) -> Iterator[Hint]:
 
 
 ALWAYS = (_suspected, _not_counted)
-OF_BACKEND = (_counted_twice, _two_ports_or_one, _dark, _uneven, _routes)
+OF_BACKEND = (_of_unknown_rate, _counted_twice, _two_ports_or_one, _dark, _uneven, _routes)

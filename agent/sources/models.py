@@ -3,7 +3,7 @@
 The rate of a port depends on the number of network functions of the card: a ConnectX-7 has one
 port of 400 Gb/s or two of 200. A model that is sold with several rates has that of the usual card;
 an ACTIVE link that is faster counts instead (agent/sources/kinds.py). A model that is not here has
-no known rate.
+no known rate. PCI ids of several models have rows with the PCI subsystem.
 
 Names: https://pci-ids.ucw.cz. Rates: the data sheets and user manuals that each row names.
 """
@@ -39,16 +39,20 @@ MODELS = {
     "15b3:a2dc": Model("BlueField-3", 400, 200, "B3140H: 1 x NDR or 400GbE; B3220: 2 x 200GbE"),
     "14e4:1750": Model("BCM57508", 200, 100, "P1200G: 1 x 200GbE; P2100G: 2 x 100GbE"),
     "14e4:1760": Model("BCM57608", 400, 200, "P1400GD: 1 x 400GbE; P2200G: 2 x 200GbE"),
-    "1dd8:1002": Model("Pensando"),  # each card of theirs, from 25 to 400 Gb/s
+    "1dd8:1002": Model("Pensando"),  # each card of theirs; the PCI subsystem tells the rate
+    "1dd8:1002 1dd8:500a": Model("DSC2-200", 200, 200, "pci.ids: 50/100/200G 2-port"),
+    "1dd8:1002 1dd8:500b": Model("DSC2-200", 200, 200, "pci.ids: 50/100/200G 2-port"),
+    "1dd8:1002 1dd8:5200": Model("DSC3-2Q400", 400, 400, "pci.ids: 100/200/400G 2-port"),
+    "1dd8:1002 1dd8:5201": Model("Pollara 400", 400, 400, "pci.ids: POLLARA-1Q400, 1-port"),
     "8086:1592": Model("E810-C", 100, 100, "E810-CQDA1/CQDA2: 1 or 2 x 100GbE, QSFP28"),
     "8086:1593": Model("E810-C SFP", 25, 25, "E810-XXVDA4: 4 x 25GbE, SFP28"),
     "8086:159b": Model("E810-XXV", 25, 25, "E810-XXVDA2: 2 x 25GbE, SFP28"),
 }  # fmt: skip
 
 
-def rate_of_port(pci_ids: str | None, functions: int) -> float | None:
+def rate_of_port(pci_ids: str | None, functions: int, subsystem: str | None = None) -> float | None:
     """Return the Gb/s of a port of a card with so many network functions; None if unknown."""
-    model = MODELS.get(pci_ids or "")
+    model = MODELS.get(f"{pci_ids} {subsystem}") or MODELS.get(pci_ids or "")
     if model is None:
         return None
     return model.gbps if functions == 1 else model.shared_gbps

@@ -114,7 +114,7 @@ def decide(
     if UNKNOWN_FRONT_END in rules and not any(role.backend for role in roles):
         hold = HoldReason.FRONT_END_UNKNOWN
         return decision._replace(undecided=f"{hold}: {evidence.front_end.unknown}", hold=hold)
-    return decision._replace(hints=left_out.hints(roles, evidence, known.values()))
+    return decision._replace(hints=left_out.hints(roles, evidence, candidates))
 
 
 def _unread(evidence: RoleEvidence) -> list[Candidate]:

@@ -105,6 +105,12 @@ class Judged(NamedTuple):
     facts: dict[str, Any] = {}  # noqa: RUF012 - of `decide`
 
 
+def dark(ids: str) -> list[RdmaDevice]:
+    """Two RoCE NICs without a link; the rate is what ib_get_eth_speed makes of no speed."""
+    one = port(state="DOWN", netdev=netdev("dark", speed_mbps=None), rate_gbps=2.5)
+    return [eth(f"d{n}", 0x60 + n, one, pci_ids=ids, subsystem="1dd8:5201") for n in range(2)]
+
+
 def soft(number: int) -> RdmaDevice:
     one = port(netdev=netdev(f"e{number}", speed_mbps=1000), rate_gbps=1.0)
     return eth(f"rxe{number}", 0x40 + number, one, pci=None, driver=None, pci_ids=None)
@@ -114,6 +120,11 @@ QUAD = [
     eth(f"q{n}", 0x50, port(netdev=netdev(f"q{n}", speed_mbps=25000), rate_gbps=25.0),
         pci=f"0000:50:00.{n}", pci_ids="8086:159b")
     for n in range(4)
+]  # fmt: skip
+LOM = [  # onboard
+    eth(f"lom{n}", 0x20, port(netdev=netdev(f"lom{n}", speed_mbps=10000), rate_gbps=10.0),
+        pci=f"0000:20:00.{n}", pci_ids="14e4:16d8")
+    for n in range(2)
 ]  # fmt: skip
 BOND = port(
     legs=(netdev("b0", speed_mbps=200_000, default_route=True), netdev("b1", speed_mbps=200_000))
@@ -211,6 +222,12 @@ JUDGED: dict[str, Judged] = {
     ),
     "an L40S server with a quad 25G card onboard": Judged(
         [*QUAD, *rails(2)], "roce, 800G, 2 ports", gpus(4)
+    ),
+    "two Pollara 400 without a link, of which the kernel prints 2.5 Gb/s": Judged(
+        [*dark("1dd8:1002"), *LOM], "roce, 0G, 2 ports, told"
+    ),
+    "two NICs without a link, of a model that the table lacks": Judged(
+        [*dark("14e4:1770"), *LOM], "roce, 20G, 2 ports, told"
     ),
     "a bonded front end beside one 200G rail (2-4-3-200)": Judged(
         [eth("bond", 9, BOND, pci="0000:09:00.0", **OTHER),
