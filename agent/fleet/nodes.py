@@ -57,9 +57,7 @@ class NodeReader:
         annotations = _texts(metadata, "annotations", problems)
         own = self._own(labels, problems)
         is_annotated = self._annotation in annotations
-        keys = [] if is_annotated else [key for key in annotations if key.endswith(f"/{OBSERVED}")]
-        times = {key: reported_time(annotations[key]) for key in keys}
-        others = [key.rpartition("/")[0] for key, time in times.items() if time is not None]
+        others = [] if is_annotated else _other_prefixes(annotations)
         if not (own or is_annotated or others or problems):
             return None
         if others:
@@ -70,15 +68,7 @@ class NodeReader:
         annotation = without_future(parsed, self._now)
         if parsed and annotation and parsed.reported != annotation.reported:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
-        flavor = own.get(("flavor", None))
-        if flavor not in {None, INFINIBAND, ROCE}:
-            problems.append(f"flavor is {_quoted(flavor)}")
-            flavor = None
-        speed = own.get(("speed.current", None))
-        gbps = rate(speed) if speed is not None else None
-        if speed is not None and (gbps is None or gbps > MAX_SPEED):
-            problems.append(f"speed.current is {_quoted(speed)}")
-            gbps = None
+        flavor, gbps = _flavor(own, problems), _speed(own, problems)
         return FleetNode(
             name=metadata["name"],
             flavor=flavor,
@@ -123,6 +113,29 @@ class NodeReader:
             return family, (name, None)
         match = _OF_NEIGHBOR.fullmatch(name)
         return (family, (match[2].replace("-", "_"), intern(match[1]))) if match else None
+
+
+def _other_prefixes(annotations: Texts) -> list[str]:
+    """Return the prefixes of annotations that an agent with other flags has written."""
+    keys = [key for key in annotations if key.endswith(f"/{OBSERVED}")]
+    return [key.rpartition("/")[0] for key in keys if reported_time(annotations[key]) is not None]
+
+
+def _flavor(own: Mapping[LabelSubject, str], problems: list[str]) -> str | None:
+    flavor = own.get(("flavor", None))
+    if flavor in {None, INFINIBAND, ROCE}:
+        return flavor
+    problems.append(f"flavor is {_quoted(flavor)}")
+    return None
+
+
+def _speed(own: Mapping[LabelSubject, str], problems: list[str]) -> float | None:
+    speed = own.get(("speed.current", None))
+    gbps = rate(speed) if speed is not None else None
+    if speed is None or (gbps is not None and gbps <= MAX_SPEED):
+        return gbps
+    problems.append(f"speed.current is {_quoted(speed)}")
+    return None
 
 
 def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:

@@ -129,7 +129,7 @@ def _findings(
         PortRef(result.node, name)
         for result in results
         for finding in result.findings
-        if finding.code == "swapped"
+        if finding.code == SWAPPED
         for name in finding.interfaces
     }
     explained: set[PortRef] = set()
@@ -145,16 +145,7 @@ def _findings(
     for ring in rings:
         if explained.issuperset(cable.ref for cable in ring):
             continue
-        yield finding(
-            "swapped",
-            [cable.ref for cable in ring],
-            words.swapped(ring),
-            nodes=sorted({cable.ref.node for cable in ring}, key=natural),
-            moves=tuple(cable.move for cable in ring),
-            expected=ring[0].expected,
-            actual=ring[0].actual,
-            facts=ring[0].row.facts,
-        )
+        yield _swapped(ring)
         explained.update(cable.ref for cable in ring)
     links = [
         (cable.ref, cable.status == cables.MISSING)
@@ -166,6 +157,20 @@ def _findings(
         explained.update(ports)
     rest = [(result.node, finding) for result in results for finding in result.findings]
     yield from _of_nodes(rest, {cable.ref: cable for cable in wrong}, explained)
+
+
+def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
+    """Return the finding of cables of several nodes that changed places."""
+    return finding(
+        SWAPPED,
+        [cable.ref for cable in ring],
+        words.swapped(ring),
+        nodes=sorted({cable.ref.node for cable in ring}, key=natural),
+        moves=tuple(cable.move for cable in ring),
+        expected=ring[0].expected,
+        actual=ring[0].actual,
+        facts=ring[0].row.facts,
+    )
 
 
 def _mirrored(

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from agent.cabling.expected import LABEL
-from agent.cabling.findings.finding import UNKNOWN, Finding, Move, Spot, place_of
+from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, Move, Spot, place_of
 from agent.cabling.plans.columns import FACTS as OF_PLAN
 from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
@@ -89,27 +89,38 @@ def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
             interfaces[port.node].append(port.interface)
         where = [(node, ", ".join(of_node)) for node, of_node in interfaces.items()]
         groups = dict.fromkeys(group_of[node] for node in interfaces if node in group_of)
-        confidence = "fact" if judged.by_pattern or finding.code in FACTS else "plan"
-        if finding.confidence is not None:
-            most = 99.9 if finding.confidence < 1 else 100
-            confidence = f"{min(100 * finding.confidence, most):.3g} %"
-        entry = Entry(
-            number,
-            finding,
-            tuple(groups),
-            tuple(where if len(where) <= SHOWN else _joined(judged.fleet, order, where)),
-            tuple((PLACES[name], value) for name, value in finding.facts if name in PLACES),
-            tuple(fact for fact in finding.facts if fact[0] not in PLACES),
-            tuple(
-                (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
-                for move in finding.moves
-            ),
-            place_text(*finding.expected) if any(finding.expected) and not finding.moves else None,
-            place_text(*finding.actual) if any(finding.actual) and not finding.moves else None,
-            confidence,
+        shown = where if len(where) <= SHOWN else _joined(judged.fleet, order, where)
+        listed.append(
+            Entry(
+                number,
+                finding,
+                tuple(groups),
+                tuple(shown),
+                tuple((PLACES[name], value) for name, value in finding.facts if name in PLACES),
+                tuple(fact for fact in finding.facts if fact[0] not in PLACES),
+                tuple(
+                    (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
+                    for move in finding.moves
+                ),
+                _without_moves(finding, finding.expected),
+                _without_moves(finding, finding.actual),
+                _confidence(finding, by_pattern=judged.by_pattern),
+            )
         )
-        listed.append(entry)
     return listed
+
+
+def _without_moves(finding: Finding, end: Ends) -> str | None:
+    """Return an end of a finding without moves, which say it otherwise."""
+    return place_text(*end) if any(end) and not finding.moves else None
+
+
+def _confidence(finding: Finding, *, by_pattern: bool) -> str:
+    """Return how sure a finding is: a percentage by the pattern, else what it is by."""
+    if finding.confidence is None:
+        return "fact" if by_pattern or finding.code in FACTS else "plan"
+    most = 99.9 if finding.confidence < 1 else 100
+    return f"{min(100 * finding.confidence, most):.3g} %"
 
 
 def _joined(
