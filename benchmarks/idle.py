@@ -1,16 +1,18 @@
 """Cost of an idle agent, beside comparable programs, in the same minutes on the same machine.
 
-    everything   16 ports of both fabrics, GPUs: twice the ports of a node, eight a source
-    no GPU, IB   8 Ethernet ports with LLDP
+    InfiniBand node  8 HCAs with an IPoIB netdev that is up, whose carrier tells, and 8 GPUs
+    everything       16 ports of both fabrics, those of InfiniBand without netdevs, and GPUs: no
+                     machine that exists, but all that the agent can be made to do
+    no GPU, IB       8 Ethernet ports with LLDP
     the same, resync 60 s     the cost of an hourly PATCH
     node_exporter             Debian's, usual collectors, over the sysfs of `everything` and /proc
     lldpd                     Debian's, on 8 Ethernet ports of its own
 
 Every switch port sends a frame every 30 s; /metrics is scraped once a minute, node_exporter's and
-the agents' alike. The first two agents have their resync put off, so that the cost of a minute does
-not depend on chance; the PATCH is added to the hour. The clock starts when all have applied their
-labels. The kernel counts the forks of a running helper in hundredths of a second: in five minutes
-the five queries of the GPUs count as none or one (benchmarks/nvml_poll.py measures them).
+the agents' alike. The first three agents have their resync put off, so that the cost of a minute
+does not depend on chance; the PATCH is added to the hour. The clock starts when all have applied
+their labels. The kernel counts the forks of a running helper in hundredths of a second: in five
+minutes the five queries of the GPUs count as none or one (benchmarks/nvml_poll.py measures them).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pathlib import Path
 from benchmarks import cost
 from benchmarks.rack import Rack, ethernet, gpu, infiniband
 from benchmarks.relay import Relay, requests
+from tests.support.kernel_tree import Entries
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
 from tests.support.kube.rack import BACKEND
@@ -39,7 +42,9 @@ NEVER, RESYNC = "720h", 60.0  # seconds
 SPEAK = 30  # seconds between two LLDP frames of a port (IEEE Std 802.1AB-2016, 9.2.5.7)
 SCRAPE = 60.0  # seconds
 LOOKS = 5  # at the memory of each
-EVERYTHING, NARROW, RESYNCED = "everything", "no GPU, no IB", "resync 60 s"
+NODE, EVERYTHING = "InfiniBand node", "everything"
+NARROW, RESYNCED = "no GPU, no IB", "resync 60 s"
+NODE_EXPORTER = "node_exporter"
 
 
 @dataclass(slots=True)
@@ -71,11 +76,12 @@ def get(url: str) -> bytes:
 
 
 def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list[Subject]:
-    """Run three agents on one network, each with a Node of its own, until all have applied
+    """Run four agents on one network, each with a Node of its own, until all have applied
     labels.
     """
     wide = ethernet(rack.netdevs) | infiniband() | gpu()
-    kinds = {
+    kinds: dict[str, tuple[Entries, tuple[str, ...]]] = {
+        NODE: (infiniband(ipoib=True) | gpu(), ("--resync", NEVER)),
         EVERYTHING: (wide, ("--backend-device", "*", "--resync", NEVER)),
         NARROW: (ethernet(rack.netdevs), (*BACKEND, "--resync", NEVER)),
         RESYNCED: (ethernet(rack.netdevs), (*BACKEND, "--resync", f"{RESYNC:g}s")),
@@ -110,7 +116,7 @@ def today(stack: ExitStack, rack: Rack) -> list[Subject]:
     exporter = stack.enter_context(exporting(rack, sys, port))
     wait_for(lambda: _answers(rack.node, port))
     return [
-        Subject("node_exporter", exporter.pid, rack.node, port),
+        Subject(NODE_EXPORTER, exporter.pid, rack.node, port),
         Subject("lldpd", lldpd.pid, rack.node),
     ]
 

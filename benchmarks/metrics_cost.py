@@ -150,7 +150,7 @@ def main(rounds: int) -> int:
         "OpenMetrics": partial(text, OPENMETRICS),
         "after an observation": partial(observe_and, text, metrics, seen),
         "own process": process.collect,
-        "a repeated frame": partial(metrics.frame_repeated, "eth0", 1e9),
+        "a repeated frame": partial(metrics.frames_repeated, {"eth0"}, 1e9),
         "a log line": lambda: log.info("label changed", **{"key": "x", "from": "a", "to": "b"}),
     }
     times = {name: cpu_ms(work) for name, work in ways.items()}

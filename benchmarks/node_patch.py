@@ -189,7 +189,7 @@ def main() -> None:
         wire = Wire()
         port = wire.listen(int(cluster.url.rpartition(":")[2]))
         pod = cluster.folder / "account"
-        os.environ |= account(cluster, pod, port)
+        os.environ |= account(cluster, pod, port, cluster.admin)
         compared = ways(kubeconfig(cluster, port), str(pod), cluster.folder)
         taken: dict[str, list[tuple[float, ...]]] = {
             name: [measure(way, wire)] for name, way in compared.items()

@@ -65,11 +65,14 @@ def ethernet(names: Sequence[str]) -> Entries:
     return entries
 
 
-def infiniband() -> Entries:
-    """Return eight HCAs with a port each."""
+def infiniband(*, ipoib: bool = False) -> Entries:
+    """Return eight HCAs with a port each, which has no netdev, or an IPoIB netdev that is up."""
     entries: Entries = {f"{NET}/lo": None}
     for number in range(PORTS):
-        entries |= hca(f"ibp{number}", f"0000:{0x80 + number:02x}:00.0")
+        address = f"0000:{0x80 + number:02x}:00.0"
+        entries |= hca(f"ibp{number}", address)
+        if ipoib:
+            entries |= netdev(f"ib{number}", address, type="32", flags="0x1003")
     return entries
 
 
@@ -165,7 +168,7 @@ class Rack:
         cluster.node(name)
         home = self.folder / name
         place, log = lay(entries, home), home / "log"
-        environment = self._environment() | relay.account(home / "account")
+        environment = self._environment() | relay.account(home / "account", name)
         command = [
             *AS_POD,
             str(home / "account"),

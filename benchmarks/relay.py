@@ -82,29 +82,33 @@ def _request(event: dict[str, Any]) -> Request:
     )
 
 
-def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:
-    """Write the files of a Pod's service account, with the admin's token; return the
-    environment.
-    """
+def account(cluster: Cluster, folder: Path, port: int, token: str) -> dict[str, str]:
+    """Write the files of a Pod's service account, with this token; return the environment."""
     folder.mkdir()
-    (folder / "token").write_text(cluster.admin)
+    (folder / "token").write_text(token)
     shutil.copy(cluster.ca, folder / "ca.crt")
     return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
 
 
 class Relay:
-    """A forwarder from a namespace's 127.0.0.1 to the API server."""
+    """A forwarder from a namespace's 127.0.0.1 to the API server.
 
-    def __init__(self, namespace: Namespace, cluster: Cluster) -> None:
+    With `installed`, the cluster has the agent's manifests: an agent has its own account, which the
+    admission policy restricts, else the admin's.
+    """
+
+    def __init__(self, namespace: Namespace, cluster: Cluster, *, installed: bool = False) -> None:
         self.cut = False
-        self._cluster = cluster
+        self._cluster, self._installed = cluster, installed
         self._target = int(cluster.url.rpartition(":")[2])
         self._listener = namespace.call(socket.create_server, ("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def account(self, folder: Path) -> dict[str, str]:
-        """Do the same as `account`, with the address of this relay."""
-        return account(self._cluster, folder, self._listener.getsockname()[1])
+    def account(self, folder: Path, node: str) -> dict[str, str]:
+        """Do the same as `account` for an agent on this Node, with the address of this relay."""
+        cluster, port = self._cluster, self._listener.getsockname()[1]
+        own = self._installed and cluster.token_for_pod_on(node, "bwagent", "bwagent")
+        return account(cluster, folder, port, own or cluster.admin)
 
     def _accept(self) -> None:
         while True:

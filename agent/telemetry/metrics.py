@@ -156,12 +156,12 @@ class Metrics:
             succeeded_at={**now.succeeded_at, **dict.fromkeys(succeeded, observation.time)},
         )
 
-    def frame_repeated(self, netdev: str, at: float) -> None:
-        """Record a frame from a known neighbor at `at`; such a frame causes no observation."""
+    def frames_repeated(self, netdevs: Iterable[str], at: float) -> None:
+        """Record frames from known neighbors at `at`; such a frame causes no observation."""
         times = self.snapshot.last_frame_at
-        interface = self._interfaces.get(netdev)
-        if interface is not None and interface in times:
-            self.update(last_frame_at={**times, interface: at})
+        known = times.keys() & {self._interfaces.get(netdev) for netdev in netdevs}
+        if known:
+            self.update(last_frame_at={**times, **dict.fromkeys(known, at)})
 
     def request(self, code: int | None) -> None:
         """Count a request to the API server by its HTTP status; None without an answer."""

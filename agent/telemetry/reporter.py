@@ -69,8 +69,10 @@ class Reporter:
         # The server's conditions change in its own threads.
         self.conditions.update("server", conditions.of_server(self.server))
         self.state.heartbeat()
-        self.state.unready = self._readiness.reasons(self.clock())
-        self.metrics.update(ready=not self.state.unready)
+        unready = self._readiness.reasons(self.clock())
+        if unready != self.state.unready:
+            self.state.unready = unready
+            self.metrics.update(ready=not unready)
         self.log.release_due()
 
     def pause(self) -> float:
@@ -135,9 +137,7 @@ class Reporter:
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
-        now = self.wall()
-        for netdev in netdevs:
-            self.metrics.frame_repeated(netdev, now)
+        self.metrics.frames_repeated(netdevs, self.wall())
 
     def signal_received(self, name: str) -> None:
         """Report a signal."""

@@ -223,7 +223,7 @@ def test_the_text_is_of_the_last_observation() -> None:
     links = (Link("mlx5_0", "eth0", (neighbor(),)),)
     metrics = fed(observation([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
-    metrics.frame_repeated("eth0", 1234.0)
+    metrics.frames_repeated({"eth0"}, 1234.0)
     assert of(metrics, "bwagent_neighbor_last_seen_timestamp_seconds") == {("mlx5_0",): 1234.0}
     metrics.observed(cycle(observation([ib("ibp0", 1)])), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
@@ -301,9 +301,8 @@ def test_neighbors() -> None:
     assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
     last_seen = "bwagent_neighbor_last_seen_timestamp_seconds"
     assert of(metrics, last_seen) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
-    metrics.frame_repeated("eth1", 1030.0)
-    metrics.frame_repeated("eth2", 1030.0)  # an unknown neighbor
-    metrics.frame_repeated("eth9", 1030.0)
+    # eth2 has no neighbor, eth9 is unknown
+    metrics.frames_repeated({"eth1", "eth2", "eth9"}, 1030.0)
     assert of(metrics, last_seen) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
 
 
