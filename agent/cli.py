@@ -159,7 +159,7 @@ def run(
     """Watch this node; keep its Node's labels current until SIGTERM."""
     # Until the loop takes it: what it asks for, a start does anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from agent.daemon.assembly import Flags
+    from agent.daemon.assembly import RunFlags
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -169,18 +169,16 @@ def run(
     if flags["dry_run"] and flags["require_policy"] and is_on_command_line("require_policy"):
         raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
-        Configuration(
-            Flags(
+        Configuration.of(
+            RunFlags(
                 inputs.node_name(flags),
                 inputs.naming(flags),
                 settings=Settings(hold, min_interval, resync),
                 sources=source,
                 source_options=flags,
-                **{name: flags[name] for name in Flags.__slots__ if name in flags},
+                **{name: flags[name] for name in RunFlags.__slots__ if name in flags},
             ),
-            backend_devices=flags["backend_device"],
-            excluded_devices=flags["exclude_device"],
-            **{name: flags[name] for name in Configuration.__slots__ if name in flags},
+            flags,
         )
     )
 

@@ -111,7 +111,7 @@ STAYS_IN_WORDS = {
 }
 
 
-class Cause(NamedTuple):
+class Hold(NamedTuple):
     """Why parts of a port are not read, and how long each stays."""
 
     text: str
@@ -121,47 +121,47 @@ class Cause(NamedTuple):
     last_far: Stay  # its part of the leaf group
 
 
-CAUSES = (
-    Cause(
+HOLDS = (
+    Hold(
         "the state or rate of a port cannot be read",
         (HoldReason.INCOMPLETE,),
         *(HOLD, NOW, NOW),
     ),
-    Cause("a device cannot be read", (HoldReason.DEVICE_FAILED,), HOLD, HOLD, EVER),
-    Cause(
+    Hold("a device cannot be read", (HoldReason.DEVICE_FAILED,), HOLD, HOLD, EVER),
+    Hold(
         "a driver is unloaded, the function is on the bus",
         (HoldReason.DEVICE_GONE,),
         *(HOLD, HOLD, EVER),
     ),
-    Cause(
+    Hold(
         "the RDMA class cannot be read",
         (HoldReason.SOURCE_FAILED, HoldReason.FRONT_END_UNKNOWN),
         *(HOLD, HOLD, EVER),
     ),
-    Cause("a switch is silent, or its source fails", (HoldReason.NO_NEIGHBOR,), NOW, HOLD, EVER),
-    Cause(
+    Hold("a switch is silent, or its source fails", (HoldReason.NO_NEIGHBOR,), NOW, HOLD, EVER),
+    Hold(
         "the TTL of the neighbor expired, or it sent a shutdown frame",
         (NeighborReason.EXPIRED, NeighborReason.SHUTDOWN),
         *(NOW, SHORT, EVER),
     ),
-    Cause(
+    Hold(
         "the subnet administrator, by which it was read, has not been asked since the start",
         (HoldReason.NOT_ASKED,),
         *(NOW, UNASKED, EVER),
     ),
-    Cause("the link is down", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
-    Cause("the link is down, and the source fails", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
-    Cause(
+    Hold("the link is down", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
+    Hold("the link is down, and the source fails", (HoldReason.LINK_DOWN,), NOW, SHORT, EVER),
+    Hold(
         "the network device is lent to a Pod, the port ACTIVE",
         (HoldReason.LENT, HoldReason.SOURCE_OFF),
         *(NOW, EVER, EVER),
     ),
-    Cause("the port has another link layer", (), NOW, NOW, NOW),
-    Cause("the function left the bus, or was given to a VM", (), NOW, NOW, NOW),
-    Cause("the device is left out by a flag", (), NOW, NOW, NOW),
-    Cause("the port is no backend port any more", (), NOW, NOW, NOW),
+    Hold("the port has another link layer", (), NOW, NOW, NOW),
+    Hold("the function left the bus, or was given to a VM", (), NOW, NOW, NOW),
+    Hold("the device is left out by a flag", (), NOW, NOW, NOW),
+    Hold("the port is no backend port any more", (), NOW, NOW, NOW),
 )
-STAYS: Mapping[Why, Cause] = {why: cause for cause in CAUSES for why in cause.reasons}
+STAYS: Mapping[Why, Hold] = {why: cause for cause in HOLDS for why in cause.reasons}
 
 
 class FarEnd(NamedTuple):

@@ -197,7 +197,7 @@ class Gpu:
     text: str | None = None  # the error as a sentence
 
 
-class Verdict(NamedTuple):
+class NvlinkDomain(NamedTuple):
     """The NVLink domain of a node, or the reason why it has none with an explanation."""
 
     value: str | None  # <ClusterUUID>.<CliqueID>, the value of the accelerator label
@@ -210,7 +210,7 @@ class Verdict(NamedTuple):
         return self.reason is not None and self.reason.holds
 
 
-NO_VERDICT = Verdict(None, AcceleratorReason.FAILED)
+NO_DOMAIN = NvlinkDomain(None, AcceleratorReason.FAILED)
 
 
 class RoleChange(NamedTuple):
@@ -285,7 +285,7 @@ class Observation:
     lldp: Seen[tuple[Link, ...]] | Absent | Failed  # Ethernet backend ports
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
-    accelerator: Verdict = NO_VERDICT  # over those GPUs
+    accelerator: NvlinkDomain = NO_DOMAIN  # over those GPUs
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()

@@ -56,7 +56,7 @@ MAX_PART = 300  # characters of one text in a combined message
 MAX_NODE_NAME = 236  # characters of an Event's name; with a period and 16 digits 253
 
 
-class Reason(StrEnum):
+class EventReason(StrEnum):
     """The reason of an Event; all have the type Warning."""
 
     CABLE_CHANGED = "CableChanged"
@@ -69,7 +69,7 @@ class Reason(StrEnum):
 class Notice(NamedTuple):
     """One change, in a sentence; `subject` is an interface, or the first of several keys."""
 
-    reason: Reason
+    reason: EventReason
     subject: str
     text: str
 
@@ -86,7 +86,7 @@ class Losses:
         before, self._known = self._known, frozenset(lost)
         return [
             Notice(
-                Reason.PORT_LOST,
+                EventReason.PORT_LOST,
                 port.interface,
                 f"{port.interface} was at PCI address {port.function}, is gone from the bus",
             )
@@ -95,17 +95,17 @@ class Losses:
         ]
 
 
-def flapping(interfaces: Iterable[str]) -> list[Notice]:
+def of_flapping(interfaces: Iterable[str]) -> list[Notice]:
     """Return the ports that are flapping since now."""
     text = "changed five times in ten minutes: changes of its labels wait up to two minutes"
-    return [Notice(Reason.PORT_FLAPPING, name, f"{name} {text}") for name in interfaces]
+    return [Notice(EventReason.PORT_FLAPPING, name, f"{name} {text}") for name in interfaces]
 
 
-def roles(changes: Iterable[RoleChange]) -> list[Notice]:
+def of_roles(changes: Iterable[RoleChange]) -> list[Notice]:
     """Return the ports whose role changed, with both verdicts."""
     return [
         Notice(
-            Reason.ROLE_CHANGED,
+            EventReason.ROLE_CHANGED,
             change.device,
             visible(
                 f"{change.device} port {change.port} was {change.before}, is {change.after}",
@@ -116,7 +116,7 @@ def roles(changes: Iterable[RoleChange]) -> list[Notice]:
     ]
 
 
-def cables(known: Known) -> list[Notice]:
+def of_cables(known: Known) -> list[Notice]:
     """Return the ports whose neighbor differs from that of the observation before."""
     if not known.is_seeded:
         return []
@@ -125,7 +125,7 @@ def cables(known: Known) -> list[Notice]:
     for name in sorted(known.was, key=natural):
         was, now = _end(known.was[name]), _end(ends[name])
         text = f"{name} was connected to {was}, is connected to {now}"
-        notices.append(Notice(Reason.CABLE_CHANGED, name, text))
+        notices.append(Notice(EventReason.CABLE_CHANGED, name, text))
     return notices
 
 
@@ -134,14 +134,14 @@ def _end(far: FarEnd) -> str:
     return f"{device} port {visible(far.port_id, MAX_NAME)}" if far.port_id else device
 
 
-def refusals(refused: Iterable[Refusal]) -> list[Notice]:
+def of_refusals(refused: Iterable[Refusal]) -> list[Notice]:
     """Return the keys that a request was refused for, those with the same answer together."""
     by_answer = defaultdict(list)
     for refusal in refused:
         by_answer[f"status {refusal.status}: {refusal.text}"].append(refusal.key)
     return [
         Notice(
-            Reason.LABELS_REFUSED,
+            EventReason.LABELS_REFUSED,
             min(keys),
             f"{listed(sorted(keys), MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}",
         )
@@ -153,7 +153,7 @@ def refusals(refused: Iterable[Refusal]) -> list[Notice]:
 class NodeEvent:
     """An Event about the Node: its content, and how much of it is written."""
 
-    reason: Reason
+    reason: EventReason
     message: str
     first: float  # wall
     last: float  # wall
@@ -210,7 +210,7 @@ class Correlator:
     """The Events of one agent."""
 
     def __init__(self) -> None:
-        self._series = {reason: _Series(reason) for reason in Reason}
+        self._series = {reason: _Series(reason) for reason in EventReason}
 
     def add(self, notices: Sequence[Notice], now: float, wall: float) -> int:
         """Take the notices of one observation or request; return how many Events are dropped."""
@@ -238,7 +238,7 @@ class Correlator:
 class _Series:
     """The Events of one reason."""
 
-    reason: Reason
+    reason: EventReason
     events: dict[object, NodeEvent] = field(default_factory=dict)  # by text, the last changed last
     combined: NodeEvent | None = None
     _recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # subject, time; by text
@@ -299,7 +299,7 @@ class _Series:
         for subject in list(self._texts)[:-MAX_SUBJECTS]:
             del self._texts[subject]
         # The texts that fit, and the number of the others.
-        subject = "refusal" if self.reason is Reason.LABELS_REFUSED else "port"
+        subject = "refusal" if self.reason is EventReason.LABELS_REFUSED else "port"
         head = f"{many(len(self._texts), subject)}: "
         room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
         fitting: list[str] = []

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.awake_clock import AwakeClock
-from agent.daemon.background import BackgroundTask, pollers
+from agent.daemon.background import BackgroundTask, Companion, pollers
 from agent.daemon.loop import EventSources, Loop, PortStates
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
@@ -46,7 +46,7 @@ KUBE = "kube"  # what a task of requests is for
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class RunFlags:
     """The flags of `run` that the agent's parts depend on."""
 
     node: str
@@ -89,7 +89,7 @@ class Io:
 
 
 def assemble(
-    flags: Flags,
+    flags: RunFlags,
     io: Io,
     reporter: Reporter,
     plan: PlanFile | None = None,
@@ -111,19 +111,21 @@ def assemble(
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, flags.verdict_delay)
+    companions: list[Companion] = []
     if plan:
-        verification.plan = plan.rows
+        verification.plan, plan.report = plan.rows, reporter.plan_read
+        companions.append(plan)
 
     boot_id = None if flags.force_node else read_boot_id(host.root)[0]
     kube = of_this_host(io.kube, boot_id)
-    policy = recorder = None
     if checks_policy and not flags.dry_run:  # it sends no PATCH
-        policy = PolicyCheck(node, kube, io.background(KUBE), reporter, host.random)
+        companions.append(PolicyCheck(node, kube, io.background(KUBE), reporter, host.random))
     if flags.events and not flags.dry_run:
         from agent.daemon.recorder import Recorder
 
         log, metrics, task = reporter.log, reporter.metrics, io.background(KUBE)
         recorder = Recorder(node, kube, task, log, metrics, clock, io.wall, host.random)
+        companions.append(recorder)
     return Loop(
         clock=clock,
         monitors=io.monitors(inbox.filenos),
@@ -136,9 +138,8 @@ def assemble(
             table,
             naming,
             flags.sources,
-            settings.hold,
+            settings,
             io.wall,
-            resync=settings.resync,
             left_out=clock.left_out,
         ),
         reconciler=Reconciler(kube, node, flags.keys, flags.dry_run),
@@ -147,7 +148,5 @@ def assemble(
         verification=verification,
         background=partial(io.background, KUBE),
         reap=io.reap,
-        plan=plan,
-        recorder=recorder,
-        policy=policy,
+        companions=companions,
     )

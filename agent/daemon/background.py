@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from agent.events.event import Event
 from agent.host import Host
+from agent.kube.reconcile import Result
 from agent.limits import start_thread
-from agent.model import Observation
+from agent.memory import Known
+from agent.model import Observation, RoleChange
 from agent.sources.memories import Memories
 from agent.sources.table import SOURCES
 
@@ -110,17 +112,46 @@ class Poller(Protocol):
         """Time at which `start_due` has something to start; infinity if none is needed."""
 
 
-class Independent:
-    """The steps of a poller that no observation asks for and no event of the kernel concerns."""
+class Companion:
+    """A poller that no observation asks for, and that no label depends on: it does nothing here.
+
+    The loop tells it what happens: the policy check, plan files and the recorder of Events.
+    """
+
+    source: ClassVar[str]
+    task: BackgroundTask[Any]
+
+    def start_due(self, now: float) -> None:
+        """Start what is due."""
+        raise NotImplementedError
+
+    def collect(self, now: float) -> bool:
+        """Take a result; True if an observation should follow."""
+        raise NotImplementedError
+
+    def next_due(self) -> float:
+        """Return the time at which something is due."""
+        raise NotImplementedError
 
     def begin_cycle(self) -> None:
-        """Keep what is due."""
+        """Take no part in an observation."""
 
     def observed(self, observation: Observation) -> None:
-        """Keep the time of the next request."""
+        """Take no part in an observation."""
 
     def trigger(self, now: float, event: Event) -> None:
-        """Keep the pace."""
+        """Take an event."""
+
+    def node_read(self, now: float) -> None:
+        """Take that the Node was read for the first time."""
+
+    def learned(
+        self, known: Known, time: float, roles: Sequence[RoleChange], flapping: Sequence[str]
+    ) -> None:
+        """Take what is known after an observation at `time`, and the ports that are flapping."""
+
+    def reconciled(self, result: Result) -> None:
+        """Take the result of a request."""
 
 
 def pollers(

@@ -19,17 +19,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from agent.daemon.awake_clock import MAX_LATENESS, AwakeClock
-from agent.daemon.background import BackgroundTask, Poller
+from agent.daemon.background import BackgroundTask, Companion, Poller
 from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
-from agent.daemon.policy_check import PolicyCheck
-from agent.daemon.schedule import Schedule, Step
+from agent.daemon.schedule import Actions, Schedule
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
-from agent.events.event import WOKE, Event
+from agent.events.event import HANGUP, WOKE, Event
 from agent.kube.annotation import annotation_of, without_future
 from agent.kube.answers import Failure
 from agent.kube.change import Desired
@@ -37,10 +36,6 @@ from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.reconcile import Reconciler, Result
 from agent.lldp.inbox import FrameInbox
 from agent.telemetry.reporter import Reporter
-
-if TYPE_CHECKING:  # loaded with --plan and --events
-    from agent.daemon.plan_file import PlanFile
-    from agent.daemon.recorder import Recorder
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
@@ -83,10 +78,8 @@ class Loop:
     verification: Verification
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/helper/process.py)
-    plan: PlanFile | None = None  # of `run --plan`; no label depends on it
-    recorder: Recorder | None = None  # of `run --events`; nor on this
-    policy: PolicyCheck | None = None  # None in a dry run
-    _all_pollers: Sequence[Poller] = field(init=False)  # and plan, recorder and policy
+    companions: Sequence[Companion] = ()  # plan files, recorder of Events, check of the policy
+    _all_pollers: Sequence[Poller] = field(init=False)  # and the companions
     _request: BackgroundTask[Result] = field(init=False)
     _is_stopped: bool = False
     _has_new_results: bool = False  # of pollers, not observed yet
@@ -98,8 +91,7 @@ class Loop:
     _watched: frozenset[str] = frozenset()  # netdevs
 
     def __post_init__(self) -> None:
-        others = [poller for poller in (self.plan, self.recorder, self.policy) if poller]
-        self._all_pollers = (*self.pollers, *others)
+        self._all_pollers = (*self.pollers, *self.companions)
         self._request = self.background()
 
     def run(self) -> None:
@@ -184,18 +176,16 @@ class Loop:
         self._cycle, now = cycle, self.clock()
         self._flapping.observed(now, self._facts(cycle))
         roles = self.observer.memories.roles
-        if roles:
-            self.reporter.roles_changed(roles.changed)
-            if self.recorder:
-                self.recorder.roles_changed(roles.changed)
+        changed = roles.changed if roles else ()
+        self.reporter.roles_changed(changed)
         expires_at = self._expires_at()
         self.schedule.observed(now, expires_at, degraded=cycle.degraded, refreshed=refresh)
         if self._node_read_at is not None:
             self.schedule.set_desired(cycle.state)
             self.schedule.delay(self._flapping.resumes_at())
-        if self.recorder:
-            self.recorder.learned(cycle.known, cycle.observation.time)
-            self.recorder.flapping(self._flapping.ports)
+        for companion in self.companions:
+            time, flapping = cycle.observation.time, self._flapping.ports
+            companion.learned(cycle.known, time, changed, flapping)
         self._watch(cycle)
         took: dict[str, float] = {}
         for poller in self.pollers:  # a source may have several
@@ -242,7 +232,7 @@ class Loop:
             [(role.device.name, role.port.number) for role in swept], slow=is_told
         )
 
-    def _apply(self, step: Step) -> None:
+    def _apply(self, step: Actions) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now, cycle = self.clock(), self._cycle
         # After a failure the known Node may be another Node, since a write that failed may be
@@ -284,10 +274,8 @@ class Loop:
         else:
             if kind == "signal":
                 self.reporter.signal_received(subject)
-            if event == ("signal", "SIGHUP"):
+            if event == HANGUP:
                 self.schedule.repair(now)
-                if self.policy:
-                    self.policy.repair(now)
             elif kind == "signal":
                 self._is_stopped = True
             for poller in self._all_pollers:
@@ -306,8 +294,6 @@ class Loop:
         """Take the results of finished polls and of a finished request."""
         now = self.clock()
         collected = [poller for poller in self._all_pollers if poller.collect(now)]
-        if self.plan and self.plan in collected:
-            self.reporter.plan_read(self.plan)
         if collected:
             self._has_new_results = True
         if collected or now >= self.verification.next_due():
@@ -326,8 +312,8 @@ class Loop:
         """
         self.schedule.requested(now, len(result.codes))
         self.reporter.reconciled(result, self._applying)
-        if self.recorder:
-            self.recorder.reconciled(result)
+        for companion in self.companions:
+            companion.reconciled(result)
         self._node = result if result.node is not None else None
         if result.node is not None and self.verification.answered(result.node):
             self.schedule.results(now)
@@ -355,8 +341,8 @@ class Loop:
         self._node_read_at = now
         written_at = annotation.reported.time if annotation else None
         self.schedule.node_read(now, self.reporter.wall() - written_at if written_at else 0.0)
-        if self.policy:
-            self.policy.node_read(now)
+        for companion in self.companions:
+            companion.node_read(now)
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""

@@ -11,12 +11,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.daemon.assembly import KUBE, Flags, Io, assemble
+from agent.daemon.assembly import KUBE, Io, RunFlags, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
@@ -44,38 +44,66 @@ READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late dev
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The flags of `run`."""
+# The flags of `run` by what they are about, by the names of their options
 
-    flags: Flags
-    backend_devices: tuple[str, ...]
-    excluded_devices: tuple[str, ...]
+
+class NodeFlags(NamedTuple):
+    """What is read of this node."""
+
     sysfs_root: str
+    backend_device: tuple[str, ...]
+    exclude_device: tuple[str, ...]
+    port_interval: float  # seconds
+    openvswitch: bool
+
+
+class ClusterFlags(NamedTuple):
+    """The API server, and its policy."""
+
     kubeconfig: str | None
     context: str | None
-    port_interval: float  # seconds
+    require_policy: bool
+
+
+class OutputFlags(NamedTuple):
+    """Log and metrics server."""
+
+    verbose: bool
+    log_format: str
     metrics_address: tuple[str, int] | None
     metrics_cert: str | None  # with `metrics_key`: serve over TLS
     metrics_key: str | None
     metrics_client_ca: str | None
+
+
+class Configuration(NamedTuple):
+    """The flags of `run`."""
+
+    flags: RunFlags
+    node: NodeFlags
+    cluster: ClusterFlags
+    output: OutputFlags
     plan: tuple[str, ...]  # files
-    openvswitch: bool
-    require_policy: bool
-    verbose: bool
-    log_format: str
+
+    @classmethod
+    def of(cls, flags: RunFlags, given: Mapping[str, Any]) -> Configuration:
+        """Return it with the values that the command line gives the options."""
+        node = NodeFlags._make(given[name] for name in NodeFlags._fields)
+        cluster = ClusterFlags._make(given[name] for name in ClusterFlags._fields)
+        output = OutputFlags._make(given[name] for name in OutputFlags._fields)
+        return cls(flags, node, cluster, output, given["plan"])
 
 
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
     use_one_arena()
+    flags, output, clock, status = configuration.flags, configuration.output, AwakeClock(), Status()
     certificates = None  # plain HTTP
-    if configuration.metrics_cert and configuration.metrics_key:
-        cert, key = configuration.metrics_cert, configuration.metrics_key
-        certificates = Certificates(Files(cert, key, configuration.metrics_client_ca))
-    flags, clock, status = configuration.flags, AwakeClock(), Status()
+    if output.metrics_cert and output.metrics_key:
+        files = Files(output.metrics_cert, output.metrics_key, output.metrics_client_ca)
+        certificates = Certificates(files)
     with ExitStack() as stack:
-        log = Log(configuration.log_format, verbose=configuration.verbose)
+        log = Log(output.log_format, verbose=output.verbose)
         stack.callback(log.flush)
         reporter = Reporter(
             log,
@@ -86,14 +114,14 @@ def run(configuration: Configuration) -> None:
             time.time,
             clock,
             dry_run=flags.dry_run,
-            requires_policy=configuration.require_policy and not flags.dry_run,
+            requires_policy=configuration.cluster.require_policy and not flags.dry_run,
         )
         io = _live(configuration, clock, stack)
         loop = assemble(flags, io, reporter, _plan(configuration, io))
         reporter.started()
-        if configuration.metrics_address:
-            address, text = configuration.metrics_address, Exposition(reporter.metrics)
-            server = Server(address, text, status, certificates=certificates)
+        if output.metrics_address:
+            text = Exposition(reporter.metrics)
+            server = Server(output.metrics_address, text, status, certificates=certificates)
             stack.callback(server.close)
             reporter.server = server
         gc.freeze()  # modules stay until the process ends: do not scan them
@@ -108,7 +136,8 @@ def _live(configuration: Configuration, clock: AwakeClock, stack: ExitStack) -> 
     # Threads wake the loop by these.
     results, facts, sockets = Notifier(), Notifier("facts"), Notifier("sockets")
     worker = RtnlWorker(sockets.notify)
-    ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
+    node, cluster = configuration.node, configuration.cluster
+    ports = PortStateSweep(node.port_interval, sys=node.sysfs_root)
     # PID 1 of a container reaps orphans.
     signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if os.getpid() == 1 else [])]
 
@@ -120,9 +149,8 @@ def _live(configuration: Configuration, clock: AwakeClock, stack: ExitStack) -> 
 
     readers = DeviceReaders(facts.notify)
     stack.callback(readers.close)
-    devices = configuration.excluded_devices, configuration.backend_devices
     options = configuration.flags.source_options
-    host = live_host(configuration.sysfs_root, *devices, None, options)
+    host = live_host(node.sysfs_root, node.exclude_device, node.backend_device, None, options)
     host = replace(
         with_fork_server(host, options),
         readers=readers,
@@ -131,8 +159,8 @@ def _live(configuration: Configuration, clock: AwakeClock, stack: ExitStack) -> 
     )
     return Io(
         host=host,
-        kube=connect(configuration.kubeconfig, configuration.context),
-        listener=Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit),
+        kube=connect(cluster.kubeconfig, cluster.context),
+        listener=Listener(clock, openvswitch=node.openvswitch, run=worker.submit),
         monitors=monitors,
         port_states=ports,
         clock=clock,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from agent.check import NOT_PERMITTED
 from agent.daemon.former import formers
+from agent.daemon.schedule import Settings
 from agent.encode import Naming
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, lost_in
@@ -26,7 +27,7 @@ from agent.labels.render import Rendered, freezable, render
 from agent.lldp.neighbors import NeighborTable
 from agent.memory import Fact, Identity, Known, Memory
 from agent.model import Absent, Failed, Observation, Seen
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.memories import Memories
@@ -65,9 +66,8 @@ class Observer:
     neighbors: NeighborTable  # the LLDP neighbors that the host's observations show
     naming: Naming
     sources: Collection[str]
-    hold: float  # seconds
+    settings: Settings
     wall: Callable[[], float]  # seconds since the epoch
-    resync: float = 3600.0  # seconds; the greatest age of the last report of a running agent
     # Seconds that the host's clock is behind CLOCK_BOOTTIME
     left_out: Callable[[], float] = lambda: 0.0
     # the lost interfaces that the Node's annotation had at the last request
@@ -75,13 +75,11 @@ class Observer:
     _memory: Memory = field(init=False)
     _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
-    _boot_id: str | None = None
-    _next_end: float = math.inf  # of a hold or a grace period
-    _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
+    _cycle: Cycle | None = None  # the last one
 
     def __post_init__(self) -> None:
         self._keys = Keys(self.naming)
-        self._memory = Memory(self.hold, started=self.host.clock())
+        self._memory = Memory(self.settings.hold, started=self.host.clock())
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> list[Fact]:
         """Start from the labels and the annotation that the Node has; return the rows of these."""
@@ -98,10 +96,11 @@ class Observer:
             if annotation:
                 seen = Inventory(annotation.gpus, annotation.away, annotation.missed)
             self.memories.roles.seed(pins(annotation, globs), seen)
-        on_node = published(annotation, kept, self._keys, self._boot_id, globs)
+        boot_id = self._cycle.observation.boot_id if self._cycle else None
+        on_node = published(annotation, kept, self._keys, boot_id, globs)
         if annotation and annotation.reported.time is not None:
             age = self.wall() - annotation.reported.time
-            on_node = on_node._replace(overdue=max(age - self.resync, 0.0))
+            on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
         self._memory.seed(on_node, self.host.clock())
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
@@ -118,12 +117,11 @@ class Observer:
         seen = observe(self.host, self.sources, addresses, took, self.memories)
         off = seen.off
         absent: dict[str, Any] = dict.fromkeys(off - {"rdma"}, DISABLED)
-        domain = verdict(absent.get("nvml", seen.nvml))
+        domain = domain_of(absent.get("nvml", seen.nvml))
         absent |= {"accelerator": domain, "time": self.wall()}
         seen = replace(seen, off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
-        self._boot_id, self._next_end = seen.boot_id, known.next_end
         rendered = render(known, self.naming)
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
@@ -132,15 +130,14 @@ class Observer:
         roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
-        # Those whose neighbors were observed; the table forgets the others.
-        links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-        netdevs = tuple(link.netdev for link in links if link.netdev)
-        back, self._netdevs = set(netdevs).difference(self._netdevs), netdevs
+        # The table forgets netdevs whose neighbors are not observed.
+        back = _netdevs(observation) - (_netdevs(self._cycle.observation) if self._cycle else set())
         self._expect(fact for fact in known.facts if fact.far_why and fact.netdev in back)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
-        return Cycle(observation, known, rendered, self._annotation, took, degraded)
+        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded)
+        return self._cycle
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.
@@ -158,7 +155,10 @@ class Observer:
 
         A later frame of the same neighbor moves it on.
         """
-        return min(self._next_end, self.neighbors.next_expiry(self._netdevs))
+        if self._cycle is None:
+            return math.inf
+        netdevs = _netdevs(self._cycle.observation)
+        return min(self._cycle.known.next_end, self.neighbors.next_expiry(netdevs))
 
     def _expect(self, rows: Iterable[Fact]) -> None:
         """Start the netdevs of these rows with the neighbors that they had before."""
@@ -169,6 +169,12 @@ class Observer:
     def _globs(self) -> Globs:
         """The flags that name devices."""
         return self.host.excluded, self.host.backend
+
+
+def _netdevs(observation: Observation) -> set[str]:
+    """Return the netdevs whose neighbors were observed."""
+    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+    return {link.netdev for link in links if link.netdev}
 
 
 def _is_degraded(observation: Observation) -> bool:

@@ -16,16 +16,16 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from agent.cabling.expected import Expected, load
-from agent.daemon.background import BackgroundTask, Independent
+from agent.daemon.background import BackgroundTask, Companion
 from agent.daemon.verification import PlanRows
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import call
+from agent.text import Json
 
-Answer = dict[str, Any]
 Signature = tuple[tuple[int, ...], ...]
 
 VERB = "plan"
@@ -67,11 +67,11 @@ def signature(files: Iterable[str]) -> Signature:
     return tuple(versions)
 
 
-class PlanFile(Independent):
+class PlanFile(Companion):
     """The plan files of one agent; the loop drives it as the pollers of sources.
 
     `ask` sends a payload to the helper's verb `plan`; `look` returns the signature of the files.
-    Both may block.
+    Both may block. `report` is called when the rows or the problem are others.
     """
 
     source: ClassVar[str] = "plan"
@@ -80,10 +80,11 @@ class PlanFile(Independent):
         self,
         question: Question,
         task: BackgroundTask[Look],
-        ask: Callable[[Answer], Answer],
+        ask: Callable[[Json], Json],
         look: Callable[[Iterable[str]], Signature] = signature,
     ) -> None:
         self.task = task
+        self.report: Callable[[PlanFile], object] = lambda _plan: None
         self._question, self._ask, self._look = question, ask, look
         self._expected: Expected | None = None
         self._fault: str | None = None
@@ -128,7 +129,10 @@ class PlanFile(Independent):
             if result.expected or result.fault:
                 self._expected, self._fault = result.expected or self._expected, result.fault
         self._is_stalled = self.task.busy and now >= self._started + STALLED
-        return (self._expected, self.problem) != before
+        if (self._expected, self.problem) == before:
+            return False
+        self.report(self)
+        return True
 
     def next_due(self) -> float:
         return math.inf if self.task.busy else self._due

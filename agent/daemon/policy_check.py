@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from agent.daemon.background import BackgroundTask, Independent
+from agent.daemon.background import BackgroundTask, Companion
+from agent.events.event import HANGUP, Event
 from agent.kube.answers import Kube
 from agent.kube.policy import PolicyState, check_policy
 from agent.pace import BackOff
@@ -28,7 +29,7 @@ MIN_BACK_OFF, MAX_BACK_OFF = 30.0, 3600.0
 
 
 @dataclass(slots=True)
-class PolicyCheck(Independent):
+class PolicyCheck(Companion):
     """Checks the policy; the loop drives it as the pollers of sources.
 
     `random` returns a number from 0 to 1.
@@ -50,9 +51,9 @@ class PolicyCheck(Independent):
         """Begin: the Node was read."""
         self._due = now + START_DELAY
 
-    def repair(self, now: float) -> None:
-        """Check again at once if the last check failed."""
-        if self._back_off.failures:
+    def trigger(self, now: float, event: Event) -> None:
+        """Check again at once on SIGHUP if the last check failed."""
+        if event == HANGUP and self._back_off.failures:
             self._due = now
 
     def start_due(self, now: float) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from agent.daemon.background import BackgroundTask, Independent
+from agent.daemon.background import BackgroundTask, Companion
 from agent.kube.answers import Answer, Kube, failure_of
 from agent.kube.reconcile import Result
 from agent.memory import Known
@@ -31,11 +31,11 @@ from agent.node_events import (
     Losses,
     NodeEvent,
     Notice,
-    cables,
-    flapping,
     name_for,
-    refusals,
-    roles,
+    of_cables,
+    of_flapping,
+    of_refusals,
+    of_roles,
 )
 from agent.pace import BackOff, TokenBucket
 from agent.telemetry.conditions import Condition, ConditionLog
@@ -51,7 +51,7 @@ CONTENTS = (400, 413, 422)  # refusals of the Event itself
 
 
 @dataclass(slots=True)
-class Recorder(Independent):
+class Recorder(Companion):
     """Records Events about one Node; the loop drives it as the pollers of sources.
 
     `kube` sends a request and may block; `clock` is monotonic, `wall` in seconds since the epoch;
@@ -82,22 +82,18 @@ class Recorder(Independent):
         self._back_off = BackOff(MIN_BACK_OFF, MAX_BACK_OFF, self.random)
         self.metrics.events(written=0, failed=0, dropped=0)
 
-    def learned(self, known: Known, time: float) -> None:
-        """Take the cables that changed, and the ports that were lost, by the observation then."""
-        self._add([*cables(known), *self._losses.observed(known, time)])
-
-    def flapping(self, interfaces: Sequence[str]) -> None:
-        """Take the ports that are flapping at present."""
-        self._add(flapping(name for name in interfaces if name not in self._flapping))
-        self._flapping = tuple(interfaces)
-
-    def roles_changed(self, changes: Sequence[RoleChange]) -> None:
-        """Take the roles that were contradicted."""
-        self._add(roles(changes))
+    def learned(
+        self, known: Known, time: float, roles: Sequence[RoleChange], flapping: Sequence[str]
+    ) -> None:
+        """Take the cables that changed, the ports that were lost or flap, and other roles."""
+        began = [name for name in flapping if name not in self._flapping]
+        self._flapping = tuple(flapping)
+        lost = self._losses.observed(known, time)
+        self._add([*of_roles(roles), *of_cables(known), *lost, *of_flapping(began)])
 
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""
-        self._add(refusals(result.outcome.refused if result.outcome else ()))
+        self._add(of_refusals(result.outcome.refused if result.outcome else ()))
 
     def start_due(self, now: float) -> None:
         """Send the next Event if it is due."""

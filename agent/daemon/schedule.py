@@ -69,7 +69,7 @@ class Settings:
     look: float = LOOK_INTERVAL  # has no flag
 
 
-class Step(NamedTuple):
+class Actions(NamedTuple):
     """The actions that are due now."""
 
     wait: float  # seconds until the next action that is not due yet
@@ -294,12 +294,12 @@ class Schedule:
         """Return the keys and families that were refused and are not tried again yet."""
         return frozenset(key for key, until in self._refused.items() if until > now)
 
-    def step(self, now: float) -> Step:
+    def step(self, now: float) -> Actions:
         """Return the actions that are due at `now`, and the time until the next that is not."""
         times = self._due()
         due = {cause for cause, at in times.items() if now >= at}
         requests = due - OBSERVE
-        return Step(
+        return Actions(
             wait=min((at - now for at in times.values() if at > now), default=math.inf),
             observe=not due.isdisjoint(OBSERVE),
             refresh=not due.isdisjoint(REFRESH),

@@ -34,6 +34,7 @@ class Event(NamedTuple):
 
 
 WOKE = Event("resync", "clock")
+HANGUP = Event("signal", "SIGHUP")
 
 
 class Notifier:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.metric import GAUGE, OTHER, Metric, Sample, single
-from agent.model import Absent, Failed, Gpu, Observation, Problem, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, NvlinkDomain, Observation, Problem, Seen
 from agent.nvml.decode import STATES
 from agent.reasons import AcceleratorReason
 
@@ -42,26 +42,26 @@ _HEALTHY = {
 Gpus = tuple[Gpu, ...]
 
 
-def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
-    """Return the verdict over all GPUs of the node; Observation.accelerator has it."""
+def domain_of(outcome: Seen[Gpus] | Absent | Failed) -> NvlinkDomain:
+    """Return the domain of all GPUs of the node; Observation.accelerator has it."""
     match outcome:
         case Absent(reason):
-            return Verdict(None, AcceleratorReason.NOT_FOUND, reason)
+            return NvlinkDomain(None, AcceleratorReason.NOT_FOUND, reason)
         case Failed(reason):
-            return Verdict(None, AcceleratorReason.FAILED, reason)
+            return NvlinkDomain(None, AcceleratorReason.FAILED, reason)
         case Seen(gpus):
             return _of_gpus(gpus)
 
 
-def _of_gpus(gpus: Gpus) -> Verdict:
+def _of_gpus(gpus: Gpus) -> NvlinkDomain:
     """Return the verdict over GPUs: reasons to remove the label, reasons to hold it, the domain."""
     domains = identities(gpus)
 
-    def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> Verdict:
+    def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> NvlinkDomain:
         first = affected[0]
         name = first.pci or first.uuid or f"index {first.index}"
         text = f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}"
-        return Verdict(None, reason, text)
+        return NvlinkDomain(None, reason, text)
 
     # The label is removed: unhealthy or inconsistent GPUs.
     if failed := [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]:
@@ -69,7 +69,7 @@ def _of_gpus(gpus: Gpus) -> Verdict:
         return counted(AcceleratorReason.UNHEALTHY, failed, text)
     if len(domains) > 1:
         text = f"the GPUs are in {len(domains)} domains: {', '.join(domains)}"
-        return Verdict(None, AcceleratorReason.INCONSISTENT, text)
+        return NvlinkDomain(None, AcceleratorReason.INCONSISTENT, text)
     # It is held: GPUs without an answer, or registering.
     if unknown := [gpu for gpu in gpus if gpu.state is None]:
         text = f"could not be queried: {unknown[0].text or unknown[0].error}"
@@ -81,12 +81,12 @@ def _of_gpus(gpus: Gpus) -> Verdict:
                 text += " With FABRIC_MODE=1 it is normal until a partition is activated"
             return counted(reason, waiting, text)
     if domains:
-        return Verdict(domains[0])
+        return NvlinkDomain(domains[0])
     text = "the cluster UUID is zero: no fabric beyond this node"
     if all(gpu.cluster_uuid != ZERO for gpu in gpus):
         cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
         text = f"no GPU is attached to a fabric: {cause}"
-    return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
+    return NvlinkDomain(None, AcceleratorReason.UNSUPPORTED, text)
 
 
 def identities(gpus: Gpus) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from agent.errors import Malformed, Pending, Unavailable
 from agent.ids import PCI
-from agent.model import Observation, Verdict
+from agent.model import NvlinkDomain, Observation
 from agent.nvml import decode
 from agent.pace import doubled
 from agent.reasons import AcceleratorReason
@@ -72,7 +72,7 @@ class Pace(NamedTuple):
     registering_since: float | None = None
     missing: int = 0  # answers in a row without library or driver
 
-    def after(self, domain: Verdict, now: float, *, is_missing: bool = False) -> Pace:
+    def after(self, domain: NvlinkDomain, now: float, *, is_missing: bool = False) -> Pace:
         """Return the pace after a query at `now`.
 
         REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
@@ -110,7 +110,7 @@ class NvmlPoller:
         self._ask = ask
         self._pace = Pace(interval=interval)
         self._answer: Json | Exception = Pending("NVML was not asked yet")
-        self._verdict = Verdict(None, AcceleratorReason.FAILED)
+        self._verdict = NvlinkDomain(None, AcceleratorReason.FAILED)
         self._wanted = False  # the last observation asked for it
         self._answered: float | None = None  # arrival of an answer that is not observed yet
         self._queried = self._triggered = -math.inf  # times of the last query and event
@@ -138,7 +138,7 @@ class NvmlPoller:
         if is_bound or kind in ("signal", "resync"):
             self._triggered = now
 
-    def judged(self, domain: Verdict) -> None:
+    def judged(self, domain: NvlinkDomain) -> None:
         """Set the next poll's time by the verdict over the last answer."""
         self._verdict = domain
         if self._answered is not None:

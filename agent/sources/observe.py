@@ -84,7 +84,7 @@ def observe(
         problems=tuple(problems),
         may_be_infiniband=decision.may_be_infiniband,
         hints=decision.hints,
-        accelerator=domain.verdict(outcomes["nvml"]),
+        accelerator=domain.domain_of(outcomes["nvml"]),
         **outcomes,
     )
 

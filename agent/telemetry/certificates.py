@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from agent.errors import Malformed, Unavailable
 
-State = tuple[tuple[int, int, int] | None, ...]
+Versions = tuple[tuple[int, int, int] | None, ...]
 
 MAX_BYTES = 1 << 20  # of a file
 MISMATCH = "KEY_VALUES_MISMATCH"  # SSLError.reason
@@ -67,7 +67,7 @@ class Certificates:
         return self._context
 
 
-def _state(files: Files) -> State:
+def _state(files: Files) -> Versions:
     """Return device, inode and time of each file, which distinguish two versions; None: no file.
 
     The time is that of the inode: a copy may keep the time of the contents, chmod leaves it.

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from agent.pace import TokenBucket
 from agent.text import utc, visible
 
-Value = str | float | None
+Scalar = str | float | None
 
 MAX_FIELD_LENGTH = 500  # characters
 MAX_LINE_LENGTH = 800  # characters in all fields; with 4 bytes each below PIPE_BUF (4,096)
@@ -38,13 +38,13 @@ MAX_SUBJECTS = 1024
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
 
 
-class Record(NamedTuple):
+class LogLine(NamedTuple):
     """What a line says."""
 
     time: float  # seconds since the epoch
     level: str
     message: str
-    fields: dict[str, Value]
+    fields: dict[str, Scalar]
 
     @property
     def stamp(self) -> str:
@@ -66,7 +66,7 @@ class Record(NamedTuple):
         return json.dumps(head | self.fields, ensure_ascii=False)
 
 
-FORMATS: Mapping[str, Callable[[Record], str]] = {"text": Record.as_text, "json": Record.as_json}
+FORMATS: Mapping[str, Callable[[LogLine], str]] = {"text": LogLine.as_text, "json": LogLine.as_json}
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _Subject:
     """What limits the lines about a subject."""
 
     bucket: TokenBucket
-    kept: Record | None = None
+    kept: LogLine | None = None
     skipped: int = 0  # records replaced by `kept`
 
 
@@ -103,15 +103,15 @@ class Log:
         self._waiting: dict[str, _Subject] = {}  # those with a kept record
         self.lost = 0  # lines that could not be written and are not reported yet
 
-    def info(self, message: str, subject: str = "", /, **fields: Value) -> None:
+    def info(self, message: str, subject: str = "", /, **fields: Scalar) -> None:
         """Log a change or an event."""
         self._log("info", message, subject, fields)
 
-    def warning(self, message: str, subject: str = "", /, **fields: Value) -> None:
+    def warning(self, message: str, subject: str = "", /, **fields: Scalar) -> None:
         """Log something that an operator may have to look at."""
         self._log("warning", message, subject, fields)
 
-    def debug(self, message: str, subject: str = "", /, **fields: Value) -> None:
+    def debug(self, message: str, subject: str = "", /, **fields: Scalar) -> None:
         """Log a detail, which only `-v` shows."""
         if self._is_verbose:
             self._log("debug", message, subject, fields)
@@ -130,7 +130,7 @@ class Log:
         for subject in list(self._waiting):
             self._release(subject, self._clock())
 
-    def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Value]) -> None:
+    def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Scalar]) -> None:
         """Write a record, or keep it instead of an earlier record about its subject."""
         now = self._clock()
         given = {name: value for name, value in fields.items() if value is not None}
@@ -144,7 +144,7 @@ class Log:
             del self._subjects[oldest]
         self._subjects[subject] = self._waiting[subject] = limited
         limited.skipped += limited.kept is not None
-        limited.kept = Record(self._wall(), level, message, _cut(given))
+        limited.kept = LogLine(self._wall(), level, message, _cut(given))
         if limited.bucket.ready_at() <= now:
             self._release(subject, now)
 
@@ -157,16 +157,16 @@ class Log:
                 record.fields["skipped"] = limited.skipped
             limited.kept, limited.skipped = None, 0
             if self.lost:  # before the next line
-                lost = Record(record.time, "warning", "log lines lost", {"count": self.lost})
+                lost = LogLine(record.time, "warning", "log lines lost", {"count": self.lost})
                 if self._write(lost):
                     self.lost = 0
             self.lost += not self._write(record)
 
-    def _write(self, record: Record) -> bool:
+    def _write(self, record: LogLine) -> bool:
         return self._write_line(self._format(record).encode() + b"\n")
 
 
-def _cut(fields: Mapping[str, Value]) -> dict[str, Value]:
+def _cut(fields: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Make the texts among the fields printable, and cut them to MAX_LINE_LENGTH together.
 
     Rule: a label key stays whole. The others share the room equally, and a text that needs less

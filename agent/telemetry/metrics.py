@@ -470,8 +470,8 @@ class Exposition:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._all, self._counted = CollectorRegistry(), CollectorRegistry()
-        counted = Rows(COUNTED, lambda: metrics.snapshot), OwnProcess()
-        for collector in (Rows(OBSERVED, lambda: metrics.snapshot.cycle), *counted):
+        counted = RowCollector(COUNTED, lambda: metrics.snapshot), OwnProcess()
+        for collector in (RowCollector(OBSERVED, lambda: metrics.snapshot.cycle), *counted):
             self._all.register(collector)
         for collector in counted:
             self._counted.register(collector)
@@ -489,12 +489,12 @@ class Exposition:
         cycle = self._metrics.snapshot.cycle
         kept_type, kept_cycle, observed = self._kept
         if kept_cycle is not cycle or kept_type != content_type:
-            observed = encode(Rows(OBSERVED, lambda: cycle)).removesuffix(END)
+            observed = encode(RowCollector(OBSERVED, lambda: cycle)).removesuffix(END)
             self._kept = content_type, cycle, observed
         return content_type, observed + encode(self._counted)
 
 
-class Rows(Generic[T]):
+class RowCollector(Generic[T]):
     """A collector of rows of the table, over what `of` returns; without that it has no samples."""
 
     def __init__(self, rows: Sequence[Metric[T]], of: Callable[[], T | None]) -> None:

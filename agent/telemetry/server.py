@@ -43,8 +43,8 @@ from agent.telemetry.certificates import Certificates
 from agent.telemetry.readiness import Status
 
 Environ = dict[str, Any]
-Headers = list[tuple[str, str]]
-Response = tuple[str, Headers, bytes]  # status line, headers, body
+HeaderPairs = list[tuple[str, str]]
+Response = tuple[str, HeaderPairs, bytes]  # status line, headers, body
 # Of the Accept header and the names asked for: content type and text (agent/telemetry/metrics.py)
 Expose = Callable[[str, Sequence[str]], tuple[str, bytes]]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.assembly import KUBE, Flags, Io
+from agent.daemon.assembly import KUBE, Io, RunFlags
 from agent.daemon.assembly import assemble as assemble_agent
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
@@ -82,7 +82,7 @@ def assemble(world: World, life: int) -> Loop:
         spawn = _attempts(world) if name == KUBE else _threads(world, name)
         return BackgroundTask(spawn, world.notify)
 
-    flags = Flags(
+    flags = RunFlags(
         "n1",
         settings=variant.settings,
         source_options={"gpu_interval": variant.gpu_interval},

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.daemon.observer import Cycle, Observer
+from agent.daemon.schedule import Settings
 from agent.encode import Naming
 from agent.kube.annotation import Annotation
 from agent.lldp.frame import Frame
@@ -217,7 +218,9 @@ class Agent:
             readers=DeviceReaders(worker=lambda: _NotingWorker(machine.root)),
         )
         memories = Memories(roles=RoleMemory(clock, clock, HOLD))
-        self._observer = Observer(host, memories, table, Naming(), (), HOLD, host.clock)
+        self._observer = Observer(
+            host, memories, table, Naming(), (), Settings(hold=HOLD), host.clock
+        )
         self._on_node = dict(labels or {})
         if labels is not None:
             self._observer.seed(labels, annotation)

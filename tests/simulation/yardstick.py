@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.daemon.assembly import Flags, Io, assemble
+from agent.daemon.assembly import Io, RunFlags, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
@@ -129,7 +129,7 @@ class _Agent:
             readers=KeepingReaders(sysfs, kept, clock),
             subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
         )
-        flags = Flags("n1", source_options={"gpu_interval": 60.0})
+        flags = RunFlags("n1", source_options={"gpu_interval": 60.0})
         wall = lambda: EPOCH + self.time  # noqa: E731
         log = Log(write=lambda _data: True, clock=clock, wall=wall)
         reporter = Reporter(log, Metrics(), Status(), flags.keys, "n1", wall, clock)

@@ -9,7 +9,7 @@ from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.telemetry.metrics import Exposition, Metrics
 from tests.support.devices import assign, eth, netdev, port
 from tests.support.remembering import knowing
@@ -32,7 +32,7 @@ def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
         1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
     )
     seen = replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
-    return replace(seen, accelerator=verdict(seen.nvml))
+    return replace(seen, accelerator=domain_of(seen.nvml))
 
 
 NO_LABELS = Rendered({})

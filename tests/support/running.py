@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from agent.cabling.expected import Expected
-from agent.daemon.assembly import KUBE, Flags, Io, assemble
+from agent.daemon.assembly import KUBE, Io, RunFlags, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
@@ -201,7 +201,7 @@ class World:
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
-        flags = Flags(
+        flags = RunFlags(
             "n1", settings=Settings(**times), sources=sources, verdict_delay=DELAY,
             source_options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
         )  # fmt: skip

@@ -12,7 +12,7 @@ import yaml
 
 from agent.cli import cli
 from agent.labels.table import LABELS
-from agent.memory import CAUSES
+from agent.memory import HOLDS
 from agent.output.table import render
 from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
 from tests.support import commands as documented
@@ -81,9 +81,7 @@ def test_how_long_a_value_stays(repository: Path, update_golden: bool) -> None:
     """docs/labels.md has the memory's table of causes."""
     head = "| cause | its part of the speed | its neighbor labels, leaves and ports | its part of "
     begin = f"{head}the leaf group |\n|---|---|---|---|\n"
-    truth = "".join(
-        f"| {one.text} | {one.state} | {one.far} | {one.last_far} |\n" for one in CAUSES
-    )
+    truth = "".join(f"| {one.text} | {one.state} | {one.far} | {one.last_far} |\n" for one in HOLDS)
     path = repository / "docs/labels.md"
     assert between(path, begin, "\n`flavor` is", truth, update=update_golden) == truth
 

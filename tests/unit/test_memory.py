@@ -18,7 +18,7 @@ from agent.encode import Naming
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
 from agent.labels.table import FLAVOR, LEAF_GROUP
-from agent.memory import CAUSES, GRACE, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.memory import GRACE, HOLDS, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
 from agent.model import (
     Failed,
     IbNeighbor,
@@ -649,7 +649,7 @@ def table() -> dict[str, list[float]]:
     """Return the times of each cause: speed, neighbor, leaf group."""
     return {
         cause.text: [stay.seconds_of(HOLD) for stay in (cause.state, cause.far, cause.last_far)]
-        for cause in CAUSES
+        for cause in HOLDS
     }
 
 

@@ -162,7 +162,7 @@ def test_a_driver_without_fabric_is_unsupported(ask: Ask) -> None:
     """A missing symbol is no error of a GPU, and the text names it."""
     gpus = decoded(ask(tray(), "FABRIC"))
     assert {(one.state, one.error) for one in gpus} == {("not-supported", "symbol-missing")}
-    found = accelerator.verdict(Seen(gpus))
+    found = accelerator.domain_of(Seen(gpus))
     assert (found.value, found.reason) == (None, "unsupported")
     assert "nvmlDeviceGetGpuFabricInfo: the library has no such function" in str(found.text)
 
@@ -370,5 +370,5 @@ def test_the_real_library() -> None:
     gpus = decoded(answer)
     assert gpus
     assert all(one.pci and one.uuid for one in gpus)
-    assert accelerator.verdict(Seen(gpus)).reason != "failed"
+    assert accelerator.domain_of(Seen(gpus)).reason != "failed"
     assert all(child.call("nvml", {"library": path}, 60) == answer for _ in range(10))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.node_events import NodeEvent, Reason, name_for
+from agent.node_events import EventReason, NodeEvent, name_for
 from tests.support.kube.agents import MIGHTY, Agent, P, a_node, denied, mighty_account
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Attack, Scene, scene
 from tests.support.kube.cluster import Cluster, KubectlError
@@ -132,7 +132,7 @@ def test_the_agent_itself(server: Cluster, installed_as: Deployment) -> None:
 def test_the_agents_events(mighty: Scene) -> None:
     """The policy permits what the agent writes, whatever the names in it are."""
     node, now = mighty.agent.node, 1_800_000_000.0
-    event = NodeEvent(Reason.PORT_LOST, "東京 " * 341, now, now, 1, name=name_for(node, 1))
+    event = NodeEvent(EventReason.PORT_LOST, "東京 " * 341, now, now, 1, name=name_for(node, 1))
     created = mighty.ask("POST", EVENTS + AS_BWAGENT, event.request(node)["body"])
     assert created.status == 201, created.message
     event.exists, event.count = True, 2

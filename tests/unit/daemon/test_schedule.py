@@ -25,9 +25,9 @@ from agent.daemon.schedule import (
     OBSERVE_INTERVAL,
     OVERDUE_RESYNC_INTERVAL,
     RECHECK_DELAY,
+    Actions,
     Schedule,
     Settings,
-    Step,
 )
 from tests.support.schemas import DOCS
 
@@ -318,7 +318,7 @@ def test_a_trigger_postpones_no_observation_that_is_due() -> None:
 def test_everything_is_due_at_the_start() -> None:
     """A first observation and the first read of the Node, and nothing else to wait for."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    assert pacer.step(0.0) == Step(math.inf, observe=True, refresh=True, apply=True)
+    assert pacer.step(0.0) == Actions(math.inf, observe=True, refresh=True, apply=True)
 
 
 def test_events_before_the_first_observation() -> None:

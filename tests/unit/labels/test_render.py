@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.encode import Naming
 from agent.kube.managed_fields import Keys
 from agent.labels.render import Rendered, render
-from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
+from agent.model import Absent, Failed, NvlinkDomain, Observation, RdmaDevice, Seen
 from agent.reasons import AcceleratorReason, HoldReason
 from agent.sysfs.bus import Bus, Function
 from tests.support.devices import assign, eth, ib, netdev, plain, port
@@ -55,7 +55,7 @@ def rendered(
         lldp=absent,
         ib=absent,
         nvml=absent,
-        accelerator=Verdict(None, AcceleratorReason.NOT_FOUND),
+        accelerator=NvlinkDomain(None, AcceleratorReason.NOT_FOUND),
     )
     naming = naming or Naming()
     _, known = completed(observation, previous, keys=Keys(naming))

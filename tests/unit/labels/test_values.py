@@ -28,7 +28,7 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.pci import Place
 from agent.sysfs.bus import Bus, Function
@@ -96,7 +96,7 @@ def rendered(
     """
     off = outcomes.pop("off", frozenset())
     facts = {"rdma": Seen(tuple(devices)), "lldp": NONE, "ib": NONE, "nvml": NONE, **outcomes}
-    facts["accelerator"] = verdict(facts["nvml"])
+    facts["accelerator"] = domain_of(facts["nvml"])
     facts["ports"] = assign(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
     naming = naming or Naming()

@@ -19,13 +19,13 @@ from agent.node_events import (
     MAX_TEXT,
     WINDOW,
     Correlator,
+    EventReason,
     Losses,
     NodeEvent,
     Notice,
-    Reason,
-    cables,
     name_for,
-    refusals,
+    of_cables,
+    of_refusals,
 )
 from tests.support.observations import observation
 
@@ -38,7 +38,7 @@ class Node:
     def __init__(self) -> None:
         self.now, self.correlator, self.dropped = 0.0, Correlator(), 0
 
-    def notice(self, *texts: str, reason: Reason = Reason.CABLE_CHANGED) -> None:
+    def notice(self, *texts: str, reason: EventReason = EventReason.CABLE_CHANGED) -> None:
         """Take notices, each with its first word as subject."""
         found = [Notice(reason, text.split()[0], text) for text in texts]
         self.dropped += self.correlator.add(found, self.now, WALL + self.now)
@@ -119,10 +119,10 @@ def test_a_combined_event_ends() -> None:
 def test_reasons_are_apart() -> None:
     node = Node()
     node.notice("a", "b", "c")
-    node.notice("a gone", "b gone", reason=Reason.PORT_LOST)
-    node.notice("k refused", reason=Reason.LABELS_REFUSED)
+    node.notice("a gone", "b gone", reason=EventReason.PORT_LOST)
+    node.notice("k refused", reason=EventReason.LABELS_REFUSED)
     assert len(node.write()) == 6
-    node.notice(*(f"k{n} refused" for n in range(4)), reason=Reason.LABELS_REFUSED)
+    node.notice(*(f"k{n} refused" for n in range(4)), reason=EventReason.LABELS_REFUSED)
     ((text, _),) = node.write()
     assert text.startswith("5 refusals: k refused; k0 refused")
 
@@ -222,8 +222,8 @@ NOW = int(SEEN.time)
 def text(was: FarEnd, now: FarEnd) -> str:
     facts = (Fact("ibp0", "0000:18:00.0", far=now),)
     known = Known(facts, is_seeded=True, was={"ibp0": was})
-    (notice,) = cables(known)
-    assert (notice.reason, notice.subject) == (Reason.CABLE_CHANGED, "ibp0")
+    (notice,) = of_cables(known)
+    assert (notice.reason, notice.subject) == (EventReason.CABLE_CHANGED, "ibp0")
     return notice.text
 
 
@@ -238,10 +238,10 @@ def test_a_cable() -> None:
 
 def test_no_cable() -> None:
     """Before the Node was read nobody knows, and nothing is said."""
-    assert cables(Known()) == []
+    assert of_cables(Known()) == []
     facts = (Fact("ibp0", "0000:18:00.0", far=B),)
-    assert cables(Known(facts, is_seeded=True)) == []
-    assert cables(Known(facts, was={"ibp0": A})) == []
+    assert of_cables(Known(facts, is_seeded=True)) == []
+    assert of_cables(Known(facts, was={"ibp0": A})) == []
 
 
 def test_names_that_a_neighbor_chose() -> None:
@@ -279,18 +279,18 @@ def test_a_port_that_was_lost_before(since: int | None) -> None:
 def test_refused_keys() -> None:
     """Keys with one answer are one notice; it has the answer."""
     keys = [f"a.example/{name}" for name in "abcde"]
-    found = refusals([*(Refusal(key, 422, "no") for key in keys), Refusal("b/c", 403, "never")])
+    found = of_refusals([*(Refusal(key, 422, "no") for key in keys), Refusal("b/c", 403, "never")])
     assert [one.text for one in found] == [
         "a.example/a, a.example/b, a.example/c and 2 more refused: status 422: no",
         "b/c refused: status 403: never",
     ]
-    assert {one.reason for one in found} == {Reason.LABELS_REFUSED}
+    assert {one.reason for one in found} == {EventReason.LABELS_REFUSED}
     assert [one.subject for one in found] == ["a.example/a", "b/c"]
 
 
 def test_a_hostile_answer() -> None:
     """A webhook's text is cut, too."""
-    (found,) = refusals([Refusal("a/b", 422, "\x1b" + "x" * 9000)])
+    (found,) = of_refusals([Refusal("a/b", 422, "\x1b" + "x" * 9000)])
     assert found.text.isprintable()
     assert len(found.text) < MAX_TEXT + 100
 
@@ -307,7 +307,7 @@ def test_names(node: str, number: int) -> None:
 
 def test_a_repetition_changes_little() -> None:
     """Count, time and message; a creation has these, too."""
-    event = NodeEvent(Reason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
+    event = NodeEvent(EventReason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
     created = event.request("n1")
     assert (created["operation"], created["body"]["count"]) == ("create-event", 2)
     event.exists, event.count = True, 3

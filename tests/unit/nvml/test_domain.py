@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model import Absent, Failed, Gpu, Observation, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, NvlinkDomain, Observation, Seen
 from agent.nvml import domain as accelerator
 from agent.nvml.decode import health
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.nvml.poller import POLL_INTERVAL, REGISTERING_INTERVAL, Pace
 from agent.reasons import AcceleratorReason
 
@@ -39,18 +39,18 @@ MALFORMED = Gpu(0, error="malformed", text="fabric state 77 is none of those")
 WAITING = Gpu(0, pci="0008:01:00.0", state="not-started")
 JOINING = Gpu(0, pci="0008:01:00.0", state="in-progress")
 
-REGISTERING = Verdict(None, AcceleratorReason.IN_PROGRESS)
-REGISTERED = Verdict(f"{CLUSTER}.32766")
-FAILED = Verdict(None, AcceleratorReason.FAILED)
+REGISTERING = NvlinkDomain(None, AcceleratorReason.IN_PROGRESS)
+REGISTERED = NvlinkDomain(f"{CLUSTER}.32766")
+FAILED = NvlinkDomain(None, AcceleratorReason.FAILED)
 NOT_STARTED = "fabric registration has not started"
 IN_PROGRESS = "fabric registration is in progress"
 
 
-def judge(*gpus: Gpu) -> Verdict:
-    return verdict(Seen(gpus))
+def judge(*gpus: Gpu) -> NvlinkDomain:
+    return domain_of(Seen(gpus))
 
 
-def seen(gpus: tuple[Gpu, ...], found: Verdict) -> Observation:
+def seen(gpus: tuple[Gpu, ...], found: NvlinkDomain) -> Observation:
     none = Absent("")
     return Observation(0.0, None, None, (), none, none, none, Seen(gpus), found)
 
@@ -154,8 +154,8 @@ def test_a_healthy_or_silent_gpu_has_no_ailments(gpu: Gpu, faults: tuple[str, ..
 
 def test_no_gpus_and_no_answer() -> None:
     """The source's own text is kept."""
-    assert verdict(Absent("none on the bus")) == (None, "not-found", "none on the bus")
-    assert verdict(Failed("helper nvml: late")) == (None, "failed", "helper nvml: late")
+    assert domain_of(Absent("none on the bus")) == (None, "not-found", "none on the bus")
+    assert domain_of(Failed("helper nvml: late")) == (None, "failed", "helper nvml: late")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_the_finer_text_names_the_gpu_and_the_cause(gpus: tuple[Gpu, ...], words
     ],
 )
 def test_another_writer_of_the_same_fact(
-    found: Verdict, peer: str | None, words: str | None
+    found: NvlinkDomain, peer: str | None, words: str | None
 ) -> None:
     """A difference is reported if both have a value."""
     labels = {} if peer is None else {accelerator.PEER: peer}
@@ -222,7 +222,7 @@ def test_another_writer_of_the_same_fact(
 
 
 def looks(
-    found: Verdict, seconds: float, pace: Pace | None = None, start: float = 1000.0
+    found: NvlinkDomain, seconds: float, pace: Pace | None = None, start: float = 1000.0
 ) -> tuple[list[float], Pace]:
     """Return the times of queries in that period if each has this verdict, and the last pace."""
     now, pace, times = start, pace or Pace(), []
@@ -270,7 +270,7 @@ def test_a_look_that_fails_ends_no_registration() -> None:
 )
 def test_every_other_outcome_waits_a_minute(reason: AcceleratorReason) -> None:
     """Only a registration is queried fast."""
-    assert Pace().after(Verdict(None, reason), 5.0).due == 5.0 + POLL_INTERVAL
+    assert Pace().after(NvlinkDomain(None, reason), 5.0).due == 5.0 + POLL_INTERVAL
 
 
 def test_the_interval_is_the_operators() -> None:

@@ -11,7 +11,7 @@ from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
 from agent.events.event import Event
 from agent.lldp.packet_socket import run_at_once
-from agent.model import Verdict
+from agent.model import NvlinkDomain
 from agent.nvml.poller import MIN_QUERY_INTERVAL, NvmlPoller
 from agent.reasons import AcceleratorReason
 
@@ -27,7 +27,7 @@ def test_nvml_is_queried_once_per_interval() -> None:
     assert gpus.collect(0.1)
     assert gpus.next_due() == float("inf")
     assert gpus() == {"n": 0}
-    gpus.judged(Verdict("x.1"))
+    gpus.judged(NvlinkDomain("x.1"))
     assert gpus.next_due() == pytest.approx(60.1)
     gpus.start_due(60.1)
     assert not gpus.collect(60.2)
@@ -46,7 +46,7 @@ def test_every_observation_has_the_error_of_a_query_that_hangs() -> None:
             gpus()
         gpus.start_due(1000.0)
         assert gpus.collect(1000.0) is expected
-        gpus.judged(Verdict(None, AcceleratorReason.FAILED))
+        gpus.judged(NvlinkDomain(None, AcceleratorReason.FAILED))
         gpus.start_due(2000.0)
         gpus.collect(2000.0)
     with pytest.raises(Unavailable, match="within 30 s"):
@@ -77,7 +77,7 @@ class Driver:
             self.gpus.begin_cycle()
             with suppress(Pending, Unavailable):
                 self.gpus()
-            self.gpus.judged(Verdict(None, AcceleratorReason.FAILED))
+            self.gpus.judged(NvlinkDomain(None, AcceleratorReason.FAILED))
             self.gpus.start_due(now)
             self.gpus.collect(now)
         return self.gpus.next_due() - now

@@ -21,7 +21,7 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.output.document import Choices, Hardware, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
 from agent.sources.pci import PcieFunction
@@ -52,7 +52,7 @@ def observed(*devices: RdmaDevice, **facts: Any) -> Observation:
         "ib": NONE,
         "nvml": NONE,
     } | facts
-    outcomes["accelerator"] = verdict(outcomes["nvml"])
+    outcomes["accelerator"] = domain_of(outcomes["nvml"])
     return Observation(0.0, "Node-1", None, ports=assign(devices), **outcomes)
 
 

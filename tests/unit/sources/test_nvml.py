@@ -13,7 +13,7 @@ import pytest
 from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Seen
-from agent.nvml.domain import verdict
+from agent.nvml.domain import domain_of
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
@@ -77,7 +77,7 @@ def test_any_display_controller_of_nvidia_is_one(machine: Machine, code: str) ->
     """An NVIDIA GPU counts with and without a display."""
     reading = read_nvml(machine.add("0008:01:00.0", code=code).host(lambda: answer(GPU)))
     assert isinstance(reading.outcome, Seen)
-    assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+    assert domain_of(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
     assert reading.problems == ()
 
 
@@ -118,7 +118,7 @@ def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
 def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> None:
     """The GPUs that it reports count as those of any other."""
     reading = read_nvml(machine.host(lambda: answer(GPU), named=True))
-    assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+    assert domain_of(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
     assert reading.problems == ()
 
 
@@ -149,7 +149,7 @@ def test_a_named_library_that_has_none_leaves_not_found(
     assert read_nvml(machine.host(answer, named=True)).outcome == none
     reading = read_nvml(machine.host(refusal(call, code, "because"), named=True))
     assert reading.outcome == Absent(f"{none.reason} ({error}: {call}: because)")
-    assert verdict(reading.outcome).reason == "not-found"
+    assert domain_of(reading.outcome).reason == "not-found"
     assert reading.problems == ()
 
 
@@ -230,7 +230,7 @@ def test_one_gpu_that_makes_no_sense_costs_itself(machine: Machine) -> None:
     assert [problem.subject for problem in reading.problems] == ["GPU 1", "0008:01:00.0", "GPU 3"]
     assert {problem.source for problem in reading.problems} == {"nvml"}
     assert reading.problems[1].text == "gpu-lost: nvmlDeviceGetUUID: GPU is lost"
-    assert verdict(reading.outcome).reason == "failed"
+    assert domain_of(reading.outcome).reason == "failed"
 
 
 def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
@@ -238,4 +238,4 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
     refused = {"call": "nvmlDeviceGetGpuFabricInfo", "code": 13, "text": "no such function"}
     plain = GPU | {"error": refused, "fabric": None}
     reading = read_nvml(machine.add("0008:01:00.0").host(lambda: answer(plain)))
-    assert (reading.problems, verdict(reading.outcome).reason) == ((), "unsupported")
+    assert (reading.problems, domain_of(reading.outcome).reason) == ((), "unsupported")

@@ -36,7 +36,7 @@ from agent.telemetry.metrics import (
     Exposition,
     Metrics,
     OwnProcess,
-    Rows,
+    RowCollector,
 )
 from tests.support.devices import eth, ib, plain, port
 from tests.support.documents import between
@@ -82,7 +82,7 @@ def of(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 LABEL = st.text(st.characters(codec=None), max_size=300)
 
 
-class One(Rows[str]):
+class One(RowCollector[str]):
     """A collector of one metric `m`."""
 
     def __init__(self, labels: tuple[str, ...], *samples: Sample, kind: str = GAUGE) -> None:
