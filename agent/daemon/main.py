@@ -124,6 +124,7 @@ def run(configuration: Configuration) -> None:
             server = Server(output.metrics_address, text, status, certificates=certificates)
             stack.callback(server.close)
             reporter.server = server
+        gc.collect()  # classes with slots are made twice
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
