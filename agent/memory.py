@@ -320,10 +320,8 @@ class Memory:
         self._unknown_since = _past(published.unknown_since, begun)
         self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
-        self._domain_since = None
-        if published.domain:
-            since = published.domain_since
-            self._domain_since = awaited if since is None else _past(since, begun)
+        domain_since = _past(published.domain_since, begun, awaited)
+        self._domain_since = domain_since if published.domain else None
         own = {_key(fact): fact for fact in self._facts}
         counted = published.rows
         if published.fault:
@@ -489,16 +487,15 @@ class Memory:
             facts.append(self._read(role, matched[name], links.get(name), failure, now))
         used = {row: role.port.number for role in backend if (row := matched[role.interface])}
         lost = [row for row in self._lost if row not in used]
-        rest = [row for row in self._facts if row not in used]
+        bonded = bonded_functions(devices)
+        rest = [row for row in self._facts if row not in used and row.function not in bonded]
         moved = {at for was, at in now_at.items() if was != at}
-        names, bonded = {fact.interface for fact in facts}, bonded_functions(devices)
+        names = {fact.interface for fact in facts}
         for row in rest:
-            if row.function in bonded:
-                continue
             fate = Place.GONE if row.function in moved else _fate(row, devices, where)
             if isinstance(fate, HoldReason):
-                has_name = row.interface not in names
-                facts.append(_unread(row if has_name else row._replace(interface=""), fate, now))
+                name = "" if row.interface in names else row.interface
+                facts.append(_unread(row._replace(interface=name), fate, now))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
         # A device that is being unregistered has lost its ports first.
@@ -643,8 +640,7 @@ class Memory:
     def _compare(self, facts: list[Fact]) -> bool:
         """Compare the far ends that are seen with the last ones; return True if all are the same.
 
-        Forgets those of earlier boots if the node was moved, and takes over new names of switches.
-        Changes `facts` in place.
+        Forgets those of earlier boots if the node was moved. Changes `facts` in place.
         """
         seen = {
             _key(fact): fact.far
@@ -661,10 +657,22 @@ class Memory:
         if any(moved):
             self._lost = tuple(map(_of_this_boot, self._lost))
             facts[:] = [fact if _key(fact) in seen else _of_this_boot(fact) for fact in facts]
-        # A switch was renamed if one of its ports has another name now. A port that is not seen
-        # follows, unless another one has the former name still: it has not been told yet, or two
-        # devices share the Chassis ID.
-        for _, last, far in ends:
+        self._rename(facts, seen, [(last, far) for _, last, far in ends])
+        return not moved
+
+    def _rename(
+        self,
+        facts: list[Fact],
+        seen: Mapping[Key, FarEnd],
+        ends: Iterable[tuple[FarEnd, FarEnd]],
+    ) -> None:
+        """Give the new name of a switch to its ports that are not seen.
+
+        It was renamed if one of its ports has another name now; `ends` are the far ends of a port,
+        last and now. A port that is not seen follows, unless another one has the former name still:
+        that was not told yet, or two devices share the Chassis ID. Changes `facts` in place.
+        """
+        for last, far in ends:
             is_same_port = last.id and (last.id, last.port_id) == (far.id, far.port_id)
             if is_same_port and last.name != far.name:
                 self._renamed[last[:2]] = far.name
@@ -676,7 +684,6 @@ class Memory:
                 name = self._renamed.get(last_far[:2], last_far.name)
                 facts[index] = fact._replace(last_far=last_far._replace(name=name))
         self._renamed = {end: name for end, name in self._renamed.items() if end in in_use}
-        return not moved
 
     def _was(self, facts: Iterable[Fact]) -> dict[str, FarEnd]:
         """Return the former far ends of the ports whose cable leads elsewhere now."""
@@ -723,7 +730,7 @@ def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
     """
     row = row._replace(
         state_since=_past(row.state_since, begun),
-        far_since=awaited if row.far_since is None else _past(row.far_since, begun),
+        far_since=_past(row.far_since, begun, awaited),
         role_since=_past(row.role_since, begun),
         state_why=row.state_why or HoldReason.SOURCE_FAILED,
         far_why=row.far_why or HoldReason.NO_NEIGHBOR,
@@ -748,9 +755,9 @@ def _first(since: float | None, now: float) -> float:
     return now if since is None else since
 
 
-def _past(since: float | None, now: float) -> float:
-    """Return a time that was remembered; now if it is none, or of the future."""
-    return min(_first(since, now), now)
+def _past(since: float | None, now: float, unknown: float | None = None) -> float:
+    """Return a time that was remembered; now if it is of the future, or `unknown` if it is none."""
+    return min(_first(since, _first(unknown, now)), now)
 
 
 def _is_over(since: float | None, seconds: float, now: float) -> bool:

@@ -159,40 +159,39 @@ class Comparison:
         if old and not is_read and verdict != Verdict.FAIL:
             verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
         fault = (str(self._fault) or repr(self._fault)) if self._fault else None
-        at, result = self._compared_at, self._result
-        facts: dict[str, Any]
-        if verdict in {Verdict.PENDING, Verdict.NO_PLAN}:
-            first = f"compared for the first time; the first verdict takes {self._delay:g} s"
-            facts = {"reason": fault or first}
-        else:
-            reasons = [fault] if fault else []
-            if result is None:
-                reasons.append("nothing was compared since the start")
-            elif old and self._old_since is not None:
-                before = f"compared with what was expected before {utc(int(self._old_since))}"
-                reasons += [old, before]
-            if self._findings.before:
-                number = many(self._findings.number, "finding")
-                reasons.append(f"the verdict is that of the agent before ({number})")
-            facts = {
-                "time": None if at is None else utc(at),
-                "planned": result.planned if result else None,
-                "as_planned": result.as_planned if result else None,
-                "findings": [finding_document(finding) for finding in self._findings.findings],
-                **({"reason": "; ".join(reasons)} if reasons else {}),
-            }
+        first = f"compared for the first time; the first verdict takes {self._delay:g} s"
+        has_verdict = verdict not in {Verdict.PENDING, Verdict.NO_PLAN}
         return Current(
             verdict,
-            facts,
+            self._page(fault, old) if has_verdict else {"reason": fault or first},
             self.findings,
             changes.came,
             changes.gone,
             len(self._expected.rows) if is_read else None,
-            at,
+            self._compared_at,
             # the files of a plan have a line of their own
             self._contradiction or (fault if is_read else None),
             is_contradictory=bool(self._contradiction),
         )
+
+    def _page(self, fault: str | None, old: str) -> dict[str, Any]:
+        """Return what the page of a verdict has: the last comparison, and why it may be old."""
+        at, result = self._compared_at, self._result
+        reasons = [fault] if fault else []
+        if result is None:
+            reasons.append("nothing was compared since the start")
+        elif old and self._old_since is not None:
+            reasons += [old, f"compared with what was expected before {utc(int(self._old_since))}"]
+        if self._findings.before:
+            number = many(self._findings.number, "finding")
+            reasons.append(f"the verdict is that of the agent before ({number})")
+        return {
+            "time": None if at is None else utc(at),
+            "planned": result.planned if result else None,
+            "as_planned": result.as_planned if result else None,
+            "findings": [finding_document(finding) for finding in self._findings.findings],
+            **({"reason": "; ".join(reasons)} if reasons else {}),
+        }
 
 
 class _Bus:

@@ -231,8 +231,8 @@ def reason_of(
     if name == "speed.current":
         reasons = _of_counts(seen, known, states, () if change.before is None else before)
     else:
-        now = {fact.interface for fact in known.facts}
-        gone = [fact for fact in before if fact.interface and fact.interface not in now]
+        names = {"", *(fact.interface for fact in known.facts)}
+        gone = (fact for fact in before if fact.interface not in names)
         reasons = [f"{fact.interface} is {_absence(fact, seen, known)}" for fact in gone]
     return listed(reasons, MAX_NAMED) or (None if states else "no backend port")
 
