@@ -113,6 +113,27 @@ IRREGULAR = Shape("irregular", 4, 16, _irregular)
 REGULAR = (RAIL, FAT_TREE, SINGLE_LEAF, DUAL_PLANE, MIXED)
 
 
+STORAGE_LEAVES = 10_000  # the number of the first
+
+
+def with_storage(unit: int, rails: int, cables: int, leaf: int) -> Shape:
+    """Return units of rails, whose nodes have cables to storage leaves of `leaf` nodes, too."""
+
+    def end(node: int, slot: int, _: int) -> End:
+        if slot < rails:
+            return End(node // unit * rails + slot, node % unit + 1)
+        place = node % leaf * cables + slot - rails
+        return End(STORAGE_LEAVES + node // leaf, place + 1)
+
+    return Shape(f"{rails}+{cables}, units of {unit}", rails + cables, unit, end)
+
+
+def storage_leaves(unit: int) -> list[int]:
+    """Return how many nodes a storage leaf may have: one more than a unit, up to twice and 8."""
+    sizes = {unit + more for more in (1, 2, 3, 4, 6, 8, unit // 2, unit - 1, unit, unit + 3)}
+    return sorted({*sizes, 2 * unit + 8})
+
+
 class Fleet:
     """A fleet of `size` nodes."""
 

@@ -2,6 +2,7 @@
 
     grouping   nodes with the same interfaces that hang on the same leaves, and their leaf rule
     causes     the cables that do not follow it, and those that are one mistake
+    borders    those that are no mistake
     words      the sentences
 
 A fleet may be wired without a pattern, and a wrong finding sends somebody to a data hall in vain.
@@ -10,14 +11,23 @@ So each rule must be that of a majority and no coincidence, or it is none (evide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import RANK, Finding
 from agent.fleet import leaf_causes, silent
 from agent.fleet.leaf_causes import Explained
 from agent.fleet.model import Fleet, Group
-from agent.fleet.pattern.causes import MISSING, Odd, Ruled, causes, odd_cables, without_spares
+from agent.fleet.pattern.borders import by_design
+from agent.fleet.pattern.causes import (
+    MISCABLED,
+    MISSING,
+    Odd,
+    Ruled,
+    causes,
+    odd_cables,
+    without_spares,
+)
 from agent.fleet.pattern.evidence import RIVALS
 from agent.fleet.pattern.grouping import NodeRow, grouped, leaf_rules, tables
 from agent.fleet.pattern.words import LeafNamer, groups_of, of_cause
@@ -38,14 +48,17 @@ def infer(fleet: Fleet) -> Pattern:
     """Return the pattern of a fleet."""
     groups: list[Ruled] = []
     unseen: list[NodeRow] = []
+    designed: set[tuple[str, int]] = set()
     for rows in tables(fleet):
         members, nothing = grouped(rows, RIVALS)
-        groups += map(Ruled, members, leaf_rules(members))
+        ruled = [*map(Ruled, members, leaf_rules(members))]
+        designed.update(by_design(rows, ruled))
+        groups += ruled
         unseen += nothing
     leaves = LeafNamer(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = [*leaf_causes.down_without_plan(fresh)]
-    findings, odd, never = _findings(groups, leaves, lost)
+    findings, odd, never = _findings(groups, leaves, lost, designed)
     covered = never + sum(
         1
         for group in groups
@@ -60,13 +73,16 @@ def infer(fleet: Fleet) -> Pattern:
 
 
 def _findings(
-    groups: Sequence[Ruled], leaves: LeafNamer, lost: Sequence[Explained]
+    groups: Sequence[Ruled],
+    leaves: LeafNamer,
+    lost: Sequence[Explained],
+    designed: Collection[tuple[str, int]],
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
 
-    `lost` are the leaves and nodes without a link, whose ports are odd no more. Counted are the odd
-    cables of regular groups; last the number of missing ones that never had a neighbor, which are
-    not among these.
+    `lost` are the leaves and nodes without a link, whose ports are odd no more; `designed` are
+    cables that are no mistake by themselves (borders). Counted are the odd cables of regular
+    groups; last the number of missing ones that never had a neighbor, which are not among these.
     """
     odds = [odd_cables(group) for group in groups]
     dead = {tuple(port) for finding, ports in lost if finding.code == "leaf-down" for port in ports}
@@ -75,11 +91,16 @@ def _findings(
         alive = [odd for odd in some if (odd.row.node.name, odd.interface) not in dead]
         left += without_spares(group, alive)
     explained = {port for _, same in lost for port in same}
-    alone = (of_cause(cause, leaves) for cause in causes(left))
+    mistakes, by_border = [], 0
+    for cause in causes(left):
+        if cause.code == MISCABLED and cause.odds[0].key in designed:
+            by_border += 1
+        else:
+            mistakes.append(of_cause(cause, leaves))
     findings = [finding for finding, _ in lost]
     findings += [
         finding
-        for finding in alone
+        for finding in mistakes
         if finding.code != MISSING or not explained.issuperset(finding.ports)
     ]
     findings.sort(
@@ -90,6 +111,6 @@ def _findings(
         )
     )
     regular = [some for group, some in zip(groups, odds, strict=True) if group.is_regular]
-    odd = sum(1 for some in regular for cable in some if cable.leaf)
+    odd = sum(1 for some in regular for cable in some if cable.leaf) - by_border
     never = sum(1 for cable in left if not cable.leaf)
     return tuple(findings), odd, never

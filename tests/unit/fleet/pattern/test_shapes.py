@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import model
-from tests.support.fleets import End, Fleet, Shape
+from tests.support.fleets import Cable, End, Fleet, Shape
 
 SIZES = (9, 32, 24, 5, 17, 32, 28)  # of racks
 
@@ -116,3 +116,27 @@ def test_a_fabric_without_faults_is_silent(shape: Shape) -> None:
         assert infer(model(fleet)).findings == ()
 
     is_silent()
+
+
+@pytest.mark.parametrize("units", [2, 3, 8])
+@pytest.mark.parametrize(("rails", "cables"), [(8, 2), (4, 1), (8, 1)])
+@pytest.mark.parametrize("unit", [8, 16, 18, 20, 32])
+def test_storage_leaves_that_end_elsewhere_are_no_mistake(
+    unit: int, rails: int, cables: int, units: int
+) -> None:
+    """A storage leaf holds more nodes than a unit: whoever crosses the border does so by design."""
+    for leaf in fleets.storage_leaves(unit):
+        fleet = Fleet(fleets.with_storage(unit, rails, cables, leaf), unit * units)
+        found = infer(model(fleet))
+        assert not found.findings, leaf
+        assert found.covered == found.regular
+
+
+def test_a_wrong_cable_to_storage_is_a_mistake() -> None:
+    """Of a node in the middle of its unit, and of the first one where most borders are alike."""
+    shape = fleets.with_storage(16, 8, 2, 2 * 16)
+    fleet = Fleet(shape, 16 * 8)
+    fleet.ends[Cable(40, 8)] = End(fleets.STORAGE_LEAVES, 99)
+    fleet.ends[Cable(16, 3)] = End(3, 99)  # of the unit before
+    codes = {finding.ports[0]: finding.code for finding in infer(model(fleet)).findings}
+    assert codes == {("gpu-00016", "mlx5_3"): "miscabled", ("gpu-00040", "mlx5_8"): "miscabled"}
