@@ -41,7 +41,14 @@ PATIENCE = 30.0  # seconds
 # random time within a sweep's interval.
 PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
-FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
+FLAGS = (
+    "--backend-device",
+    "*",
+    "--min-interval",
+    "0s",
+    "--resync",
+    "720h",
+)  # each change is a first one
 STAGES = ("wake-up", "look", "send", "PATCH", "watch")
 DURATION = re.compile(
     r'^bwagent_source_duration_seconds\{source="(?:rdma|lldp)"\} (\S+)$', re.MULTILINE
