@@ -68,32 +68,24 @@ class RoleEvidence:
     unbound: frozenset[str] = frozenset()
     ambiguous: frozenset[str] = frozenset()  # link layers (agent/sysfs/front_end.py)
 
+    @property
+    def ports(self) -> list[DevicePort]:
+        """All ports that were read."""
+        return [DevicePort(device, port) for device in self.devices for port in device.ports]
+
     def carries_route(self, device: RdmaDevice) -> bool:
         """Return True if the best default route is on a netdev of the device, or of a VF of it."""
         is_seen = any(netdev.default_route for port in device.ports for netdev in port.netdevs)
         return is_seen or self.front_end.carries_route(device)
 
 
-def device_ports(devices: Devices) -> list[DevicePort]:
-    """Return all ports that were read."""
-    return [DevicePort(device, port) for device in devices for port in device.ports]
-
-
 def ethernet_data_ports(evidence: RoleEvidence) -> list[DevicePort]:
     """Return the data ports of link layer Ethernet."""
-    return [
-        candidate
-        for candidate in device_ports(evidence.devices)
-        if candidate.port.link_layer == "Ethernet" and drop(candidate, evidence) is None
-    ]
+    ports = [port for port in evidence.ports if port.port.link_layer == "Ethernet"]
+    return [port for port in ports if not any(rules(port, evidence))]
 
 
-def drop(candidate: DevicePort, evidence: RoleEvidence) -> RoleVerdict | None:
-    """Return the first rule that drops a port; None for a data port."""
-    return next(_drops(candidate, evidence), None)
-
-
-def _drops(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
+def rules(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
     """Yield the rules for which a port is no host data port."""
     yield from _no_function_of_its_own(candidate, evidence)
     yield from _other_network(candidate.device, evidence)

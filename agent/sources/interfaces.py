@@ -12,14 +12,7 @@ from collections.abc import Mapping, Sequence
 from agent.ids import is_of_device
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
 from agent.sources.cards import Devices
-from agent.sources.drops import (
-    DevicePort,
-    Labeled,
-    PortKey,
-    RoleEvidence,
-    RoleVerdict,
-    device_ports,
-)
+from agent.sources.drops import DevicePort, Labeled, PortKey, RoleEvidence, RoleVerdict
 from agent.text import natural
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
@@ -31,7 +24,7 @@ Verdicts = Mapping[PortKey, RoleVerdict]
 def roles_of(evidence: RoleEvidence, verdicts: Verdicts) -> tuple[PortRole, ...]:
     """Return the role of every port and leg that was read, by the verdicts on the ports."""
     roles = []
-    for device, port in device_ports(evidence.devices):
+    for device, port in evidence.ports:
         verdict = verdicts[device.name, port.number]
         # A device of which several ports have this role names them by their numbers.
         name = device.name

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.ids import card_of
@@ -35,9 +35,6 @@ class NicKind(NamedTuple):
     functions: int = 1  # network functions of the card
 
 
-UNKNOWN = NicKind()
-
-
 @dataclass(slots=True)
 class Candidate:
     """A device with one of its data ports, or a device or function that is unread."""
@@ -49,7 +46,7 @@ class Candidate:
     cables: int = 1  # of a bond its legs
     printed: float = 0.0  # Gb/s that the kernel prints for a cable, of a link that is down too
     active: float = 0.0  # Gb/s of the fastest cable that is in use
-    kind: NicKind = UNKNOWN
+    kind: NicKind = field(default_factory=NicKind)
     gbps: float | None = None  # nominal rate of a cable; None: unknown
 
     @property

@@ -25,7 +25,7 @@ from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
 from agent.sources import drops, kinds, left_out
-from agent.sources.drops import PortKey, RoleEvidence, RoleVerdict, device_ports
+from agent.sources.drops import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import UNREAD, Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
@@ -61,26 +61,14 @@ def decide(
     The devices that `globs` (--backend-device) name are the backend; of the rules only those about
     a port of a data device apply then. `memory` keeps roles while something is missing.
     """
-    labeled, ports = evidence.labeled, device_ports(evidence.devices)
-    unread = _unread(evidence)
+    labeled, unread = evidence.labeled, _unread(evidence)
     infiniband = {nic.device.name for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
-    verdicts: dict[PortKey, RoleVerdict] = {}
     if globs:
-        named = {
-            device.name
-            for device in evidence.devices
-            if is_named(globs, device.name, device.pci, kinds.ids_of(device, evidence.bus))
-        }
-        data = RoleVerdict("flag", "named by --backend-device", backend=True)
-        other = RoleVerdict("flag", "not named by --backend-device")
-        for port in ports:
-            is_meant = port.device.name in named
-            verdicts[port.key] = next(drops.no_data(port), data) if is_meant else other
-        roles = roles_of(evidence, verdicts)
-        return Decision(roles, may_be_infiniband=frozenset(infiniband & named))
+        return _by_flag(evidence, globs, infiniband)
+    verdicts: dict[PortKey, RoleVerdict] = {}
     candidates = []
-    for port in ports:
-        if dropped := drops.drop(port, evidence):
+    for port in evidence.ports:
+        if dropped := next(drops.rules(port, evidence), None):
             verdicts[port.key] = dropped
         else:
             candidates.append(kinds.candidate(port, evidence))
@@ -115,6 +103,22 @@ def decide(
         hold = HoldReason.FRONT_END_UNKNOWN
         return decision._replace(undecided=f"{hold}: {evidence.front_end.unknown}", hold=hold)
     return decision._replace(hints=left_out.hints(roles, evidence, candidates))
+
+
+def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: set[str]) -> Decision:
+    """Decide by --backend-device; `infiniband` are unread devices that may be InfiniBand."""
+    named = {
+        device.name
+        for device in evidence.devices
+        if is_named(globs, device.name, device.pci, kinds.ids_of(device, evidence.bus))
+    }
+    data = RoleVerdict("flag", "named by --backend-device", backend=True)
+    other = RoleVerdict("flag", "not named by --backend-device")
+    verdicts = {
+        port.key: next(drops.no_data(port), data) if port.device.name in named else other
+        for port in evidence.ports
+    }
+    return Decision(roles_of(evidence, verdicts), may_be_infiniband=frozenset(infiniband & named))
 
 
 def _unread(evidence: RoleEvidence) -> list[Candidate]:

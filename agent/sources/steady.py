@@ -1,15 +1,11 @@
 """Steady roles: a role that was decided stays while anything is missing.
 
-The rules (agent/sources/roles.py) judge each observation by itself. A GPU that fell off the bus, an
-HCA in recovery, a NIC lent to a VM, a lease without its route, or links that have not come up since
-a reboot would give other answers. So a role that has lasted for CONFIRM seconds stays
-
-    while anything is missing that was there, for at most AWAY seconds of wall clock, over restarts
-    until another verdict, with nothing missing, was given twice, CONFIRM seconds apart
-
-Missing is a NIC or GPU that was on the bus and is not, a device that cannot be read, the default
-route where a NIC carried it, and a link that was up; never a device without PCI function. Rule 1
-judges by facts of the port itself, and takes effect at once. Of each other port:
+The rules (agent/sources/roles.py) judge each observation by itself: with a GPU off the bus, an HCA
+in recovery or a lease without its route they would give other answers. Missing is a NIC or GPU that
+was on the bus and is not, a device that cannot be read, the default route where a NIC carried it,
+and a link that was up; never a device without PCI function; for at most AWAY seconds of wall clock,
+over restarts. Rule 1 judges by facts of the port itself, and takes effect at once. Of each other
+port, a role having lasted after CONFIRM seconds:
 
     remembered role      verdict        then
     none                 backend        it does not join while, beside a role that has lasted,
@@ -35,14 +31,7 @@ from typing import NamedTuple
 
 from agent.ids import moves
 from agent.model import RoleChange
-from agent.sources.drops import (
-    DevicePort,
-    PortKey,
-    PortPlace,
-    RoleEvidence,
-    RoleVerdict,
-    device_ports,
-)
+from agent.sources.drops import DevicePort, PortKey, PortPlace, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import Verdicts
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes
@@ -57,6 +46,7 @@ REMEMBERED = frozenset(
 )
 UNKNOWN = frozenset({UNKNOWN_FRONT_END, UNDECIDED})  # verdicts that are no roles
 DATA_PORT = "data-port"  # no rule took a port out
+ROLES = REMEMBERED | {DATA_PORT, UNDECIDED}
 ROUTE = "the default route"
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
 
@@ -110,7 +100,7 @@ class RoleMemory:
 
     def seed(self, pins: Iterable[Pin], known: Inventory = NOTHING) -> None:
         """Start from what the annotation has, with the next observation."""
-        self._pins = tuple(pin for pin in pins if pin.rule in REMEMBERED | {DATA_PORT, UNDECIDED})
+        self._pins = tuple(pin for pin in pins if pin.rule in ROLES)
         self.known = known
 
     def awaits_unread(self) -> bool:
@@ -121,12 +111,8 @@ class RoleMemory:
 
     def keep(self, evidence: RoleEvidence, verdicts: Verdicts) -> dict[PortKey, RoleVerdict]:
         """Return the verdicts with the roles that stay as they were."""
-        now, ports = self.clock(), device_ports(evidence.devices)
-        judged = [
-            port
-            for port in ports
-            if verdicts[port.key].backend or verdicts[port.key].rule in REMEMBERED | {UNDECIDED}
-        ]
+        now, ports = self.clock(), evidence.ports
+        judged = [port for port in ports if verdicts[port.key].rule in ROLES]
         self._undecided_since = None
         self._begin(evidence)
         self._follow(evidence)
@@ -147,14 +133,15 @@ class RoleMemory:
                 role = role._replace(since=before.since)
             elif now >= before.since + CONFIRM:
                 since = self._contradicted.get(port.place, now)
-                if missing or given.rule == UNDECIDED or now < since + CONFIRM:
-                    if not missing and given.rule != UNDECIDED:
-                        contradicted[port.place] = since
+                is_told = not missing and given.rule != UNDECIDED
+                if not is_told or now < since + CONFIRM:
+                    contradicted |= {port.place: since} if is_told else {}
                     why = f"while {missing[0]} is missing" if missing else "as before"
                     kept[port.key] = before.verdict._replace(text=f"{before.verdict.text}, {why}")
                     continue
                 changed.append(RoleChange(*port.key, str(before.verdict), str(given)))
-            decided[port.place] = role
+            if given.backend or given.rule not in UNKNOWN:
+                decided[port.place] = role
         if is_settled and (missing or contradicted):
             why = f"{missing[0]} is missing" if missing else "other roles change"
             for port in new:
@@ -163,12 +150,7 @@ class RoleMemory:
                     kept[port.key] = RoleVerdict(UNDECIDED, text)
                     self._roles.pop(port.place, None)
                     decided.pop(port.place, None)
-        lasting = {
-            place: role
-            for place, role in decided.items()
-            if role.verdict.backend or role.verdict.rule not in UNKNOWN
-        }
-        self._roles = dict([*self._roles.items(), *lasting.items()][-MAX_PORTS:])
+        self._roles = dict([*self._roles.items(), *decided.items()][-MAX_PORTS:])
         self._contradicted, self.changed = contradicted, tuple(changed)
         return kept
 
@@ -258,4 +240,4 @@ def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[
 
 def _guids(evidence: RoleEvidence) -> list[tuple[str | None, str | None]]:
     """Return the GUID of each port, with the address of its function."""
-    return [(port.port_guid, device.pci) for device, port in device_ports(evidence.devices)]
+    return [(port.port_guid, device.pci) for device, port in evidence.ports]
