@@ -63,7 +63,7 @@ def observe(
         ports = decision.roles
         unbound |= pci.unbound_alike(host, ports, devices, memories)
         for address in sorted(unbound - {*labeled.values()}):
-            text = "a NIC without RDMA device: is its driver loaded, or has it failed?"
+            text = "a NIC without RDMA device: has it failed, is its driver loaded?"
             problems.append(Problem(RDMA.name, address, None, text))
         if undecided := decision.undecided:
             ports, rdma = (), Failed(undecided, hold=decision.hold)

@@ -298,7 +298,7 @@ def test_a_nic_of_the_backend_without_its_rdma_device_is_told() -> None:
     assert (len(whole.backend), len(observation.backend)) == (2, 1)
     assert not [problem for problem in whole.problems if problem.subject == bdf(1)]
     (problem,) = [problem for problem in observation.problems if problem.subject == bdf(1)]
-    assert problem.text == "a NIC without RDMA device: is its driver loaded, or has it failed?"
+    assert problem.text == "a NIC without RDMA device: has it failed, is its driver loaded?"
 
 
 def without(machine: Path, kind: str, number: int) -> Decision:
