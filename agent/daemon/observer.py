@@ -130,8 +130,11 @@ class Observer:
         roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
         self._annotation = replace(annotation, prefixes=self._keys.written)
-        # The table forgets netdevs whose neighbors are not observed.
-        back = _netdevs(observation) - (_netdevs(self._cycle.observation) if self._cycle else set())
+        # The table forgets netdevs whose neighbors are not observed; here the last of them.
+        before = _netdevs(self._cycle.observation) if self._cycle else set[str]()
+        if isinstance(observation.lldp, Absent) and not isinstance(observation.rdma, Failed):
+            self.neighbors.forget(before)
+        back = _netdevs(observation) - before
         self._expect(fact for fact in known.facts if fact.far_why and fact.netdev in back)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())

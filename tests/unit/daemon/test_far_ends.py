@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from functools import partial
 
 import pytest
@@ -155,6 +156,16 @@ def test_one_frame_after_a_netdev_is_back_replaces_nothing(
     assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
     world.hear("eth0", switch("leaf-0"))
     world.run(60)
+    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
+
+
+def test_the_drivers_of_all_nics_are_reloaded(world: World) -> None:
+    """Nobody listened meanwhile: that the TTL is over says nothing of the switch."""
+    rdma = re.compile(f"{CLASS}/|{NET}/eth|{HOME}/.*/(infiniband|net)(/|$)")
+    world.remove(*filter(rdma.match, [*world.entries]))
+    world.look(300)
+    world.entries |= nic(0, A)
+    world.look(20)
     assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
 
 
