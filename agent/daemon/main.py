@@ -104,7 +104,6 @@ def run(configuration: Configuration) -> None:
         certificates = Certificates(files)
     with ExitStack() as stack:
         log = Log(output.log_format, verbose=output.verbose)
-        stack.callback(log.flush)
         reporter = Reporter(
             log,
             Metrics(),

@@ -1,7 +1,9 @@
-"""The agent's log: one line per event, as text or JSON.
+"""The agent's log: one line per event, as text or JSON, by handlers of the standard library.
 
     2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
     {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
+
+A record passes through: Log, RateLimitHandler, one of the two formatters, LineHandler.
 
 Invariants:
 - A record is one line, whatever text a neighbor or a server chose. Field values are made printable
@@ -17,16 +19,18 @@ Invariants:
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import select
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter as JsonFormatterBase
 
 from agent.pace import TokenBucket
-from agent.text import utc, visible
+from agent.text import visible
 
 Scalar = str | float | None
 
@@ -36,46 +40,6 @@ MAX_MESSAGE_LENGTH = 200  # characters
 MAX_BURST, LINE_INTERVAL = 5, 30.0  # lines about a subject, seconds
 MAX_SUBJECTS = 1024
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
-
-
-class LogLine(NamedTuple):
-    """What a line says."""
-
-    time: float  # seconds since the epoch
-    level: str
-    message: str
-    fields: dict[str, Scalar]
-
-    @property
-    def stamp(self) -> str:
-        """The time as in RFC 3339, in UTC with milliseconds."""
-        return f"{utc(int(self.time)).removesuffix('Z')}.{int(self.time * 1000) % 1000:03}Z"
-
-    def as_text(self) -> str:
-        """Return `TIME LEVEL MESSAGE name=value name="a value"`."""
-        words = [self.stamp, self.level, self.message]
-        for name, value in self.fields.items():
-            text = str(value)
-            quoted = text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-            words.append(f"{name}={quoted}")
-        return " ".join(words)
-
-    def as_json(self) -> str:
-        """Return an object: time, level, msg and the fields."""
-        head = {"time": self.stamp, "level": self.level, "msg": self.message}
-        return json.dumps(head | self.fields, ensure_ascii=False)
-
-
-FORMATS: Mapping[str, Callable[[LogLine], str]] = {"text": LogLine.as_text, "json": LogLine.as_json}
-
-
-@dataclass(slots=True)
-class _Subject:
-    """What limits the lines about a subject."""
-
-    bucket: TokenBucket
-    kept: LogLine | None = None
-    skipped: int = 0  # records replaced by `kept`
 
 
 class Log:
@@ -97,11 +61,10 @@ class Log:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._format, self._is_verbose = FORMATS[form], verbose
-        self._write_line, self._clock, self._wall = write or write_stderr, clock, wall
-        self._subjects: dict[str, _Subject] = {}  # the least recently used first
-        self._waiting: dict[str, _Subject] = {}  # those with a kept record
-        self.lost = 0  # lines that could not be written and are not reported yet
+        self.lines = LineHandler(write or write_stderr)
+        self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+        self._limit = RateLimitHandler(self.lines, clock)
+        self._is_verbose, self._wall = verbose, wall
 
     def info(self, message: str, subject: str = "", /, **fields: Scalar) -> None:
         """Log a change or an event."""
@@ -117,53 +80,23 @@ class Log:
             self._log("debug", message, subject, fields)
 
     def release_due(self) -> float | None:
-        """Write the lines that the limit kept until now; return the seconds until the next."""
-        now = self._clock()
-        for subject, limited in list(self._waiting.items()):
-            if limited.bucket.ready_at() <= now:
-                self._release(subject, now)
-        ready = (limited.bucket.ready_at() for limited in self._waiting.values())
-        return min((at - now for at in ready), default=None)
-
-    def flush(self) -> None:
-        """Write every line that was kept: the agent ends."""
-        for subject in list(self._waiting):
-            self._release(subject, self._clock())
+        """Write the lines that the rate limit kept until now; seconds until the next, or None."""
+        return self._limit.release_due()
 
     def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Scalar]) -> None:
-        """Write a record, or keep it instead of an earlier record about its subject."""
-        now = self._clock()
+        """Make a record: printable, cut, with the agent's own time, which tests simulate."""
         given = {name: value for name, value in fields.items() if value is not None}
         subject = subject or str(next(iter(given.values()), message))
         message = visible(message, MAX_MESSAGE_LENGTH)
-        limited = self._subjects.pop(subject, None)
-        limited = limited or _Subject(TokenBucket(MAX_BURST, LINE_INTERVAL, now))
-        while len(self._subjects) >= MAX_SUBJECTS:
-            oldest = next(iter(self._subjects))
-            self._release(oldest, now)
-            del self._subjects[oldest]
-        self._subjects[subject] = self._waiting[subject] = limited
-        limited.skipped += limited.kept is not None
-        limited.kept = LogLine(self._wall(), level, message, _cut(given))
-        if limited.bucket.ready_at() <= now:
-            self._release(subject, now)
+        self._limit.handle(_record(level, message, self._wall(), _cut(given), subject))
 
-    def _release(self, subject: str, now: float) -> None:
-        """Write the kept record of a subject, if it has any."""
-        limited = self._waiting.pop(subject, None)
-        if limited and (record := limited.kept):
-            limited.bucket.take(now)
-            if limited.skipped:
-                record.fields["skipped"] = limited.skipped
-            limited.kept, limited.skipped = None, 0
-            if self.lost:  # before the next line
-                lost = LogLine(record.time, "warning", "log lines lost", {"count": self.lost})
-                if self._write(lost):
-                    self.lost = 0
-            self.lost += not self._write(record)
 
-    def _write(self, record: LogLine) -> bool:
-        return self._write_line(self._format(record).encode() + b"\n")
+def _record(
+    level: str, message: str, at: float, fields: Mapping[str, Scalar], subject: str
+) -> logging.LogRecord:
+    """Return a record; `at` is in seconds since the epoch."""
+    record = {"levelname": level, "msg": message, "fields": dict(fields), "subject": subject}
+    return logging.makeLogRecord({**record, "created": at, "msecs": int(at * 1000) % 1000})
 
 
 def _cut(fields: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -186,6 +119,123 @@ def _cut(fields: Mapping[str, Scalar]) -> dict[str, Scalar]:
         shown[name] = text = visible(texts[name], max(share, 1))
         room -= len(text)
     return shown
+
+
+class _Limit:
+    """The token bucket of one subject, and the last line that it held back."""
+
+    def __init__(self, now: float) -> None:
+        self.bucket = TokenBucket(MAX_BURST, LINE_INTERVAL, now)
+        self.kept: logging.LogRecord | None = None
+        self.skipped = 0  # records replaced by `kept`
+
+
+class RateLimitHandler(logging.Handler):
+    """Passes records on to `target`; `clock` is monotonic, in seconds."""
+
+    def __init__(self, target: logging.Handler, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._target, self._clock = target, clock
+        self._limits: dict[str, _Limit] = {}  # by subject, the least recently used first
+        self._waiting: dict[str, _Limit] = {}  # those with a kept record
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record on, or keep it instead of an earlier record about its subject."""
+        now, subject = self._clock(), str(record.__dict__["subject"])
+        limit = self._limits.pop(subject, None) or _Limit(now)
+        while len(self._limits) >= MAX_SUBJECTS:
+            oldest = next(iter(self._limits))
+            self._release(oldest, now)
+            del self._limits[oldest]
+        self._limits[subject] = self._waiting[subject] = limit
+        limit.skipped += limit.kept is not None
+        limit.kept = record
+        if limit.bucket.ready_at() <= now:
+            self._release(subject, now)
+
+    def release_due(self) -> float | None:
+        """Pass on the kept records that are due; return the seconds until the next record."""
+        now = self._clock()
+        for subject, limit in list(self._waiting.items()):
+            if limit.bucket.ready_at() <= now:
+                self._release(subject, now)
+        ready = (limit.bucket.ready_at() for limit in self._waiting.values())
+        return min((at - now for at in ready), default=None)
+
+    def flush(self) -> None:
+        """Pass on every kept record; `logging` does this at exit."""
+        for subject in list(self._waiting):
+            self._release(subject, self._clock())
+
+    def _release(self, subject: str, now: float) -> None:
+        """Pass on the kept record of a subject, if it has any."""
+        limit = self._waiting.pop(subject, None)
+        if limit and limit.kept:
+            limit.bucket.take(now)
+            if limit.skipped:
+                limit.kept.__dict__["fields"]["skipped"] = limit.skipped
+            record, limit.kept, limit.skipped = limit.kept, None, 0
+            self._target.handle(record)
+
+
+class _UtcFormatter(logging.Formatter):
+    """Formats times as in RFC 3339, in UTC with milliseconds."""
+
+    converter = time.gmtime  # type: ignore[assignment]  # its argument is optional
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class TextFormatter(_UtcFormatter):
+    """`TIME LEVEL MESSAGE name=value name="a value"`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line without its line break."""
+        words = [super().formatMessage(record)]
+        for name, value in record.__dict__["fields"].items():
+            text = str(value)
+            quoted = text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+            words.append(f"{name}={quoted}")
+        return " ".join(words)
+
+
+class JsonFormatter(JsonFormatterBase, _UtcFormatter):
+    """An object per line: time, level, msg and the fields."""
+
+    def __init__(self) -> None:
+        names = {"asctime": "time", "levelname": "level", "message": "msg"}
+        fields = " ".join(f"%({name})s" for name in names)
+        super().__init__(fields, rename_fields=names, json_ensure_ascii=False)
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        """Put the fields beside time, level and msg."""
+        del log_data["subject"]
+        fields: dict[str, Any] = log_data.pop("fields")
+        return log_data | fields
+
+
+class LineHandler(logging.Handler):
+    """Writes lines without waiting for the reader of the pipe."""
+
+    def __init__(self, write: Callable[[bytes], bool]) -> None:
+        super().__init__()
+        self._write = write
+        self.lost = 0  # lines that could not be written and are not reported yet
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, after the number of those that were lost before it."""
+        if self.lost:
+            lost = {"count": self.lost}
+            missing = _record("warning", "log lines lost", record.created, lost, "")
+            if self._write(self._line(missing)):
+                self.lost = 0
+        self.lost += not self._write(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode() + b"\n"
 
 
 def write_stderr(data: bytes) -> bool:

@@ -241,7 +241,7 @@ def test_kept_lines_are_written_at_exit(repository: Path) -> None:
     """The log of an agent that is stopped ends with the current state."""
     done = run(
         repository,
-        "for number in range(9): log.info('label changed', key='x', to=str(number))\nlog.flush()",
+        "for number in range(9): log.info('label changed', key='x', to=str(number))",
         subprocess.PIPE,
     )
     lines = done.stderr.decode().splitlines()
@@ -277,7 +277,7 @@ def run(repository: Path, code: str, stderr: int) -> subprocess.CompletedProcess
 def test_a_full_pipe_blocks_nothing(repository: Path) -> None:
     """Lines beyond the pipe's capacity are dropped at once; every line that arrives is whole."""
     reading, writing = os.pipe()
-    code = "for number in range(5000): log.info('x' * 150, n=number)\nprint(log.lost)"
+    code = "for number in range(5000): log.info('x' * 150, n=number)\nprint(log.lines.lost)"
     done = run(repository, code, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
