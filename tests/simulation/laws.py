@@ -73,7 +73,7 @@ UNREAD = frozenset({
 })  # fmt: skip
 # Seconds until what can be read is published
 LAG = {COUNT: 45.0, FAR: 75.0, TEXT: 45.0, DOMAIN: 105.0}
-FLAPPING, MANY, WINDOW = 120.0, 5, 720.0  # seconds later, after so many changes within the window
+FLAPPING, MANY, WINDOW = 120.0, 5, 720.0  # seconds later: so many changes within the window
 CONFIRMED = 60.0  # seconds from a verdict to the other role, once nothing is missing
 AWAITED = 3600.0  # seconds that a far end may await its first frame, over any number of restarts
 PER_HOUR, PER_MINUTE = 16, 10  # requests
@@ -112,9 +112,15 @@ class Timeline:
                 found.setdefault(value, end)
         return found
 
-    def changes(self, since: float) -> int:
-        """Return the number of changes since then."""
-        return sum(at >= since for at, _ in self.entries[1:])
+    def flaps(self, now: float) -> bool:
+        """Return True if it changed MANY times within WINDOW, and was not quiet as long since."""
+        times = [at for at, _ in self.entries[1:]]
+        flaps, last = False, -math.inf
+        for number, at in enumerate(times):
+            is_one_of_many = number + 1 >= MANY and at - times[number + 1 - MANY] <= WINDOW
+            flaps = (flaps and at - last <= WINDOW) or is_one_of_many
+            last = at
+        return flaps and now - last <= WINDOW
 
 
 class Question(NamedTuple):
@@ -395,8 +401,8 @@ class Laws:
         return min((birth for birth in self._births if birth >= self._boots[-1]), default=last)
 
     def _lag(self, question: Question, kind: str, timeline: Timeline) -> float:
-        flaps = timeline.changes(question.now - WINDOW) >= MANY
-        return LAG[kind] + question.now - question.start + (FLAPPING if flaps else 0.0)
+        wait = FLAPPING if timeline.flaps(question.now) else 0.0
+        return LAG[kind] + question.now - question.start + wait
 
     def _away_in(self, since: float, now: float) -> float:
         spans = [(max(span.begin, since), min(span.end, now)) for span in self._away]
