@@ -309,26 +309,25 @@ class _Kept:
 class Kept:
     """The last facts of each device, which are those of the next read of the same files."""
 
-    devices: dict[str, list[_Kept]] = field(default_factory=dict)
+    devices: dict[str, _Kept] = field(default_factory=dict)
 
     def facts(
         self, sysfs: Sysfs, name: str, constants: dict[Any, Any], job: Callable[[], Any]
     ) -> Any:
-        """Return the facts of a device: read them unless its files are as they were once."""
+        """Return the facts of a device: read them unless its files are as they were."""
         if sysfs.faults:
             return job()
-        known = self.devices.setdefault(name, [])
         inputs = (
             dict(constants),
             *(one for one in getattr(job, "args", ()) if isinstance(one, frozenset)),
         )
-        for kept in known:
-            if kept.inputs == inputs and sysfs.has(kept.asked):
-                return kept.facts
+        kept = self.devices.get(name)
+        if kept and kept.inputs == inputs and sysfs.has(kept.asked):
+            return kept.facts
         facts = list[Any]()
         asked = sysfs.note(lambda: facts.append(job()))
         if constants == inputs[0]:
-            known.append(_Kept(asked, inputs, *facts))
+            self.devices[name] = _Kept(asked, inputs, *facts)
         return facts[0]
 
 
