@@ -27,8 +27,7 @@ from agent.kube.answers import objects, part
 from agent.kube.facts import TIME, read
 from agent.labels.render import ROWS, subject_of
 
-Json = Mapping[str, Any]
-Node = Json  # the JSON object, of which its metadata is read
+Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix

@@ -41,7 +41,7 @@ from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Inventory, Pin
 
 Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
 NO_GLOBS: Globs = ((), ())
-Label = Mapping[str, str]  # texts of one interface, by the last part of their keys
+EndTexts = Mapping[str, str]  # texts of one interface, by the last part of their keys
 
 LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 
@@ -238,7 +238,7 @@ def published(
     )
 
 
-def _labeled_ends(labels: Mapping[str, str], keys: Keys) -> tuple[dict[str, Label], set[str]]:
+def _labeled_ends(labels: Mapping[str, str], keys: Keys) -> tuple[dict[str, EndTexts], set[str]]:
     """Return the labels of neighbors by interface, and the interfaces with two texts for one.
 
     They are under either prefix; that of the own one counts.
@@ -283,7 +283,7 @@ def switches(rows: Iterable[Fact]) -> dict[str, tuple[str, str | None]]:
 
 
 def _without_rows(
-    ends: Mapping[str, Label], labels: Mapping[str, str] | None, layer: str | None
+    ends: Mapping[str, EndTexts], labels: Mapping[str, str] | None, layer: str | None
 ) -> Iterator[Fact]:
     """Yield the ports of which the annotation has no row, as of a port without PCI function.
 
@@ -291,15 +291,15 @@ def _without_rows(
     """
     joined = [text for key, text in (labels or {}).items() if key.endswith("/leaves.current")]
     leaves = (joined or [""])[0]
-    for name, label in ends.items():
-        far = _far_end(label)
+    for name, texts in ends.items():
+        far = _far_end(texts)
         is_leaf = labels is None or bool(HASH.fullmatch(leaves)) or _is_part(far, leaves)
         yield Fact(name, None, layer=layer, far=far._replace(is_station=not is_leaf))
 
 
-def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fact:
+def _fact(row: Fact, layer: str | None, texts: EndTexts, last: FarEnd | None) -> Fact:
     """Return a row of the annotation with what the labels of its interface tell."""
-    far = _far_end(label) if label else None
+    far = _far_end(texts) if texts else None
     known = row.far or row.last_far
     if far and known and encode.value(known.device) == far.name:
         far = known._replace(port_name=far.port_name)
@@ -317,9 +317,9 @@ def _fact(row: Fact, layer: str | None, label: Label, last: FarEnd | None) -> Fa
     return row._replace(port=number, leg=leg, layer=layer, far=far, last_far=last)
 
 
-def _far_end(label: Label) -> FarEnd:
+def _far_end(texts: EndTexts) -> FarEnd:
     """Return the far end that the labels of an interface are of: their own texts."""
-    return FarEnd(None, label.get("device"), label.get("port-id"), label.get("port-name"))
+    return FarEnd(None, texts.get("device"), texts.get("port-id"), texts.get("port-name"))
 
 
 def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]:

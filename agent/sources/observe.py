@@ -18,7 +18,7 @@ from agent.sources import NAMES, pci
 from agent.sources.drops import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
-from agent.sources.table import SOURCES, Outcome, Source
+from agent.sources.table import SOURCES, Source, SourceOutcome
 from agent.sysfs.reader import Reader, Root
 
 Ports = tuple[PortRole, ...]
@@ -71,7 +71,7 @@ def observe(
 
     outcomes: dict[str, Any] = {RDMA.name: rdma}
     for source in OTHERS:
-        outcome: Outcome = Failed(SWITCHED_OFF)
+        outcome: SourceOutcome = Failed(SWITCHED_OFF)
         if not sources or source.name in sources:
             outcome = _read(source, (host, ports, memories), took, problems)
         outcomes[source.name] = outcome
@@ -104,7 +104,7 @@ def _read(
     inputs: tuple[Host, Ports, Memories],
     took: dict[str, float],
     problems: list[Problem],
-) -> Outcome:
+) -> SourceOutcome:
     """Read one source and return its outcome; any exception is a failure of that source only.
 
     Adds its seconds to `took` and its problems to `problems`; with them the reason of an outcome

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # these import the table
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
-Outcome = Seen[Any] | Absent | Failed
+SourceOutcome = Seen[Any] | Absent | Failed
 Options = Mapping[str, Any]  # of the command line, by name
 HostFields = dict[str, Any]
 

@@ -12,29 +12,47 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from agent.fleet.pattern.causes import Ruled
 from agent.fleet.pattern.grouping import NodeRow
 
 
+class Seat(NamedTuple):
+    """A node in the order of names, as one column has it."""
+
+    node: str
+    group: int
+    leaf: str
+
+
 def by_design(rows: Sequence[NodeRow], groups: Sequence[Ruled]) -> Iterator[tuple[str, int]]:
     """Yield node and column of the cables that are no mistakes; `rows` in the order of names."""
     of_node = {row.node.name: number for number, group in enumerate(groups) for row in group.rows}
-    line = [(row, of_node[row.node.name]) for row in rows if row.is_fresh and any(row.leaves)]
-    ends = [row.node.name for row, _ in (*line[:1], *line[-1:])]
+    line = [row for row in rows if row.is_fresh and any(row.leaves)]
+    ends = [row.node.name for row in (*line[:1], *line[-1:])]
     for column in range(len(rows[0].ports)):
-        nodes = Counter(row.leaves[column] for row, _ in line)
-        places = [
-            (leaf, number, row.node.name)
-            for row, number in line
-            if (leaf := row.leaves[column]) and (nodes[leaf] > 1 or row.node.name in ends)
+        nodes = Counter(row.leaves[column] for row in line)
+        seats = [
+            Seat(name, of_node[name], leaf)
+            for name, leaf in ((row.node.name, row.leaves[column]) for row in line)
+            if leaf and (nodes[leaf] > 1 or name in ends)
         ]
-        borders = [
-            before[0] == after[0] for before, after in pairwise(places) if before[1] != after[1]
-        ]
-        if borders and 2 * sum(borders) >= len(borders):
-            runs = [[*run] for _, run in groupby(places, lambda place: place[0])]
-            for index, run in enumerate(runs):
-                is_end = index in (0, len(runs) - 1)
-                if is_end or len({number for _, number, _ in run}) > 1:
-                    yield from ((name, column) for _, _, name in run)
+        if not _divides_alike(seats):
+            yield from ((node, column) for node in _at_borders(seats))
+
+
+def _divides_alike(line: Sequence[Seat]) -> bool:
+    """Return True if the leaf changes where most groups end, or there is one group only."""
+    borders = [(before, after) for before, after in pairwise(line) if before.group != after.group]
+    changes = sum(1 for before, after in borders if before.leaf != after.leaf)
+    return not borders or 2 * changes > len(borders)
+
+
+def _at_borders(line: Sequence[Seat]) -> Iterator[str]:
+    """Yield the nodes of each run on one leaf that goes beyond its group, or ends the order."""
+    runs = [[*run] for _, run in groupby(line, lambda seat: seat.leaf)]
+    for index, run in enumerate(runs):
+        is_end = index in (0, len(runs) - 1)
+        if is_end or len({seat.group for seat in run}) > 1:
+            yield from (seat.node for seat in run)
