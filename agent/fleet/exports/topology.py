@@ -4,7 +4,8 @@ Invariants:
 - Every name in it is valid in Kubernetes: Nodes as DNS subdomains, groups, levels and domains as
   label values. What is not valid is left out with a note, so no format has to quote it.
 - A node is in one leaf group at most, and in one domain at most.
-- Everything is in natural order, so equal fleets give equal exports.
+- Everything is in natural order, domains in that of their leaf groups, so equal fleets give equal
+  exports.
 
 A leaf group is made of all leaves of a node, so that one wrong cable makes a group of its own: a
 switch with one node in Slurm, and NVLink domains that cross leaf groups.
@@ -91,9 +92,7 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     groups = _groups(nodes, levels)
     if odd := [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
-    known = [node for node in nodes if is_value(node.accelerator)]
-    by_domain = grouped(known, lambda node: node.accelerator or "")
-    domains = {value: tuple(by_domain[value]) for value in sorted(by_domain, key=natural)}
+    domains = _domains(groups)
     for value, same in grouped(groups, lambda group: group.value).items():
         if len(same) > 1:  # the site has its nodes in several places
             where = ", ".join("/".join(part or "?" for part in group.path) for group in same)
@@ -167,6 +166,28 @@ def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGrou
             key=lambda group: ([natural(part or "") for part in group.path], natural(group.value)),
         )
     )
+
+
+def _domains(groups: Sequence[LeafGroup]) -> dict[str, tuple[FleetNode, ...]]:
+    """Return the NVLink domains in the order of the leaf groups that most of their nodes are in.
+
+    Slurm joins adjacent blocks: in the order of their UUIDs, a job would span leaf groups.
+    """
+    places = [
+        (number, node)
+        for number, group in enumerate(groups)
+        for node in group.nodes
+        if is_value(node.accelerator)
+    ]
+    members = grouped(places, lambda place: place[1].accelerator or "")
+    order = {
+        value: (Counter(number for number, _ in of_domain).most_common(1)[0][0], at)
+        for at, (value, of_domain) in enumerate(members.items())
+    }
+    return {
+        value: tuple(node for _, node in members[value])
+        for value in sorted(members, key=lambda value: order[value])
+    }
 
 
 def _relation(

@@ -12,7 +12,7 @@ from agent.fleet.exports.slurm import (
     topology_yaml,
     tree_conf,
 )
-from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, names, node
+from tests.support.wired_fleets import NAMING, Rack, fleet, fleet_of, hash_of, names, node
 
 
 def entries(text: str) -> list[str]:
@@ -89,6 +89,25 @@ def test_block_sizes(sizes: list[int], expected: list[int]) -> None:
     """The smallest block is the base; it doubles up to as many blocks as there are."""
     blocks = [SlurmSwitch(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
     assert block_sizes(blocks) == expected
+
+
+def test_blocks_are_in_the_order_of_the_fabric() -> None:
+    """Slurm joins adjacent blocks, and the UUIDs of NVLink domains are in any order."""
+    racks = [
+        Rack(
+            names(4 * at + 1, 4 * at + 4),
+            (f"leaf{at // 2}",),
+            {"superpod": f"su{at // 4}"},
+            domain=f"{hash_of(f'{at:08}') * 7919 % 65521:04x}-uuid.1",
+        )
+        for at in range(16)
+    ]
+    blocks = entries(block_conf(fleet_of(*racks), NAMING).text)[:-1]
+    assert [line.split("Nodes=")[1] for line in blocks] == [
+        f"gpu-[{4 * at + 1:03}-{4 * at + 4:03}]" for at in range(16)
+    ]
+    domains = [line.split()[0] for line in blocks]
+    assert domains != sorted(domains)
 
 
 def test_a_small_block_is_said() -> None:
