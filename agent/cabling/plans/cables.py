@@ -25,6 +25,7 @@ MARKS = ("ignore", "link-state-only")
 MAX_NAME = 255  # characters; what LLDP transmits of a name (IEEE Std 802.1AB-2016, 8.5)
 # 1/2/26 is a date, too, but also a port of a chassis.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_RANGE = re.compile(r"\[[0-9]+(-|\.\.)[0-9]+\]|\{[0-9]+(-|\.\.)[0-9]+\}")
 _DATE = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d{{1,2}}:\d\d:\d\d"
     rf"|\d{{1,2}}[./]\d{{1,2}}[./](?:19|20)\d\d|{_MONTH}[- ]\d\d"
@@ -147,6 +148,13 @@ def fault(name: str) -> str | None:
         what = "a line break" if "\n" in name else "a character that does not print"
         return f"{what} in {quoted(name)}"
     return None
+
+
+def range_fault(name: str) -> str | None:
+    """Return why a name cannot have been meant: it is a range of names; None if it is none."""
+    if not _RANGE.search(name):
+        return None
+    return f"the range {quoted(name)}: a row is one cable, so give each its own"
 
 
 @lru_cache(8192)

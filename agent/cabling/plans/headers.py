@@ -39,13 +39,18 @@ SIDES = (
 SUFFIXES = (("a",), ("b", "z"))
 WORDS = {name: TITLES.get(name, ["type", "role"]) for name in FIELDS}
 # What is looked for where the words above make no header.
-FIRST = "aend sidea endpointa enda end1 side1 endpoint1 origin"
-SECOND = "bend zend sideb sidez endpointb endb end2 side2 endpoint2"
-LOOSE_SIDES = ((*SIDES[0], *FIRST.split()), (*SIDES[1], *SECOND.split()))
+FIRST = "aend sidea aside endpointa enda end1 side1 endpoint1 origin"
+SECOND = "bend zend sideb sidez bside zside endpointb endb end2 side2 endpoint2"
+LOOSE_SIDES = (
+    (*SIDES[0], *FIRST.split(), "near", "nearend", "nearside"),
+    (*SIDES[1], *SECOND.split(), "target", "far", "farend", "farside"),
+)
 LOOSE_SUFFIXES = (("a", "1", "aend", "sidea"), ("b", "z", "2", "bend", "zend", "sideb"))
 PEERS = ("peer", "neighbor", "neighbour", "far", "farend", "connectedto", "remote")
 HOSTS = "server servername computenode gpunode gpuserver compute"
-LEAVES = "switch switchname leaf leafname leafswitch tor torswitch"
+LEAVES = "switch switchname leaf leafname leafswitch tor torswitch ibleaf ibswitch"
+# A column of the node of several cables, where both ends have other columns.
+NODES = frozenset({"node", "nodename", "host", "hostname", "system", *HOSTS.split()})
 LOOSE_PORTS = "portid portnumber portno interfacename ifname"
 LOOSE = WORDS | {
     "node": [*WORDS["node"], *HOSTS.split(), *LEAVES.split()[1:]],
@@ -108,7 +113,10 @@ FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     ("netbox", _netbox("device{}", "interface{}", "rack{}")),
     ("point-to-point", _sided(WORDS, SIDES, SUFFIXES)),
 )
-_SWITCH_PORTS = ("switchport", "leafport", "torport", "switchinterface", "leafinterface")
+_SWITCH_PORTS = (
+    *("switchport", "leafport", "torport", "ibport", "ibleafport", "ibswitchport"),
+    *("switchinterface", "leafinterface"),
+)
 LOOSE_FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     # The word of a side alone is its node: `Source,Source Port`.
     (
@@ -120,6 +128,7 @@ LOOSE_FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
     (
         "point-to-point",
         {word: (0, name) for name, words in LOOSE.items() for word in words}
+        | dict.fromkeys(("nodeinterface", "nodeport"), (0, "interface"))
         | dict.fromkeys(PEERS, (1, "node"))
         | _sided(LOOSE, (SIDES[0][-1:], PEERS), ((), ())),
     ),
@@ -142,10 +151,25 @@ def header(row: Sequence[str], place: FilePlace, columns: Columns) -> Header | N
         for kind, table in forms:
             fields = [table.get(name) for name in keys]
             if set(REQUIRED) <= set(fields):
-                return _header(kind, row, fields, place)
+                return _one_cable(_header(kind, row, fields, place), place)
         if doubled := _doubled(keys, row, place, plain):
             return _header("point-to-point", row, doubled, place)
     return None
+
+
+def _one_cable(columns: Header, place: FilePlace) -> Header:
+    """Return the header; raises Malformed where a node stands beside both ends.
+
+    `Node,Port 1,Switch 1,Switch Port 1,Port 2,...` has two cables a row, and none of two switches.
+    """
+    for index in columns.others:
+        if key(columns.names[index]) in NODES:
+            name = columns.names[index]
+            raise Malformed(
+                f"{place}: a node ({name!r}) beside two ends: give each cable a row of its own, or "
+                "one file for each of its ends with --columns"
+            )
+    return columns
 
 
 def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | None:

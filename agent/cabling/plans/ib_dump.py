@@ -232,8 +232,13 @@ def _linked(source: PlanContent, lines: Iterable[DumpLine]) -> Iterator[DumpLink
 
 
 def described_end(description: str, port: str) -> End:
-    """Return the end `gpu-017 mlx5_0`, `Port 1` of a UFM network definition (NDT)."""
+    """Return the end `gpu-017 mlx5_0`, `Port 1` of a UFM network definition (NDT).
+
+    The port of a host may be `gpu-017 ibp11s0f0`.
+    """
+    port = port.removeprefix(f"{description} ")
     number = port.lower().removeprefix("port").strip()
+    number = number if number.isdigit() else port
     if is_host(description) and switch_name(description) == description and number.isdigit():
         return host_end(description, "", number)._replace(port_name=port)
     return End(switch_name(description) or description, number, port)

@@ -22,7 +22,7 @@ from itertools import zip_longest
 from sys import intern
 from typing import Any
 
-from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted
+from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted, range_fault
 from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_CABLE, OF_ENDS, OTHERS
 from agent.cabling.plans.headers import MAX_COLUMNS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
@@ -228,6 +228,8 @@ def _require_names(place: FilePlace, cells: Mapping[str, str]) -> None:
         reason = text if text in ERRORS else None
         if name not in {"node", "device"}:
             reason = reason or date_fault(text)
+        if name == "node":
+            reason = reason or range_fault(text)
         if name in {"node", "interface"} and not text:
             reason = "empty"
         if reason:

@@ -23,7 +23,14 @@ from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from agent.cabling.plans import xlsx
-from agent.cabling.plans.cables import UNSAVED, Cables, date_fault, fault, quoted
+from agent.cabling.plans.cables import (
+    UNSAVED,
+    Cables,
+    date_fault,
+    fault,
+    quoted,
+    range_fault,
+)
 from agent.cabling.plans.columns import OF_CABLE, PLACE
 from agent.cabling.plans.headers import (
     MAX_HEADER_ROW,
@@ -44,7 +51,11 @@ from agent.errors import Malformed
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
 SEPARATORS = (",", ";", "\t", "|")
 OF_NODES = ("node", *PLACE)  # columns of a sheet of nodes
-_NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
+# UFM's network definition (NDT): the columns that tell it from other sheets
+_NETWORK_DEFINITIONS = (
+    {"startdevice", "startport", "state", "domain"},
+    {"startdevice", "startport", "linktype"},
+)
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 BLANK = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "N/A"})  # of a cell that is left empty
 _RULE = re.compile(r":?-{3,}:?")  # below the header of a table in Markdown
@@ -232,7 +243,7 @@ class _Reader:
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
         self._title = columns.names[self._ports[0]].lower()
-        self._described = set(keys) >= _NETWORK_DEFINITION
+        self._described = any(set(keys) >= columns for columns in _NETWORK_DEFINITIONS)
         # `BandWidth` of SONiC's links.csv is in Mb/s.
         rate = columns.cable["rate"]
         self._bare_unit = "M" if rate >= 0 and keys[rate] == "bandwidth" else ""
@@ -262,6 +273,7 @@ class _Reader:
             self.cables.skip(reason, self._at(row))
         else:
             faults = [*enumerate(map(fault, names))]
+            faults += [(index, range_fault(name)) for index, name in enumerate(names)]
             faults += [(index, date_fault(names[index])) for index in (1, 3)]
             for index, reason in faults:  # names that nobody typed
                 if reason:

@@ -53,6 +53,12 @@ def test_a_header_below_the_twentieth_row_is_none() -> None:
         "Server,NIC,Leaf,Port",
         "Server Name,NIC Port,ToR,Port",
         "Endpoint A,Endpoint A Port,Endpoint B,Endpoint B Port",
+        "source_device,source_port,target_device,target_port",
+        "Near Device,Near Port,Far Device,Far Port",
+        "Near End,Near End Port,Far End,Far End Port",
+        "A Side Device,A Side Port,Z Side Device,Z Side Port",
+        "Compute Node,HCA,IB Leaf,IB Port",
+        "Node,Node Interface,Peer Node,Peer Interface",
         '"A-Node\nName","A-\r\nPort","Z-Node\nName","Z-Port\n(swp)"',
     ],
 )
@@ -77,6 +83,24 @@ def test_a_stricter_header_comes_first(header: str, carried: str) -> None:
     assert read(f"{header}\na,1,b,2,x\n") == plans.meaning(
         [plans.cable("a 1", "b 2", fields={carried: "x"})]
     )
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Leaf A,Port A,Leaf B,Port B,Server", "Node,Port 1,Switch 1,Switch Port 1,Port 2,Switch 2"],
+)
+def test_two_cables_a_row(header: str) -> None:
+    """A node beside two ends has a cable to each; none is of two switches."""
+    with pytest.raises(Malformed, match=r"^p, row 1: a node \('(Server|Node)'\) beside two ends: "):
+        read(f"{header}\na,1,b,2,c,d\n")
+
+
+@pytest.mark.parametrize("name", ["gpu-[001-004]", "gpu-{1..4}", "gpu-[1..4]"])
+@pytest.mark.parametrize("header", ["node,interface,device,port-id", "Node,Port,Peer,Peer Port"])
+def test_a_range_is_no_name(header: str, name: str) -> None:
+    """A row is one cable: nothing says how the ports of a range are counted."""
+    with pytest.raises(Malformed, match=r"^p, row 2, column '?[Nn]ode'?: the range "):
+        read_source(PlanContent("p", f"{header}\n{name},mlx5_0,leaf1,1\n".encode()))
 
 
 @pytest.mark.parametrize(
@@ -253,6 +277,15 @@ def test_rates(header: str, cell: str, rate: float | None) -> None:
     text = f"A-Node,A-Port,Z-Node,Z-Port,{header}\na,1,b,2,{cell}\n"
     fields = {} if rate else {header: cell}
     assert read(text) == plans.meaning([plans.cable("a 1", "b 2", rate_gbps=rate, fields=fields)])
+
+
+def test_a_network_definition_that_repeats_its_hosts() -> None:
+    """As UFM's examples of hosts have it: `gpu-1 ibp11s0f0` is the port of gpu-1."""
+    text = "#StartDevice,StartPort,EndDevice,EndPort,LinkType\n"
+    text += "gpu-1,gpu-1 ibp11s0f0,leaf-1,Port 7, Data\n"
+    (plan,) = read_source(PlanContent("p", text.encode()))
+    ends = [tuple(end[:3]) for end in (plan.cables[0].a, plan.cables[0].b)]
+    assert ends == [("gpu-1", "ibp11s0f0", "ibp11s0f0"), ("leaf-1", "7", "Port 7")]
 
 
 def test_a_network_definition_without_an_hca() -> None:
