@@ -84,12 +84,16 @@ class SwitchNames:
     def seed(self, far_ends: Mapping[str, tuple[str, str | None]]) -> None:
         """Start from the last far end of these interfaces: node GUID and NodeDescription.
 
-        The others have their answers so far.
+        The others have their answers so far, and the name of their node GUID where these have none:
+        an interface may have another name than before.
         """
         for interface, (guid, description) in far_ends.items():
             named = description if _name(description) else None
             self._far_ends[interface] = _FarEnd(guid, named)
             self._remember(guid, named)
+        for interface in self._far_ends.keys() - far_ends.keys():
+            far_end = self._far_ends[interface]
+            far_end.description = far_end.description or self._names.get(far_end.guid)
 
     def name(self, interface: str, facts: IbNeighbor, answer: Answered) -> Name:
         """Return the name of an interface's far end by an answer; it counts once."""

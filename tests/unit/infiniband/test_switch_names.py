@@ -134,6 +134,14 @@ def test_an_interface_that_the_agent_before_did_not_know() -> None:
     assert ask(names, 1.0, A, FACTORY).device == "leaf-old"
 
 
+def test_an_interface_that_was_renamed_meanwhile() -> None:
+    """Its first answer may come before the Node is read: the node GUID has the name."""
+    names = SwitchNames()
+    assert ask(names, 1, A, None, "renamed0").device == A
+    names.seed({"ibp0": (A, OLD)})
+    assert ask(names, 1, A, None, "renamed0").device == "leaf-old"
+
+
 def test_a_name_that_another_interface_knows() -> None:
     """It is the name of a new far end with the same node GUID; its own answer is better."""
     names = SwitchNames()
