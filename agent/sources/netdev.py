@@ -32,10 +32,14 @@ ByPort = dict[int, str | None]  # by port number
 Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
 
 
+# In /sys/class/net beside NICs: the loopback, and a file (drivers/net/bonding/bond_sysfs.c)
+NO_NICS = frozenset({"lo", "bonding_masters"})
+
+
 def netdev_names(host: Host) -> frozenset[str]:
-    """Return the netdevs of the node; empty if they cannot be read."""
+    """Return the netdevs of the node but for the loopback; empty if they cannot be read."""
     try:
-        return frozenset(Reader(host.root, SOURCE).names(NET) or ())
+        return frozenset(Reader(host.root, SOURCE).names(NET) or ()) - NO_NICS
     except Unavailable:
         return frozenset()
 

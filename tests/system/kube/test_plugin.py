@@ -130,7 +130,7 @@ def test_a_replay(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "package"), [(("fleet", "verify"), "kubernetes"), (("run",), "prometheus_client")]
+    ("words", "package"), [(("fleet", "verify"), "kubernetes"), (("run",), "pythonjsonlogger")]
 )
 def test_what_it_cannot(made: Made, words: tuple[str, ...], package: str) -> None:
     """One line names the package that is missing, and what to do."""
