@@ -10,7 +10,7 @@ column has one node, not at an end, divides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -26,12 +26,14 @@ class Seat(NamedTuple):
     leaf: str
 
 
-def by_design(rows: Sequence[NodeRow], groups: Sequence[Ruled]) -> Iterator[tuple[str, int]]:
+def by_design(
+    rows: Sequence[NodeRow], groups: Sequence[Ruled], columns: Iterable[int]
+) -> Iterator[tuple[str, int]]:
     """Yield node and column of the cables that are no mistakes; `rows` in the order of names."""
     of_node = {row.node.name: number for number, group in enumerate(groups) for row in group.rows}
     line = [row for row in rows if row.is_fresh and any(row.leaves)]
     ends = [row.node.name for row in (*line[:1], *line[-1:])]
-    for column in range(len(rows[0].ports)):
+    for column in columns:
         nodes = Counter(row.leaves[column] for row in line)
         seats = [
             Seat(name, of_node[name], leaf)

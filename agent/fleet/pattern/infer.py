@@ -48,17 +48,22 @@ def infer(fleet: Fleet) -> Pattern:
     """Return the pattern of a fleet."""
     groups: list[Ruled] = []
     unseen: list[NodeRow] = []
+    odds: list[list[Odd]] = []  # of each group
     designed: set[tuple[str, int]] = set()
     for rows in tables(fleet):
         members, nothing = grouped(rows, RIVALS)
         ruled = [*map(Ruled, members, leaf_rules(members))]
-        designed.update(by_design(rows, ruled))
+        of_table = [*map(odd_cables, ruled)]
+        astray = {odd.column for some in of_table for odd in some if odd.code == MISCABLED}
+        if astray:
+            designed.update(by_design(rows, ruled, astray))
         groups += ruled
+        odds += of_table
         unseen += nothing
     leaves = LeafNamer(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = [*leaf_causes.down_without_plan(fresh)]
-    findings, odd, never = _findings(groups, leaves, lost, designed)
+    findings, odd, never = _findings(groups, odds, leaves, lost, designed)
     covered = never + sum(
         1
         for group in groups
@@ -74,17 +79,18 @@ def infer(fleet: Fleet) -> Pattern:
 
 def _findings(
     groups: Sequence[Ruled],
+    odds: Sequence[Sequence[Odd]],
     leaves: LeafNamer,
     lost: Sequence[Explained],
     designed: Collection[tuple[str, int]],
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
 
-    `lost` are the leaves and nodes without a link, whose ports are odd no more; `designed` are
-    cables that are no mistake by themselves (borders). Counted are the odd cables of regular
-    groups; last the number of missing ones that never had a neighbor, which are not among these.
+    `odds` are those of each group, `lost` the leaves and nodes without a link, whose ports are odd
+    no more, `designed` the cables that are no mistake by themselves (borders). Counted are the odd
+    cables of regular groups; last the number of missing ones that never had a neighbor, which are
+    not among these.
     """
-    odds = [odd_cables(group) for group in groups]
     dead = {tuple(port) for finding, ports in lost if finding.code == "leaf-down" for port in ports}
     left: list[Odd] = []
     for group, some in zip(groups, odds, strict=True):
