@@ -17,7 +17,7 @@ from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.model import Fleet
 from agent.kube.annotation import fitted, render
 from agent.kube.managed_fields import Keys
-from agent.kube.remembered import annotate
+from agent.kube.remembered import Globs, annotate
 from agent.labels.render import render as render_labels
 from agent.memory import known_of
 from agent.model import Failed
@@ -25,13 +25,11 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.text import Json, natural, visible
 
-DeviceGlobs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
-
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 MAX_QUOTE = 200  # characters of a path in a message
 
 
-def read_snapshots(folder: str, selection: Selection, globs: DeviceGlobs) -> Fleet:
+def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
     """Read a folder of snapshots; raises Unavailable if there are none."""
     collected, now = Collected(selection, math.inf), 0.0
     paths = _paths(folder)
@@ -66,7 +64,7 @@ def _paths(folder: str) -> list[str]:
     return snapshots
 
 
-def _node(path: str, naming: Naming, globs: DeviceGlobs) -> tuple[Json, float]:
+def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
     """Return the Node that `run` would label on the machine of a snapshot, and the time of it."""
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):

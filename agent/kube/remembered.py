@@ -15,7 +15,7 @@ Anyone with access to the Node can edit the annotation, so at the start of an ag
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -39,7 +39,7 @@ from agent.reasons import HoldReason
 from agent.sources import NAMES
 from agent.sources.steady import NOTHING, REMEMBERED, VERSION, Inventory, Pin
 
-Globs = tuple[Sequence[str], Sequence[str]]  # excluded devices, those of the backend
+Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
 NO_GLOBS: Globs = ((), ())
 EndTexts = Mapping[str, str]  # texts of one interface, by the last part of their keys
 
@@ -194,17 +194,12 @@ def published(
     is_of_boot = annotation.reported.boot_id == boot_id
     if not is_of_boot:
         annotation = _of_another_boot(annotation)
-    rows = [
-        _fact(
-            row._replace(last_far=None) if row.interface in contradicted else row,
-            layer,
-            ends.pop(row.interface, {}),
-            whole.get(row.interface),
-        )
-        for row in annotation.interfaces
-    ]
-    excluded = [row for row in rows if not _is_wanted(row, globs)]
-    rows = [row for row in rows if row not in excluded]
+    rows, excluded = list[Fact](), list[Fact]()
+    for row in annotation.interfaces:
+        known = row._replace(last_far=None) if row.interface in contradicted else row
+        name = row.interface
+        fact = _fact(known, layer, ends.pop(name, {}), whole.get(name))
+        (rows if _is_wanted(fact, globs) else excluded).append(fact)
     total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
     fault = ""
     if not is_of_boot:

@@ -178,9 +178,8 @@ class Holds:
         # Since when, and the value then; None: that of the Node, as of a frozen label
         self._began: dict[str, tuple[float, str | None]] = {}
         self._reasons: dict[str, HoldReason] = {}
-        self.expired: dict[
-            str, str
-        ] = {}  # of labels that are gone: how long each was held, and why
+        # Of labels that are gone: how long each was held, and why
+        self.expired: dict[str, str] = {}
         self.count = 0  # of holds that have expired
 
     def observed(self, rendered: Rendered, now: float) -> list[Condition]:
