@@ -485,23 +485,22 @@ class Memory:
         for role in backend:
             name, failure = role.interface, failures.get(role.port.link_layer)
             facts.append(self._read(role, matched[name], links.get(name), failure, now))
+        names = {role.interface for role in backend}
         used = {row: role.port.number for role in backend if (row := matched[role.interface])}
         lost = [row for row in self._lost if row not in used]
         bonded = bonded_functions(devices)
-        rest = [row for row in self._facts if row not in used and row.function not in bonded]
         moved = {at for was, at in now_at.items() if was != at}
-        names = {fact.interface for fact in facts}
-        for row in rest:
+        for row in self._facts:
+            if row in used or row.function in bonded:
+                continue
             fate = Place.GONE if row.function in moved else _fate(row, devices, where)
             if isinstance(fate, HoldReason):
                 name = "" if row.interface in names else row.interface
                 facts.append(_unread(row._replace(interface=name), fate, now))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
                 lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
-        # A device that is being unregistered has lost its ports first.
-        present = [device for device in devices if device.ports or device.excluded]
-        read = {device.pci for device in present if device.pci and not is_unread(device)}
         new = [role for role in backend if matched[role.interface] is None]
+        read = _read_functions(devices)
         self._lost = self._still_lost(lost, new, read - {*now_at.values()}, where)
         self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
         self._ignored = frozenset(read - {role.device.pci for role in backend})
@@ -798,6 +797,12 @@ def _with_neighbor(fact: Fact, neighbor: Neighbor, old: Fact) -> Fact:
     if last is None or (far.is_station and last.is_same(far)):
         return fact._replace(far=far)
     return fact._replace(far=far, last_far=last, is_earlier=old.is_earlier, via=old.via)
+
+
+def _read_functions(devices: Iterable[RdmaDevice]) -> set[str]:
+    """Return the functions whose devices are read; one that is unregistered loses ports first."""
+    present = [device for device in devices if device.ports or device.excluded]
+    return {device.pci for device in present if device.pci and not is_unread(device)}
 
 
 def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReason | Place | None:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import NO_END, Ends, Move, PortRef, grouped, spot
+from agent.cabling.findings.finding import NO_END, Ends, Move, PortRef, spot
 from agent.cabling.findings.names import (
     EXACT,
     INCOMPARABLE,
@@ -29,6 +29,7 @@ from agent.cabling.findings.port_names import compare_port
 from agent.cabling.interfaces import NUMBERING, shape
 from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.cabling.seen import Port, SeenEnd, SeenNode
+from agent.grouped import grouped
 from agent.reasons import NeighborReason
 from agent.text import natural
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import INFO, Draft, Finding, grouped
+from agent.cabling.findings.finding import INFO, Draft, Finding
 from agent.cabling.seen import PcieEnd, PcieEnds, SeenNode
+from agent.grouped import grouped
 from agent.text import listed
 
 VIRTUAL = frozenset({"1b36", "1af4"})  # vendors of virtual bridges: Red Hat (QEMU), virtio

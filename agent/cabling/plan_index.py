@@ -17,11 +17,11 @@ from functools import cache, cached_property
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, ExpectedRow, FarPort, distinct, end_key
-from agent.cabling.findings.finding import grouped
 from agent.cabling.findings.names import Off, device_key, hosts, node_key, same_name, unpadded
 from agent.cabling.interfaces import numbers
 from agent.cabling.plans.model import IGNORE, End, FilePlace, Plan, PlanCable
 from agent.errors import Malformed
+from agent.grouped import grouped
 
 
 class PlanIndex:

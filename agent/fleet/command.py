@@ -100,13 +100,7 @@ def _read(flags: Flags) -> Fleet:
     flags that would have no effect.
     """
     source = next((name for name in ("nodes", "snapshots") if flags[name]), None)
-    for name in ("snapshots", *OF_CLUSTER) if source == "nodes" else OF_CLUSTER:
-        is_own = name in {"selector", "snapshots"}  # variables give the cluster for all calls
-        if source and flags[name] and (is_own or is_on_command_line(name)):
-            raise click.UsageError(f"--{source} excludes --{name}")
-    for name in () if source == "snapshots" else OF_SNAPSHOTS:
-        if flags[name] and is_on_command_line(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --snapshots")
+    _refuse_idle(source, flags)
     verbs = {"nodes": "reading Nodes", "snapshots": "reading snapshots"}
     progress = Progress(verbs.get(source or "", "listing Nodes"))
     selection = Selection(inputs.naming(flags), flags["node"], progress)
@@ -133,6 +127,17 @@ def _read(flags: Flags) -> Fleet:
         text = f"none of {fleet.others} Nodes has labels of bwagent under {prefix}"
         raise Unavailable(f"{fleet.source}: {text} (--label-prefix names another)")
     return fleet
+
+
+def _refuse_idle(source: str | None, flags: Flags) -> None:
+    """Raise click.UsageError for a flag that has no effect beside the source of the fleet."""
+    for name in ("snapshots", *OF_CLUSTER) if source == "nodes" else OF_CLUSTER:
+        is_own = name in {"selector", "snapshots"}  # variables give the cluster for all calls
+        if source and flags[name] and (is_own or is_on_command_line(name)):
+            raise click.UsageError(f"--{source} excludes --{name}")
+    for name in () if source == "snapshots" else OF_SNAPSHOTS:
+        if flags[name] and is_on_command_line(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --snapshots")
 
 
 class Progress:

@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding, grouped
+from agent.cabling.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding
 from agent.cabling.findings.names import Off, guid, mac, name_keys, node_key
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet
+from agent.grouped import grouped
 from agent.text import listed, natural, utc
 
 MAX_CACHED = 1 << 16  # identifiers

@@ -21,7 +21,6 @@ from agent.cabling.findings.finding import (
     end_text,
     finding,
     fleet_order,
-    grouped,
 )
 from agent.cabling.judge import DEFAULTS, VerifyOptions
 from agent.cabling.plans.model import Plan
@@ -34,6 +33,7 @@ from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
+from agent.grouped import grouped
 from agent.text import listed, many
 
 NAMING = Naming()

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from agent.cabling import cables, words
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import Finding, PortRef, finding, grouped
+from agent.cabling.findings.finding import Finding, PortRef, finding
 from agent.cabling.findings.names import LeafNames as Names
 from agent.cabling.findings.names import leaf_key
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode
+from agent.grouped import grouped
 from agent.text import listed, many, natural
 
 Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains

@@ -17,15 +17,7 @@ from typing import NamedTuple
 from agent.cabling import cables, rates, words
 from agent.cabling.cables import rings as rings_in
 from agent.cabling.expected import Expected, FarPort, end_key
-from agent.cabling.findings.finding import (
-    NO_END,
-    NOT_VERIFIED,
-    WARNING,
-    Finding,
-    PortRef,
-    finding,
-    grouped,
-)
+from agent.cabling.findings.finding import NO_END, NOT_VERIFIED, WARNING, Finding, PortRef, finding
 from agent.cabling.findings.names import Off
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.errors import Malformed
@@ -35,6 +27,7 @@ from agent.fleet.leaf_causes import PlannedLeaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
+from agent.grouped import grouped
 from agent.reasons import NeighborReason
 from agent.text import listed, many, natural
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.cabling.findings.finding import INFO, UNKNOWN, Finding, finding, grouped
+from agent.cabling.findings.finding import INFO, UNKNOWN, Finding, finding
 from agent.fleet.model import Fleet, FleetNode
+from agent.grouped import grouped
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW
 from agent.text import listed, many, utc

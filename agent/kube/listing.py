@@ -55,10 +55,10 @@ def pages(  # noqa: PLR0913 - most are keywords
     Needs the right to `list` nodes, which the agent's ClusterRole does not give.
     """
     by_name = f"metadata.name={name}" if name else ""
-    selectors = [("labelSelector", selector), ("fieldSelector", by_name)]
+    selectors = {"labelSelector": selector, "fieldSelector": by_name}
     request: Request = {
         "operation": "list" if with_managers else "survey",
-        "selectors": [pair for pair in selectors if pair[1]],
+        "selectors": [pair for pair in selectors.items() if pair[1]],
     }
     page_s, all_s = deadlines
     end = time.monotonic() + all_s
@@ -67,7 +67,7 @@ def pages(  # noqa: PLR0913 - most are keywords
         rest = max(end - time.monotonic(), 0.001)
         request = {**request, "continue": token, "deadline_s": min(page_s, rest)}
         answer = _page(kube, request, sleep)
-        if time.monotonic() >= end and not (answer.succeeded and not answer.following):
+        if time.monotonic() >= end and (answer.following or not answer.succeeded):
             text = f"the listing took {all_s:g} s"
             answer = Answer(error="timeout", message=text, server=answer.server)
         if answer.status == GONE and not answer.error:
@@ -79,9 +79,7 @@ def pages(  # noqa: PLR0913 - most are keywords
                 restarts += 1
                 continue
         if answer.status != 200 or answer.error:
-            text = _denial(answer) or failure_of(answer, "").text.removeprefix("Node : ")
-            before = f" after {read:,}" if read else ""
-            raise Unavailable(f"listing Nodes failed{before}: {text}")
+            raise _failure(answer, read)
         yield Page([*answer.nodes], answer.remaining, not read, answer.server)
         token, is_resumed = answer.following, False
         read += len(answer.nodes)
@@ -98,6 +96,13 @@ def _page(kube: Kube, request: Request, sleep: Callable[[float], object]) -> Ans
         if answer.status == BUSY:
             sleep(min(answer.retry_after or 1.0, MAX_WAIT))
     return kube(request)
+
+
+def _failure(answer: Answer, read: int) -> Unavailable:
+    """Return the error of a listing that failed after so many Nodes."""
+    text = _denial(answer) or failure_of(answer, "").text.removeprefix("Node : ")
+    before = f" after {read:,}" if read else ""
+    return Unavailable(f"listing Nodes failed{before}: {text}")
 
 
 def _denial(answer: Answer) -> str | None:

@@ -85,12 +85,11 @@ def annotate(
         for fact in known.facts
         if (row := writable(fact))
     ]
-    lost = map(writable, known.lost) if known.is_seeded else previous.lost
     return Annotation(
         last.time,
         last.boot_id,
         tuple(rows),
-        lost=tuple(filter(None, lost)),
+        lost=tuple(filter(None, map(writable, known.lost))) if known.is_seeded else previous.lost,
         verdict=previous.verdict,
         partial=None if is_full else now,
         unknown_since=kept(known.unknown_since),
@@ -200,23 +199,13 @@ def published(
         name = row.interface
         fact = _fact(known, layer, ends.pop(name, {}), whole.get(name))
         (rows if _is_wanted(fact, globs) else excluded).append(fact)
-    total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
-    fault = ""
-    if not is_of_boot:
-        fault = "they are of another boot"
-    elif total != speed:
-        fault = f"their sum is {total}, and the speed label is {speed or 'not there'}"
+    fault = _fault(rows, speed) if is_of_boot else "they are of another boot"
     rows += _without_rows(ends, labels if is_annotated else None, layer)
     lost = [
         _fact(row, layer, {}, row.last_far)._replace(gbps=0.0)
         for row in annotation.lost
         if _is_wanted(row, globs)
     ]
-    gap = None
-    if _is_unsure(annotation):
-        gap = HoldReason.NOT_REMEMBERED
-    elif not _is_group((row.last_far for row in rows), group):
-        gap = HoldReason.NO_NEIGHBOR
     return Published(
         rows,
         lost,
@@ -226,11 +215,28 @@ def published(
         unknown_since=annotation.unknown_since,
         domain_since=annotation.domain_since,
         group_since=annotation.group_since,
-        gap=gap if group is not None else None,
+        gap=None if group is None else _gap(annotation, rows, group),
         is_whole=not fault and bool(annotation.interfaces) and FLAVOR in own,
         fault=fault,
         subject=keys.annotation,
     )
+
+
+def _fault(rows: Iterable[Fact], speed: str | None) -> str:
+    """Return why what the rows counted cannot be used; "" if it can."""
+    total = encode.gbps(sum(row.gbps or 0.0 for row in rows))
+    if total == speed:
+        return ""
+    return f"their sum is {total}, and the speed label is {speed or 'not there'}"
+
+
+def _gap(annotation: Annotation, rows: Iterable[Fact], group: str) -> HoldReason | None:
+    """Return why the published leaf group is not that of the rows."""
+    if _is_unsure(annotation):
+        return HoldReason.NOT_REMEMBERED
+    if _is_group((row.last_far for row in rows), group):
+        return None
+    return HoldReason.NO_NEIGHBOR
 
 
 def _labeled_ends(labels: Mapping[str, str], keys: Keys) -> tuple[dict[str, EndTexts], set[str]]:

@@ -11,10 +11,10 @@ from agent.labels.table import FREEZABLE, LABELS, is_infiniband
 from agent.model import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.encode import Naming
-    from agent.labels.table import Label
+    from agent.labels.table import Label, Value
     from agent.memory import Known
     from agent.reasons import HoldReason
 
@@ -60,6 +60,25 @@ def render(known: Known, naming: Naming) -> Rendered:
     faults: dict[str, Problem] = {}
     notes: dict[Problem, None] = {}  # one for the rows of both prefixes
     frozen: dict[str, HoldReason] = {}
+    for key, value in _values(known, naming):
+        if value.note:
+            notes[Problem("labels", value.interface or key, None, value.note)] = None
+        text, fault = encode.value(value.text or ""), encode.key_fault(key)
+        if text and fault:
+            faults[key] = Problem("labels", key, None, f"label not written: {fault}")
+            continue
+        if text:
+            labels[key] = text
+        if value.hold and value.is_frozen:
+            frozen[key] = value.hold
+        elif value.hold:
+            (held if text and value.is_held else incomplete)[key] = value.hold
+    ordered = dict(sorted(labels.items()))
+    return Rendered(ordered, held, tuple(faults.values()), incomplete, tuple(notes), frozen)
+
+
+def _values(known: Known, naming: Naming) -> Iterator[tuple[str, Value]]:
+    """Yield the values of all rows with their keys; only what was published whole is frozen."""
     with_infiniband = is_infiniband(known)
     for row in LABELS:
         template = _template(row.key, naming)
@@ -68,23 +87,9 @@ def render(known: Known, naming: Naming) -> Rendered:
         is_other = row.key.startswith("IB/") and not with_infiniband
         for value in row.values(known):
             is_frozen = value.is_frozen and row.key in known.whole
-            if is_other and not is_frozen:
-                continue
-            key = template.replace("{if}", value.interface or "")
-            if value.note:
-                notes[Problem("labels", value.interface or key, None, value.note)] = None
-            text, fault = encode.value(value.text or ""), encode.key_fault(key)
-            if text and fault:
-                faults[key] = Problem("labels", key, None, f"label not written: {fault}")
-                continue
-            if text:
-                labels[key] = text
-            if value.hold and is_frozen:
-                frozen[key] = value.hold
-            elif value.hold:
-                (held if text and value.is_held else incomplete)[key] = value.hold
-    ordered = dict(sorted(labels.items()))
-    return Rendered(ordered, held, tuple(faults.values()), incomplete, tuple(notes), frozen)
+            if is_frozen or not is_other:
+                key = template.replace("{if}", value.interface or "")
+                yield key, value._replace(is_frozen=is_frozen)
 
 
 def freezable(naming: Naming) -> dict[str, str]:

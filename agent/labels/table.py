@@ -90,18 +90,23 @@ def speed(known: Known) -> Values:
     if known.unknown and not SPEEDS.isdisjoint(known.whole):
         yield _frozen(known.unknown)
         return
-    ended = [fact.state_why for fact in known.facts if fact.has_ended]
-    is_over = bool(ended) and len(ended) == len(known.facts)
-    if (not known.is_read and not known.facts) or (is_over and HoldReason.DEVICE_GONE not in ended):
-        yield Value(None, hold=known.unknown or next(iter(ended), HoldReason.SOURCE_FAILED))
-        return
-    if (known.facts or known.has_strangers) and all(fact.gbps is None for fact in known.facts):
-        why = next((fact.state_why for fact in known.facts), None)
-        yield Value(None, hold=known.unknown or why or HoldReason.DEVICE_FAILED)
+    if uncounted := _uncounted(known):
+        yield Value(None, hold=known.unknown or uncounted)
         return
     is_part_held = any(fact.state_why and not fact.state_ended for fact in known.facts)
     hold = HoldReason.LAST_COUNT if is_part_held else None
     yield Value(encode.gbps(total(known)), hold=known.unknown or hold, is_held=not known.unknown)
+
+
+def _uncounted(known: Known) -> HoldReason | None:
+    """Return why it is not known of any port what it counts; None if it is of some."""
+    ended = [fact.state_why for fact in known.facts if fact.has_ended]
+    is_over = bool(ended) and len(ended) == len(known.facts)
+    if (not known.is_read and not known.facts) or (is_over and HoldReason.DEVICE_GONE not in ended):
+        return next(iter(ended), None) or HoldReason.SOURCE_FAILED
+    if (known.facts or known.has_strangers) and all(fact.gbps is None for fact in known.facts):
+        return next((fact.state_why for fact in known.facts), None) or HoldReason.DEVICE_FAILED
+    return None
 
 
 def total(known: Known) -> float:

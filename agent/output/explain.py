@@ -13,7 +13,7 @@ are those of the fields' comments in agent/model.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from difflib import get_close_matches
 from itertools import groupby
 from typing import NamedTuple
@@ -121,6 +121,7 @@ def explained(
     if key in rendered.labels:
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
         state = "held" if key in rendered.held else unsettled
+    absence = _of_accelerator if row.key == "ACC" else _absence
     evidence = list(of_row(row.key)(observation, known, interface))
     names = {interface, *(fact.interface for fact in evidence)} - {None}
     roles = [role for role in observation.ports if role.interface in names]
@@ -140,7 +141,7 @@ def explained(
         "value": value,
         "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
-        "reason": _absence(row, interface, observation, known) if value is None else None,
+        "reason": absence(row, interface, observation, known) if value is None else None,
         "evidence": [
             fact._asdict() | {"seen": None if fact.seen is None else utc(int(fact.seen))}
             for fact in evidence
@@ -156,26 +157,43 @@ def explained(
 
 def _absence(row: Label, interface: str | None, observation: Observation, known: Known) -> str:
     """Return the reason why there is no label."""
-    if row.key != "ACC" and isinstance(observation.rdma, Failed):
+    if isinstance(observation.rdma, Failed):
         return observation.rdma.reason
     layers = {role.port.link_layer for role in observation.backend}
     lacks_infiniband = row.key.startswith("IB/") and "InfiniBand" not in layers
-    is_roce = lacks_infiniband and bool(layers)
-    if interface and not is_roce and (reason := _of_interface(interface, observation, known)):
+    if lacks_infiniband and layers:
+        return NO_INFINIBAND
+    if interface and (reason := _of_interface(interface, observation, known)):
         return reason
-    if lacks_infiniband:
-        return SWITCHED_OFF if "rdma" in observation.off else NO_INFINIBAND
-    # a source of the label that is left out is the reason of its values, to hold a published label
-    covering = [value for value in row.values(known) if interface in (None, value.interface)]
-    names = {fact.interface for fact in known.facts}
-    is_unasked = bool(interface) and interface not in names and {"lldp", "ib"} & observation.off
-    if is_unasked or any(value.hold is HoldReason.SOURCE_OFF for value in covering):
+    if lacks_infiniband and "rdma" not in observation.off:
+        return NO_INFINIBAND
+    if lacks_infiniband or _is_switched_off(row, interface, known, observation.off):
         return SWITCHED_OFF
-    if row.key == "ACC":
-        return observation.accelerator.text or observation.accelerator.reason or row.absent
-    reason = _of_stations(known) if row.key.partition("/")[2] in OF_LEAVES else None
-    is_unnamed = row.key.endswith(".port-name") and "InfiniBand" not in layers
-    return reason or (NO_PORT_NAME if is_unnamed else row.absent)
+    return _without_text(row, known, layers) or row.absent
+
+
+def _of_accelerator(
+    row: Label, interface: str | None, observation: Observation, known: Known
+) -> str:
+    """Return the reason why there is no label of an NVLink domain."""
+    if _is_switched_off(row, interface, known, observation.off):
+        return SWITCHED_OFF
+    return observation.accelerator.text or observation.accelerator.reason or row.absent
+
+
+def _is_switched_off(row: Label, interface: str | None, known: Known, off: Collection[str]) -> bool:
+    """Return True if the source of a label is left out, to hold a published one or altogether."""
+    covering = [value for value in row.values(known) if interface in (None, value.interface)]
+    is_unknown = bool(interface) and interface not in {fact.interface for fact in known.facts}
+    is_unasked = is_unknown and not {"lldp", "ib"}.isdisjoint(off)
+    return is_unasked or any(value.hold is HoldReason.SOURCE_OFF for value in covering)
+
+
+def _without_text(row: Label, known: Known, layers: Collection[str | None]) -> str | None:
+    """Return why the far ends that are there give no text; None if that is no reason."""
+    if row.key.endswith(".port-name") and "InfiniBand" not in layers:
+        return NO_PORT_NAME
+    return _of_stations(known) if row.key.partition("/")[2] in OF_LEAVES else None
 
 
 def _of_stations(known: Known) -> str | None:

@@ -13,6 +13,7 @@ then is its place in the subnet read. agent/infiniband/sa.py decodes the answers
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -51,12 +52,7 @@ OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD
 
 def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
-    senders = []  # with the device and port that send the packets for each
-    for role in ports:
-        if role.backend and role.port.link_layer == "InfiniBand":
-            smis = (port for port in ports if is_smi_of(port.device, role.device))
-            sending = next((smi for smi in smis if not _is_down(smi)), role)
-            senders.append((role, (sending.device.name, sending.port.number)))
+    senders = [(role, _sender(role, ports)) for role in ports if _is_infiniband(role)]
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
     asked = sorted({sender for role, sender in senders if not _is_down(role)})
@@ -70,10 +66,7 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
         if (answer := answers.get(sender)) and _needs_sa(role, answer)
     ]
     asked_sa, sa_problems = _ask_sa(host, unanswered)
-    # A problem of all ports, such as a missing library, is a problem of the source.
-    first, *others = [answer.get("text") for answer in answers.values()] or [None]
-    is_common = bool(first and others) and all(text == first for text in others)
-    common = printable(first) if is_common else None
+    common = _common_text(answers)
     links = []
     problems: dict[Problem, None] = dict.fromkeys(sa_problems)  # each once
     for role, sender in senders:
@@ -87,8 +80,26 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
     return Reading(Seen(tuple(links)), tuple(problems))
 
 
+def _is_infiniband(role: PortRole) -> bool:
+    return role.backend and role.port.link_layer == "InfiniBand"
+
+
+def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
+    """Return the device and port that send the SMPs of a port."""
+    smis = (port for port in ports if is_smi_of(port.device, role.device))
+    sending = next((smi for smi in smis if not _is_down(smi)), role)
+    return sending.device.name, sending.port.number
+
+
 def _is_down(role: PortRole) -> bool:
     return role.port.state == "DOWN"
+
+
+def _common_text(answers: Mapping[Address, Json]) -> str | None:
+    """Return the problem of all ports, such as a missing library: it is one of the source."""
+    first, *others = [answer.get("text") for answer in answers.values()] or [None]
+    is_common = bool(first and others) and all(text == first for text in others)
+    return printable(first) if is_common else None
 
 
 def _needs_sa(role: PortRole, answer: Json) -> bool:

@@ -6,10 +6,10 @@ it, and the ACTIVE ports that it names are a metric.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from agent.grouped import grouped
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
 from agent.sources.drops import RoleEvidence
@@ -78,20 +78,15 @@ def _not_counted(decided: Decided) -> Iterator[Hint]:
     is_first_hop_only = decided.evidence.front_end.is_first_hop_only and decided.backend
     doubted = DOUBTED | ROUTED if is_first_hop_only else DOUBTED
     active = [role for role in decided.backend if role.port.state == IN_USE]
-    groups: defaultdict[str, list[PortRole]] = defaultdict(list)
-    for role in decided.roles:
-        if role.rule in doubted and not role.backend:
-            groups[role.rule].append(role)
-    for rule, group in groups.items():
+    others = [role for role in decided.roles if role.rule in doubted and not role.backend]
+    for rule, group in grouped(others, lambda role: role.rule).items():
         up = [role for role in group if role.port.state == IN_USE]
         named = [role for role in group if rule in ALIKE and _is_alike(role, decided, active)]
         if up and sum(map(rate_of, up)) >= sum(map(rate_of, active)):
             told = rule == "link-layer" and group[0].port.link_layer == "InfiniBand"
             named = group if told else up
-        by_reason: defaultdict[str, list[str]] = defaultdict(list)
-        for role in named:
-            by_reason[role.reason].append(role.interface)
-        for reason, names in by_reason.items():
+        for reason, alike in grouped(named, lambda role: role.reason).items():
+            names = [role.interface for role in alike]
             yield Hint(tuple(names), f"{listed(names)}: not counted ({reason}): {SETTLES}")
 
 
@@ -123,14 +118,11 @@ def _of_unknown_rate(decided: Decided) -> Iterator[Hint]:
 
 def _counted_twice(decided: Decided) -> Iterator[Hint]:
     """Yield each PCI function of which several devices count."""
-    by_function: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for role in decided.backend:
-        if role.device.pci:
-            by_function[role.device.pci][role.device.name] = None
-    for pci, names in by_function.items():
+    devices = {role.device.name: role.device.pci for role in decided.backend if role.device.pci}
+    for pci, names in grouped(devices, devices.__getitem__).items():
         if len(names) > 1:
             text = f"all are PCI function {pci}, and may be one port that is counted several times"
-            yield Hint(tuple(names), f"{listed([*names])}: {text}: {SETTLES}")
+            yield Hint(tuple(names), f"{listed(names)}: {text}: {SETTLES}")
 
 
 def _two_ports_or_one(decided: Decided) -> Iterator[Hint]:

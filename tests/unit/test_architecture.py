@@ -42,7 +42,7 @@ MAX_UNCOVERED_LINES = 2639  # of the folder that once held all modules that do I
 # - fleet judges snapshots, as Nodes, by the labels and the annotation that `run` would write.
 BASE = {
     *("check", "encode", "errors", "exits", "folder", "ids", "limits", "metric", "model"),
-    *("node_description", "pace", "reasons", "revision", "text"),
+    *("grouped", "node_description", "pace", "reasons", "revision", "text"),
 }
 IMPORTS: dict[str, AbstractSet[str]] = {
     **dict.fromkeys([*BASE, "sysfs", "lldp", "infiniband", "nvml", "events"], frozenset()),

@@ -10,8 +10,8 @@ without one, and from run to run, whatever is at the far end now.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agent.cabling.findings.names import leaf_key
 from agent.cabling.plans.model import End
@@ -100,8 +100,6 @@ ID_LENGTH = 12  # hex digits
 SAME_ID = {"shifted": "swapped"}  # the cables of a node in a ring, which the pattern tells apart
 NOT_VERIFIED = "not-verified"  # fact of an `unverifiable` without interfaces: the code in question
 
-T = TypeVar("T")
-K = TypeVar("K")
 Ends = tuple[str | None, str | None]  # device, port
 NO_END: Ends = (None, None)
 
@@ -249,18 +247,6 @@ class Draft(NamedTuple):
         key = (self.node, *key) if key else ()
         others |= {"expected": ends[0], "actual": ends[1]}
         return finding(code, ports, text, nodes=[self.node], key=key, **others)
-
-
-def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items by key, in their order."""
-    groups: dict[K, list[T]] = {}
-    for item in items:
-        name = key(item)
-        if name in groups:
-            groups[name].append(item)
-        else:
-            groups[name] = [item]
-    return groups
 
 
 # The order of lists: of a node by what weighs most, of a fleet by the walk from leaf to leaf

@@ -21,11 +21,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from agent import encode
-from agent.cabling.findings.finding import grouped
 from agent.encode import Naming
 from agent.fleet.exports.text import listed
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.pattern.infer import infer
+from agent.grouped import grouped
 from agent.text import natural
 
 LEAF_GROUP = "leafgroup.current"  # below P

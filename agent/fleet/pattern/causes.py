@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from agent.cabling.cables import cycles
-from agent.cabling.findings.finding import grouped
 from agent.cabling.seen import SeenEnd
 from agent.fleet.pattern.evidence import is_habit, is_majority
 from agent.fleet.pattern.grouping import Count, LeafRule, NodeRow
+from agent.grouped import grouped
 
 MISSING, MISCABLED = "missing", "miscabled"  # what is odd about a cable
 SWAPPED, SHIFTED = "swapped", "shifted"  # what is odd about several
