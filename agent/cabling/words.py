@@ -11,7 +11,7 @@ from agent.cabling.plans.model import End
 from agent.cabling.seen import Port
 from agent.ids import HASH
 from agent.reasons import NeighborReason
-from agent.text import listed
+from agent.text import listed, many
 
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
 LINK = {
@@ -93,6 +93,27 @@ def swapped(ring: Sequence[ComparedCable]) -> str:
         for cable, name, end in zip(ring, near_ends, ends, strict=True)
     ]
     return f"Move the far ends of {len(ring)} cables{where} in a ring: {listed(moves)}."
+
+
+def exchanged(ring: Sequence[ComparedCable]) -> str:
+    """Nodes in each other's place, by a cable of each: each is in the place of the next."""
+    names = [cable.ref.node + _place(cable.row.near) for cable in ring]
+    fix = "exchange their names, or their rows in the plan; or else the far ends of their cables"
+    if len(ring) == 2:
+        return f"{' and '.join(names)} are in each other's place: {fix}."
+    places = [cable.ref.node for cable in (*ring[1:], ring[0])]
+    steps = [f"{name} in that of {place}" for name, place in zip(names, places, strict=True)]
+    return f"{len(ring)} nodes are in each other's place, {listed(steps)}: {fix}."
+
+
+def moved(cables: Sequence[ComparedCable], host: str | None) -> str:
+    """A node that is elsewhere as a whole, perhaps in the place of a host of the plan."""
+    first, more = cables[0], many(len(cables) - 1, "other port")
+    where = f"in the place of {host}" if host else f"at {end_text(first.actual)} and {more}"
+    return (
+        f"{first.ref.node}{_place(first.row.near)} is elsewhere as a whole, {where}: correct the "
+        "plan or the name of the node; or else move the far ends of its cables."
+    )
 
 
 def missing(cable: ComparedCable) -> str:

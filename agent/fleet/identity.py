@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import UNKNOWN, Finding, PortRef, end_text, finding
+from agent.cabling.findings.finding import Finding, PortRef, end_text, finding
 from agent.cabling.findings.names import Off, guid, mac, name_keys, node_key
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import Fleet
@@ -44,10 +44,9 @@ class _Claim(NamedTuple):
 
 
 class _Reports(NamedTuple):
-    """When the nodes reported last, and which are silent."""
+    """When the nodes reported last."""
 
     times: Mapping[str, int | None]
-    silent: Collection[str]
 
     def text(self, names: Iterable[str]) -> str:
         """Return when each of these nodes reported."""
@@ -63,11 +62,11 @@ class _Reports(NamedTuple):
 
 
 def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> Iterator[Finding]:
-    """Yield the findings; what a silent node says is no proof against a switch.
+    """Yield the findings; a silent node says nothing of today's cables.
 
     `off` are the tolerances of names that are switched off.
     """
-    reports = _Reports({node.name: node.time for node in fleet.nodes}, silent)
+    reports = _Reports({node.name: node.time for node in fleet.nodes})
     machines: dict[str, set[int]] = {}  # by Node: those that have several Nodes
     for machine, names in enumerate(_machines(fleet)):
         stale = [name for name in names if name in silent]
@@ -81,15 +80,22 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
     claims = [
         _Claim(PortRef(node.name, port.interface), port.far_end)
         for node in fleet.nodes
+        if node.name not in silent
         for port in node.ports
         if port.far_end and not port.is_lost
     ]
-    yield from _switches([claim for claim in claims if claim.port.node not in silent], off)
-    for same in _claimed_twice(claims, off):
-        if len(same) == 2:
-            first, second = (claim.port.node for claim in same)
-            if first == second or not machines.get(first, set()) & machines.get(second, set()):
-                yield _claim(same, reports)
+    yield from _switches(claims, off)
+    pairs = [same for same in _claimed_twice(claims, off) if len(same) == 2]
+
+    def cause_of(pair: Sequence[_Claim]) -> tuple[object, ...]:
+        """Two nodes are one cause, two interfaces of a node another at each switch port."""
+        (first, _), (second, _) = (claim.port for claim in pair)
+        return (first, second) if first != second else pair[0]
+
+    for same in grouped(pairs, cause_of).values():
+        first, second = (claim.port.node for claim in same[0])
+        if first == second or not machines.get(first, set()) & machines.get(second, set()):
+            yield _claim(same, reports)
 
 
 def _machines(fleet: Fleet) -> Iterable[tuple[str, ...]]:
@@ -226,20 +232,18 @@ def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]
             yield from twice
 
 
-def _claim(same: Sequence[_Claim], reports: _Reports) -> Finding:
-    """Return the finding of one switch port; the likelier stale claim is named."""
-    ports = [claim.port for claim in same]
-    first, second = ports
-    end = same[0].end.device, same[0].end.port
-    stale = [port.node for port in ports if port.node in reports.silent]
-    older = stale[0] if len(stale) == 1 else reports.older(first.node, second.node)
-    if len(stale) == 1:
-        why = f"the agent of {older} is silent, so its label is likely to be stale"
-    elif older:
+def _claim(pairs: Sequence[Sequence[_Claim]], reports: _Reports) -> Finding:
+    """Return the finding of switch ports that the same two nodes see; the older report is named."""
+    ports = [claim.port for pair in pairs for claim in pair]
+    first, second = ports[:2]
+    end = pairs[0][0].end.device, pairs[0][0].end.port
+    older = reports.older(first.node, second.node)
+    why = "look for a device between them and the switch, or for a label that is stale"
+    if older:
         why = f"the report of {older} is older, so look at its cable first"
-    else:
-        why = "look for a device between them and the switch, or for a label that is stale"
-    text = f"{first.text} and {second.text} see the same port, {end_text(end)}: {why}."
-    severity = UNKNOWN if stale else None
+    what = f"{first.text} and {second.text} see the same port, {end_text(end)}"
+    if len(pairs) > 1:
+        example = f"such as {end_text(end)} ({first.interface} and {second.interface})"
+        what = f"{first.node} and {second.node} see the same {len(pairs)} ports, {example}"
     facts = {"stale": older, "reported": reports.text(dict.fromkeys((first.node, second.node)))}
-    return finding("claimed", ports, text, severity=severity, facts=facts, actual=end)
+    return finding("claimed", ports, f"{what}: {why}.", facts=facts, actual=end)

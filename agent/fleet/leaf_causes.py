@@ -6,7 +6,8 @@ of them, are leaves with other names, too: every cable is at the planned port of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.cabling import cables, words
@@ -15,7 +16,6 @@ from agent.cabling.expected import ExpectedRow
 from agent.cabling.findings.finding import Finding, PortRef, finding
 from agent.cabling.findings.names import LeafNames as Names
 from agent.cabling.findings.names import leaf_key
-from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode
 from agent.grouped import grouped
 from agent.text import listed, many, natural
@@ -116,59 +116,65 @@ def _is_renamed(cable: ComparedCable) -> bool:
     return cable.device.equal is False and bool(cable.row.ports and cable.far_port.equal)
 
 
-def down(leaves: PlannedLeaves, nodes: Iterable[FleetNode] = ()) -> Iterator[Explained]:
-    """Yield a finding for each leaf of the plan that lost its ports, and the ports.
-
-    Its ID is of the name that the annotations of the nodes have, as it is without a plan.
-    """
-    last = {link.port: link.end.device for node in nodes for link in _known(node)}
-    for leaf in leaves.values():
-        lost = [cable.ref for cable in leaf.cables if cable.status == cables.MISSING]
-        seen = next((last[port] for port in lost if port in last), leaf.name)
-        yield from _down(lost, len(leaf.cables), leaf.name, leaf.row, seen)
-
-
-def _down(
-    lost: list[PortRef], count: int, name: str, row: ExpectedRow | None, seen: str
-) -> Iterator[Explained]:
-    """Yield the finding of a leaf that lost nearly all of its ports; `row` is of the plan."""
-    nodes = sorted({port.node for port in lost}, key=natural)
-    if len(lost) >= MIN_PORTS and len(lost) >= NEARLY_ALL * count and len(nodes) > 1:
-        share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
-        shown, facts = (words.far(row), row.facts) if row else (name, {})
-        text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
-        key, end = [leaf_key(seen)], (name, None)
-        cause = finding("leaf-down", lost, text, nodes=nodes, key=key, facts=facts, expected=end)
-        yield cause, lost
-
-
-class _Known(NamedTuple):
-    """A port whose far end is known, perhaps by the annotation only."""
+class _Link(NamedTuple):
+    """A cable and the leaf at which it is, or was last, or else is planned."""
 
     port: PortRef
-    end: SeenEnd
+    leaf: str  # identity
     is_down: bool
+    name: str | None = None  # as it was seen
+    planned: str | None = None  # key of its leaf in the plan
 
 
-def down_without_plan(nodes: Iterable[FleetNode]) -> Iterator[Explained]:
-    """Yield the same by the last far ends that the annotations have; then nodes without a link."""
-    known = [link for node in nodes for link in _known(node)]
-    explained: set[PortRef] = set()
-    for same in grouped(known, lambda link: link.end.switch).values():
-        lost = [link.port for link in same if link.is_down]
-        name = next((link.end.device for link in same if link.is_down), "")
-        for cause, ports in _down(lost, len(same), name, None, name):
-            explained.update(ports)
-            yield cause, ports
-    yield from nodes_down(((link.port, link.is_down) for link in known), explained)
+def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Iterator[Explained]:
+    """Yield a finding for each leaf that lost its ports, and the ports; `leaves` are of a plan.
+
+    A cable counts where it was seen last, wherever it is planned. The ID is of the name that the
+    annotations of the nodes have, so it is the same with a plan and without one.
+    """
+    known = {link.port: link for node in nodes for link in _known(node)}
+    links = [*known.values()] if leaves is None else [*_planned(leaves, known)]
+    for same in grouped(links, lambda link: link.leaf).values():
+        lost = [link for link in same if link.is_down]
+        names = sorted({link.port.node for link in lost}, key=natural)
+        if len(lost) < max(MIN_PORTS, NEARLY_ALL * len(same)) or len(names) < 2:
+            continue
+        seen, facts = next((link.name for link in lost if link.name), ""), dict[str, object]()
+        name = shown = seen
+        if leaves is not None:  # that for which most of them are planned
+            row = leaves[Counter(link.planned or "" for link in same).most_common(1)[0][0]].row
+            name, shown, facts = row.device or "", words.far(row), row.facts
+        share = f"all its {len(same):,}" if lost == same else f"{len(lost):,} of its {len(same):,}"
+        text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(names)}."
+        ports, key, end = [link.port for link in lost], [leaf_key(seen or name)], (name, None)
+        cause = finding("leaf-down", ports, text, nodes=names, key=key, facts=facts, expected=end)
+        yield cause, ports
 
 
-def _known(node: FleetNode) -> Iterator[_Known]:
+def _planned(leaves: PlannedLeaves, known: Mapping[PortRef, _Link]) -> Iterator[_Link]:
+    """Yield the cables of the plan; one that was never seen is where most of its leaf's are."""
+    for key, leaf in leaves.items():
+        seen = Counter(known[cable.ref].leaf for cable in leaf.cables if cable.ref in known)
+        usual = seen.most_common(1)[0][0] if seen else leaf.name
+        for cable in leaf.cables:
+            link = known.get(cable.ref)
+            where, name = (link.leaf, link.name) if link else (usual, None)
+            yield _Link(cable.ref, where, cable.status == cables.MISSING, name, key)
+
+
+def _known(node: FleetNode) -> Iterator[_Link]:
     for port in node.ports:
         end = port.far_end or port.last_end
         if end and not port.is_lost:
             is_down = port.far_end is None and port.gbps == 0
-            yield _Known(PortRef(node.name, port.interface), end, is_down)
+            yield _Link(PortRef(node.name, port.interface), end.switch, is_down, end.device)
+
+
+def without_plan(nodes: Sequence[FleetNode]) -> list[Explained]:
+    """Return the leaves that are down by the annotations of the nodes, and nodes without a link."""
+    lost = [*down(nodes)]
+    links = ((link.port, link.is_down) for node in nodes for link in _known(node))
+    return [*lost, *nodes_down(links, {port for _, ports in lost for port in ports})]
 
 
 def nodes_down(

@@ -1,9 +1,9 @@
 """Compare all nodes with the plan or their expected labels; fold the findings by their causes.
 
 The findings of a node are those of agent/cabling/judge.py, under the same IDs. Those of one cause
-are one finding: cables of several nodes in a ring, nodes in the reverse order, a leaf that is down
-or renamed, a node without any link, a switch port that the plan gives twice, cables that lack the
-same fact, nodes that have the same cables exchanged in the same way.
+are one finding: cables of several nodes in a ring, nodes that are not in their place, a leaf that
+is down or renamed, a node without any link, a switch port that the plan gives twice, cables that
+lack the same fact, nodes that have the same cables exchanged in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agent.cabling.findings.finding import NO_END, NOT_VERIFIED, WARNING, Findin
 from agent.cabling.findings.names import Off
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.errors import Malformed
-from agent.fleet import leaf_causes
+from agent.fleet import leaf_causes, places
 from agent.fleet.expectation import Expectations
 from agent.fleet.leaf_causes import PlannedLeaves
 from agent.fleet.model import FleetNode
@@ -42,7 +42,6 @@ MIN_NODES = 3  # whose plan lacks the same interface
 MAX_REASONS = 20  # more that are of one node each are one finding
 OTHERS = "reasons of one node each"
 MIN_INTERFACES = 2  # of a node, all missing
-MIN_MIRRORED = 4  # nodes in the reverse order; two or three may have each other's names
 SWAPPED = "swapped"
 RINGS = frozenset({SWAPPED, "shifted"})
 
@@ -126,20 +125,31 @@ def _findings(
         for name in finding.interfaces
     }
     explained: set[PortRef] = set()
-    for cause, ports in leaf_causes.down(leaves, nodes):
+    for cause, ports in leaf_causes.down(nodes, leaves):
         yield cause
         explained.update(ports)
     wrong = [cable for cable in all_cables if cable.is_wrong]
     left = [cable for cable in wrong if cable.ref not in in_rings and cable.ref not in explained]
     rings = rings_in(left, off)  # over several nodes
-    for mirrored in _mirrored(rings, all_cables, [node.name for node in nodes]):
-        yield mirrored
-        explained.update(mirrored.ports)
+    cabled = grouped(all_cables, lambda cable: cable.ref.node)
+    astray = grouped(left, lambda cable: cable.ref.node)
+    for cause in places.exchanged(rings, [node.name for node in nodes], cabled, astray):
+        yield cause
+        explained.update(cause.ports)
     for ring in rings:
-        if explained.issuperset(cable.ref for cable in ring):
-            continue
-        yield _swapped(ring)
-        explained.update(cable.ref for cable in ring)
+        if not explained.issuperset(cable.ref for cable in ring):
+            yield _swapped(ring)
+            explained.update(cable.ref for cable in ring)
+    owners = {
+        finding.ports[0]: owner
+        for result in results
+        for finding in result.findings
+        if (owner := dict(finding.facts).get("planned-for"))
+    }
+    left = [cable for cable in left if cable.ref not in explained]
+    for cause in places.moved(cabled, grouped(left, lambda cable: cable.ref.node), owners):
+        yield cause
+        explained.update(cause.ports)
     links = [
         (cable.ref, cable.status == cables.MISSING)
         for cable in all_cables
@@ -164,48 +174,6 @@ def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
         actual=ring[0].actual,
         facts=ring[0].row.facts,
     )
-
-
-def _mirrored(
-    rings: Iterable[list[cables.ComparedCable]],
-    all_cables: Iterable[cables.ComparedCable],
-    nodes: Sequence[str],
-) -> Iterator[Finding]:
-    """Yield a finding for each run of nodes in the reverse order.
-
-    Most cables of the first node are exchanged with those of the last, of the second with those of
-    the last but one, and so on.
-    """
-    rank = {name: number for number, name in enumerate(nodes)}
-    cabled = Counter(cable.ref.node for cable in all_cables if cable.far_end)
-    crossed = grouped(rings, lambda ring: tuple(sorted(rank[cable.ref.node] for cable in ring)))
-    exchanged = {
-        pair: same
-        for pair, same in crossed.items()
-        if len({*pair}) == len(pair) == 2
-        and all(2 * len(same) > cabled[nodes[number]] for number in pair)
-    }
-    for total, around in grouped(exchanged, sum).items():  # pairs around the same middle
-        run: list[tuple[int, int]] = []
-        for pair in sorted(around, reverse=True):  # from the middle on
-            if pair[0] == (total - 1) // 2 - len(run):
-                run.append(pair)
-        members = range(run[-1][0], run[-1][1] + 1) if run else range(0)
-        if len(members) < MIN_MIRRORED:
-            continue
-        moved = [cable for pair in run for ring in exchanged[pair] for cable in ring]
-        moved.sort(key=lambda cable: rank[cable.ref.node])  # those of a node stay in their order
-        yield finding(
-            "mirrored",
-            [cable.ref for cable in moved],
-            f"The cables of the {len(members)} nodes from {nodes[members[0]]} to "
-            f"{nodes[members[-1]]} are in the reverse order: exchange those of the first and the "
-            "last, the second and the last but one, and so on.",
-            moves=tuple(cable.move for cable in moved),
-            expected=moved[0].expected,
-            actual=moved[0].actual,
-            facts=moved[0].row.facts,
-        )
 
 
 def _of_nodes(

@@ -36,6 +36,8 @@ CODES = {
     "renamed": Code(
         WARNING, FLEET, "a leaf has another name than in the plan, and its cables are right"
     ),
+    "exchanged": Code(ERROR, FLEET, "nodes are in each other's place"),
+    "moved": Code(ERROR, FLEET, "a node is elsewhere as a whole"),
     "swapped": Code(
         ERROR,
         NODE,

@@ -62,7 +62,7 @@ def infer(fleet: Fleet) -> Pattern:
         unseen += nothing
     leaves = LeafNamer(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
-    lost = [*leaf_causes.down_without_plan(fresh)]
+    lost = leaf_causes.without_plan(fresh)
     findings, odd, never = _findings(groups, odds, leaves, lost, designed)
     covered = never + sum(
         1

@@ -135,11 +135,22 @@ def test_a_switch_port_that_two_nodes_see() -> None:
     )
 
 
-def test_the_claim_of_a_silent_node_is_likely_stale() -> None:
+def test_a_silent_node_claims_no_port() -> None:
+    """Another node has its ports now; that it is silent is said once."""
     nodes = cabled(rack(), "gpu-002", "mlx5_1", far_end=far_end("leaf01", "swp4"))
-    (one,) = found(nodes, "gpu-004")
-    assert (one.severity, dict(one.facts)["stale"]) == ("unknown", "gpu-004")
-    assert "the agent of gpu-004 is silent, so its label is likely to be stale" in one.text
+    assert found(nodes, "gpu-004") == []
+
+
+def test_two_nodes_that_see_the_same_ports_are_one_finding() -> None:
+    """The Node of a machine that another one has replaced within two hours."""
+    nodes = [*rack(8), node("gpu-new", [far_end(f"leaf{rail:02}", "swp4") for rail in range(4)])]
+    nodes[3] = replace(nodes[3], time=NOW - 5000)
+    (one,) = found(nodes)
+    assert (one.code, one.nodes, len(one.ports)) == ("claimed", ("gpu-004", "gpu-new"), 8)
+    assert one.text == (
+        "gpu-004 and gpu-new see the same 4 ports, such as leaf00 port swp4 (mlx5_0 and mlx5_0): "
+        "the report of gpu-004 is older, so look at its cable first."
+    )
 
 
 def test_the_older_claim() -> None:

@@ -251,6 +251,16 @@ def test_a_silent_node_is_not_compared() -> None:
     assert outcome(result) == "unverified"
 
 
+def test_a_stale_node_in_the_place_of_another_is_silent() -> None:
+    """Its ports are those of the node that has its place now, and no finding besides."""
+    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], time=1)]
+    ports = [two._replace(node_guid=None) for two in nodes[7].ports]
+    nodes.append(node("gpu-009", [], ports=tuple(ports)))
+    assert codes(judge(nodes)) == ["silent"]
+    rows = [*rack(8, 8)[:7], node("gpu-009", [], ports=tuple(ports))]
+    assert codes(judge(nodes, plan_of(rows), is_partial=True)) == ["silent"]
+
+
 def test_a_silent_node_without_expectation_is_a_remark() -> None:
     nodes = [*RACK[:3], replace(RACK[3], time=1)]
     result = judge(nodes, plan_of(RACK[:3]), is_partial=True)
@@ -467,3 +477,89 @@ def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
     result = judge([one])
     assert (result.planned, result.as_planned, result.by_pattern) == (1, right, False)
     assert codes(result) == ["miscabled"] * (1 - right)
+
+
+def in_place_of(nodes: list[FleetNode], places: dict[str, str]) -> list[FleetNode]:
+    """The nodes, each of these with the cables of another."""
+    ports = {one.name: one.ports for one in nodes}
+    return [replace(one, ports=ports[places.get(one.name, one.name)]) for one in nodes]
+
+
+def test_two_nodes_in_each_others_place_are_one_finding() -> None:
+    """With the moves of all cables: the names are wrong, or the plan."""
+    nodes = in_place_of(rack(8, 8), {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
+    found = only(judge(nodes, plan_of(rack(8, 8))))
+    assert (found.code, found.severity, found.nodes) == (
+        "exchanged",
+        "error",
+        ("gpu-002", "gpu-005"),
+    )
+    assert found.text == (
+        "gpu-002 (rack A1, unit 10) and gpu-005 (rack A1, unit 34) are in each other's place: "
+        "exchange their names, or their rows in the plan; or else the far ends of their cables."
+    )
+    assert len(found.moves) == len(found.ports) == 16
+    (two, *_) = (one for one in found.moves if one.port == PortRef("gpu-005", "mlx5_7"))
+    assert (two.actual, two.wanted) == (("leaf07", "swp2"), ("leaf07", "swp5"))
+
+
+def test_three_nodes_in_a_ring_are_one_finding() -> None:
+    places = {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}
+    found = only(judge(in_place_of(rack(8, 8), places), plan_of(rack(8, 8))))
+    assert (found.code, len(found.nodes), len(found.moves)) == ("exchanged", 3, 24)
+    assert found.text == (
+        "3 nodes are in each other's place, gpu-002 (rack A1, unit 10) in that of gpu-005, gpu-005 "
+        "(rack A1, unit 34) in that of gpu-007, gpu-007 (rack A1, unit 50) in that of gpu-002: "
+        "exchange their names, or their rows in the plan; or else the far ends of their cables."
+    )
+
+
+def test_exchanged_nodes_have_one_id() -> None:
+    """Whichever of their cables has a link; a missing cable is a finding of its own."""
+    nodes = in_place_of(rack(8, 8), {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
+    plan = plan_of(rack(8, 8))
+    whole = only(judge(nodes, plan))
+    result = judge(pulled(nodes, ("gpu-002", "mlx5_3")), plan)
+    assert sorted(codes(result)) == ["exchanged", "missing"]
+    (again,) = (one for one in result.findings if one.code == "exchanged")
+    assert (again.id, len(again.moves)) == (whole.id, 15)
+
+
+@pytest.mark.parametrize("place", ["gpu-030", None])
+def test_a_node_that_is_elsewhere_is_one_finding(place: str | None) -> None:
+    """At the place of a host without a Node, or at ports that the plan does not have."""
+    planned = [*rack(8, 8), *rack(1, 8, first=30)]
+    other = rack(1, 8, first=30 if place else 60)[0]
+    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], ports=other.ports)]
+    found = only(judge(nodes, plan_of(planned), is_partial=True))
+    assert (found.code, found.nodes, len(found.moves)) == ("moved", ("gpu-008",), 8)
+    where = "in the place of gpu-030" if place else "at leaf00 port swp60 and 7 other ports"
+    assert found.text == (
+        f"gpu-008 (rack A1, unit 58) is elsewhere as a whole, {where}: correct the plan or the "
+        "name of the node; or else move the far ends of its cables."
+    )
+
+
+def test_a_node_is_elsewhere_if_no_cable_is_right() -> None:
+    """Seven wrong cables beside one that is right are seven findings."""
+    other = rack(1, 8, first=60)[0]
+    ports = (*rack(8, 8)[7].ports[:1], *other.ports[1:])
+    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], ports=ports)]
+    assert codes(judge(nodes, plan_of(rack(8, 8)))) == ["wrong-port"] * 7
+
+
+def test_a_leaf_is_down_though_cables_of_it_were_elsewhere() -> None:
+    """Four of 32 were at another leaf, and still have their link; cables of others were at it."""
+    nodes = planned = rack(32, 4)
+    for number in range(1, 5):
+        ports = (f"gpu-{number:03}", "mlx5_1"), (f"gpu-{number + 8:03}", "mlx5_2")
+        nodes = exchanged(nodes, *ports)
+    for one in nodes:
+        for two in one.ports:
+            if two.far_end and two.far_end.device == "leaf02":
+                nodes = cabled(nodes, one.name, two.interface, last_end=two.far_end)
+                nodes = pulled(nodes, (one.name, two.interface))
+    result = judge(nodes, plan_of(planned))
+    (down,) = (one for one in result.findings if one.code == "leaf-down")
+    assert down.text.startswith("Check leaf02 (rack B3, unit 40): all its 32 ports to these nodes")
+    assert sorted(codes(result)) == ["leaf-down", *["miscabled"] * 4]
