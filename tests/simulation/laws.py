@@ -278,7 +278,9 @@ class Laws:
         labels = {k: v for k, v in of_api(self._api.fields).items() if TABLE.fullmatch(k)}
         fresh = self.yardstick.labels()
         for key in sorted(labels.keys() | fresh.keys()):
-            if labels.get(key) != fresh.get(key) and not self._is_others(key):
+            # What others changed before the agent had no value for it any more is theirs.
+            is_left = key not in fresh and ("labels", key) not in self._api.ours()
+            if labels.get(key) != fresh.get(key) and not (is_left or self._is_others(key)):
                 text = f"{labels.get(key)}, a fresh agent says {fresh.get(key)}"
                 self._wrong(now, f"L1: {key} is {text}, at the end")
         again = self.yardstick.restarted(self._api, now + self.suspended())
