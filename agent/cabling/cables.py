@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import NO_END, Ends, Move, PortRef, spot
+from agent.cabling.findings.finding import NO_END, NO_SPOT, Ends, Move, PortRef, Spot, spot
 from agent.cabling.findings.names import (
     EXACT,
     INCOMPARABLE,
@@ -56,6 +56,7 @@ class ComparedCable(NamedTuple):
     far_end: SeenEnd | None = None  # the one that was compared
     device: Match = INCOMPARABLE
     far_port: Match = INCOMPARABLE
+    place: Spot = NO_SPOT  # of another switch than the planned one, if the plan has it
 
     def unverifiable(self, reason: str) -> ComparedCable:
         """Return the cable with its status withdrawn."""
@@ -75,7 +76,22 @@ class ComparedCable(NamedTuple):
     def move(self) -> Move:
         """From the far end that it has to the planned one."""
         near, far = spot(self.row.near, self.row.label), spot(self.row.far)
-        return Move(self.ref, self.actual, self.expected, near, far)
+        return Move(self.ref, self.actual, self.expected, near, far, self.present)
+
+    @property
+    def stay(self) -> Move:
+        """At the far end that it has."""
+        return self.move._replace(wanted=self.actual, far=self.present)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The facts of its row, with the place of the far end that it has."""
+        return self.row.facts | {"far-rack": self.present.rack, "far-unit": self.present.unit}
+
+    @property
+    def present(self) -> Spot:
+        """The place of the far end that it has."""
+        return spot(self.row.far) if self.far_end and self.device.equal else self.place
 
     @property
     def is_wrong(self) -> bool:

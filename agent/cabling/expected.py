@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agent import encode
+from agent.cabling.findings.finding import Spot
 from agent.cabling.findings.names import SeenDevice, compare_device, guid, mac
 from agent.cabling.findings.port_names import SeenPort, compare_port
 from agent.cabling.plans.columns import FACTS
@@ -76,6 +78,7 @@ class ExpectedRow(NamedTuple):
         return self.device, self.port_id, self.port_name
 
 
+NO_PLACES: Mapping[str, Spot] = MappingProxyType({})
 FarPort = tuple[str, str]  # device and port, as a plan or a neighbor names them
 
 
@@ -89,6 +92,7 @@ class Expected(NamedTuple):
     # `end_key` of the far ends that the plans give to other nodes, to "node interface"
     taken: Mapping[FarPort, str] = NO_FIELDS  # type: ignore[assignment]
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
+    places: Mapping[str, Spot] = NO_PLACES  # of switches, by name
     interfaces: tuple[str, ...] = ()  # all host interfaces of the plans, of any node
     notes: tuple[str, ...] = ()
     off: frozenset[str] = frozenset()  # tolerances of names that the plans do not permit
@@ -218,6 +222,7 @@ def merged(parts: Sequence[Expected]) -> Expected:
         _one("ports", parts),
         taken={key: text for part in parts for key, text in part.taken.items()},
         devices=frozenset().union(*(part.devices for part in parts)),
+        places={name: place for part in parts for name, place in part.places.items()},
         interfaces=tuple(dict.fromkeys(name for part in parts for name in part.interfaces)),
         notes=tuple(note for part in parts for note in part.notes),
         off=frozenset().union(*(part.off for part in parts)),
@@ -241,6 +246,7 @@ def dump(expected: Expected) -> dict[str, Any]:
         "rows": [row._replace(fields=dict(row.fields)) for row in expected.rows],
         "taken": [[*end, text] for end, text in expected.taken.items()],
         "devices": sorted(expected.devices),
+        "places": {},
         "off": sorted(expected.off),
     }
 

@@ -15,6 +15,7 @@ from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected, ExpectedRow, one_each
 from agent.cabling.findings.baseline import Accepted
 from agent.cabling.findings.finding import INFO, NO_END, Draft, Finding, order
+from agent.cabling.findings.names import LeafNames
 from agent.cabling.interfaces import HcaMap, Resolved, names_of
 from agent.cabling.plan_index import unsafe
 from agent.cabling.plans.model import IGNORE
@@ -80,7 +81,7 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     resolved = interfaces.resolve(expected.rows, node, mapped, expected.interfaces)
     kept, resolved = _without_ignored(node, resolved, options)
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
-    compared = of_cables.without_doubled(compared, expected)
+    compared = _placed(of_cables.without_doubled(compared, expected), expected)
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
     findings = [
         *of_cables.findings(compared, expected, off, draft),
@@ -94,6 +95,17 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
     findings.sort(key=order)
     return VerifyResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
+
+
+def _placed(compared: Iterable[ComparedCable], expected: Expected) -> list[ComparedCable]:
+    """Return the cables, wrong ones with the place of the switch where they are."""
+    leaves = LeafNames(expected.places)
+
+    def placed(cable: ComparedCable) -> ComparedCable:
+        names = leaves.like(cable.actual[0] or "") if cable.status == cables.MISCABLED else []
+        return cable._replace(place=expected.places[names[0]]) if len(names) == 1 else cable
+
+    return [placed(cable) for cable in compared] if expected.places else [*compared]
 
 
 def _without_ignored(

@@ -88,7 +88,8 @@ def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:
         facts[f"{cable.ref.interface}-expected"] = " ".join(filter(None, cable.expected))
         facts[f"{cable.ref.interface}-actual"] = " ".join(filter(None, cable.actual))
     names, text = [cable.ref.interface for cable in ring], words.swapped(ring)
-    return draft("swapped", names, text, ends=(first.expected, first.actual), facts=facts)
+    moves, ends = tuple(cable.move for cable in ring), (first.expected, first.actual)
+    return draft("swapped", names, text, ends=ends, facts=facts, moves=moves)
 
 
 def _of_cable(
@@ -104,9 +105,8 @@ def _of_cable(
         **(facts or {}),
     }
     known = cable.row.facts | {name: value for name, value in seen.items() if value}
-    return draft(
-        cable.status, [cable.ref.interface], text, ends=(cable.expected, cable.actual), facts=known
-    )
+    names, ends, moves = [cable.ref.interface], (cable.expected, cable.actual), (cable.move,)
+    return draft(cable.status, names, text, ends=ends, facts=known, moves=moves)
 
 
 def _owner(

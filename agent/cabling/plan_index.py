@@ -17,7 +17,16 @@ from functools import cache, cached_property
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, ExpectedRow, FarPort, distinct, end_key
-from agent.cabling.findings.names import Off, device_key, hosts, node_key, same_name, unpadded
+from agent.cabling.findings.finding import Spot, spot
+from agent.cabling.findings.names import (
+    LeafNames,
+    Off,
+    device_key,
+    hosts,
+    node_key,
+    same_name,
+    unpadded,
+)
 from agent.cabling.interfaces import numbers
 from agent.cabling.plans.model import IGNORE, End, FilePlace, Plan, PlanCable
 from agent.errors import Malformed
@@ -31,22 +40,24 @@ class PlanIndex:
         self._node_of = node_of
         self.rows: dict[str, list[ExpectedRow]] = {}  # by node
         self.names: dict[str, None] = {}  # of hosts and switches
-        self.racks: dict[str, str] = {}  # by the name of the switch
+        self.places: dict[str, Spot] = {}  # by the name of the switch
         self._interfaces: dict[str, None] = {}
         self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
         self._like: dict[str, frozenset[str]] = {}
+        self._placed: dict[str, Spot | None] = {}
         for cable in cables:
             for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
                 node = node_of(near.node)
                 if node is not None:
                     self.rows.setdefault(node, []).append(row_of(cable, near, far))
-                    if far.rack:
-                        self.racks[far.node] = far.rack
+                elif near.rack or near.unit:
+                    self.places[near.node] = spot(near)
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
                 self.names[near.node] = None
                 self._interfaces[near.interface] = None
+        self._leaves = LeafNames(self.places)
         self._numbers = tuple(numbers(self._interfaces).values())
 
     @cached_property
@@ -61,12 +72,26 @@ class PlanIndex:
             every = ((device, port) for device, ports in self._users.items() for port in ports)
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
             taken = dict(self._taken(every, node))
+            interfaces, places = (*self._interfaces,), self.places
             return Expected(
-                rows, taken=taken, devices=devices, interfaces=(*self._interfaces,), off=self.off
+                rows,
+                taken=taken,
+                devices=devices,
+                places=places,
+                interfaces=interfaces,
+                off=self.off,
             )
         ends = {*ends}
         devices = frozenset[str]().union(*(self._names_like(device) for device, _ in ends))
-        return self._part(node, ends, devices)
+        places = {device: place for device, _ in ends if (place := self.place(device))}
+        return self._part(node, ends, devices)._replace(places=places)
+
+    def place(self, device: str) -> Spot | None:
+        """Return the place of a switch by any spelling of its name; None if it is not known."""
+        if device not in self._placed:
+            names = self._leaves.like(device)
+            self._placed[device] = self.places[names[0]] if len(names) == 1 else None
+        return self._placed[device]
 
     def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
         """Return the part of the expected half that is the same whatever the node sees.

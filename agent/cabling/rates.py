@@ -92,14 +92,17 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
             yield _unverifiable(doubtful, doubt, draft)
     for low in slow:
         if not low.doubt:
-            port = low.port
-            to = words.present(port, cables.get(port.interface))
+            port, cable = low.port, cables.get(low.port.interface)
+            near = words.near(cable.row) if cable else port.interface
+            to = words.present(port, cable)
             text = (
-                f"Reseat or replace the cable of {port.interface} to {to}: it runs at "
+                f"Reseat or replace the cable of {near} to {to}: it runs at "
                 f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
             )
-            rates = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}"}
-            yield draft("slow", [port.interface], text, facts={**rates, "pci": port.pci})
+            facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}"}
+            known = (cable.facts if cable else {}) | facts | {"pci": port.pci}
+            moves = (cable.stay,) if cable else ()
+            yield draft("slow", [port.interface], text, facts=known, moves=moves)
 
 
 def _low(active: Sequence[Port], planned: Mapping[str, float]) -> Iterator[Low]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import end_text, spot
+from agent.cabling.findings.finding import Spot, end_text, spot
 from agent.cabling.plans.model import End
 from agent.cabling.seen import Port
 from agent.ids import HASH
@@ -35,8 +35,8 @@ def far(row: ExpectedRow) -> str:
 
 
 def near(row: ExpectedRow) -> str:
-    """Return the interface with the node's place."""
-    return _name(row) + _place(row.near)
+    """Return the interface with the node's place and the label of the cable."""
+    return _name(row) + _place(row.near, row.label)
 
 
 def _name(row: ExpectedRow) -> str:
@@ -47,16 +47,19 @@ def _name(row: ExpectedRow) -> str:
 
 def present(port: Port, cable: ComparedCable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
-    if cable and cable.far_end:  # a switch of the plan has its place
-        return end_text(cable.actual) + _place(cable.row.far if cable.device.equal else None)
+    if cable and cable.far_end:
+        return end_text(cable.actual) + _in_brackets(cable.present)
     if port.far_ends:
         return end_text((port.far_ends[0].device, port.far_ends[0].port))
     return far(cable.row) if cable else "the switch"
 
 
 def _place(end: End | None, label: str | None = None) -> str:
-    text = spot(end, label).text
-    return f" ({text})" if text else ""
+    return _in_brackets(spot(end, label))
+
+
+def _in_brackets(place: Spot) -> str:
+    return f" ({place.text})" if place.text else ""
 
 
 def wrong(cable: ComparedCable, owner: str | None) -> str:
@@ -80,16 +83,17 @@ def swapped(ring: Sequence[ComparedCable]) -> str:
     if len({cable.ref.node for cable in ring}) > 1:
         names, where = [f"{cable.ref.node} {cable.ref.interface}" for cable in ring], ""
         places = [_place(cable.row.near, cable.row.label) for cable in ring]
-        near_ends = [name + place for name, place in zip(names, places, strict=True)]
     else:
-        near_ends = names = [_name(cable.row) for cable in ring]
+        names = [_name(cable.row) for cable in ring]
         where = f" of this node{_place(ring[0].row.near)}"
+        places = [_place(None, cable.row.label) for cable in ring]
+    near_ends = [name + place for name, place in zip(names, places, strict=True)]
     if len(ring) == 2:
         (name, other), (first, second) = names, ends
         ports = f"{' and '.join(near_ends)}{where}"
         return f"Exchange the far ends of {ports}: {name} belongs to {first}, {other} to {second}."
     moves = [
-        f"{name} from {end_text(cable.actual)} to {end}"
+        f"{name} from {present(cable.port, cable)} to {end}"
         for cable, name, end in zip(ring, near_ends, ends, strict=True)
     ]
     return f"Move the far ends of {len(ring)} cables{where} in a ring: {listed(moves)}."

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, from_labels
 from agent.cabling.findings.finding import Finding
-from agent.cabling.findings.names import LeafNames, Off
+from agent.cabling.findings.names import Off
 from agent.cabling.plan_index import Hosts, PlanIndex
 from agent.cabling.plans.model import Plan
 from agent.encode import Naming
@@ -43,7 +43,6 @@ class Expectations:
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
-        self._leaves = LeafNames(self.index.racks)
         if plans and not self.index.rows and fleet.nodes:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]
@@ -54,10 +53,10 @@ class Expectations:
     def placed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for finding in findings:
-            names = self._leaves.like(finding.leaf) if finding.leaf and not finding.rack else []
-            racks = {self.index.racks[name] for name in names}
-            fact = [("far-rack", racks.pop())] if len(racks) == 1 else []
-            yield finding._replace(facts=(*finding.facts, *fact)) if fact else finding
+            leaf = finding.leaf if not finding.rack else None
+            rack = place.rack if leaf and (place := self.index.place(leaf)) else None
+            fact = ("far-rack", rack) if rack else None
+            yield finding._replace(facts=(*finding.facts, fact)) if fact else finding
 
     def notes(self) -> Iterator[str]:
         """Yield a line for hosts of the plans that are no Node, or perhaps several."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from agent import encode
+from agent.cabling import words
+from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected
 from agent.cabling.findings.finding import (
     ID_LENGTH,
     Finding,
+    Move,
     PortRef,
     end_text,
     finding,
@@ -74,9 +77,8 @@ def judge(  # noqa: PLR0913 - most are choices
     doubled = {
         frozenset(finding.ports) for finding in findings if finding.code in {"duplicate", "claimed"}
     }
-    findings += _slow(
-        [node for node in kept.nodes if node.name not in quiet], inferred.groups, rated
-    )
+    awake = [node for node in kept.nodes if node.name not in quiet]
+    findings += _slow(awake, inferred.groups, rated, compared.cables)
     findings += (
         finding
         for finding in identity.findings(kept, quiet, options.off)
@@ -176,13 +178,16 @@ class _Rated(NamedTuple):
 
 
 def _slow(
-    nodes: Iterable[FleetNode], groups: Iterable[Group], explained: Collection[PortRef]
+    nodes: Iterable[FleetNode],
+    groups: Iterable[Group],
+    explained: Collection[PortRef],
+    cables: Iterable[ComparedCable],
 ) -> Iterator[Finding]:
     """Yield a finding for each node with ports slower than the same port of most other nodes.
 
     A group says what is usual only if it has enough active ports of one interface, and nearly all
     of them have one rate: two generations of NICs in a group are no difference. A leg of a bond may
-    be on standby and count nothing. Ports that are `explained` are left out.
+    be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
     for group in groups:
@@ -196,8 +201,9 @@ def _slow(
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
                         slow.setdefault(port.ref.node, []).append(port)
+        planned = {cable.ref: cable for cable in cables} if slow else {}
         for ports in slow.values():
-            yield _slower(ports, shares[ports[0].address])
+            yield _slower(ports, shares[ports[0].address], planned)
 
 
 class _Share(NamedTuple):
@@ -217,18 +223,25 @@ def _rated(node: FleetNode) -> Iterator[_Rated]:
             yield _Rated(ref, port.far_end, port.pci or port.interface, port.gbps)
 
 
-def _slower(ports: Sequence[_Rated], share: _Share) -> Finding:
+def _slower(
+    ports: Sequence[_Rated], share: _Share, planned: Mapping[PortRef, ComparedCable]
+) -> Finding:
     """Return the finding of a node with slow ports; `share` is that of the first one's address."""
-    first, shown = ports[0], []
+    first, shown, moves = ports[0], [], []
     for port in ports:
         rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
-        far = end_text((port.end.device, port.end.port))
-        shown.append(f"{port.ref.interface} to {far} ({rate})")
+        cable, end = planned.get(port.ref), (port.end.device, port.end.port)
+        near, far = port.ref.interface, end_text(end)
+        if cable:
+            near, far = words.near(cable.row), words.present(cable.port, cable)
+        shown.append(f"{near} to {far} ({rate})")
+        moves.append(cable.stay if cable else Move(port.ref, end, end))
     verb = "Reseat or replace the cable of" if first.gbps else "Activate"
     text = (
         f"{verb} {first.ref.node} {listed(shown)}; {share.alike:,} of {share.total:,} such ports "
         f"of the group run at {encode.gbps(share.usual)}."
     )
     refs = [port.ref for port in ports]
-    facts = {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{share.usual:g}"}
-    return finding("slow", refs, text, facts=facts, actual=(first.end.device, first.end.port))
+    facts = planned[first.ref].facts if first.ref in planned else {}
+    facts |= {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{share.usual:g}"}
+    return finding("slow", refs, text, facts=facts, moves=tuple(moves), actual=moves[0].actual)

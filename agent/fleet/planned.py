@@ -53,6 +53,7 @@ class Compared(NamedTuple):
     planned: int  # cables
     as_planned: int
     assumptions: tuple[str, ...]  # one line each
+    cables: Sequence[cables.ComparedCable]
 
 
 def compared(
@@ -95,7 +96,7 @@ def _compared(
     members = [node for node, _ in nodes]
     findings = (*refused, *_findings(members, results, all_cables, leaves, options.off))
     assumptions = dict.fromkeys(result.assumption for result in results if result.assumption)
-    return Compared(findings, planned, as_planned, (*assumptions,)), leaves
+    return Compared(findings, planned, as_planned, (*assumptions,), all_cables), leaves
 
 
 def cables_in(expected: Expected) -> int:
@@ -159,7 +160,7 @@ def _findings(
         yield cause
         explained.update(ports)
     rest = [(result.node, finding) for result in results for finding in result.findings]
-    yield from _of_nodes(rest, {cable.ref: cable for cable in wrong}, explained)
+    yield from _of_nodes(rest, explained)
 
 
 def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
@@ -178,7 +179,6 @@ def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
 
 def _of_nodes(
     findings: Iterable[NodeFinding],
-    wrong: Mapping[PortRef, cables.ComparedCable],
     explained: Collection[PortRef],
 ) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
@@ -196,19 +196,18 @@ def _of_nodes(
     told: set[PortRef] = {*explained}
     for code, same in kinds.items():
         folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
-        for cause in (*folded, *(_of_node(*pair, wrong) for pair in rest)):
+        for cause in (*folded, *(_of_node(*pair) for pair in rest)):
             yield cause
             told.update(cause.ports if code in OF_LINKS else ())
     for pair in speeds:
-        speed = _of_node(*pair, wrong)
+        speed = _of_node(*pair)
         if not speed.ports or not told.issuperset(speed.ports):
             yield speed
 
 
-def _of_node(node: str, finding: Finding, wrong: Mapping[PortRef, cables.ComparedCable]) -> Finding:
+def _of_node(node: str, finding: Finding) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
-    moves = tuple(wrong[port].move for port in finding.ports if port in wrong)
-    return finding._replace(text=f"{node}: {finding.text}", moves=moves)
+    return finding._replace(text=f"{node}: {finding.text}")
 
 
 # A fold takes all findings of a code, each with its node. What one node says by itself keeps the ID

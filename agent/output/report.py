@@ -11,10 +11,12 @@ from agent.cabling.findings.finding import (
     ERROR,
     INFO,
     NO_END,
+    NO_SPOT,
     UNKNOWN,
     WARNING,
     Finding,
     Move,
+    Spot,
 )
 from agent.output import junit
 from agent.output.layout import MAX_TEXT
@@ -31,7 +33,9 @@ COLUMNS = (
     "actual port",
     "issue",
     "what to do",
-    "racks",
+    "place",
+    "expected place",
+    "actual place",
     "id",
 )
 ELEMENTS = {
@@ -89,17 +93,18 @@ def cells(
     *,
     is_first: bool = True,
 ) -> list[str | None]:
-    """Return a row of CSV: what it is about, its ends and racks, and the rest of COLUMNS.
+    """Return a row of CSV: what it is about, its ends and places, and the rest of COLUMNS.
 
     They are those of the cable to move; without one, the first row has those of the finding.
     """
     facts = dict(finding.facts)
     ends = (finding.expected, finding.actual) if is_first else (NO_END, NO_END)
-    places = facts.get("rack"), facts.get("far-rack")
+    near, far, present = Spot(facts.get("rack")), Spot(facts.get("far-rack")), NO_SPOT
     if move:
-        ends, places = (move.wanted, move.actual), (move.near.rack, move.far.rack)
-    racks = " to ".join(filter(None, places))
-    row = [*subject, *ends[0], *ends[1], finding.code, finding.text, racks, finding.id]
+        ends = move.wanted, move.actual
+        near, far, present = move.near, move.far, move.present
+    places = near.text, far.text, present.text
+    row = [*subject, *ends[0], *ends[1], finding.code, finding.text, *places, finding.id]
     return [cell and visible(cell, MAX_TEXT) for cell in row]
 
 

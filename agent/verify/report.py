@@ -143,8 +143,12 @@ def table(result: VerifyResult, notes: Sequence[str]) -> str:
 
 
 def csv_text(result: VerifyResult, _notes: Sequence[str]) -> str:
-    """Return a row for each finding."""
-    rows = [cells(finding, [" ".join(finding.interfaces)]) for finding in result.findings]
+    """Return a row for each cable of a finding, or for the finding."""
+    rows = [
+        cells(finding, [move.port.interface if move else " ".join(finding.interfaces)], move)
+        for finding in result.findings
+        for move in finding.moves or (None,)
+    ]
     return rows_text([COLUMNS, *rows])
 
 

@@ -147,13 +147,14 @@ def spot(end: End | None, label: str | None = None) -> Spot:
 
 
 class Move(NamedTuple):
-    """One cable to move: from the far end that is seen to the one that is wanted."""
+    """One cable: the far end that is seen, and the one that is wanted; equal, if it may stay."""
 
     port: PortRef
     actual: Ends
     wanted: Ends
     near: Spot = NO_SPOT  # of the node's end, with the label of the cable
     far: Spot = NO_SPOT  # of the wanted end
+    present: Spot = NO_SPOT  # of the end that is seen
 
 
 class Finding(NamedTuple):
@@ -306,6 +307,7 @@ def fleet_document(finding: Finding) -> Json:
             "wanted": end_document(*move.wanted),
             "near": move.near._asdict(),
             "far": move.far._asdict(),
+            "present": move.present._asdict(),
         }
         for move in finding.moves
     ]

@@ -136,7 +136,10 @@ class Marks:
         self._nodes: dict[str, list[Numbered]] = {}
         self._switches: dict[str, list[Numbered]] = {}
         self._wanted = {
-            move.port: move.wanted for _, finding in self.findings for move in finding.moves
+            move.port: move.wanted
+            for _, finding in self.findings
+            for move in finding.moves
+            if move.wanted != move.actual
         }
         for numbered in self.findings:
             finding = numbered.finding

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from agent.cabling.expected import LABEL
-from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, Move, Spot, place_of
+from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, place_of
 from agent.cabling.plans.columns import FACTS as OF_PLAN
 from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
@@ -36,7 +35,7 @@ PLACES = {
 FACTS = ("leaf-down", "renamed", "switch-identity", "claimed", "cloned", "silent", "unreadable")
 SHOWN = 6  # nodes of a finding; more are joined to runs, and folded
 NO_LEAF = "At no leaf"
-PULLED = "missing"  # the code of a cable without a far end
+OF_NODES = frozenset({"exchanged", "moved", "mirrored"})  # codes: a name or the plan may be wrong
 
 
 class Entry(NamedTuple):
@@ -247,6 +246,7 @@ class Line(NamedTuple):
     cable: str = ""
     place: str = ""
     seen: str = ""
+    seen_place: str = ""
     wanted: str = ""
     wanted_place: str = ""
     text: str = ""
@@ -283,23 +283,21 @@ def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
 
 
 def _lines(number: int, finding: Finding, cut: Cut) -> Iterator[Line]:
-    """Yield a line for each cable, or a single line for a finding without cables or far ends."""
-    moves = finding.moves
-    if not moves and finding.code == PULLED and len(finding.ports) == 1:
-        facts = dict(finding.facts)
-        label = next((value for name, value in finding.facts if LABEL.search(name)), None)
-        near = Spot(facts.get("rack"), facts.get("unit"), label)
-        far = Spot(finding.rack, facts.get("far-unit"))
-        moves = (Move(finding.ports[0], finding.actual, finding.expected, near, far),)
-    if not moves:
+    """Yield a line for each cable, before them the sentence that they do not say."""
+    if not finding.moves or finding.code in OF_NODES:
         yield Line(number, finding.code, text=cut(finding.text))
-    for move in moves:
+    for move in finding.moves:
+        wanted = place_text(*move.wanted) if any(move.wanted) else "out"
+        is_still = move.wanted == move.actual
         yield Line(
             number,
             finding.code,
             cut(" ".join(move.port)),
             move.near.text,
             cut(place_text(*move.actual)) if any(move.actual) else "no link",
-            cut(place_text(*move.wanted)) if any(move.wanted) else "out",
-            move.far.text,
+            move.present.text
+            if is_still or move.present != move.far
+            else "",  # once for one switch
+            "stays" if is_still else cut(wanted),
+            "" if is_still else move.far.text,
         )

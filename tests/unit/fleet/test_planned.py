@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from random import Random
 
@@ -15,6 +16,8 @@ from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet.expectation import Expectations
 from agent.fleet.model import FleetNode, FleetPort
+from agent.fleet.page.lookup import Marks
+from agent.fleet.page.worklist import stops
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
 from tests.support.planned_fleets import (
@@ -65,8 +68,8 @@ def test_a_swap_between_two_nodes_is_one_finding() -> None:
     )
     one, other, far = Spot("A1", "9", "C1"), Spot("A1", "13"), Spot("B3", "40")
     assert found.moves == (
-        Move(PortRef(*ports[0]), ("leaf03", "swp3"), ("leaf03", "swp2"), one, far),
-        Move(PortRef(*ports[1]), ("leaf03", "swp2"), ("leaf03", "swp3"), other, far),
+        Move(PortRef(*ports[0]), ("leaf03", "swp3"), ("leaf03", "swp2"), one, far, far),
+        Move(PortRef(*ports[1]), ("leaf03", "swp2"), ("leaf03", "swp3"), other, far, far),
     )
     again = only(judge(exchanged(rack(), *reversed(ports)), plan_of(rack())))
     assert again.id == found.id
@@ -563,3 +566,57 @@ def test_a_leaf_is_down_though_cables_of_it_were_elsewhere() -> None:
     (down,) = (one for one in result.findings if one.code == "leaf-down")
     assert down.text.startswith("Check leaf02 (rack B3, unit 40): all its 32 ports to these nodes")
     assert sorted(codes(result)) == ["leaf-down", *["miscabled"] * 4]
+
+
+HALL = plan_of(
+    RACK,
+    PlanCable(
+        End("gpu-090", "mlx5_0", None, "A9", "1"),
+        End("leaf09", "swp9", None, "B4", "12"),
+        FilePlace("plan.csv", None, 90),
+    ),
+)
+
+
+@pytest.mark.parametrize("code", ["slow", "missing", "wrong-port", "miscabled", "swapped"])
+@pytest.mark.parametrize("is_rated", [True, False])
+def test_what_finds_the_cable_is_in_every_format(code: str, *, is_rated: bool) -> None:
+    """Rack, unit and label of both ends, and the place of the present far end."""
+    rate = 400.0 if is_rated else None
+    plan = HALL._replace(
+        cables=tuple(
+            one._replace(fields={"Cable Label": f"C{one.place.row}"}, rate_gbps=rate)
+            for one in HALL.cables
+        )
+    )
+    nodes, present = RACK, "rack B3, unit 40"
+    if code == "slow":
+        nodes = cabled(RACK, "gpu-002", "mlx5_1", gbps=200.0)
+    elif code == "missing":
+        nodes, present = pulled(RACK, ("gpu-002", "mlx5_1")), ""
+    elif code == "wrong-port":
+        nodes = cabled(RACK, "gpu-002", "mlx5_1", far_end=far_end("leaf01", "swp60"))
+    elif code == "miscabled":
+        nodes = cabled(RACK, "gpu-002", "mlx5_1", far_end=far_end("leaf09", "swp60"))
+        present = "rack B4, unit 12"
+    else:
+        nodes = exchanged(RACK, ("gpu-002", "mlx5_1"), ("gpu-002", "mlx5_2"))
+    result = judge(nodes, plan, is_partial=True)
+    (found,) = (one for one in result.findings if one.code == code)
+    near, far = "rack A1, unit 7, cable C7", "rack B3, unit 40"
+    (move,) = (one for one in found.moves if one.port == PortRef("gpu-002", "mlx5_1"))
+    assert (move.near.text, move.far.text, move.present.text) == (near, far, present)
+    shown = " ".join(FORMATS["table"](result).split())
+    places = ["cable C7", "(rack B3, unit 40)", f"({present})" if present else "no link"]
+    assert all(place in shown for place in places)
+    header, *rows = csv.reader(FORMATS["csv"](result).splitlines())
+    (row,) = (dict(zip(header, row, strict=True)) for row in rows if row[1] == "mlx5_1")
+    assert (row["place"], row["expected place"], row["actual place"]) == (near, far, present)
+    (line,) = (
+        line
+        for stop in stops(result, Marks(result.findings).findings)
+        for line in stop.lines
+        if line.cable == "gpu-002 mlx5_1"
+    )
+    assert line.place == near  # and each other place once
+    assert {line.seen_place, line.wanted_place} - {""} == {present, far} - {""}

@@ -158,7 +158,7 @@ def test_json_has_the_names_unaltered() -> None:
 
 
 def test_csv_has_a_row_for_each_port() -> None:
-    """Each with ends and racks of its own cable; of a finding without ports, one for each node."""
+    """Each with ends and places of its own cable; of a finding without ports, one for each node."""
     rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](judged(rack(), SWAPPED, SILENT)))))
     ends = [(row["node"], row["interface"], row["expected device"], row["actual port"])
             for row in rows]  # fmt: skip
@@ -169,7 +169,8 @@ def test_csv_has_a_row_for_each_port() -> None:
         ("gpu-004", "", "", ""),
     ]
     assert {row["id"] for row in rows[:2]} == {SWAPPED.id}
-    assert [row["racks"] for row in rows] == ["B1 to B3", "B2 to B4", "", ""]
+    places = [(row["place"], row["expected place"]) for row in rows]
+    assert places == [("rack B1", "rack B3"), ("rack B2", "rack B4"), ("", ""), ("", "")]
 
 
 def test_junit_fails_once_for_one_cause() -> None:

@@ -172,8 +172,8 @@ def test_a_swap_has_two_rows_with_each_end_once() -> None:
     ends = ("leaf01", "1"), ("leaf01", "9")
     spots = Spot("A1", "17", "C1"), Spot("A2", "3", "C9")
     moves = (
-        Move(refs[0], ends[1], ends[0], spots[0], Spot("B3", "40")),
-        Move(refs[1], ends[0], ends[1], spots[1], Spot("B3", "40")),
+        Move(refs[0], ends[1], ends[0], spots[0], Spot("B3", "40"), Spot("B3", "40")),
+        Move(refs[1], ends[0], ends[1], spots[1], Spot("B3", "40"), Spot("B3", "41")),
     )
     one = finding("swapped", refs, "swap", moves=moves, facts={"far-rack": "B3"})
     (stop,) = sheet(judged.found(judged.fleet(16, 16), one))
@@ -181,23 +181,40 @@ def test_a_swap_has_two_rows_with_each_end_once() -> None:
     assert stop.lines == (
         worklist.Line(
             *(1, "swapped", "gpu-001 mlx5_0", "rack A1, unit 17, cable C1"),
-            *("leaf01/9", "leaf01/1", "rack B3, unit 40"),
+            *("leaf01/9", "", "leaf01/1", "rack B3, unit 40"),
         ),
         worklist.Line(
             *(1, "swapped", "gpu-009 mlx5_0", "rack A2, unit 3, cable C9"),
-            *("leaf01/1", "leaf01/9", "rack B3, unit 40"),
+            *("leaf01/1", "rack B3, unit 41", "leaf01/9", "rack B3, unit 40"),
         ),
     )
 
 
 def test_a_pulled_cable_goes_from_nowhere() -> None:
-    """By a plan it has no move; its places are facts."""
     ref = PortRef("gpu-001", "mlx5_0")
-    facts = {"Cable Label": "C1", "rack": "A1", "unit": "17", "far-rack": "B3", "far-unit": "40"}
-    one = finding("missing", [ref], "look", expected=("leaf01", "1"), facts=facts)
+    near, far = Spot("A1", "17", "C1"), Spot("B3", "40")
+    move = Move(ref, (None, None), ("leaf01", "1"), near, far)
+    one = finding("missing", [ref], "look", expected=("leaf01", "1"), moves=(move,))
     (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
-    near, far = "rack A1, unit 17, cable C1", "rack B3, unit 40"
-    assert stop.lines[0][3:7] == (near, "no link", "leaf01/1", far)
+    assert stop.lines[0][3:8] == (near.text, "no link", "", "leaf01/1", far.text)
+
+
+def test_a_node_that_is_elsewhere_has_its_sentence_before_its_cables() -> None:
+    """Its name or the plan may be wrong, and no cable."""
+    ref = PortRef("gpu-001", "mlx5_0")
+    one = finding("moved", [ref], "look", moves=(Move(ref, ("leaf02", "1"), ("leaf01", "1")),))
+    (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
+    assert [(line.text, line.cable) for line in stop.lines] == [
+        ("look", ""),
+        ("", "gpu-001 mlx5_0"),
+    ]
+
+
+def test_a_slow_cable_stays() -> None:
+    ref, end = PortRef("gpu-001", "mlx5_0"), ("leaf01", "1")
+    one = finding("slow", [ref], "reseat", moves=(Move(ref, end, end),))
+    (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
+    assert (stop.title, stop.lines[0].seen, stop.lines[0].wanted) == ("leaf01", "leaf01/1", "stays")
 
 
 def test_other_findings_are_sentences_and_silent_nodes_are_apart() -> None:
@@ -223,7 +240,8 @@ def test_the_domain_that_all_have_is_cut() -> None:
     text = f"Look at leaf1{DOMAIN} and leaf1{DOMAIN}.au, {DOMAIN}."
     end = f"su01-leaf01{DOMAIN}", "1"
     fleet = judged.found(fleet, finding("leaf-down", refs[:3], text, expected=end))
-    fleet = judged.found(fleet, finding("missing", refs[:1], "look", expected=end))
+    move = Move(refs[0], (None, None), end)
+    fleet = judged.found(fleet, finding("missing", refs[:1], "look", expected=end, moves=(move,)))
     (stop,) = sheet(fleet)
     assert stop.title == "su01-leaf01"
     assert stop.lines[0].text == f"Look at leaf1 and leaf1{DOMAIN}.au, {DOMAIN}."
