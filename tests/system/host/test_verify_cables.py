@@ -110,7 +110,8 @@ def test_cables_that_change_places(rack: Rack) -> None:
     ]
     texts = {one["code"]: one["text"] for one in found}
     assert texts["miscabled"] == (
-        "Move the far end of mlx5_3 (eth3) from leaf1 port swp9 to LEAF2 port swp3 (rack B3)."
+        "Move the far end of mlx5_3 (eth3) from leaf1 port swp9 (rack B3) to LEAF2 port swp3 "
+        "(rack B3)."
     )
     assert texts["swapped"].startswith(
         "Exchange the far ends of mlx5_0 (eth0) and mlx5_1 (eth1) of this node: mlx5_0 (eth0) "
