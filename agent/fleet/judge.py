@@ -30,7 +30,7 @@ from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import identity, planned, silent
+from agent.fleet import firmware, identity, planned, silent
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
@@ -84,6 +84,7 @@ def judge(  # noqa: PLR0913 - most are choices
         for finding in identity.findings(kept, quiet, options.off)
         if finding.code != "claimed" or frozenset(finding.ports) not in doubled
     )
+    findings += firmware.findings(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)
     findings = planned.habits(findings, {node.name: len(node.ports) for node in fleet.nodes})

@@ -21,6 +21,13 @@ INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
+class Nic(NamedTuple):
+    """The model of a NIC and its firmware."""
+
+    model: str  # PSID, else PCI ids
+    firmware: str
+
+
 class FleetPort(NamedTuple):
     """One backend interface of a Node, from its labels and its row in the annotation."""
 
@@ -37,6 +44,7 @@ class FleetPort(NamedTuple):
     netdev: str | None = None  # enp26s0np0, by which plans of RoCE fabrics name a port
     # the neighbor now, in place of `far_end`, if that says that it is no switch
     station: SeenEnd | None = None
+    nic: Nic | None = None  # of a capture; no Node has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
+from agent.cabling.findings.finding import PortRef
 from agent.encode import Naming
 from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of
-from agent.fleet.model import Fleet
+from agent.fleet.model import Fleet, FleetNode, Nic
 from agent.kube.annotation import fitted, render
 from agent.kube.managed_fields import Keys
 from agent.kube.remembered import Globs, annotate
@@ -31,11 +33,11 @@ MAX_QUOTE = 200  # characters of a path in a message
 
 def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
     """Read a folder of snapshots; raises Unavailable if there are none."""
-    collected, now = Collected(selection, math.inf), 0.0
+    collected, now, nics = Collected(selection, math.inf), 0.0, dict[PortRef, Nic]()
     paths = _paths(folder)
     for number, path in enumerate(paths, 1):
         try:
-            node, time = _node(path, selection.naming, globs)
+            node, time, of_node = _node(path, selection.naming, globs)
         except BwagentError as error:
             collected.problems.append(str(error))
             continue
@@ -45,8 +47,17 @@ def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
             collected.problems.append(f"{path}: {text}")
         else:
             collected.add(node, name, left=len(paths) - number)
+            nics |= {PortRef(name, interface): nic for interface, nic in of_node.items()}
     fleet = collected.fleet(folder, now)
-    return replace(fleet, nodes=tuple(replace(node, time=fleet.now) for node in fleet.nodes))
+
+    def seen(member: FleetNode) -> FleetNode:
+        """Return a node of one time with all, each port with its NIC."""
+        refs = [PortRef(member.name, port.interface) for port in member.ports]
+        ports = zip(refs, member.ports, strict=True)
+        whole = tuple(port._replace(nic=nics.get(ref)) for ref, port in ports)
+        return replace(member, time=fleet.now, ports=whole)
+
+    return replace(fleet, nodes=tuple(map(seen, fleet.nodes)))
 
 
 def _paths(folder: str) -> list[str]:
@@ -64,8 +75,8 @@ def _paths(folder: str) -> list[str]:
     return snapshots
 
 
-def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
-    """Return the Node that `run` would label on the machine of a snapshot, and the time of it."""
+def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float, Mapping[str, Nic]]:
+    """Return the Node that `run` would label on the machine of a snapshot, its time, the NICs."""
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):
         raise Unavailable(f"{path}: nothing observed: {observation.rdma.reason}")
@@ -80,4 +91,9 @@ def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
         "labels": labels,
         "annotations": {keys.annotation: annotation},
     }
-    return {"metadata": metadata}, observation.time
+    nics = {
+        role.interface: Nic(model, role.device.fw_ver)
+        for role in observation.backend
+        if role.device.fw_ver and (model := role.device.board_id or role.device.pci_ids)
+    }
+    return {"metadata": metadata}, observation.time, nics

@@ -90,6 +90,7 @@ CODES = {
     "pcie": Code(
         WARNING, NODE, "a PCIe link of a NIC is slower or narrower than both of its ends permit"
     ),
+    "firmware": Code(INFO, FLEET, "firmware of few NICs of a model is another than of the others"),
     "unverifiable": Code(UNKNOWN, NODE, "a privilege, a source or a fact is missing"),
 }
 NODE_CODES = {

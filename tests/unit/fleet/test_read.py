@@ -13,7 +13,7 @@ import pytest
 from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
 from agent.fleet.collect import Selection, read_cluster
-from agent.fleet.model import Fleet
+from agent.fleet.model import Fleet, Nic
 from agent.fleet.node_file import read_file
 from agent.fleet.snapshots import read_snapshots
 from agent.kube.answers import Answer
@@ -158,6 +158,7 @@ def test_captures_are_nodes(tmp_path: Path) -> None:
     dgx = found.nodes[1]
     assert (dgx.flavor, dgx.speed_gbps, len(dgx.ports)) == ("infiniband", 3200.0, 8)
     assert {one.time for one in found.nodes} == {found.now}
+    assert {port.nic for port in dgx.ports} == {Nic("MT_0000000891", "28.43.2026")}
     assert found.problems == ()
 
 
