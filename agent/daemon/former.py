@@ -21,7 +21,7 @@ from agent.sources.lldp import named
 def formers(rows: Iterable[Fact], own: str | None, now: float) -> dict[str, Former]:
     """Return the published neighbor of each netdev of an Ethernet port; `own` names the host."""
     return {
-        row.netdev: Former(partial(is_same, row.far, own), row.far.is_station, now + AWAITED)
+        row.netdev: Former(partial(is_same, row.far, own), now + AWAITED)
         for row in rows
         if row.netdev and row.far and row.layer == "Ethernet"
     }

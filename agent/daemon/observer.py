@@ -98,15 +98,23 @@ class Observer:
             self.memories.roles.seed(pins(annotation, globs), seen)
         boot_id = self._cycle.observation.boot_id if self._cycle else None
         on_node = published(annotation, kept, self._keys, boot_id, globs)
-        if annotation and annotation.reported.time is not None:
-            age = self.wall() - annotation.reported.time
-            on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
+        age = self._age(annotation, boot_id) if annotation else 0.0
+        on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
         self._memory.seed(on_node, self.host.clock())
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
         self.memories.switch_names.seed(switches(on_node.rows))
         self._expect(on_node.rows)
         return [*on_node.rows, *on_node.excluded]
+
+    def _age(self, annotation: Annotation, boot_id: str | None) -> float:
+        """Return the seconds since the last report; only over a boot by the wall clock."""
+        reported = annotation.reported
+        if annotation.uptime and boot_id is not None and reported.boot_id == boot_id:
+            age = self.host.clock() - annotation.uptime
+            if age >= 0:
+                return age
+        return 0.0 if reported.time is None else self.wall() - reported.time
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

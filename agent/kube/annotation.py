@@ -21,7 +21,8 @@
 
 - `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
   switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
-  another, so that an agent with a failing source is not taken for dead.
+  another, so that an agent with a failing source is not taken for dead. `uptime` is the last one in
+  seconds of CLOCK_BOOTTIME: in one boot it tells the age, whatever the wall clock does.
 - `prefixes` are those of the labels that are written.
 - `ports` has the rows of the memory (agent/memory.py), `lost` since when the function of a row is
   missing, null at an unknown time. `far` is the last far end, of an `earlier` boot if that is true;
@@ -175,6 +176,7 @@ class Annotation:
     gpus: tuple[str, ...] = ()  # their addresses
     away: tuple[str, ...] = ()  # addresses of missing NICs
     missed: int | None = None  # seconds since the epoch: since when anything is missing
+    uptime: int | None = None  # seconds of CLOCK_BOOTTIME: the last observation
 
     @property
     def reported(self) -> Report:
@@ -275,6 +277,7 @@ _HEAD: Schema = {
     "gpus": array(matching(PCI), MAX_OTHERS),
     "away": array(matching(PCI), MAX_OTHERS),
     "missed": TIME,
+    "uptime": SECONDS,
 }
 
 

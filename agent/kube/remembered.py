@@ -65,11 +65,13 @@ def annotate(
     boot_id = observation.boot_id
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
     is_full = _is_full(observation)
-    # The time says until when far ends were known: while some are awaited, it stays.
+    # The times say until when far ends were known: while some are awaited, they stay.
     awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
     is_domain_awaited = known.domain_why is not None and known.domain_since == known.started
+    uptime = int(known.now + left_out) or None
     if awaited or is_domain_awaited:
         is_full, now = False, now._replace(time=previous.reported.time or now.time)
+        uptime = previous.uptime or uptime
     last = now if is_full else Report(previous.time, previous.boot_id)
     kept = partial(_kept, known, left_out)
 
@@ -100,6 +102,7 @@ def annotate(
         gpus=seen.gpus[:MAX_OTHERS],
         away=seen.away[:MAX_OTHERS],
         missed=None if seen.missed is None else int(seen.missed),
+        uptime=uptime,
     )
 
 

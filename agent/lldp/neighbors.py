@@ -16,9 +16,9 @@ Identity. The first frame of a sender takes effect at once. An identity that con
 effect in the `confirm`-th frame in a row that has it.
 
 Start. A netdev may start with the neighbor that it had before (`seed`). A frame with that identity
-takes effect at once. Other senders are no neighbors until they are confirmed, and then replace it,
-but not for AWAITED where they are behind it by the first two criteria of the order. Example:
-an agent restarts, and receives a BMC's frame before that of the leaf; the label keeps the leaf.
+takes effect at once. Other senders are no neighbors until they are confirmed, and replace it after
+AWAITED. Example: an agent restarts, and receives two frames of a BMC or of another switch before
+that of the leaf; the label keeps the leaf.
 
 Another port of one chassis, from one source address, is another station, or the same one under a
 new Port ID. It is no neighbor until it is confirmed. After REPLACING_FRAMES of its frames in a row,
@@ -64,13 +64,7 @@ class Former(NamedTuple):
     """The neighbor that the port of a netdev had before."""
 
     is_same: Callable[[LldpNeighbor], bool]  # of a shutdown frame: its sender alone
-    is_station: bool  # it said that it is neither Bridge nor Router
-    until: float  # it is expected; no lesser neighbor replaces it before
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """The first two criteria of the order; what it said of itself but that is not known."""
-        return 0, KINDS.index(False if self.is_station else None)
+    until: float  # it is awaited; no other neighbor replaces it before
 
 
 @dataclass(slots=True)
@@ -317,8 +311,7 @@ class NeighborTable:
         neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
         netdev.order = tuple(sorted(neighbors, key=netdev.rank))
         if netdev.former and netdev.order:
-            best = quality(netdev.senders[netdev.order[0]].effective)
-            if best > netdev.former.rank and now < netdev.former.until:
+            if now < netdev.former.until:
                 netdev.order = ()
             else:
                 netdev.former = None

@@ -326,8 +326,11 @@ RESTARTED: dict[str, Story] = {
     "another needs two frames, however late": [
         *((300, SECOND), (300, "silent"), (330, SECOND), (330, ["leaf-2"]))
     ],
-    "so does another name, or another port": [
-        *((5, NEW), (5, "silent"), (35, NEW), (35, ["new"])),
+    "so does another name, or another port, once it was awaited": [
+        *((5, NEW), (5, "silent"), (35, NEW), (35, "silent"), (65, ["new"])),
+    ],
+    "of two equals the one of before is awaited": [
+        *((5, SECOND), (20, SECOND), (21, "silent"), (30, FIRST), (30, ["leaf-1", "leaf-2"])),
     ],
     "the MAC address that a restarting SONiC switch sends once changes nothing": [
         *((1, BARE_MAC), (1, "silent"), (31, FIRST), (31, ("swp1",)), (61, FIRST), (61, ("swp1",)))
@@ -371,14 +374,14 @@ def test_a_port_of_the_daemon(story: str) -> None:
     check(damped(), DAMPED[story])
 
 
-def former(name: str = "leaf-1", *, is_station: bool = False) -> Former:
-    """The neighbor of before, at its port swp1."""
+def former() -> Former:
+    """The neighbor of before, leaf-1 at its port swp1."""
 
     def is_same(facts: LldpNeighbor) -> bool:
         is_sender = facts.port_id == "swp1" and facts.chassis_id == MAC.hex(":")
-        return is_sender and facts.system_name in {name, None}
+        return is_sender and facts.system_name in {"leaf-1", None}
 
-    return Former(is_same, is_station, AWAITED)
+    return Former(is_same, AWAITED)
 
 
 @pytest.mark.parametrize("story", RESTARTED)
@@ -386,18 +389,6 @@ def test_a_port_after_a_restart(story: str) -> None:
     port = damped()
     port.table.seed(PORT, former())
     check(port, RESTARTED[story])
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"), [(BRIDGE, ["leaf-2"]), (None, ["leaf-2"]), (STATION, ["leaf-2"])]
-)
-def test_a_station_of_before_gives_way_to_any_that_is_confirmed(
-    kind: int | None, names: list[str]
-) -> None:
-    port = damped()
-    port.table.seed(PORT, former("bmc", is_station=True))
-    frame = leaf_frame("leaf-2", source=OTHER, enabled=kind)
-    check(port, [(1, frame), (1, "silent"), (31, frame), (31, names)])
 
 
 def test_frames_before_the_node_was_read() -> None:
