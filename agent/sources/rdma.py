@@ -329,7 +329,7 @@ def _device(
         driver=driver or _uevent(reader, base, "DRIVER") or None,
         virtual_function=bool(once("physfn", is_virtual)),
         sub_function=_is_sub_function(reader, base),
-        node_type=of_card.value(f"{base}/node_type", kernel.enumeration),
+        node_type=of_card.value(f"{base}/node_type", kernel.node_type),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
         # By it the functions of a card are recognized.
         sys_image_guid=once(

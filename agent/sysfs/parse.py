@@ -22,7 +22,18 @@ _ENUM = re.compile(r"[0-9]{1,3}: ([A-Za-z<][A-Za-z_<> -]{0,31})")
 # ib_port_state, include/rdma/ib_verbs.h, without 0 (NOP, "no change"), 5 (ACTIVE_DEFER, on the way
 # to DOWN or back to ACTIVE) and what state_show prints for other numbers: no state to act on.
 _PORT_STATES = {"1: DOWN": "DOWN", "2: INIT": "INIT", "3: ARMED": "ARMED", "4: ACTIVE": "ACTIVE"}
-_WORD = re.compile(r"[A-Za-z]{1,32}")
+_UNKNOWN = re.compile(r"[0-9]{1,3}: (<unknown>)")
+# node_type_show of drivers/infiniband/core/sysfs.c, which prints another number as <unknown>
+_NODE_TYPES = {
+    "1: CA": "CA",
+    "2: switch": "switch",
+    "3: router": "router",
+    "4: RNIC": "RNIC",
+    "5: usNIC": "usNIC",
+    "6: usNIC UDP": "usNIC UDP",
+    "7: unspecified": "unspecified",
+}
+_LINK_LAYERS = {"InfiniBand", "Ethernet", "Unknown"}  # link_layer_show there
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
 _NETDEV = re.compile(r"[^/:\s]+")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
@@ -47,8 +58,13 @@ def rate(text: str) -> float:
 
 
 def enumeration(text: str) -> str:
-    """Parse `phys_state` or `node_type`: the name in `5: LinkUp`, `1: CA`."""
+    """Parse `phys_state`: the name in `5: LinkUp`."""
     return _match(_ENUM, text, "of the form '5: LinkUp'")[1]
+
+
+def node_type(text: str) -> str:
+    """Parse `node_type`: the name in `1: CA`; `<unknown>` of a number that has none."""
+    return _NODE_TYPES.get(text) or _match(_UNKNOWN, text, "a known node type")[1]
 
 
 def port_state(text: str) -> str:
@@ -63,7 +79,9 @@ def port_state(text: str) -> str:
 
 def link_layer(text: str) -> str:
     """Parse `ports/N/link_layer`: `InfiniBand`, `Ethernet`, `Unknown`."""
-    return _match(_WORD, text, "a link layer")[0]
+    if text not in _LINK_LAYERS:
+        raise Malformed(f"{text[:64]!r} is not a link layer")
+    return text
 
 
 def guid(text: str) -> str | None:

@@ -54,11 +54,13 @@ VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
     (kernel.port_state, "2: INIT", "INIT"),
     (kernel.port_state, "3: ARMED", "ARMED"),
     (kernel.port_state, "4: ACTIVE", "ACTIVE"),
-    (kernel.enumeration, "1: CA", "CA"),
+    (kernel.node_type, "1: CA", "CA"),
+    (kernel.node_type, "6: usNIC UDP", "usNIC UDP"),
+    (kernel.node_type, "7: unspecified", "unspecified"),
+    (kernel.node_type, "8: <unknown>", "<unknown>"),
     (kernel.enumeration, "4: PortConfigurationTraining", "PortConfigurationTraining"),
     (kernel.enumeration, "7: Phy Test", "Phy Test"),
     (kernel.enumeration, "0: <unknown>", "<unknown>"),
-    (kernel.enumeration, "6: usNIC UDP", "usNIC UDP"),
     (kernel.link_layer, "InfiniBand", "InfiniBand"),
     (kernel.link_layer, "Unknown", "Unknown"),
     (kernel.guid, "a088:c203:00ab:cdef", "a088c20300abcdef"),
@@ -105,6 +107,7 @@ VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
 ]
 NONSENSE: list[tuple[Callable[[str], Any], str]] = [
     *[(kernel.port_state, text) for text in ("0: NOP", "5: ACTIVE_DEFER", "6: <unknown>")],
+    *[(kernel.node_type, text) for text in ("5: ACTIVE_DEFER", "1: RNIC", "CA", "1: CA\n", "")],
     *[(kernel.port_state, text) for text in ("4: DOWN", "5: ACTIVE", "ACTIVE", "4: ACTIVE\n", "")],
     *[(kernel.enumeration, text) for text in ("ACTIVE", "4:ACTIVE", "4: ", "4: ACTIVE\n", "4: 4")],
     *[(kernel.enumeration, text) for text in ("1000: ACTIVE", "4: " + "A" * 33, "4: \x1b[2J")],
