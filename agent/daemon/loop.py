@@ -30,7 +30,7 @@ from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import HANGUP, WOKE, Event
 from agent.kube.annotation import annotation_of, without_future
-from agent.kube.answers import Failure
+from agent.kube.answers import NO_ROOM, Failure
 from agent.kube.change import Desired
 from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.reconcile import Reconciler, Result
@@ -251,10 +251,12 @@ class Loop:
             )
             self._applying = cycle
         self.schedule.apply_started(now)
+        room = self.schedule.room(now)
         if step.look and desired:
-            self._request.start(partial(self.reconciler.look, node, desired))
+            self._request.start(partial(self.reconciler.look, node, desired, room=room))
         else:
-            self._request.start(partial(self.reconciler.reconcile, node, desired, always=always))
+            reconcile = self.reconciler.reconcile
+            self._request.start(partial(reconcile, node, desired, always=always, room=room))
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle.
@@ -317,7 +319,9 @@ class Loop:
         self._node = result if result.node is not None else None
         if result.node is not None and self.verification.answered(result.node):
             self.schedule.results(now)
-        if result.failure:
+        if result.failure and result.failure.kind == NO_ROOM:
+            self.schedule.apply_cut(now, result.outcome.back_off if result.outcome else ())
+        elif result.failure:
             if result.failure.kind == "configuration" and self._node_read_at is None:
                 raise Unavailable(result.failure.text)
             self._failed(result.failure, looked=bool(result.node and not result.outcome))

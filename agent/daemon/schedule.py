@@ -16,8 +16,9 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        Retry-After
     SIGHUP             an observation, then a GET, and an apply if the Node differs; it ends the
                        wait after a failure, Retry-After included, and that of a flapping port
-    many requests      no attempt that may bring them to more than ten in six times `min_interval`:
-                       an attempt takes several while keys are refused or answers are errors
+    many requests      at most ten in six times `min_interval`: no attempt while fewer than two are
+                       left, and one that would take more, as while keys are refused one by one,
+                       goes on when all ten are there again
     no request         a GET from the API server's cache about every five minutes, jittered, the
                        first a minute after the start: a Node that was created again, expected
                        labels that were set, and a second agent show in it
@@ -55,7 +56,7 @@ MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
 FIRST_LOOK_INTERVAL = 75.0  # from the first GET: by then labels that are held have their line
 PACED, BUDGET = 6, 10  # in so many times `min_interval` at most so many requests,
-USUAL = 2  # of which an attempt takes so many
+USUAL = 2  # of which an attempt takes so many, as a rule
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -198,17 +199,16 @@ class Schedule:
         if now >= self._at[Due.REPAIR]:
             self._at[Due.REPAIR], self._repair_started = math.inf, now
 
+    def room(self, now: float) -> int:
+        """Return how many requests an attempt may make."""
+        return BUDGET - sum(made for at, made in self._recent if at + self._window > now)
+
     def requested(self, now: float, requests: int) -> None:
         """Record how many requests an attempt has made, whatever came of it."""
-        window = PACED * self._settings.min_interval
-        self._recent = [(at, made) for at, made in self._recent if at + window > now]
+        self._recent = [(at, made) for at, made in self._recent if at + self._window > now]
         self._recent.append((now, requests))
-        left = sum(made for _, made in self._recent)
-        self._paced_until = -math.inf
-        for at, made in self._recent:
-            if left + USUAL <= BUDGET:
-                break
-            self._paced_until, left = at + window, left - made
+        ends = (at + self._window for at, _ in self._recent)
+        self._paced_until = next(end for end in (now, *ends) if self.room(end) >= USUAL)
 
     def apply_succeeded(
         self,
@@ -232,13 +232,7 @@ class Schedule:
         after_outage = self._back_off.failures > 0
         self._is_applying = False
         self._applied = state
-        # A key that was tried again and refused again (it is still listed) waits the longer time.
-        waits = {
-            key: MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
-            for key in refused
-        }
-        waiting = {key: until for key, until in self._refused.items() if until > now}
-        self._refused = waiting | {key: now + wait for key, wait in waits.items()}
+        self._refuse(now, refused)
         if heard:
             self._back_off.succeeded()
             self._at[Due.LOOK] = now + self._look_interval()
@@ -247,6 +241,24 @@ class Schedule:
         elif now >= self._at[Due.RESYNC] - self._overdue_interval():
             share = self._random() if after_outage else 0.9 + 0.2 * self._random()
             self._at[Due.RESYNC] = now + self._settings.resync * share
+
+    def apply_cut(self, now: float, refused: Iterable[str]) -> None:
+        """Record that an attempt had no room for its last request; what is left is due.
+
+        It goes on with all the room that there may be, and without what is refused by then.
+        """
+        self._is_applying, self._applied = False, None
+        self._paced_until = now + self._window
+        self._refuse(self._paced_until, refused)
+
+    def _refuse(self, now: float, refused: Iterable[str]) -> None:
+        # A key that was tried again and refused again (it is still listed) waits the longer time.
+        waits = {
+            key: MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
+            for key in refused
+        }
+        waiting = {key: until for key, until in self._refused.items() if until > now}
+        self._refused = waiting | {key: now + wait for key, wait in waits.items()}
 
     def _look_interval(self, seconds: float = math.inf) -> float:
         return min(seconds, self._settings.look) * (0.8 + 0.4 * self._random())
@@ -328,6 +340,10 @@ class Schedule:
             is_open = not (waits or self._is_applying)
             times[cause] = max(times[cause], earliest) if is_open else math.inf
         return times
+
+    @property
+    def _window(self) -> float:
+        return PACED * self._settings.min_interval
 
     def _overdue_interval(self) -> float:
         return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)

@@ -67,7 +67,9 @@ GONE = 410  # a `continue` that is too old
 SUCCESSES = (200, 201)
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
-ANOTHER_HOST = "another-host"  # the kind of failure of agent/kube/this_host.py
+# Kinds of failure
+ANOTHER_HOST = "another-host"  # of agent/kube/this_host.py
+NO_ROOM = "no-room"  # of agent/kube/reconcile.py
 UID_PATH = "/metadata/uid"  # of a JSON patch
 PAGES = frozenset({"list", "survey"})
 WRITES = frozenset({"apply", "patch", "create-event", "patch-event"})
@@ -105,6 +107,7 @@ class Answer:
     error: str | None = None  # the kind of failure if it does not follow from the status
     maybe_done: bool = False  # a write was sent, and its outcome is unknown
     server: str = ""  # the API server's URL
+    requests: int = 1  # that it took
 
     @property
     def succeeded(self) -> bool:
@@ -360,6 +363,7 @@ _SENTENCES = {
     "garbage": "{server} does not respond like an API server (is it a proxy?): {message}",
     "helper": "request not made: {message}",
     "not-found": "not found: {message}",
+    NO_ROOM: "no room for more requests: {message}",
     "proxy": "the proxy to {server} refused the connection: {message}",
     "recreated": "deleted or recreated since it was read: {message}",
     "refused": "{server} refused the request: {message}",

@@ -11,16 +11,19 @@ Invariants:
 - After a 429 or 5xx do not GET again: that would double the load on an overloaded server. The Node
   is as known, or as the PATCH that failed would have it, so the next PATCH is sent in any case
   (`always`), though the Node as known may need none by then.
+- Of the `room` that a reconciliation has, in requests, no more are made. What is done by then is in
+  the result, with the failure `no-room`.
 - A reconciliation takes as long as the API server does. It runs in a thread
   (agent/daemon/background.py) and shares no state with the loop.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request, failure_of
+from agent.kube.answers import NO_ROOM, SUCCESSES, Answer, Failure, Kube, Request, failure_of
 from agent.kube.change import Change, Desired, change_to
 from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.negotiation import Outcome, ask, get_node, negotiate
@@ -58,6 +61,7 @@ class Reconciler:
         *,
         always: bool = False,
         is_current: bool = False,
+        room: float = math.inf,
     ) -> Result:
         """Make the Node as desired, or only get it (None).
 
@@ -66,12 +70,7 @@ class Reconciler:
         settle what a failed request did.
         """
         codes: list[int | None] = []
-
-        def kube(request: Request) -> Answer:
-            answer = self.kube(request)
-            codes.append(answer.status)
-            return answer
-
+        kube = _counted(self.kube, codes, room)
         before = node or get_node(kube, self.name)
         if isinstance(before, Failure):
             return Result(None, failure=before, codes=tuple(codes))
@@ -82,36 +81,52 @@ class Reconciler:
         if self.dry_run or not (todo.is_due or always):
             return Result(before, todo, codes=tuple(codes), is_read=is_current)
         if not is_current and (todo.outside or desired.annotation.lost):
-            return self.reconcile(None, desired, always=always)
+            return self.reconcile(None, desired, always=always, room=room)
         outcome = negotiate(todo, kube, is_current=is_current)
         failure = outcome.failure
         after = outcome.node or before if _is_known(codes, failure) else None
         is_read = is_current or outcome.change is not todo  # renewed by a GET
         return Result(after, outcome.change, outcome, failure, tuple(codes), is_read=is_read)
 
-    def look(self, known: Node | None, desired: Desired) -> Result:
+    def look(self, known: Node | None, desired: Desired, *, room: float = math.inf) -> Result:
         """Read the Node from the API server's cache; if it is not as known, read it and apply.
 
         `known` is the Node of the last result: no other process writes as manager `bwagent`, unless
         a second agent runs there. The cache may be older than the agent's own last request, so what
         differs there is read again. An API server that is overloaded is not asked for more.
         """
-        answer = ask(self.kube, {"operation": "get", "node": self.name, "cached": True})
+        codes: list[int | None] = []
+        kube = _counted(self.kube, codes, room)
+        answer = ask(kube, {"operation": "get", "node": self.name, "cached": True})
         if answer.node is None:
             failure = failure_of(answer, self.name)
             node = known if failure.kind in OVERLOADED else None
-            return Result(node, failure=failure, codes=(answer.status,))
+            return Result(node, failure=failure, codes=tuple(codes))
         todo = change_to(answer.node, desired, self.keys)
         is_as_known = not (todo.is_due or (known and _rewritten(known, answer.node)))
         if self.dry_run or is_as_known:
-            return Result(answer.node, todo, codes=(answer.status,))
-        result = self.reconcile(None, None)
-        codes = (answer.status, *result.codes)
+            return Result(answer.node, todo, codes=tuple(codes))
+        result = self.reconcile(None, None, room=room - len(codes))
+        codes += result.codes
         if result.node is None:
-            return replace(result, codes=codes)
+            return replace(result, codes=tuple(codes))
         rewritten = _rewritten(known, result.node) if known else ()
-        result = self.reconcile(result.node, desired, is_current=True)
+        left = room - len(codes)
+        result = self.reconcile(result.node, desired, is_current=True, room=left)
         return replace(result, codes=(*codes, *result.codes), rewritten=rewritten)
+
+
+def _counted(kube: Kube, codes: list[int | None], room: float) -> Kube:
+    """Return a Kube that adds the status of each request to `codes`, while there is room."""
+
+    def ask_if_room(request: Request) -> Answer:
+        if len(codes) >= room:
+            return Answer(error=NO_ROOM, message=f"{len(codes)} were made")
+        answer = kube(request)
+        codes.extend([answer.status] * answer.requests)
+        return answer
+
+    return ask_if_room
 
 
 def _is_known(codes: Sequence[int | None], failure: Failure | None) -> bool:

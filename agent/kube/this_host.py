@@ -46,11 +46,13 @@ class _OfThisHost:
     def __call__(self, request: Request) -> Answer:
         if request["operation"] != "get":
             return self.refusal or self.kube(request)
+        requests = 0
         if self.uid:
-            answer = self.kube(request)
+            answer, requests = self.kube(request), 1
             if answer.node is None or answer.node["metadata"]["uid"] == self.uid:
                 return answer
         answer = self.kube({"operation": "get", "node": request["node"], "whole": True})
+        answer = replace(answer, requests=requests + 1)
         if answer.node is None:
             return answer
         if answer.boot_id in (None, self.boot_id):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,8 @@ from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import CLASS, HOME, bdf, gpu, hca, netdev, nic
 from tests.support.lldp_frames import switch
 from tests.support.nodes import PREFIX
-from tests.support.running import HOUR, HUP, Api, World
+from tests.support.running import BOOT_ID, HOUR, HUP, Api, World
+from tests.support.server_side_apply import Key, Reply, status
 from tests.support.smps import leaf
 
 A, B = bdf(0), bdf(1)
@@ -247,6 +248,25 @@ def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
     world.run(0.2 * HOUR)
     assert world.labels["flavor"] == "infiniband"
     assert world.state.readiness()[0]
+
+
+def test_keys_that_are_refused_one_by_one_take_ten_requests_a_minute() -> None:
+    """The Node was created again, and a webhook names one key of `ib.` in each refusal."""
+
+    def refuse(changed: Collection[Key]) -> Reply | None:
+        keys = sorted(key for _, key in changed if key.startswith("ib."))
+        return status(403, f"{keys[0]} is not allowed", "Forbidden") if keys else None
+
+    api = Api(boot_id=BOOT_ID)
+    world = World(IB, smp=leaf, api=api).run(60)
+    before = {key: text for key, text in api.labels.items() if not key.startswith("ib.")}
+    api.server.recreate()
+    api.server.refuses.append(refuse)
+    world.run(1.2 * LOOK_INTERVAL + 300)
+    times = [at for at, _ in api.requests]
+    assert max(sum(at <= one < at + 60 for one in times) for at in times) == 10
+    assert api.labels == before
+    assert "request failed" not in "".join(world.lines)
 
 
 def test_an_outage_of_the_api_server_at_the_start() -> None:

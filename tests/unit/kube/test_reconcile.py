@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.kube.answers import Answer
+from agent.kube.answers import NO_ROOM, Answer
 from agent.kube.reconcile import Reconciler
 from tests.support.api_server import labels_in, operations, replies
-from tests.support.nodes import FLAVOR, KEYS, SPEED, desired, node
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, SPEED, desired, node
 
 BEFORE, AFTER = node(), node({FLAVOR: "roce"})
 GOT = Answer(200, node=BEFORE)
@@ -174,3 +174,27 @@ def test_a_refusal_after_a_get() -> None:
     assert (operations(requests), result.node) == (["get", "apply"], None)
     assert result.outcome is not None
     assert result.outcome.back_off == {"P"}
+
+
+def test_no_more_requests_than_there_is_room_for() -> None:
+    """What is left is a failure; the keys that were refused by then are told."""
+    refusals = [Answer(403, message=f"{key} is not allowed") for key in (FLAVOR, SPEED)]
+    known = Answer(200, node=node())
+    _, kube = replies(known, *refusals)
+    wanted = desired({FLAVOR: "roce", SPEED: "1G", IB_SPEED: "1G"})
+    result = Reconciler(kube, "n1", KEYS).reconcile(None, wanted, room=3)
+    assert result.codes == (200, 403, 403)
+    assert result.node is None
+    assert result.failure is not None
+    assert result.failure.kind == NO_ROOM
+    assert result.outcome is not None
+    assert result.outcome.back_off == {FLAVOR, SPEED}
+
+
+def test_a_look_has_no_more_room() -> None:
+    """The requests of a look count as well."""
+    _, kube = replies(*[Answer(200, node=OTHERS)] * 2)
+    result = Reconciler(kube, "n1", KEYS).look(AFTER, WANTED, room=2)
+    assert result.codes == (200, 200)
+    assert result.failure is not None
+    assert result.failure.kind == NO_ROOM

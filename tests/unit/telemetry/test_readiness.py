@@ -145,7 +145,7 @@ def test_a_failed_request_ends_no_refusal() -> None:
 
 def test_a_key_that_is_refused_with_its_family() -> None:
     """A key that comes later is not sent, and has its line, too."""
-    world = World(IB, api=Api(trouble=refuse_all)).run(30)
+    world = World(IB, api=Api(trouble=refuse_all)).run(60)
     world.smp = leaf
     world.look(20)
     assert world.labels == {}
