@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.kube.annotation import Annotation, parse, render
-from agent.kube.remembered import published, switches
+from agent.kube.annotation import Annotation, OtherPort, parse, render
+from agent.kube.remembered import NO_GLOBS, pins, published, rule_set, switches
 from agent.memory import Fact, FarEnd, Memory
 from agent.model import Failed
 from agent.sources.pci import Place
+from agent.sources.steady import Pin
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX, SPEED
 from tests.support.observations import observation
 
@@ -94,3 +95,19 @@ def test_counts_that_are_not_used(change: dict[str, Any], fault: str) -> None:
     memory.seed(found, 0.0)
     known = memory.merge(observation(rdma=Failed("EIO")), lambda _address: Place.BUS, 0.0)
     assert [row.gbps for row in known.facts] == ([None, None] if fault else [400.0, 400.0])
+
+
+def test_the_roles_that_ports_keep() -> None:
+    """Those of the backend, with or without a link, and those that a rule took out."""
+    ports = [(f"0000:{number}:00.0", 1) for number in range(18, 21)]
+    rows = tuple(
+        Fact(f"ibp{number}", *port, gbps=gbps, rule="kind")
+        for number, (port, gbps) in enumerate(zip(ports, (400.0, 0.0), strict=False))
+    )
+    others = (OtherPort(*ports[2], "front-end"),)
+    found = pins(Annotation(NOW, BOOT, rows, rules=rule_set(NO_GLOBS), others=others))
+    assert found == [
+        Pin(ports[2], "front-end", backend=False),
+        Pin(ports[0], "kind", backend=True, has_link=True),
+        Pin(ports[1], "kind", backend=True, has_link=False),
+    ]
