@@ -439,9 +439,11 @@ class Laws:
     def _hidden(self, question: Question, kind: str, pci: str | None) -> bool:
         """Return True if the part may be missing: a new agent could not read it."""
         since = question.start - LAG[kind] - self._away_in(question.start - LAG[kind], question.now)
-        return bool(self._causes_of(pci, kind, since, question.now)) or any(
-            since <= birth for birth in self._births
-        )
+        causes = {*self._causes_of(pci, kind, since, question.now)}
+        if kind == FAR and self._ttl(pci) > 0:
+            # No event tells that a device can be read again, and its frames are awaited since.
+            causes |= UNREAD & self._causes_of(pci, kind, since - LAG[COUNT], question.now).keys()
+        return bool(causes) or any(since <= birth for birth in self._births)
 
     def _may_be_over(self, question: Question, kind: str, pci: str | None) -> bool:
         """Return True if the time of a value that the node still has may be over."""
