@@ -189,11 +189,12 @@ class _Netdev:
         return not self.senders[msap].confirmed and not is_first
 
     def recognize(self, msap: Msap) -> None:
-        """Confirm a sender that was the neighbor before the start; it is the oldest."""
+        """Confirm a sender that was the neighbor before the start: oldest, and selected before."""
         sender = self.senders[msap]
         if self.former and self.former.is_same(sender.latest):
             self.former, sender.confirmed, sender.effective = None, True, sender.latest
             self.senders = {msap: sender, **self.senders}
+            self.order = (msap, *(other for other in self.order if other != msap))
 
 
 class NeighborTable:

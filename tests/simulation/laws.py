@@ -454,7 +454,15 @@ class Laws:
         begin = self._chain(pci, kind, min(causes.values()))
         # A part is unread from the start of the agent that first missed it.
         begin = min([begin, *(at for at in self._births if begin - CONFIRMED <= at <= begin)])
-        return question.now - begin + self.suspended() >= least - ROUNDED
+        if question.now - begin + self.suspended() >= least - ROUNDED:
+            return True
+        # One of those that followed one another was over, and nothing could be read since.
+        return any(
+            span.begin >= begin and span.end - span.begin >= HOLDS[name][kind] - ROUNDED
+            for name, spans in self._spans(pci, kind)
+            for span in spans
+            if span.end < question.now and name not in LATE
+        )
 
     def _chain(self, pci: str | None, kind: str, begin: float) -> float:
         """Return the begin of all causes that followed one another until this one began."""

@@ -399,6 +399,14 @@ def test_frames_before_the_node_was_read() -> None:
     check(port, [(4, ["leaf-1", "bmc"]), (31, BMC), (32, FIRST), (33, ["leaf-1", "bmc"])])
 
 
+def test_of_two_equals_before_the_node_was_read() -> None:
+    port = damped()
+    check(port, [(1, SECOND), (1, ["leaf-2"]), (2, FIRST), (31, SECOND), (32, FIRST)])
+    check(port, [(33, ["leaf-2", "leaf-1"])])
+    port.table.seed(PORT, former())
+    check(port, [(34, ["leaf-1", "leaf-2"]), (61, SECOND), (62, ["leaf-1", "leaf-2"])])
+
+
 def test_no_ttl_ends_soon_after_a_freeze() -> None:
     """The switch has sent all the time; a shutdown frame and a link that is down end it as ever."""
     port = damped()
