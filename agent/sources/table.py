@@ -1,9 +1,7 @@
 """The table of data sources.
 
-A new source adds its name to agent/sources/__init__.py, its row here, its field to Observation
-(agent/model.py), its rows to LABELS (agent/labels/table.py) and, for a new kind of I/O, one field
-to Host (agent/host.py, agent/live_host.py). Everything else iterates over SOURCES: observation,
-polling, snapshots, anonymization, hints, checks.
+Observation, polling, snapshots, anonymization, hints and checks iterate over SOURCES.
+CONTRIBUTING.md has what a new source adds elsewhere.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import yaml
 from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.memory import HOLDS
+from agent.node_events import EventReason
 from agent.output.table import render
 from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
 from tests.support import commands as documented
@@ -144,6 +145,29 @@ def test_files_that_are_named_exist(repository: Path) -> None:
             # The module of a new source, and the overlay of a site, are the reader's.
             its_own = name == "agent/sources/x.py" or name.startswith("manifests/overlays/site")
             assert its_own or (repository / name).exists(), (path, name)
+
+
+def test_names_of_the_contributor_are_in_their_files(repository: Path) -> None:
+    """Each `name` in `path`."""
+    text = (repository / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`(\w+)`(?: there)? (?:in|of) `([\w./]+\.\w+)`", text)
+    assert len(named) > 10
+    for name, path in named:
+        assert re.search(rf"\b{name}\b", (repository / path).read_text()), (name, path)
+
+
+def test_the_policy_permits_what_the_agent_writes(repository: Path) -> None:
+    """Each key of the label table that names no interface, and each reason of an Event."""
+    policy = (repository / "manifests/base/policy.yaml").read_text()
+    prefixes = {"P": "prefix", "IB": "ibPrefix"}
+    for row in LABELS:
+        family, slash, name = row.key.partition("/")
+        if slash and "{if}" not in name:
+            assert f"variables.{prefixes[family]} + '/{name}'" in policy
+    operations = (repository / "docs/operations.md").read_text()
+    for reason in EventReason:
+        assert f"'{reason}'" in policy
+        assert f"\n| `{reason}` | " in operations
 
 
 def test_modules_of_the_architecture_exist(repository: Path) -> None:

@@ -1,11 +1,16 @@
-"""docs/fleet.md is equal to the code where it repeats it: codes, and an example of output."""
+"""docs/fleet.md is equal to the code where it repeats it: codes, and an example of output. So are
+the codes of the schemas.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 
-from agent.cabling.findings.finding import CODES
+import pytest
+
+from agent.cabling.findings.finding import CODES, NODE_CODES, Code
 from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
@@ -25,6 +30,16 @@ def test_the_table_of_codes(repository: Path) -> None:
         [f"`{code}`", one.severity, one.meaning] for code, one in CODES.items()
     ]
     assert all(len(row) == 5 and row[4] for row in rows)
+
+
+@pytest.mark.parametrize(("page", "codes"), [("verify", NODE_CODES), ("fleet", CODES)])
+def test_the_codes_of_a_schema(
+    repository: Path, update_golden: bool, page: str, codes: dict[str, Code]
+) -> None:
+    words = ", ".join(f'"{code}"' for code in codes)
+    truth = f"\n{14 * ' '}".join(wrap(words, 86, break_on_hyphens=False))
+    path, begin = repository / f"docs/{page}.schema.json", '"code": {\n            "enum": ['
+    assert between(path, begin, "]\n", truth, update=update_golden) == truth
 
 
 def test_the_example(repository: Path, update_golden: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from agent.cabling.plans.columns import COLUMNS
 from agent.cabling.plans.reader import KINDS, LOOKS, read_source
 from agent.cabling.plans.source import PlanContent
 
@@ -27,11 +28,11 @@ def test_every_example_is_read(repository: Path) -> None:
 
 
 def test_every_kind_has_a_row_and_an_example(repository: Path) -> None:
-    """The table of kinds names those of `--plan-format`, and so do the examples."""
+    """The table of kinds names those of `--plan-format`, and the columns; so do the examples."""
     text = (repository / "docs/plans.md").read_text()
-    kinds = KINDS.keys() - OWN
-    assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) - OWN == kinds
-    assert {kind for kind, _, _ in EXAMPLE.findall(text)} - OWN == kinds
+    assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == KINDS.keys()
+    assert {kind for kind, _, _ in EXAMPLE.findall(text)} == KINDS.keys() - OWN
+    assert all(re.search(f"[`,]{column.name}[`,]", text) for column in COLUMNS)
 
 
 def test_every_refused_format_has_a_row(repository: Path) -> None:
