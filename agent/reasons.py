@@ -111,7 +111,7 @@ class HoldReason(Reason):
 
 
 class Verdict(StrEnum):
-    """The verdict on the cables of a node (docs/verify.md)."""
+    """The verdict on the cables of a node (docs/verdict.md)."""
 
     NO_PLAN = "no-plan"
     PENDING = "pending"

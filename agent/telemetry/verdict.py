@@ -4,7 +4,7 @@
     503  fail                     a finding of severity `error` is reported
     200  pass, unverified         none is
 
-docs/verify.md has the body. It is rendered by the loop, so that a request takes no lock of it.
+docs/verdict.md has the body. It is rendered by the loop, so that a request takes no lock of it.
 """
 
 from __future__ import annotations

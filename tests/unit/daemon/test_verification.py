@@ -158,8 +158,8 @@ def test_findings_follow_the_schema_of_verify(repository: Path) -> None:
     for _ in range(2):
         document = rack.verdict[1]
         jsonschema.validate(document["findings"], part, cls=jsonschema.Draft202012Validator)
-        section = (repository / "docs/verify.md").read_text().partition("## In the daemon")[2]
-        assert all(f'"{name}"' in section or f"`{name}`" in section for name in document)
+        page = (repository / "docs/verdict.md").read_text()
+        assert all(f'"{name}"' in page or f"`{name}`" in page for name in document)
         rack.leaves = {}
         rack.start_again()
         rack.run(1)
