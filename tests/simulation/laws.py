@@ -151,6 +151,7 @@ class Laws:
         self._attempt: float | None = None  # start of the last one that wrote
         self._cards: dict[str, tuple[bool, int, Peer]] = {}  # by PCI function
         self._boots: list[float] = []
+        self._speed_before: str | None = None  # the last boot
         self._requests: deque[float] = deque()
         self._boot, self._uid = node.boot, api.uid
         self._said: set[str] = set()
@@ -184,6 +185,7 @@ class Laws:
             self._missing_until = now
         if self._boot != self._node.boot:
             self._boots.append(now)
+            self._speed_before = of_api(self._api.fields).get(SPEED)
         if self._boot != self._node.boot or self._uid != self._api.uid:
             self._boot, self._uid = self._node.boot, self._api.uid
             self._known.clear()
@@ -295,7 +297,8 @@ class Laws:
             self._wrong(now, f"L5: {recent} requests without a change in {quiet:g} s")
 
     def _judge(self, question: Question, labels: Mapping[str, str]) -> None:
-        self._judge_speed(question, labels.get(SPEED))
+        if labels.get(SPEED) != self._speed_before or not self._is_frozen(question.now):
+            self._judge_speed(question, labels.get(SPEED))
         names = self._interfaces(labels)
         for name in names:
             far = _far(labels, name)
@@ -424,6 +427,14 @@ class Laws:
             if name not in (TELLS_LATE, RENAMED)
             and any(one.end >= since and one.begin <= now for one in spans)
         }
+
+    def _is_frozen(self, now: float) -> bool:
+        """Return True if nobody knows what a port counts in this boot: the text of before stays."""
+        begin = self._since_boot(self._boots[-1]) if self._boots else now
+        return now <= begin + HOLD + LAG[COUNT] and any(
+            kind == COUNT and place not in self._known and self._is_unread(place, begin, now)
+            for kind, place in self._parts
+        )
 
     def _is_unread(self, place: object, since: float, now: float) -> bool:
         """Return True if the count of a port may have been unread since then."""
