@@ -1,5 +1,5 @@
-"""The commands of docs/install.md, docs/operations.md and manifests/README.md, and the tests that
-run each as it stands there.
+"""The commands of docs/install.md, daemon.md and operations.md and of manifests/README.md, and the
+tests that run each as it stands there.
 
 In a block every command counts, and so does every command in a runbook. In other text it is what
 is between backquotes and has three words or more, since two are mostly the name of a command. Names
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-INSTALL, OPERATIONS = ROOT / "docs/install.md", ROOT / "docs/operations.md"
+INSTALL, DAEMON = ROOT / "docs/install.md", ROOT / "docs/daemon.md"
+OPERATIONS = ROOT / "docs/operations.md"
 MANIFESTS = ROOT / "manifests/README.md"
-DOCUMENTS = (INSTALL, OPERATIONS, MANIFESTS)
+DOCUMENTS = (INSTALL, DAEMON, OPERATIONS, MANIFESTS)
 RUNBOOKS = "## What to do when\n"  # of OPERATIONS, to its end
 
 _COMMAND = re.compile(r"(?:.*<<END\n(?s:.*?)\nEND|(?:.*\\\n)*.+)\n")

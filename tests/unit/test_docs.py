@@ -164,10 +164,10 @@ def test_the_policy_permits_what_the_agent_writes(repository: Path) -> None:
         family, slash, name = row.key.partition("/")
         if slash and "{if}" not in name:
             assert f"variables.{prefixes[family]} + '/{name}'" in policy
-    operations = (repository / "docs/operations.md").read_text()
+    page = (repository / "docs/daemon.md").read_text()
     for reason in EventReason:
         assert f"'{reason}'" in policy
-        assert f"\n| `{reason}` | " in operations
+        assert f"\n| `{reason}` | " in page
 
 
 def test_modules_of_the_architecture_exist(repository: Path) -> None:

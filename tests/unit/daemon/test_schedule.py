@@ -426,7 +426,7 @@ def test_the_waits_in_the_documentation() -> None:
     while rows[-1] == rows[-2]:
         rows.pop()
     text = f"repeated after {', '.join(rows[:-1])}, then {rows[-1]} s:"
-    assert text in " ".join((DOCS / "operations.md").read_text().split())
+    assert text in " ".join((DOCS / "daemon.md").read_text().split())
 
 
 def test_a_repair_during_a_request_that_fails() -> None:
