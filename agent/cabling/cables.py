@@ -102,12 +102,16 @@ class ComparedCable(NamedTuple):
         """Return True if the cable ends where another row's should."""
         if not (self.far_end and other.device):
             return False
-        return compared(self, other, self.far_end, off).status == AS_PLANNED
+        return compared(self.ref, other, self.port, self.far_end, off).status == AS_PLANNED
 
 
 def check(node: str, row: ExpectedRow, port: Port, off: Off = frozenset()) -> ComparedCable:
     """Compare one row with its port: with each neighbor, until one is as planned."""
-    cable = ComparedCable(PortRef(node, port.interface), row, port, AS_PLANNED)
+    ref = PortRef(node, port.interface)
+    if port.far_ends and not (row.mark or port.is_down) and (row.device or row.ports):
+        results = [compared(ref, row, port, far_end, off) for far_end in port.far_ends]
+        return next((result for result in results if result.status == AS_PLANNED), results[0])
+    cable = ComparedCable(ref, row, port, AS_PLANNED)
     if row.mark == IGNORE:
         return cable._replace(status=IGNORED)
     if port.is_down:
@@ -115,29 +119,28 @@ def check(node: str, row: ExpectedRow, port: Port, off: Off = frozenset()) -> Co
     if row.mark == LINK_STATE_ONLY or not (row.device or row.ports):
         unread = "the state of the port could not be read"
         return cable.unverifiable(unread) if port.state is None else cable
-    if not port.far_ends:
-        reason = port.missing or NeighborReason.NOT_RECORDED
-        return cable._replace(status=MISSING if reason in GONE else UNVERIFIABLE, reason=reason)
-    results = [compared(cable, row, far_end, off) for far_end in port.far_ends]
-    return next((result for result in results if result.status == AS_PLANNED), results[0])
+    reason = port.missing or NeighborReason.NOT_RECORDED
+    return cable._replace(status=MISSING if reason in GONE else UNVERIFIABLE, reason=reason)
 
 
-def compared(cable: ComparedCable, row: ExpectedRow, far_end: SeenEnd, off: Off) -> ComparedCable:
-    """Return a cable as if it had this row, compared with this far end."""
+def compared(
+    ref: PortRef, row: ExpectedRow, port: Port, far_end: SeenEnd, off: Off
+) -> ComparedCable:
+    """Return a cable compared with a far end, as if it had this row."""
     device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
-    port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
+    at_port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
     status, reason = AS_PLANNED, None
     if device.equal is False:
         status = MISCABLED
     elif device.equal is None:
         status = UNVERIFIABLE
         reason = f"the plan says {row.device}, the far end says only {far_end.device}"
-    elif port.equal is False:
+    elif at_port.equal is False:
         status = WRONG_PORT
-    elif port.equal is None:
+    elif at_port.equal is None:
         status = UNVERIFIABLE
         reason = f"the far end calls its port {far_end.port}, the plan {row.port}"
-    return ComparedCable(cable.ref, row, cable.port, status, reason, far_end, device, port)
+    return ComparedCable(ref, row, port, status, reason, far_end, device, at_port)
 
 
 def check_all(

@@ -111,9 +111,11 @@ def _numbered(
 
     The plan begins with 0 or 1, and must number as many devices as the node has.
     """
+    if not texts:
+        return {}, None
     own = {number for row in rows if (number := _number(row.text)) is not None}
     addresses = [port.pci for port in node.ports.values() if port.pci]
-    if not (texts and own) or node.unread or len({*addresses}) < len(node.ports):
+    if not own or node.unread or len({*addresses}) < len(node.ports):
         return {}, None
     ports = sorted(node.ports.values(), key=lambda port: port.pci or "")
     order, every = [port.interface for port in ports], own.union(numbers(of_plan))

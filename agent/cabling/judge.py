@@ -6,7 +6,7 @@ in the plan is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -97,15 +97,17 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     return VerifyResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
 
 
-def _placed(compared: Iterable[ComparedCable], expected: Expected) -> list[ComparedCable]:
+def _placed(compared: Collection[ComparedCable], expected: Expected) -> list[ComparedCable]:
     """Return the cables, wrong ones with the place of the switch where they are."""
+    if not expected.places or all(cable.status != cables.MISCABLED for cable in compared):
+        return [*compared]
     leaves = LeafNames(expected.places)
 
     def placed(cable: ComparedCable) -> ComparedCable:
         names = leaves.like(cable.actual[0] or "") if cable.status == cables.MISCABLED else []
         return cable._replace(place=expected.places[names[0]]) if len(names) == 1 else cable
 
-    return [placed(cable) for cable in compared] if expected.places else [*compared]
+    return [placed(cable) for cable in compared]
 
 
 def _without_ignored(

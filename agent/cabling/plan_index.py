@@ -82,9 +82,12 @@ class PlanIndex:
                 off=self.off,
             )
         ends = {*ends}
-        devices = frozenset[str]().union(*(self._names_like(device) for device, _ in ends))
-        places = {device: place for device, _ in ends if (place := self.place(device))}
-        return self._part(node, ends, devices)._replace(places=places)
+        names = {device for device, _ in ends}
+        devices = frozenset[str]().union(*map(self._names_like, names))
+        part = self._part(node, ends, devices)
+        if not self.places:
+            return part
+        return part._replace(places={name: at for name in names if (at := self.place(name))})
 
     def place(self, device: str) -> Spot | None:
         """Return the place of a switch by any spelling of its name; None if it is not known."""

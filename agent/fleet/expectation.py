@@ -112,8 +112,7 @@ class Expectations:
         if not self._has_plans:
             return expected
         ends = [port.far_end for port in node.ports if port.far_end]
-        planned = self.index.of(
-            node.name,
-            [(end.device, name or "") for end in ends for name in (end.port_id, end.port_name)],
-        )
+        seen = [(end.device, end.port_id or "") for end in ends]
+        seen += [(end.device, end.port_name) for end in ends if end.port_name]
+        planned = self.index.of(node.name, seen)
         return planned._replace(speed=expected.speed) if planned.rows else expected

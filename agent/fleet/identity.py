@@ -31,16 +31,13 @@ class _Claim(NamedTuple):
 
     port: PortRef
     end: SeenEnd
+    name: str  # of the switch alone; "" without one
+    address: str  # GUID or MAC address of the switch; "" without one
 
     @property
-    def name(self) -> str:
-        """The name of the switch alone; "" without one."""
-        return self.end.name or ""
-
-    @property
-    def address(self) -> str:
-        """The GUID or MAC address of the switch; "" without one."""
-        return _address(self.end.id) or ""
+    def identity(self) -> str:
+        """The address of the switch, or else its other identifier."""
+        return self.address or self.end.switch
 
 
 class _Reports(NamedTuple):
@@ -78,11 +75,11 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
         for name in names:
             machines.setdefault(name, set()).add(machine)
     claims = [
-        _Claim(PortRef(node.name, port.interface), port.far_end)
+        _Claim(PortRef(node.name, port.interface), end, end.name or "", _address(end.id) or "")
         for node in fleet.nodes
         if node.name not in silent
         for port in node.ports
-        if port.far_end and not port.is_lost
+        if (end := port.far_end) and not port.is_lost
     ]
     yield from _switches(claims, off)
     pairs = [same for same in _claimed_twice(claims, off) if len(same) == 2]
@@ -123,18 +120,20 @@ def _address(text: str | None) -> str | None:
 def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
     known = [claim for claim in claims if claim.name and claim.address]
-    keys = _names(known, off)
+    pairs = {(claim.address, claim.name) for claim in known}
+    keys = _names(pairs, off)
     whole = {name: node_key(name, off) for _, name in keys}
     of_address: dict[str, set[str]] = {}
     of_name: dict[str, set[str]] = {}
-    for address, name in {(claim.address, claim.name) for claim in known}:
+    for address, name in pairs:
         of_address.setdefault(address, set()).add(keys[address, name])
         of_name.setdefault(whole[name], set()).add(address)
-    doubtful = [
-        claim
-        for claim in known
-        if len(of_address[claim.address]) > 1 or len(of_name[whole[claim.name]]) > 1
-    ]
+    odd = {
+        (address, name)
+        for address, name in pairs
+        if len(of_address[address]) > 1 or len(of_name[whole[name]]) > 1
+    }
+    doubtful = [claim for claim in known if (claim.address, claim.name) in odd] if odd else []
     by_address = grouped(doubtful, lambda claim: claim.address)
     for address, same in by_address.items():
         by_name = grouped(same, lambda claim: keys[claim.address, claim.name])
@@ -182,11 +181,11 @@ def _several_addresses(of_names: Iterable[Sequence[_Claim]]) -> Iterator[Finding
         yield _identity(parts, text, ["ids", name], name)
 
 
-def _names(claims: Iterable[_Claim], off: Off) -> dict[tuple[str, str], str]:
+def _names(pairs: Iterable[tuple[str, str]], off: Off) -> dict[tuple[str, str], str]:
     """Return the key of each name of an identifier: a short and a qualified name share it."""
     names: dict[str, set[str]] = {}
-    for claim in claims:
-        names.setdefault(claim.address or claim.end.switch, set()).add(claim.end.device)
+    for identity, name in pairs:
+        names.setdefault(identity, set()).add(name)
     return {
         (identity, name): key
         for identity, of_switch in names.items()
@@ -219,11 +218,13 @@ def _identity(
 def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]:
     """Yield the claims of each switch port with several, if the switch numbers its ports."""
     known = [claim for claim in claims if claim.end.port_id]
-    keys = _names(known, off)
+    ports = {(claim.identity, claim.end.port_id, claim.end.port_name) for claim in known}
+    if len(ports) == len(known):
+        return
+    keys = _names({(claim.identity, claim.end.device) for claim in known}, off)
 
     def switch_of(claim: _Claim) -> tuple[str, str]:
-        identity = claim.address or claim.end.switch
-        return identity, keys[identity, claim.end.device]
+        return claim.identity, keys[claim.identity, claim.end.device]
 
     for switch in grouped(known, switch_of).values():
         by_port = grouped(switch, lambda claim: (claim.end.port_id, claim.end.port_name))

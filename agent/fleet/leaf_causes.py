@@ -16,7 +16,7 @@ from agent.cabling.expected import ExpectedRow
 from agent.cabling.findings.finding import Finding, PortRef, finding
 from agent.cabling.findings.names import LeafNames as Names
 from agent.cabling.findings.names import leaf_key
-from agent.fleet.model import FleetNode
+from agent.fleet.model import FleetNode, FleetPort
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
@@ -132,6 +132,9 @@ def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Ite
     A cable counts where it was seen last, wherever it is planned. The ID is of the name that the
     annotations of the nodes have, so it is the same with a plan and without one.
     """
+    nodes = list(nodes)
+    if sum(1 for node in nodes for port in node.ports if _is_down(port)) < MIN_PORTS:
+        return
     known = {link.port: link for node in nodes for link in _known(node)}
     links = [*known.values()] if leaves is None else [*_planned(leaves, known)]
     for same in grouped(links, lambda link: link.leaf).values():
@@ -166,14 +169,19 @@ def _known(node: FleetNode) -> Iterator[_Link]:
     for port in node.ports:
         end = port.far_end or port.last_end
         if end and not port.is_lost:
-            is_down = port.far_end is None and port.gbps == 0
-            yield _Link(PortRef(node.name, port.interface), end.switch, is_down, end.device)
+            ref = PortRef(node.name, port.interface)
+            yield _Link(ref, end.switch, _is_down(port), end.device)
+
+
+def _is_down(port: FleetPort) -> bool:
+    return port.gbps == 0 and port.far_end is None and not port.is_lost
 
 
 def without_plan(nodes: Sequence[FleetNode]) -> list[Explained]:
     """Return the leaves that are down by the annotations of the nodes, and nodes without a link."""
     lost = [*down(nodes)]
-    links = ((link.port, link.is_down) for node in nodes for link in _known(node))
+    dark = (node for node in nodes if any(map(_is_down, node.ports)))
+    links = ((link.port, link.is_down) for node in dark for link in _known(node))
     return [*lost, *nodes_down(links, {port for _, ports in lost for port in ports})]
 
 

@@ -257,6 +257,7 @@ def _is_of(label: str | None, neighbor: FarEnd | None, flavor: str | None) -> bo
     )
 
 
+@lru_cache(MAX_CACHED)
 def _label_of(text: str | None) -> str:
     """Return the label of a text; the annotation cuts a long text, and keeps its hash."""
     return text.rpartition("~")[2] if text and is_cut(text) else _value(text or "")

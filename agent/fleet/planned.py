@@ -153,7 +153,9 @@ def _findings(
         explained.update(cause.ports)
     links = [
         (cable.ref, cable.status == cables.MISSING)
-        for cable in all_cables
+        for same in cabled.values()
+        if any(cable.status == cables.MISSING for cable in same)
+        for cable in same
         if cable.status != cables.IGNORED
     ]
     for cause, ports in leaf_causes.nodes_down(links, explained):

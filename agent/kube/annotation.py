@@ -565,6 +565,10 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
     if annotation is None:
         return None
     verdict, partial = annotation.verdict, annotation.partial
+    if past(annotation.time, now) == annotation.time and not (
+        annotation.lost or verdict or partial
+    ):
+        return annotation
     return replace(
         annotation,
         time=past(annotation.time, now),

@@ -37,11 +37,10 @@ def read(document: object, schema: Schema) -> tuple[Json, list[str]]:
     if not isinstance(document, dict):
         raise TypeError("not a JSON object")
     facts, faults = {}, []
-    for name, fact in schema.items():
-        value = document.get(name)
-        if value is not None:
+    for name, value in document.items():
+        if value is not None and name in schema:
             try:
-                facts[name] = fact.parse(value)
+                facts[name] = schema[name].parse(value)
             except (ValueError, TypeError, OverflowError):
                 faults.append(name)
     return facts, faults
@@ -58,12 +57,13 @@ def written(facts: Mapping[str, Any], schema: Schema) -> Json:
 
 def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Kind:
     """Return the fact that is a NamedTuple `kind`, malformed if any fact of it is."""
+    unknown = dict.fromkeys(schema)
 
     def parse(value: object) -> Any:
         facts, faults = read(value, schema)
-        if faults or not {*required} <= facts.keys():
+        if faults or not facts.keys() >= {*required}:
             raise ValueError(value)
-        return kind(**{**dict.fromkeys(schema), **facts})
+        return kind(**(unknown | facts))
 
     return Kind(parse, lambda value: written(value._asdict(), schema))
 
