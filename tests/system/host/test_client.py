@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -183,21 +182,6 @@ def test_pages_of_nodes() -> None:
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
 
-def test_nobody_there() -> None:
-    """A refused connection and an unknown name are unreachable, at once."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with api(f"http://127.0.0.1:{port}") as kube:
-        told = kube({**GET, "operation": "apply", "body": {}})
-    assert told.error == "unreachable"
-    assert not told.maybe_done
-    assert "refused" in told.message
-    with api("https://nowhere.invalid") as kube:
-        told = kube(GET)
-    assert told.error == "unreachable"
-    assert "nowhere.invalid" in told.message
-
-
 def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Set the environment of a Pod; return the folder for its token and CA."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -229,13 +213,6 @@ def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_PROXY", "api.example")
         assert handle(path).error == "unreachable"
         assert len(proxy.requests) == 1
-
-
-def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy that does not run is a failure of the proxy."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free.getsockname()[1]}")
-    assert handle(kubeconfig(tmp_path / "config", "https://api.example")).error == "proxy"
 
 
 @pytest.mark.parametrize(

@@ -164,16 +164,6 @@ def guid(fabric: Fabric) -> str:
     return fabric.smpquery("host", "nodeinfo", "0,1")["Guid"].removeprefix("0x")
 
 
-def test_a_switch_that_was_never_named(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """Without a name from before, the node GUID is the label at once."""
-    cluster.node("fabric-new")
-    fabric.console(LOST)
-    with Agent(cluster, tmp_path, "fabric-new", HCA, under=fabric.under("host")) as agent:
-        agent.speaks("400G")
-        connected(agent, guid(fabric), "1")
-        assert missing_word(agent) == []
-
-
 def probe(fabric: Fabric, agent: Agent, *flags: str) -> dict[str, str]:
     """Run `bwagent probe` on that host; return the neighbor labels of its document, by the last
     word of their keys.

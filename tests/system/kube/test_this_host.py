@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, rails
+from tests.support.kernel_tree import rails
 from tests.support.kube.boots import ELSEWHERE, HERE, boot
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P
 from tests.support.snapshots import FIXTURES
-from tests.support.sysfs_on_disk import lay, remove
+from tests.support.sysfs_on_disk import lay
 
 EXPECTED = {f"{P}/speed.expected": "800G", f"{P}/neighbors.expected.ibp0.device": "leaf-1"}
 COMMANDS = {
@@ -75,39 +75,6 @@ def test_another_host_is_refused(cluster: Cluster, run: Run, command: str) -> No
         boot(cluster, name, boot_id)
         done = run(command, name)
         assert (done.returncode, done.stderr) == (forced.returncode, said)
-
-
-def test_the_other_of_two_nodes_keeps_its_labels(cluster: Cluster, run: Run) -> None:
-    """A probe of this host changes the Node of this host only."""
-    for name, boot_id in (("own-host", HERE), ("other-host", ELSEWHERE)):
-        cluster.node(name)
-        boot(cluster, name, boot_id)
-    labels = {"flavor": "infiniband", "speed.current": "3200G", "leafgroup.current": "leaf-1"}
-    fields = {f"{P}/{key}": value for key, value in labels.items()}
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": fields}}
-    path = "/api/v1/nodes/other-host"
-    assert cluster.request("PATCH", f"{path}?fieldManager=bwagent", body, kind=APPLY).status == 200
-    before = stored(cluster, "other-host")
-    assert run("probe", "other-host").returncode == 1
-    assert run("probe", "own-host").returncode == 0
-    assert stored(cluster, "own-host")["metadata"]["labels"][f"{P}/speed.current"] == "800G"
-    assert stored(cluster, "other-host") == before
-
-
-def test_a_loss_of_another_host_stays(cluster: Cluster, tmp_path: Path, run: Run) -> None:
-    """`cleanup --lost` forgets an HCA of its own host only."""
-    cluster.node("lost-other")
-    run("probe", "lost-other")
-    remove(tmp_path, f"{CLASS}/ibp1", f"{BUS}/{bdf(1)}", f"{HOME}/{bdf(1)}")
-    run("probe", "lost-other")
-    boot(cluster, "lost-other", ELSEWHERE)
-    before = stored(cluster, "lost-other")
-    assert '"lost"' in before["metadata"]["annotations"][f"{P}/observed"]
-    assert run("cleanup --lost", "lost-other").returncode == 1
-    assert stored(cluster, "lost-other") == before
-    assert "- lost ibp1" in run("cleanup --lost", "lost-other", "--force-node").stdout
-    after = stored(cluster, "lost-other")["metadata"]["annotations"][f"{P}/observed"]
-    assert '"lost"' not in after
 
 
 def test_verify_says_unknown_to_node_problem_detector(cluster: Cluster, run: Run) -> None:

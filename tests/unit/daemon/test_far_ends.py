@@ -12,7 +12,6 @@ import pytest
 from agent.events.event import Event
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, hca, netdev, nic
 from tests.support.lldp_frames import BRIDGE, MAC, station, switch
-from tests.support.nodes import LEAF_GROUP
 from tests.support.running import HOUR, HUP, World
 from tests.support.smps import Fabric
 
@@ -83,17 +82,6 @@ def test_restarts_renew_no_hold_of_a_far_end(world: World) -> None:
     for _ in range(4):
         world.start_again()
         world.run(HOUR / 12)
-    assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
-
-
-def test_restarts_renew_no_grace(world: World) -> None:
-    """A link is down; the agent is started again each 45 s."""
-    hear(world, int(HOUR), (1,))
-    world.write(f"{HOME}/{A}/infiniband/mlx5_0/ports/1/state", b"1: DOWN\n")
-    world.write(f"{HOME}/{A}/net/eth0/operstate", b"down\n")
-    for _ in range(2):
-        world.start_again()
-        world.look(45.0)
     assert leaves(world)[:3] == (None, "leaf-1", "leaf-1")
 
 
@@ -169,19 +157,6 @@ def test_the_drivers_of_all_nics_are_reloaded(world: World) -> None:
     assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
 
 
-def test_two_frames_of_another_leaf_after_a_restart_are_published_once_the_first_was_awaited(
-    world: World,
-) -> None:
-    world.start_again()
-    hear(world, 90, (1,))
-    for after in (5, 35):
-        world.at(after, do=partial(world.hear, "eth0", switch("leaf-9")))
-    world.run(64)
-    assert leaves(world) == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
-    world.run(12)
-    assert leaves(world) == ("leaf-9", "leaf-1", "leaf-1_leaf-9", "leaf-1_leaf-9")
-
-
 def test_the_first_frame_on_a_port_that_never_had_one_is_published_at_once(world: World) -> None:
     world.entries |= nic(2, "0000:1a:00.0")
     world.run(60).start_again()
@@ -209,21 +184,6 @@ def test_any_neighbor_of_before_is_known_by_its_first_frame(name: str) -> None:
 
 
 # Stations: a neighbor that says that it is neither Bridge nor Router is no leaf.
-
-
-def test_a_station_is_a_neighbor_and_no_leaf() -> None:
-    """A BMC is the only speaker, before and after a restart; the other port has a leaf."""
-    world = World(nic(0, A), nic(1, B))
-    hear(world, 300, (1,))
-    for after in range(0, 300, 30):
-        world.at(after, do=partial(world.hear, "eth0", station()))
-    world.run(130)
-    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-1")
-    before = len(world.api.writes)
-    world.start_again()
-    world.run(110)
-    assert leaves(world) == ("PowerEdge-R750", "leaf-1", "leaf-1", "leaf-1")
-    assert len(world.api.writes) == before
 
 
 def test_a_station_of_a_port_without_pci_function() -> None:
@@ -355,22 +315,6 @@ def test_a_freeze_ends_no_lldp_neighbor(world: World, while_it: str) -> None:
     assert leaves(world) == before == ("leaf-0", "leaf-1", "leaf-0_leaf-1", "leaf-0_leaf-1")
     world.run(40)
     assert leaves(world)[:3] == (None, None, None)
-
-
-def test_it_outlives_everything_but_another_leaf(racked: World, fabric: Fabric) -> None:
-    """A link that is down for hours, new agents, a reboot; then the cable is in another switch."""
-    state(racked, "ibp1", B, b"1: DOWN\n")
-    assert "neighbors.current.ibp1.device" not in racked.labels
-    assert racked.labels["leaves.current"] == "a"
-    for _ in range(2):
-        assert racked.run(3 * HOUR).labels[GROUP] == "a_b"
-        racked.start_again()
-    racked.write("proc/sys/kernel/random/boot_id", b"another\n")
-    racked.start_again()
-    assert racked.run(3 * HOUR).labels[GROUP] == "a_b"
-    assert all(LEAF_GROUP in labels for labels in racked.api.writes)
-    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
-    assert state(racked, "ibp1", B, b"4: ACTIVE\n").labels[GROUP] == "a_c"
 
 
 def test_the_memory_alone_makes_no_request(racked: World, fabric: Fabric) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from agent.events.event import Event
 from agent.infiniband.poller import REFRESH_INTERVAL, RETRY_INTERVAL
 from tests.support.kernel_tree import HOME, hca
@@ -89,24 +87,3 @@ def test_a_restart_keeps_the_name() -> None:
         world.start_again()
         world.run(2 * 3600)  # with requests that renew the annotation
     assert world.devices() == ["leaf-old"]
-
-
-@pytest.mark.parametrize("minutes", [9, 12, 600])
-def test_a_switch_that_boots(minutes: int) -> None:
-    """It keeps its name while it gives factory text, however long that lasts."""
-    world = Switched().run(30)
-    world.description = FACTORY
-    world.at(0.0, LINK)
-    world.run(60 * minutes)
-    world.description = b"MF0;leaf-new:MQM9700/U1"
-    world.run(REFRESH_INTERVAL + 30)
-    assert world.devices() == ["leaf-old", "leaf-new"]
-
-
-def test_another_switch_without_a_name_is_published_at_once() -> None:
-    """As its node GUID: it is not the one of before."""
-    world = Switched().run(30)
-    world.description, world.guid = None, 0xAA
-    world.at(0.0, LINK)
-    world.run(10)
-    assert world.devices() == ["leaf-old", f"{0xAA:016x}"]

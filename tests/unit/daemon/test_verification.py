@@ -519,16 +519,6 @@ def test_a_node_that_the_last_good_plan_lacks(path: Path) -> None:
     assert (rack.word(), rack.verdict[1]["reason"]) == (("404", "no-plan"), reason)
 
 
-def test_a_plan_with_rows_without_end() -> None:
-    many = {f"x{number}": f"leaf{number}" for number in range(2000)}
-    rack = settled(expected={f"{PREFIX}/neighbors.expected.{one}.device": leaf
-                             for one, leaf in many.items()})  # fmt: skip
-    assert rack.word() == ("503", "fail")
-    assert len([line for line in rack.series() if line.startswith("bwagent_findings{")]) == 256
-    assert json.loads(rack.told)["verdict"]["findings"] == 256
-    assert len(rack.finding_lines()) == 256
-
-
 @pytest.mark.slow
 def test_pcie_paths_are_read_once_a_minute() -> None:
     """In cycles that refresh, however many there are; never without an expected half."""

@@ -262,6 +262,7 @@ def test_the_words_of_no_connection(proxy: str, server: str, words: str) -> None
     access = Access(server, proxy=proxy)
     with closing(Api(lambda again: access, (2.0, 8.0))) as kube:  # noqa: ARG005
         answer = kube(APPLY)
+    assert (answer.error, answer.maybe_done) == ("proxy" if proxy else "unreachable", False)
     assert answer.message.startswith(words)
     assert not NO_WORDS.search(failure_of(answer, "n1").text)
 

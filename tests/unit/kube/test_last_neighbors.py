@@ -275,16 +275,6 @@ def test_a_failed_source_changes_nothing(ib: Any) -> None:
     assert agent.hold is None
 
 
-def test_devices_that_cannot_be_read_keep_their_leaves() -> None:
-    """One that fails, one without driver, and all of them."""
-    agent = Agent(annotated("a", "b", "c"), "a_b_c")
-    agent.place = Place.BUS
-    broken = RdmaDevice("ibp2", failure="blocks")
-    assert agent.sees(seen("a", rdma=Seen((seen("a").ports[0].device, broken)))) == "a_b_c"
-    assert agent.sees(UNREAD) == "a_b_c"
-    assert agent.restarts().sees(UNREAD) == "a_b_c"
-
-
 def test_an_interface_takes_its_leaf() -> None:
     """A device that left the bus; when it is back its leaf is, too."""
     agent = Agent(annotated("a", "b"), "a_b")
