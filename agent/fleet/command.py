@@ -73,17 +73,22 @@ def export(form: str, flags: Flags) -> int:
     Nodes with wrong cables are in the group of their neighbors, unless the flag `strict` is given;
     the wiring is printed as it is seen.
     """
-    if form in WIRING and flags["strict"] and is_on_command_line("strict"):
-        raise click.UsageError(f"--strict has no effect on {form}: wrong cables are in it")
-    fleet = _read(flags)
+    for name, why in (("strict", "wrong cables are in it"), ("level", "it has cables only")):
+        if form in WIRING and flags[name] and is_on_command_line(name):
+            raise click.UsageError(f"--{name} has no effect on {form}: {why}")
     from agent.fleet.exports import FORMATS
+    from agent.fleet.exports.levels import level_fault
     from agent.fleet.exports.text import commented
     from agent.fleet.exports.topology import placed
 
+    naming, levels = inputs.naming(flags), flags["level"]
+    if fault := level_fault(naming, levels):
+        raise click.UsageError(f"--level: {fault}")
+    fleet = _read(flags)
     moved = list[str]()
     if form not in WIRING and not flags["strict"]:
         fleet, moved = placed(fleet)
-    exported = FORMATS[form](fleet, inputs.naming(flags))
+    exported = FORMATS[form](fleet, naming, levels)
     for note in (*moved, *exported.notes):
         print_line(note, err=True)
     print_text(commented(moved) * bool(exported.text) + exported.text)

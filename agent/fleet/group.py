@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from agent.options import CheckedCommand, comparison_options, reading_options, short_help
+from agent.options import CheckedCommand, comparison_options, flag, reading_options, short_help
 
 EXPORTS = ("csv", "dot", "kueue", "slurm", "slurm-block", "slurm-yaml")
 # Formats that were removed, with what takes their place.
@@ -65,6 +65,7 @@ def verify(**flags: Any) -> None:
 )
 @click.argument("form", metavar="FORMAT", type=Format(EXPORTS))
 @reading_options
+@flag("--level", "KEY", "Label of a level above, outermost first. Repeatable.", multiple=True)
 @click.option(
     "--strict",
     is_flag=True,

@@ -8,14 +8,23 @@ without times and versions, in natural order, so that `diff` shows what changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from agent.encode import Naming
 from agent.fleet.exports import levels, slurm, wiring
 from agent.fleet.exports.text import Exported
+from agent.fleet.exports.topology import Levels
 from agent.fleet.model import Fleet
 
-FORMATS: dict[str, Callable[[Fleet, Naming], Exported]] = {
+
+class Format(Protocol):
+    """A format of `fleet export`."""
+
+    def __call__(self, fleet: Fleet, naming: Naming, given: Levels = (), /) -> Exported:
+        """Return the text; `given` are the labels of the levels that the operator chose."""
+
+
+FORMATS: dict[str, Format] = {
     "csv": wiring.csv_rows,
     "dot": wiring.graph,
     "kueue": levels.kueue,

@@ -7,9 +7,17 @@ places nothing there that asks for it.
 
 from __future__ import annotations
 
-from agent.encode import Naming
+from agent.encode import Naming, is_subdomain, key_fault
 from agent.fleet.exports.text import Exported, Quoted, commented, listed, yaml_text
-from agent.fleet.exports.topology import CROSSING, INNER, OUTER, Topology, labeled
+from agent.fleet.exports.topology import (
+    CROSSING,
+    INNER,
+    LEAF_GROUP,
+    OUTER,
+    Levels,
+    Topology,
+    labeled,
+)
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import INFINIBAND, ROCE, Fleet
 
@@ -19,9 +27,9 @@ HOST = "kubernetes.io/hostname"
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
-def kueue(fleet: Fleet, naming: Naming) -> Exported:
+def kueue(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     """Return a Topology and a ResourceFlavor for each kind of fabric (kueue.x-k8s.io/v1beta2)."""
-    topology = topology_of(fleet, naming)
+    topology = topology_of(fleet, naming, given)
     keys, notes = _levels(topology, naming)
     key = f"{naming.prefix}/flavor"
     if without := [node.name for node in topology.nodes if node.flavor not in FLAVORS]:
@@ -50,6 +58,19 @@ def kueue(fleet: Fleet, naming: Naming) -> Exported:
         )
     head = commented([f"Kueue: leaf groups by {topology.key}", *notes])
     return Exported(head + yaml_text(documents), tuple(notes))
+
+
+def level_fault(naming: Naming, given: Levels) -> str | None:
+    """Return why a label that the operator chose is no level above the leaf groups."""
+    taken = {f"{naming.prefix}/{LEAF_GROUP}", naming.accelerator, HOST}
+    for level in given:
+        prefix, slash, name = level.rpartition("/")
+        if (slash and not is_subdomain(prefix)) or key_fault(name):
+            return f"{level[:64]!r} is no label key"
+        if level in taken:
+            return f"{level} is a level already"
+        taken.add(level)
+    return None
 
 
 def _levels(topology: Topology, naming: Naming) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from agent.encode import Naming
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
-from agent.fleet.exports.topology import Path, Topology
+from agent.fleet.exports.topology import Levels, Path, Topology
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import Fleet, FleetNode
 from agent.text import natural
@@ -69,9 +69,9 @@ class SwitchTree(NamedTuple):
         return SlurmSwitch(name, children=self.tops)
 
 
-def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
+def tree_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     """Return topology.conf for TopologyPlugin=topology/tree."""
-    topology = topology_of(fleet, naming)
+    topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
     names, odd = _hosts(topology.nodes)
@@ -92,9 +92,9 @@ def _entry(switch: SlurmSwitch) -> str:
     return f"SwitchName={switch.name} {of}"
 
 
-def block_conf(fleet: Fleet, naming: Naming) -> Exported:
+def block_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     """Return topology.conf for TopologyPlugin=topology/block."""
-    topology = topology_of(fleet, naming)
+    topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
     names, odd = _hosts(topology.nodes)
@@ -107,9 +107,9 @@ def block_conf(fleet: Fleet, naming: Naming) -> Exported:
     return Exported(f"{head}{lines}BlockSizes={sizes}\n", notes)
 
 
-def topology_yaml(fleet: Fleet, naming: Naming) -> Exported:
+def topology_yaml(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     """Return topology.yaml: blocks only of NVLink domains."""
-    topology = topology_of(fleet, naming)
+    topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
     names, odd = _hosts(topology.nodes)

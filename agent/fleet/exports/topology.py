@@ -1,4 +1,4 @@
-"""The topology of a fleet: its leaf groups, the site's levels above them, and NVLink domains.
+"""The topology of a fleet: its leaf groups, the levels above them, and NVLink domains.
 
 Invariants:
 - Every name in it is valid in Kubernetes: Nodes as DNS subdomains, groups, levels and domains as
@@ -15,9 +15,11 @@ puts a node with wrong cables into the group in which it is once they are right.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from agent import encode
@@ -31,8 +33,12 @@ from agent.text import natural
 LEAF_GROUP = "leafgroup.current"  # below P
 SITE_LEVELS = ("fabric", "superpod")  # the site's own labels below P or IB, outermost first
 INNER, OUTER, CROSSING = "inner", "outer", "crossing"
+# Label keys that may be levels: of Topograph, of AWS, Google, Nebius and OCI, and of the site.
+CANDIDATE = re.compile("fabric|network|rdma|spine|superpod|tier|topology")
+MAX_LISTED = 8  # candidates, and leaf groups that break a level
 MOVES = frozenset({"swapped", "shifted", "miscabled"})  # codes of cables on another leaf
 
+Levels = Sequence[str]  # labels above the leaf group, outermost first, that the operator chose
 Path = tuple[str | None, ...]  # a value for each of Topology.levels; None is unknown
 
 
@@ -83,13 +89,19 @@ def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
     return replace(fleet, nodes=tuple(nodes[node.name] for node in fleet.nodes)), notes
 
 
-def topology(fleet: Fleet, naming: Naming) -> Topology:
-    """Return the topology of the nodes that have a leaf group."""
+def topology(fleet: Fleet, naming: Naming, given: Levels = ()) -> Topology:
+    """Return the topology of the nodes that have a leaf group; the levels are `given`, if any."""
     key = f"{naming.prefix}/{LEAF_GROUP}"
     notes: list[str] = []
     nodes = _usable(fleet.nodes, key, notes)
-    levels = tuple(_levels(nodes, naming, notes))
+    if broken := [*_no_trees(nodes, given)]:  # a finding, and no topology
+        return Topology(key, tuple(given), (), (), {}, None, (*notes, *broken))
+    levels = tuple(given) or tuple(_levels(nodes, naming, notes))
+    lacking = ((level, labeled(nodes, level)[1]) for level in given)
+    notes += [f"no {level} of their own: {listed(lack)}" for level, lack in lacking if lack]
     groups = _groups(nodes, levels)
+    if not given and (seen := _candidates(nodes, groups, {*levels, naming.accelerator})):
+        notes.append(f"labels that may be levels (--level): {', '.join(seen)}")
     if odd := [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
     domains = _domains(groups)
@@ -146,6 +158,50 @@ def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Ite
                 break
             if have:
                 notes.append(f"{key} is no level, only {len(have)} of {len(nodes)} Nodes have it")
+
+
+def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str]:
+    """Yield why labels that are asked for are no levels of a tree in this order."""
+    groups = grouped(nodes, lambda node: node.leaf_group or "")
+    for level in levels if nodes else ():
+        if not labeled(nodes, level)[0]:
+            yield f"{level} is no level: no Node has it"
+        split = {group: _names_by(level, members) for group, members in groups.items()}
+        broken = [(group, names) for group, names in split.items() if len(names) > 1]
+        for group, names_by in broken[:MAX_LISTED]:
+            where = "; ".join(f"{value} on {listed(names)}" for value, names in names_by.items())
+            yield f"{level} is no tree: leaf group {group} has {where}"
+        if len(broken) > MAX_LISTED:
+            yield f"{level} is no tree: {len(broken)} leaf groups in all"
+    for outer, inner in pairwise(levels):
+        pairs = {(node.labels.get(outer), node.labels.get(inner)) for node in nodes}
+        if len({above for above, _ in pairs}) == len(pairs) > len({below for _, below in pairs}):
+            yield f"{inner} is above {outer}: give the outermost first"
+
+
+def _names_by(key: str, nodes: Iterable[FleetNode]) -> dict[str, list[str]]:
+    """Return the names of the nodes by the value of a label; those without it are left out."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if is_value(value := node.labels.get(key)):
+            names[value or ""].append(node.name)
+    return names
+
+
+def _candidates(
+    nodes: Sequence[FleetNode], groups: Sequence[LeafGroup], used: Collection[str]
+) -> list[str]:
+    """Return the labels of most nodes that join whole leaf groups, those of most groups first."""
+    times = Counter(key for node in nodes for key in node.labels)
+    values_of = {}
+    for key, count in times.items():
+        if key in used or 2 * count <= len(nodes) or not CANDIDATE.search(key):
+            continue
+        inside = [{node.labels[key] for node in g.nodes if key in node.labels} for g in groups]
+        values = {value for values in inside for value in values}
+        if max(map(len, inside)) == 1 and len(values) < len(groups) and all(map(is_value, values)):
+            values_of[key] = len(values)
+    return sorted(values_of, key=lambda key: (values_of[key], natural(key)))[:MAX_LISTED]
 
 
 def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGroup, ...]:

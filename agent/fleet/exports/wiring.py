@@ -17,6 +17,7 @@ from agent.cabling.plans.own import COLUMNS, rows_text
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.exports.text import Exported, commented, listed
+from agent.fleet.exports.topology import Levels
 from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.text import natural, visible
 
@@ -50,7 +51,7 @@ class Wiring(NamedTuple):
         return tuple({link.node.name: link.node for link in self.links}.values())
 
 
-def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
+def csv_rows(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
     """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
     wiring = _wiring(fleet)
     if not wiring.links:
@@ -64,7 +65,7 @@ def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
     return Exported(rows_text(rows, names=True), wiring.notes)
 
 
-def graph(fleet: Fleet, _naming: Naming) -> Exported:
+def graph(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
     r"""Return an undirected graph in DOT, edges as `"leaf":"port" -- "node":"interface"`.
 
     https://graphviz.org/doc/info/lang.html. Every ID is quoted; `\"` is the only escape within
