@@ -113,6 +113,18 @@ def tall() -> Fleet:
     )
 
 
+def mixed(product: str | None = "nvidia.com/gpu.product") -> Fleet:
+    """Return six nodes in NVLink domains, and four without on leaves of their own."""
+    h100 = fleet_of(Rack(names(1, 4), ("leaf1",))).nodes
+    racks = (Rack(names(at, at + 1), ("leaf2",), domain=f"d{at}") for at in (5, 7, 9))
+    kinds = {"NVIDIA-H100_80GB": h100, "NVIDIA-GB300": fleet_of(*racks).nodes}
+    return fleet(
+        replace(one, labels={**one.labels, **({product: kind} if product else {})})
+        for kind, nodes in kinds.items()
+        for one in nodes
+    )
+
+
 def hostile(text: str) -> Fleet:
     """Return a fleet whose every text is or contains `text`, beside two good nodes."""
     port = FleetPort(text, text, gbps=400.0, far_end=SeenEnd(text, text, text, text, text))

@@ -114,6 +114,26 @@ def topology(fleet: Fleet, naming: Naming, given: Levels = ()) -> Topology:
     return Topology(key, levels, tuple(nodes), groups, domains, relation, tuple(notes))
 
 
+def part(topology: Topology, nodes: Sequence[FleetNode]) -> Topology:
+    """Return the topology of some of its nodes; it has no notes."""
+    names = {node.name for node in nodes}
+    kept = (
+        group._replace(nodes=tuple(node for node in group.nodes if node.name in names))
+        for group in topology.groups
+    )
+    groups = tuple(group for group in kept if group.nodes)
+    domains = _domains(groups)
+    return Topology(
+        topology.key,
+        topology.levels,
+        tuple(nodes),
+        groups,
+        domains,
+        _relation(groups, domains),
+        (),
+    )
+
+
 def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]:
     """Return the names of the nodes that have a label, and of those that lack it."""
     have: list[str] = []

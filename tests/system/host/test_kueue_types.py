@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from agent.fleet.exports.levels import kueue
 from agent.fleet.model import Fleet
 from tests.support import kueue as judge
 from tests.support.real_parts import require
-from tests.support.wired_fleets import NAMING, flat, tall
+from tests.support.wired_fleets import NAMING, flat, mixed, tall
 
 
-@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
+@pytest.mark.parametrize("found", [flat(), tall(), mixed()])
 def test_kueues_own_types_decode_it(found: Fleet) -> None:
     """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
     require(judge.missing())
-    assert judge.decode(kueue(found, NAMING).text) == [
-        "Topology bwagent",
-        "ResourceFlavor bwagent-infiniband",
+    text = kueue(found, NAMING).text
+    assert judge.decode(text) == [
+        f"{one['kind']} {one['metadata']['name']}" for one in yaml.safe_load_all(text)
     ]
 
 

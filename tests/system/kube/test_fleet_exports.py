@@ -11,7 +11,7 @@ from tests.support import kueue
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.real_parts import require
-from tests.support.wired_fleets import NAMING, tall
+from tests.support.wired_fleets import NAMING, mixed, tall
 
 APPLY = ("apply", "--server-side", "--field-manager=fleet-export", "-f", "-")
 
@@ -48,6 +48,22 @@ def test_kueues_crds_take_it(kinds: Cluster) -> None:
     ]
     flavor = kinds.request("GET", f"{path}/resourceflavors/bwagent-infiniband").body
     assert flavor["spec"]["topologyName"] == "bwagent"
+
+
+def test_kueues_crds_take_kinds_of_machines(kinds: Cluster) -> None:
+    """Machines with NVLink domains and without are two flavors, each with its Topology; levels of
+    the operator are levels.
+    """
+    kinds.kubectl(*APPLY, stdin=kueue_manifests(mixed(), NAMING).text)
+    path = "/apis/kueue.x-k8s.io/v1beta2"
+    for kind in ("nvidia-gb300", "nvidia-h100-80gb"):
+        name = f"bwagent-infiniband-{kind}"
+        assert kinds.request("GET", f"{path}/topologies/{name}").status == 200
+        flavor = kinds.request("GET", f"{path}/resourceflavors/{name}").body
+        assert flavor["spec"]["topologyName"] == name
+    text = kueue_manifests(tall(), NAMING, (f"{NAMING.prefix}/superpod",)).text
+    assert "fabric" not in text
+    kinds.kubectl(*APPLY, "--dry-run=server", stdin=text.replace("name: bwagent", "name: other"))
 
 
 def test_kueues_crds_refuse_other_levels(kinds: Cluster) -> None:
