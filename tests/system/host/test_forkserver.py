@@ -195,36 +195,26 @@ def test_what_a_library_starts_ends_with_the_call(
     assert len(standby.call({"library": library})["gpus"]) == 4
 
 
-def test_a_fork_server_that_is_stopped_is_replaced(
-    library: str, plan: Plan, watched: Callable[..., Watched], left: Left
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_that_is_stopped_or_killed_is_replaced(
+    library: str, plan: Plan, watched: Callable[..., Watched], left: Left, number: int
 ) -> None:
-    """It reports no end; it and all that it has started are ended, and another one starts."""
+    """By hand or for want of memory: it and all that it has started end, and another one starts."""
     standby = watched(10)
     plan("daemon init -1 3", "hang fabric 1")
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(standby.call, {"library": library})
         wait_for(lambda: len(left()) == 5)
-        os.kill(standby.helpers[0].pid, signal.SIGSTOP)
-        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 10 s$"):
+        os.kill(standby.helpers[0].pid, number)
+        end = "helper nvml: no answer within 10 s$"
+        end += "|killed by SIGKILL$" if number == signal.SIGKILL else ""
+        with pytest.raises(Unavailable, match=end):
             asking.result(60)
+    if number == signal.SIGKILL:  # its daemons have another parent
+        wait_for(lambda: not left(), 10)
     assert left() == []
     plan()
     assert len(standby.call({"library": library})["gpus"]) == 4
-
-
-def test_what_a_fork_server_leaves_that_is_killed(
-    library: str, plan: Plan, watched: Callable[..., Watched], left: Left
-) -> None:
-    """By hand or for want of memory: the daemons have another parent, and end with the call."""
-    standby = watched(10)
-    plan("daemon init -1 3", "hang fabric 1")
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(standby.call, {"library": library})
-        wait_for(lambda: len(left()) == 5)
-        os.kill(standby.helpers[0].pid, signal.SIGKILL)
-        with pytest.raises(Unavailable, match=r"no answer within 10 s$|killed by SIGKILL$"):
-            asking.result(60)
-    wait_for(lambda: not left(), 10)
 
 
 def test_a_fork_that_cannot_be_killed_stays_the_only_one(

@@ -86,17 +86,6 @@ def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) 
     ]
 
 
-def test_cleanup_of_all_nodes(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """Every Node with labels of the agent is cleaned, and no other one."""
-    for name in ("cmd-all-1", "cmd-all-2", "cmd-all-3"):
-        cluster.node(name)
-    for name in ("cmd-all-1", "cmd-all-2"):
-        bwagent(*probe, name, kubeconfig=cluster.kubeconfig())
-    said = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig()).stdout
-    assert ("cmd-all-1" in said, "cmd-all-2" in said, "cmd-all-3" in said) == (True, True, False)
-    assert PREFIX not in str([labels(cluster, f"cmd-all-{number}") for number in (1, 2, 3)])
-
-
 STALE = f"{PREFIX}/neighbors.current.x.device"
 ACC = "network.topology.nvidia.com/accelerator"
 
@@ -185,20 +174,6 @@ def test_labels_of_a_former_labeler(cluster: Cluster, probe: tuple[str, ...]) ->
     assert "bwagent" in managers(cluster.request("GET", path_of("cmd-stale")).body["metadata"])
 
 
-def test_labels_of_a_former_labeler_on_all_nodes(cluster: Cluster) -> None:
-    """`--all` needs the manager, and takes what that one alone has."""
-    for name in ("cmd-old-1", "cmd-old-2"):
-        cluster.node(name, labels={"site.example/rack": "1"})
-        cluster.kubectl("label", "--field-manager=old", "node", name, f"{STALE}=a")
-    cluster.kubectl("label", "--field-manager=mine", "node", "cmd-old-1", f"{STALE}2=a")
-    every = ("cleanup", "--all", "--foreign", "--yes")
-    done = bwagent(*every, kubeconfig=cluster.kubeconfig())
-    assert (done.returncode, done.stderr.count("--manager")) == (2, 1)
-    done = bwagent(*every, "--manager", "old", kubeconfig=cluster.kubeconfig())
-    assert (done.returncode, done.stderr) == (0, "")
-    assert STALE not in labels(cluster, "cmd-old-1") | labels(cluster, "cmd-old-2")
-
-
 def set_by(cluster: Cluster, node: str, key: str, **by: str) -> None:
     """Set a label to `a` as a field manager, by `kubectl label` or otherwise."""
     words = [f"--{flag.replace('_', '-')}={value}" for flag, value in by.items()]
@@ -227,18 +202,6 @@ def test_one_manager_with_two_entries_in_managed_fields(cluster: Cluster, *, twi
     assert (done.returncode, done.stderr) == (0, "")
     assert f"- {STALE}=a, held by old" in done.stdout.splitlines()
     assert STALE not in labels(cluster, node)
-
-
-@pytest.mark.parametrize("manager", ["bwagent", "another"])
-def test_a_foreign_label_that_gets_an_owner_meanwhile(cluster: Cluster, manager: str) -> None:
-    """The agent, or another manager, applies it while the question waits: it stays."""
-    node = f"cmd-owner-{manager}"
-    cluster.node(node, labels={"site.example/rack": "1"})
-    cluster.kubectl("label", "--field-manager=old", "node", node, f"{STALE}=a")
-    take = partial(set_by, cluster, node, STALE, field_manager=manager)
-    status, said = answered(cluster, node, take, "--foreign", "--manager", "old")
-    assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node {node}: {CHANGED}")
-    assert labels(cluster, node)[STALE] == "a"
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken over", "another change"])
@@ -276,19 +239,6 @@ def test_a_node_that_is_recreated_meanwhile(cluster: Cluster) -> None:
     status, said = answered(cluster, "cmd-again-new", recreate, "--foreign")
     assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node cmd-again-new: {CHANGED}")
     assert labels(cluster, "cmd-again-new") == shown
-
-
-def test_cleanup_of_all_nodes_with_another_prefix(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """It is named, with the command that removes it, and that command does."""
-    cluster.node("cmd-prefix")
-    other = ("--label-prefix", "old.example", "--ib-label-prefix", "old.example")
-    bwagent(*probe, "cmd-prefix", *other, kubeconfig=cluster.kubeconfig())
-    done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("old.example: ")]
-    assert "labels of manager bwagent on Node cmd-prefix" in line
-    words = line.partition("; bwagent ")[2].removesuffix(" removes them").split()
-    assert bwagent(*words, "--yes", kubeconfig=cluster.kubeconfig()).returncode == 0
-    assert "old.example" not in str(cluster.request("GET", path_of("cmd-prefix")).body)
 
 
 def test_cleanup_beside_a_running_agent(cluster: Cluster, tmp_path: Path) -> None:

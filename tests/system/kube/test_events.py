@@ -76,7 +76,7 @@ def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
-    """To another leaf, and back while the agent is down; a restart that finds the same is none."""
+    """A real cable, to another leaf: the line of its Event has both ends."""
     require(switch.missing())
     node, tree = "events-cable", hca("mlx5_0", ETH, "Ethernet")
     tree |= {NET: f"/{NET}", f"{HOME}/{ETH}/net/eth0": f"/{NET}/eth0"}
@@ -89,35 +89,20 @@ def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
         cable(leaf1, "swp0", place, "eth0")
         stack.enter_context(relayed(place, urlsplit(site.cluster.url).port or 0))
 
-        def start() -> Agent:
-            return site.agent(tmp_path, node, tree, *BACKEND, under=place.command())
-
-        def move(one: Leaf, other: Leaf, last: str) -> None:
-            # lldpd takes an address for its Chassis ID, and a renamed switch is no other one.
-            one.ip("link", "set", "swp0", "address", f"02:00:00:00:00:{last}", "netns", other.name)
-            bring_up(other, "swp0", place, "eth0")
-
-        with start() as agent:
+        with site.agent(tmp_path, node, tree, *BACKEND, under=place.command()) as agent:
             agent.until(lambda: agent.neighbors("mlx5_0").get("device") == "leaf1")
             assert site.described(node) == []
-            move(leaf1, leaf2, "02")
+            # lldpd takes an address for its Chassis ID, and a renamed switch is no other one.
+            leaf1.ip("link", "set", "swp0", "address", "02:00:00:00:00:02", "netns", leaf2.name)
+            bring_up(leaf2, "swp0", place, "eth0")
             site.until(agent, "Warning", "CableChanged", "mlx5_0 was connected to leaf1 port")
             assert agent.neighbors("mlx5_0")["device"] == "leaf2"
             (line,) = site.described(node)
             assert ", is connected to leaf2 port" in line
-        with start() as agent:
-            agent.says("labels verified", 120)
-            assert len(site.described(node)) == 1
-        move(leaf2, leaf1, "01")
-        with start() as agent:
-            site.until(agent, "CableChanged", "mlx5_0 was connected to leaf2 port")
-            assert len(site.described(node)) == 2
 
 
 def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
-    """Once; again after it was back, in the same Event. A new agent says nothing, and begins
-    another one.
-    """
+    """Once; again after it was back, in the same Event."""
     node, text = "events-lost", f"ibp3 was at PCI address {bdf(3)}, is gone from the bus"
     site.cluster.node(node)
     with site.agent(tmp_path, node, rails(4)) as agent:
@@ -135,14 +120,6 @@ def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
     (event,) = site.events(node)
     assert (event["metadata"]["namespace"], event["count"]) == ("default", 2)
     assert event["metadata"]["managedFields"][0]["manager"] == "bwagent"
-    with site.agent(tmp_path, node, {}) as agent:
-        agent.says("gone from the bus")
-        lay(rails(4), tmp_path)
-        agent.look()
-        agent.speaks("1600G")
-        agent.lose(3)
-        agent.until(lambda: len(site.events(node)) == 2)
-    assert sorted(one["count"] for one in site.events(node)) == [1, 2]
 
 
 def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from agent.cabling.one_node import MAX_SIZE
 from agent.daemon.plan_file import LOOK_INTERVAL
-from agent.kube.facts import parse_time
 from tests.support import dead_filesystem
-from tests.support.kernel_tree import BUS, HOME, NET, Entries, bdf, hca
+from tests.support.kernel_tree import HOME, NET, Entries, bdf, hca
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import IB, LIMIT, Agent, P
 from tests.support.real_parts import require
@@ -56,40 +55,6 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
         assert agent.version() == before
         agent.set("ibp0", "state", "1: DOWN")
         agent.speaks("400G")
-
-
-def test_an_agent_whose_driver_is_missing_reports(
-    cluster: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """No observation of it is full, and yet the Node has the time of the last one; a restart within
-    the hour does not write it again.
-    """
-    cluster.node("run-partial")
-    two |= {f"{BUS}/0000:3b:00.0/{name}": f"{text}\n".encode() for name, text in GPU.items()}
-    broken = ("--source", "rdma", "--source", "nvml", "--nvml-library", "/nonexistent.so")
-    with Agent(cluster, tmp_path, "run-partial", two, *broken) as agent:
-        agent.until(lambda: f"{P}/observed" in agent.metadata().get("annotations", {}))
-        found = json.loads(agent.metadata()["annotations"][f"{P}/observed"])
-        assert found["time"] is None
-        assert abs(parse_time(found["partial"]["time"]) - time.time()) < 60
-        agent.stop(signal.SIGKILL)
-        before = agent.version()
-    with Agent(cluster, tmp_path, "run-partial", two, *broken) as agent:
-        time.sleep(2)
-        assert agent.version() == before
-
-
-def test_a_failed_request_repairs_a_recreated_node(
-    cluster: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """The periodic request is refused for the old Node; the new one is read and labeled."""
-    cluster.node("repair-resync")
-    with Agent(cluster, tmp_path, "repair-resync", two, "--resync", "3") as agent:
-        agent.speaks("800G")
-        cluster.request("DELETE", "/api/v1/nodes/repair-resync")
-        cluster.node("repair-resync")
-        agent.speaks("800G")
-        assert len(agent.lines("node request failed", "deleted or recreated")) == 1
 
 
 def test_sighup_takes_a_label_back(cluster: Cluster, tmp_path: Path, two: Entries) -> None:

@@ -212,22 +212,6 @@ def test_a_node_that_was_created_again_gets_its_labels() -> None:
     assert [kind for _, kind in world.api.requests[-3:]] == ["look", "get", "apply"]
 
 
-def test_a_refused_label_that_flaps_postpones_no_look() -> None:
-    """A port goes down and up every two minutes, and a policy refuses all changes; the Node is
-    looked at all the same.
-    """
-    world = World(IB, resync=10 * HOUR).run(60)
-    world.api.trouble = lambda request: (
-        Answer(422, "Invalid", "no") if request["operation"] == "apply" else None
-    )
-    for minute in range(4, 60, 4):
-        world.at(60 * minute, Event("port", "ibp1/1"), do=lambda: down(world))
-        world.at(60 * (minute + 2), Event("port", "ibp1/1"), do=lambda: up(world))
-    world.run(HOUR)
-    looks = [at for at, kind in world.api.requests if kind == "look"]
-    assert len(looks) >= (HOUR - 420) / (1.2 * LOOK_INTERVAL) - 1
-
-
 def test_a_key_that_is_accepted_and_dropped_is_tried_as_a_refused_one() -> None:
     """A webhook removes it from each request: it is asked for again after a minute and an hour, is
     in no log line as added, and the agent is not ready.
