@@ -90,15 +90,15 @@ def speed(known: Known) -> Values:
     if known.unknown and not SPEEDS.isdisjoint(known.whole):
         yield _frozen(known.unknown)
         return
-    if uncounted := _uncounted(known):
-        yield Value(None, hold=known.unknown or uncounted)
+    if why := uncounted(known):
+        yield Value(None, hold=known.unknown or why)
         return
     is_part_held = any(fact.state_why and not fact.state_ended for fact in known.facts)
     hold = HoldReason.LAST_COUNT if is_part_held else None
     yield Value(encode.gbps(total(known)), hold=known.unknown or hold, is_held=not known.unknown)
 
 
-def _uncounted(known: Known) -> HoldReason | None:
+def uncounted(known: Known) -> HoldReason | None:
     """Return why it is not known of any port what it counts; None if it is of some."""
     ended = [fact.state_why for fact in known.facts if fact.has_ended]
     is_over = bool(ended) and len(ended) == len(known.facts)

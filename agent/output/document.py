@@ -20,7 +20,7 @@ import agent
 from agent.encode import Naming
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
-from agent.labels.table import total
+from agent.labels.table import total, uncounted
 from agent.memory import Fact, Known
 from agent.model import Failed, Link, Neighbor, Observation, PortRole, Problem, RdmaDevice, Seen
 from agent.reasons import HoldReason
@@ -279,8 +279,8 @@ def absent_ports(observation: Observation, known: Known) -> list[AbsentPort]:
 
 
 def speed_gbps(observation: Observation, known: Known) -> float | None:
-    """Return the sum of the backend's counts in Gb/s; None if the RDMA class is unread."""
-    if isinstance(observation.rdma, Failed):
+    """Return the sum of the backend's counts in Gb/s; None if it is not known of any port."""
+    if isinstance(observation.rdma, Failed) or uncounted(known):
         return None
     return float(total(known))
 

@@ -88,7 +88,7 @@ def _printable(value: Any) -> Any:
 
 def _headline(document: Json) -> str:
     node = document["node"] or "This node"
-    if document["speed_gbps"] is None:  # no port has a role
+    if document["speed_gbps"] is None and not document["ports"]:  # no port has a role
         problems = (problem for problem in document["problems"] if problem["subject"] == "rdma")
         if any(
             str(problem["text"]).startswith(HoldReason.FRONT_END_UNKNOWN) for problem in problems
@@ -99,7 +99,8 @@ def _headline(document: Json) -> str:
     backend = [port for port in document["ports"] if _is_backend(port)]
     active = sum(port["state"] == "ACTIVE" and not _is_standby(port) for port in backend)
     ports = f"{active} of {len(backend)} backend ports ACTIVE"
-    return f"{node}: {flavor}, {_gbps(document['speed_gbps'])}, {ports}"
+    speed = document["speed_gbps"]
+    return f"{node}: {flavor}, {'speed unknown' if speed is None else _gbps(speed)}, {ports}"
 
 
 def _port_lines(document: Json, *, color: bool) -> list[str]:

@@ -11,11 +11,12 @@ ACTIVE link of the kind where that is more.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.grouped import grouped
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.cards import joined_slots, pci_numbers
@@ -100,13 +101,12 @@ def assign(candidates: Candidates, evidence: RoleEvidence) -> None:
     _assign_kinds(candidates, evidence)
     # The ports of a multi-plane device share the rate of its model.
     ports = Counter(nic.device.name for nic in candidates)
-    fastest: defaultdict[tuple[NicKind, str], float] = defaultdict(float)
-    for nic in candidates:
-        fastest[nic.kind, nic.layer] = max(fastest[nic.kind, nic.layer], nic.active)
-    for nic in candidates:
-        ids = ids_of(nic.device, evidence.bus)
-        of_model = rate_of_port(ids, nic.kind.functions, nic.device.subsystem) or 0.0
-        nic.gbps = max(of_model / ports[nic.device.name], fastest[nic.kind, nic.layer]) or None
+    for alike in grouped(candidates, lambda nic: (nic.kind, nic.layer)).values():
+        fastest = max(nic.active for nic in alike)
+        for nic in alike:
+            ids = ids_of(nic.device, evidence.bus)
+            of_model = rate_of_port(ids, nic.kind.functions, nic.device.subsystem) or 0.0
+            nic.gbps = max(of_model / ports[nic.device.name], fastest) or None
 
 
 def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
@@ -122,15 +122,18 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
     def card(pci: str | None) -> str:
         return slots.get(card_of(pci), card_of(pci))
 
+    def highest(addresses: Iterable[str]) -> dict[str, int]:
+        numbers = grouped(addresses, card).items()
+        return {name: max(int(pci[-1]) for pci in of_card) for name, of_card in numbers}
+
     # A device that cannot be read does not say that it is virtual; the bus does.
     virtual = {nic.address for nic in bus.nics if nic.is_virtual}
     virtual |= {device.pci for device in devices if device.pci and device.virtual_function}
     addresses = {nic.address for nic in bus.nics} | {device.pci for device in devices if device.pci}
-    least, most = defaultdict[str, int](int), defaultdict[str, int](int)
-    for pci in addresses - virtual | bus.unread:
-        most[card(pci)] = max(most[card(pci)], int(pci[-1]))
-    for pci in addresses - virtual - bus.unread:
-        least[card(pci)] = max(least[card(pci)], int(pci[-1]))
+    most, least = (
+        highest(addresses - virtual | bus.unread),
+        highest(addresses - virtual - bus.unread),
+    )
     types = Counter(device.hca_type for device in devices)
     possible: dict[PortKey, list[NicKind]] = {}
     for nic in candidates:
@@ -138,7 +141,7 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
         text = nic.device.hca_type if types[nic.device.hca_type] > 1 else None
         model = ids_of(nic.device, bus) or (nic.device.driver, text)
         at = card(nic.device.pci)
-        numbers = range(least[at] + 1, most[at] + 2)
+        numbers = range(least.get(at, 0) + 1, most.get(at, 0) + 2)
         possible[nic.key] = [NicKind(model, number) for number in numbers]
     certain = {kinds[0] for kinds in possible.values() if len(kinds) == 1}
     for nic in candidates:
@@ -148,10 +151,7 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
 
 def by_kind(candidates: Candidates) -> dict[NicKind, list[Candidate]]:
     """Return the candidates by kind, in their order."""
-    kinds: defaultdict[NicKind, list[Candidate]] = defaultdict(list)
-    for nic in candidates:
-        kinds[nic.kind].append(nic)
-    return kinds
+    return grouped(candidates, lambda nic: nic.kind)
 
 
 def parts_of(
@@ -166,14 +166,12 @@ def parts_of(
     number = number_of_devices(whole)
     if not gpus or is_even(number, gpus) or any(near[nic.key] for nic in whole):
         return [whole]
-    parts: defaultdict[Hashable, list[Candidate]] = defaultdict(list)
-    for nic in whole:
-        if nic.port:
-            parts[nic.device.board_id, nic.device.subsystem].append(nic)
+    read = [nic for nic in whole if nic.port]
+    parts = grouped(read, lambda nic: (nic.device.board_id, nic.device.subsystem))
     compute = max(parts.values(), key=number_of_devices, default=[])
     if len(parts) < 2 or number_of_devices(compute) * 4 < gpus * 3:
         return [whole]
-    rest = [nic for nic in whole if nic.port and nic not in compute]
+    rest = [nic for nic in read if nic not in compute]
     return [[nic for nic in whole if nic not in rest], rest]
 
 

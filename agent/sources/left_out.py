@@ -13,7 +13,7 @@ from agent.grouped import grouped
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
 from agent.sources.drops import RoleEvidence
-from agent.sources.interfaces import IN_USE, rate_of
+from agent.sources.interfaces import IN_USE, rate_of, speed_of
 from agent.sources.kinds import Candidates, by_kind, is_even, number_of_devices, text_of
 from agent.sysfs.bus import NEAR
 from agent.text import listed, natural
@@ -75,8 +75,10 @@ def _suspected(decided: Decided) -> Iterator[Hint]:
 
 def _not_counted(decided: Decided) -> Iterator[Hint]:
     """Yield the ACTIVE ports that a rule took out: as much as the backend, or alike."""
-    is_first_hop_only = decided.evidence.front_end.is_first_hop_only and decided.backend
-    doubted = DOUBTED | ROUTED if is_first_hop_only else DOUBTED
+    doubted = DOUBTED
+    if decided.backend:
+        doubted |= {"omni-path"}
+        doubted |= ROUTED if decided.evidence.front_end.is_first_hop_only else set()
     active = [role for role in decided.backend if role.port.state == IN_USE]
     others = [role for role in decided.roles if role.rule in doubted and not role.backend]
     for rule, group in grouped(others, lambda role: role.rule).items():
@@ -108,12 +110,31 @@ def _of_unknown_rate(decided: Decided) -> Iterator[Hint]:
     """
     number = len({role.device.name for role in decided.backend})
     others = {role.device.name for role in decided.roles if role.rule == "kind"}
+    others -= {role.device.name for role in decided.backend}
     unknown = [nic for nic in decided.candidates if nic.gbps is None and nic.device.name in others]
     for kind in by_kind(unknown).values():
         if number_of_devices(kind) >= number:
             names = sorted({nic.device.name for nic in kind}, key=natural)
             text = "not counted, without a link, and of unknown rate"
             yield Hint(tuple(names), f"{listed(names)}: {text}: {NAME}")
+
+
+def _without_speed(decided: Decided) -> Iterator[Hint]:
+    """Yield the ports whose netdev tells no speed, where others of their model have another rate.
+
+    bnxt_re prints 100 Gb/s for each of its ports.
+    """
+    up = [role for role in decided.backend if role.port.state == IN_USE]
+    ethernet = [role for role in up if role.port.link_layer == "Ethernet"]
+    for alike in grouped(ethernet, lambda role: role.device.pci_ids).values():
+        told = [role for role in alike if speed_of(role) is not None]
+        rates = {*map(rate_of, told)}
+        odd = [role for role in alike if role not in told and rates and rate_of(role) not in rates]
+        if odd:
+            text = f"its netdev tells no speed, and the RDMA device prints {rate_of(odd[0]):g}G"
+            text += f"; others of its model have {max(rates):g}G"
+            names = [role.interface for role in odd]
+            yield Hint(tuple(names), f"{listed(names)}: {text}")
 
 
 def _counted_twice(decided: Decided) -> Iterator[Hint]:
@@ -174,6 +195,19 @@ def _uneven(decided: Decided) -> Iterator[Hint]:
         yield Hint(interfaces, f"{count}: {text}: --exclude-device settles that")
 
 
+def _partly_near(decided: Decided) -> Iterator[Hint]:
+    """Yield what is not near a GPU of a backend of which a part is, and nothing tells the rest."""
+    near = {role.device.pci_ids for role in decided.backend if role.distance in NEAR}
+    far = [
+        role.interface
+        for role in decided.backend
+        if role.device.pci_ids in near and role.distance not in NEAR
+    ]
+    if far:
+        text = "not near a GPU, as others of its model are, and counts: storage NICs may be among"
+        yield Hint(tuple(far), f"{listed(far)}: {text} them: --exclude-device settles that")
+
+
 def _routes(decided: Decided) -> Iterator[Hint]:
     """Yield what the front end is not certain of, where the backend is Ethernet."""
     evidence, backend = decided.evidence, decided.backend
@@ -192,4 +226,7 @@ def _routes(decided: Decided) -> Iterator[Hint]:
 
 
 ALWAYS = (_suspected, _not_counted)
-OF_BACKEND = (_of_unknown_rate, _counted_twice, _two_ports_or_one, _dark, _uneven, _routes)
+OF_BACKEND = (
+    *(_of_unknown_rate, _without_speed, _counted_twice, _two_ports_or_one),
+    *(_dark, _uneven, _partly_near, _routes),
+)

@@ -17,7 +17,7 @@ from the bus. Where they are not, a node that has labels keeps its roles. One wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import UNREAD, Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
 from agent.sysfs.bus import ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, OMNI_PATH_CLASS, Function
+from agent.text import listed
 
 MIN_GPUS = 2
 NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
@@ -65,13 +66,10 @@ def decide(
     infiniband = {nic.device.name for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
     if globs:
         return _by_flag(evidence, globs, infiniband)
-    verdicts: dict[PortKey, RoleVerdict] = {}
-    candidates = []
-    for port in evidence.ports:
-        if dropped := next(drops.rules(port, evidence), None):
-            verdicts[port.key] = dropped
-        else:
-            candidates.append(kinds.candidate(port, evidence))
+    ruled = ((port.key, next(drops.rules(port, evidence), None)) for port in evidence.ports)
+    verdicts = {key: verdict for key, verdict in ruled if verdict}
+    data_ports = [port for port in evidence.ports if port.key not in verdicts]
+    candidates = [kinds.candidate(port, evidence) for port in data_ports]
     # A sub-device has the function of its parent.
     known = {nic.device.pci: nic for nic in unread if nic.device.failure and nic.device.pci_ids}
     candidates += known.values()
@@ -98,6 +96,8 @@ def decide(
     decision = Decision(roles, undecided, may_be_infiniband=frozenset(infiniband))
     if undecided:
         return decision
+    if dark := _dark(unread, judged) if not labeled else []:
+        return decision._replace(undecided=f"{listed(dark)}: no RDMA device: is its driver loaded?")
     rules = {verdict.rule for verdict in verdicts.values()}
     if UNKNOWN_FRONT_END in rules and not any(role.backend for role in roles):
         hold = HoldReason.FRONT_END_UNKNOWN
@@ -149,6 +149,14 @@ def _unread(evidence: RoleEvidence) -> list[Candidate]:
             known = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
             nics.append(Candidate(known, None, layer, bus.beside(pci)))
     return nics
+
+
+def _dark(unread: Candidates, judged: Mapping[PortKey, RoleVerdict]) -> list[str]:
+    """Return the InfiniBand functions without device that are the backend, if nothing else is."""
+    backend = {key for key, verdict in judged.items() if verdict.backend}
+    dark = [nic for nic in unread if nic.layer == "InfiniBand" and nic.device.failure == "unbound"]
+    keys = {nic.key for nic in dark}
+    return [nic.device.name for nic in dark if nic.key in backend] if backend <= keys else []
 
 
 def _unknown(candidates: Candidates, unread: Candidates, evidence: RoleEvidence) -> list[str]:

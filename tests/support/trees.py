@@ -430,6 +430,7 @@ def parse(name: str, text: str) -> Tree:
     tree = Tree(name)
     above: list[tuple[int, str, dict[str, str]]] = []  # indent, path, inherited facts
     later = []
+    addresses = set[str]()
     for raw in text.splitlines():
         words = shlex.split(raw, comments=True)
         if not words:
@@ -446,6 +447,9 @@ def parse(name: str, text: str) -> Tree:
             above.pop()
         parent, inherited = above[-1][1:]
         address = words[0] if words[0].count(":") != 1 else f"0000:{words[0]}"
+        if address in addresses:
+            raise SystemExit(f"{name}/tree.txt: {address} stands twice")
+        addresses.add(address)
         line = Line(f"{parent}/{address}", address, MODELS[words[1]], inherited | facts)
         tree.function(line)
         numa = {"numa": line.facts["numa"]} if "numa" in line.facts else {}

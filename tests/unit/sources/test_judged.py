@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent.model import RdmaDevice, Seen
+from agent.model import Failed, RdmaDevice, Seen
 from agent.sources.cards import nvswitch_pattern
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
@@ -42,7 +42,7 @@ from agent.sources.roles import Decision
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
 from tests.support.devices import PORT, decide, eth, ib, netdev, plain, port
-from tests.support.kernel_tree import HOME, Kernel, bdf, card, hca, host, nic
+from tests.support.kernel_tree import HOME, Kernel, bdf, card, hca, host, nic, routes
 from tests.support.machines import evidence_of
 
 OTHER = {"pci_ids": "15b3:101d"}  # ConnectX-6 Dx
@@ -202,6 +202,22 @@ JUDGED: dict[str, Judged] = {
         "none, 0G, 0 ports", gpus(4, "10de:20b2"),
         {"front_end": FrontEnd(A0, A0, accelerated=A0)},
     ),
+    "the netdev of one of four Thor2 tells no speed": Judged(
+        [*rails(3, pci_ids="14e4:1760"),
+         eth("odd", 9, port(netdev=netdev("odd", speed_mbps=None), rate_gbps=100.0),
+             pci_ids="14e4:1760")],
+        "roce, 1300G, 4 ports, told", gpus(4),
+    ),
+    "two HFIs of Omni-Path (hfi2) beside GPUs, and a port of 25G": Judged(
+        [*(ib(f"hfi2_{n}", n + 1, driver="hfi2", pci_ids="8086:24f0") for n in range(2)),
+         front(routed=False)],
+        "roce, 25G, 1 ports, told",
+        Bus({**gpus(8).functions, **{pci: Function(pci, 0x0208, "8086:24f0") for pci in HFIS}}),
+    ),
+    "four rails, of which two fell off the bus, and two storage NICs of their model": Judged(
+        [*rails(2), *rails(6)[4:]], "roce, 1600G, 4 ports, told",
+        near(gpus(4, near=True), rails(2)),
+    ),
     "two HFIs of Omni-Path (hfi2) beside GPUs": Judged(
         [ib(f"hfi2_{n}", n + 1, driver="hfi2", pci_ids="8086:24f0") for n in range(2)],
         "none, 0G, 0 ports",
@@ -299,6 +315,16 @@ def test_a_nic_of_the_backend_without_its_rdma_device_is_told() -> None:
     assert not [problem for problem in whole.problems if problem.subject == bdf(1)]
     (problem,) = [problem for problem in observation.problems if problem.subject == bdf(1)]
     assert problem.text == "a NIC without RDMA device: has it failed, is its driver loaded?"
+
+
+def test_infiniband_without_its_module_beside_another_rdma_device_is_no_count() -> None:
+    """A fresh node: no state of a backend port was ever read."""
+    tree = nic(0) | routes("eth0")
+    tree |= {path: entry for path, entry in card("ibp1", bdf(1)).items() if "ibp1" not in path}
+    observation = observe(host(Kernel(tree)))
+    assert isinstance(observation.rdma, Failed)
+    reason = f"PCI function {bdf(1)}: no RDMA device: is its driver loaded?"
+    assert observation.rdma.reason == reason
 
 
 def without(machine: Path, kind: str, number: int) -> Decision:
