@@ -67,7 +67,8 @@ def test_kueues_crds_take_kinds_of_machines(kinds: Cluster) -> None:
 
 
 def test_kueues_crds_refuse_other_levels(kinds: Cluster) -> None:
-    """The judge refuses a label key that is none."""
-    text = kueue_manifests(tall(), NAMING).text.replace("leafgroup.current", "leaf group")
-    with pytest.raises(KubectlError, match="nodeLabel"):
-        kinds.kubectl(*APPLY, "--dry-run=server", stdin=text)
+    """The judge refuses a label key that is none, and by a CEL rule a level that is there twice."""
+    text = kueue_manifests(tall(), NAMING).text
+    for odd, why in (("leaf group", "nodeLabel"), ("superpod", "unique")):
+        with pytest.raises(KubectlError, match=why):
+            kinds.kubectl(*APPLY, "--dry-run=server", stdin=text.replace("leafgroup.current", odd))

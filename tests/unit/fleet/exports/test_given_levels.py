@@ -18,7 +18,7 @@ from tests.support.fleet_nodes import listed
 from tests.support.fleet_nodes import node as manifest
 from tests.support.wired_fleets import NAMING, fleet, node
 
-BLOCK, ISLAND = "topology.nebius.com/tier-2", "topology.nebius.com/tier-1"
+BLOCK, ISLAND = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-2"
 BOTH = (ISLAND, BLOCK)
 
 
