@@ -49,6 +49,9 @@ LOOKS = (
     (r"(?i)^ *(?:LLDP neighbors|Local (?:Intf|Interface|Port)\b)", "LLDP of a switch", TABLES),
     (_YAML, "YAML", "labels"),
 )
+SOURCES = {  # where a file of a kind comes from
+    "ibnetdiscover": " (what that command prints, or UFM's network definition as CSV)",
+}
 
 
 # Kinds that were removed, with what takes their place.
@@ -97,6 +100,7 @@ def _no_kind(source: PlanContent) -> str:
         return f"{source.file}: JSON{keys}: no cables of NetBox"
     for pattern, name, nearest in LOOKS:
         if re.search(pattern, source.head, re.MULTILINE):
-            return f"{source.file}: looks like {name}: not read; nearest: {nearest}"
+            kind = nearest + SOURCES.get(nearest, "")
+            return f"{source.file}: looks like {name}: not read; nearest: {kind}"
     reason = sheets.without_header(sheets.table_of(source))
     return f"{reason}; --columns names the columns of any table"

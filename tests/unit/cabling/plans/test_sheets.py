@@ -186,7 +186,7 @@ def test_columns_that_are_not_there(text: str, kind: str | None, message: str) -
         ("name: dgx\ntopology:\n  nodes:\n    l1:\n  links:\n    - endpoints: [a:b, c:d]\n",
          "looks like YAML of containerlab: not read; nearest: dot"),
         ("MQM8700 sw-01\n   P2 -4x-50G-> HCA_1 gpu-017 mlx5_0/P1\n",
-         "looks like a topology file of ibdm or UFM: not read; nearest: ibnetdiscover"),
+         "looks like a topology file of ibdm or UFM: not read; nearest: ibnetdiscover (what"),
         ("SwitchName=s0 Nodes=n[0-3]\n", "looks like topology.conf of Slurm, which has no ports"),
         ("START_NODES\nNodeDesc,NumPorts\n", "looks like ibdiagnet2.db_csv of ibdiagnet"),
         ("{ CA Ports:01 SystemGUID:0002c903 {gpu HCA-1} LID:0005 PN:01 } { SW Ports:24 }\n",
