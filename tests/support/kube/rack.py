@@ -24,7 +24,7 @@ from tests.support.kube.resident import LIMIT, Agent, get
 from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
 
-STAYS, GOODBYE, SILENT, MOVED, REBUILT, PULLED, FLOODED = PORTS = range(7)
+STAYS, GOODBYE, SILENT, MOVED, PULLED, FLOODED = PORTS = range(6)
 LEAVES = {GOODBYE: 2, SILENT: 3, MOVED: 2}  # the others are on the first
 ADDRESS = "192.0.2.1"
 # No NIC of the namespace carries a default route, so which ports are the front end is not known.
