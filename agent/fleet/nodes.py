@@ -210,12 +210,15 @@ def _port(
     now = _far_end(labels, station or (row.last_far if row else None), flavor)
     if row is None:  # the annotation does not have it
         return FleetPort(name, far_end=now, last_end=now)
+    now, station_end = (None, now) if station else (now, None)
     last, neighbor = None, row.last_far
-    if neighbor:  # with the label that it would have
+    is_now = (
+        now and neighbor and now.id and now.id == neighbor.id and now.port_id == neighbor.port_id
+    )
+    if neighbor and not is_now:  # with the label that it would have
         title = _name(neighbor, flavor)
         if label := _label_of(title) or _value(neighbor.id or ""):
             last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
-    now, station_end = (None, now) if station else (now, None)
     if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
         last = now
     return FleetPort(
