@@ -130,10 +130,8 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
     virtual = {nic.address for nic in bus.nics if nic.is_virtual}
     virtual |= {device.pci for device in devices if device.pci and device.virtual_function}
     addresses = {nic.address for nic in bus.nics} | {device.pci for device in devices if device.pci}
-    most, least = (
-        highest(addresses - virtual | bus.unread),
-        highest(addresses - virtual - bus.unread),
-    )
+    least = highest(addresses - virtual - bus.unread)
+    most = highest(addresses - virtual | bus.unread)
     types = Counter(device.hca_type for device in devices)
     possible: dict[PortKey, list[NicKind]] = {}
     for nic in candidates:
@@ -145,8 +143,8 @@ def _assign_kinds(candidates: Candidates, evidence: RoleEvidence) -> None:
         possible[nic.key] = [NicKind(model, number) for number in numbers]
     certain = {kinds[0] for kinds in possible.values() if len(kinds) == 1}
     for nic in candidates:
-        likely = [kind for kind in possible[nic.key] if kind in certain]
-        nic.kind = (likely or possible[nic.key])[0]
+        likely = (kind for kind in possible[nic.key] if kind in certain)
+        nic.kind = next(likely, possible[nic.key][0])
 
 
 def by_kind(candidates: Candidates) -> dict[NicKind, list[Candidate]]:

@@ -27,7 +27,7 @@ from agent.reasons import HoldReason
 from agent.sources import drops, kinds, left_out
 from agent.sources.drops import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
-from agent.sources.kinds import UNREAD, Candidate, Candidates, bandwidth, number_of_devices
+from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
 from agent.sysfs.bus import ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, OMNI_PATH_CLASS, Function
 from agent.text import listed
@@ -62,50 +62,54 @@ def decide(
     The devices that `globs` (--backend-device) name are the backend; of the rules only those about
     a port of a data device apply then. `memory` keeps roles while something is missing.
     """
-    labeled, unread = evidence.labeled, _unread(evidence)
-    infiniband = {nic.device.name for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
+    unread = _unread(evidence)
     if globs:
-        return _by_flag(evidence, globs, infiniband)
-    ruled = ((port.key, next(drops.rules(port, evidence), None)) for port in evidence.ports)
-    verdicts = {key: verdict for key, verdict in ruled if verdict}
-    data_ports = [port for port in evidence.ports if port.key not in verdicts]
-    candidates = [kinds.candidate(port, evidence) for port in data_ports]
+        return _by_flag(evidence, globs, _infiniband(unread, {}))
+    dropped = {port.key: next(drops.rules(port, evidence), None) for port in evidence.ports}
+    verdicts = {key: verdict for key, verdict in dropped.items() if verdict}
+    left = [port for port in evidence.ports if port.key not in verdicts]
     # A sub-device has the function of its parent.
     known = {nic.device.pci: nic for nic in unread if nic.device.failure and nic.device.pci_ids}
-    candidates += known.values()
+    candidates = [*(kinds.candidate(port, evidence) for port in left), *known.values()]
     kinds.assign(candidates, evidence)
-    judged = _judge(candidates, evidence)
-    infiniband -= {
-        name
-        for (name, _), verdict in judged.items()
-        if verdict.rule == "link-layer" and not verdict.backend
-    }
-    undecided = None
+    verdicts |= _judge(candidates, evidence)
+    decision = Decision((), may_be_infiniband=_infiniband(unread, verdicts))
     unknown = _unknown(candidates, unread, evidence)
-    if unknown and (labeled or memory is None or memory.awaits_unread()):
+    if unknown and (evidence.labeled or memory is None or memory.awaits_unread()):
         what = f"{', '.join(unknown)} cannot be read"
-        has_labels = RoleVerdict(UNDECIDED, f"has labels, and {what}", backend=True)
-        in_doubt = RoleVerdict(UNDECIDED, f"the backend is not known while {what}")
+        doubt = f"the backend is not known while {what}"
+        if not evidence.labeled:
+            return decision._replace(undecided=doubt)
         for nic in candidates:
-            judged[nic.key] = has_labels if had_labels(nic.device, labeled) else in_doubt
-        undecided = None if labeled else in_doubt.text
-    verdicts |= {key: verdict for key, verdict in judged.items() if key[1] != UNREAD}
-    if memory and not undecided:
+            is_kept = had_labels(nic.device, evidence.labeled)
+            text = f"has labels, and {what}" if is_kept else doubt
+            verdicts[nic.key] = RoleVerdict(UNDECIDED, text, is_kept)
+    dark = [] if evidence.labeled else _dark(unread, verdicts)
+    if memory:
         verdicts = memory.keep(evidence, verdicts)
     roles = roles_of(evidence, verdicts)
-    decision = Decision(roles, undecided, may_be_infiniband=frozenset(infiniband))
-    if undecided:
-        return decision
-    if dark := _dark(unread, judged) if not labeled else []:
-        return decision._replace(undecided=f"{listed(dark)}: no RDMA device: is its driver loaded?")
-    rules = {verdict.rule for verdict in verdicts.values()}
+    if dark:
+        undecided = f"{listed(dark)}: no RDMA device: is its driver loaded?"
+        return decision._replace(roles=roles, undecided=undecided)
+    rules = {role.rule for role in roles}
     if UNKNOWN_FRONT_END in rules and not any(role.backend for role in roles):
         hold = HoldReason.FRONT_END_UNKNOWN
         return decision._replace(undecided=f"{hold}: {evidence.front_end.unknown}", hold=hold)
-    return decision._replace(hints=left_out.hints(roles, evidence, candidates))
+    return decision._replace(roles=roles, hints=left_out.hints(roles, evidence, candidates))
 
 
-def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: set[str]) -> Decision:
+def _infiniband(unread: Candidates, verdicts: Mapping[PortKey, RoleVerdict]) -> frozenset[str]:
+    """Return the unread devices that may be InfiniBand, without those that rule 4 takes out."""
+    out = {
+        key
+        for key, given in verdicts.items()
+        if (given.rule, given.backend) == ("link-layer", False)
+    }
+    names = {nic.device.name: nic for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
+    return frozenset(name for name, nic in names.items() if nic.key not in out)
+
+
+def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: frozenset[str]) -> Decision:
     """Decide by --backend-device; `infiniband` are unread devices that may be InfiniBand."""
     named = {
         device.name
@@ -118,7 +122,7 @@ def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: set[str])
         port.key: next(drops.no_data(port), data) if port.device.name in named else other
         for port in evidence.ports
     }
-    return Decision(roles_of(evidence, verdicts), may_be_infiniband=frozenset(infiniband & named))
+    return Decision(roles_of(evidence, verdicts), may_be_infiniband=infiniband & named)
 
 
 def _unread(evidence: RoleEvidence) -> list[Candidate]:

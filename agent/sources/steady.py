@@ -25,7 +25,7 @@ judged anew; so is each one if the ports have other addresses than before.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,8 +47,8 @@ REMEMBERED = frozenset(
 UNKNOWN = frozenset({UNKNOWN_FRONT_END, UNDECIDED})  # verdicts that are no roles
 DATA_PORT = "data-port"  # no rule took a port out
 ROLES = REMEMBERED | {DATA_PORT, UNDECIDED}
-ROUTE = "the default route"
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
+ROUTE: PortPlace = "the default route", -2
 
 
 class Role(NamedTuple):
@@ -58,6 +58,9 @@ class Role(NamedTuple):
     since: float
     layer: str | None = None  # link layer; None: unknown
     port_guid: str | None = None
+
+
+Roles = Mapping[PortKey, Role]
 
 
 class Inventory(NamedTuple):
@@ -119,40 +122,47 @@ class RoleMemory:
         # The link of a port that rule 1 takes out, such as the second function of a cable, may end.
         self._there -= {port.place for port in ports} - {port.place for port in judged}
         missing = self._missing(evidence, there_of(evidence, judged))
+        before = {
+            port.key: role
+            for port in judged
+            if (role := self._roles.get(port.place)) and role.layer in {None, port.port.link_layer}
+        }
+        stays = self._stays(judged, before, verdicts, missing)
+        why = f"{missing} is missing" if missing else "other roles change"
         is_settled = any(now >= role.since + CONFIRM for role in self._roles.values())
-        kept, changed, new = dict(verdicts), list[RoleChange](), list[DevicePort]()
-        contradicted: dict[PortPlace, float] = {}
+        if is_settled and (missing or self._contradicted):
+            for port in judged:
+                given = verdicts[port.key]
+                if given.backend and port.key not in before:
+                    stays[port.key] = RoleVerdict(UNDECIDED, f"it came while {why}: {given.text}")
         decided: dict[PortPlace, Role] = {}
         for port in judged:
-            given, layer = verdicts[port.key], port.port.link_layer
-            role = Role(given, now, layer, port.port.port_guid)
-            before = self._roles.get(port.place)
-            if before is None or before.layer not in {None, layer}:
-                new.append(port)
-            elif before.verdict.backend is given.backend:
-                role = role._replace(since=before.since)
-            elif now >= before.since + CONFIRM:
-                since = self._contradicted.get(port.place, now)
-                is_told = not missing and given.rule != UNDECIDED
-                if not is_told or now < since + CONFIRM:
-                    contradicted |= {port.place: since} if is_told else {}
-                    why = f"while {missing[0]} is missing" if missing else "as before"
-                    kept[port.key] = before.verdict._replace(text=f"{before.verdict.text}, {why}")
-                    continue
-                changed.append(RoleChange(*port.key, str(before.verdict), str(given)))
-            if given.backend or given.rule not in UNKNOWN:
-                decided[port.place] = role
-        if is_settled and (missing or contradicted):
-            why = f"{missing[0]} is missing" if missing else "other roles change"
-            for port in new:
-                if kept[port.key].backend:
-                    text = f"it came while {why}: {kept[port.key].text}"
-                    kept[port.key] = RoleVerdict(UNDECIDED, text)
-                    self._roles.pop(port.place, None)
-                    decided.pop(port.place, None)
+            given, role = verdicts[port.key], before.get(port.key)
+            if port.key not in stays and (given.backend or given.rule not in UNKNOWN):
+                since = role.since if role and role.verdict.backend is given.backend else now
+                decided[port.place] = Role(given, since, port.port.link_layer, port.port.port_guid)
         self._roles = dict([*self._roles.items(), *decided.items()][-MAX_PORTS:])
-        self._contradicted, self.changed = contradicted, tuple(changed)
-        return kept
+        return {**verdicts, **stays}
+
+    def _stays(
+        self, judged: Iterable[DevicePort], before: Roles, verdicts: Verdicts, missing: str | None
+    ) -> dict[PortKey, RoleVerdict]:
+        """Return the roles that stay though the verdict is the other; note what changes."""
+        now, stays, changed = self.clock(), dict[PortKey, RoleVerdict](), list[RoleChange]()
+        since, self._contradicted = self._contradicted, {}
+        why = f"while {missing} is missing" if missing else "as before"
+        for port in judged:
+            role, given = before.get(port.key), verdicts[port.key]
+            if role and now >= role.since + CONFIRM and role.verdict.backend is not given.backend:
+                if not missing and given.rule != UNDECIDED:
+                    first = since.get(port.place, now)
+                    if now >= first + CONFIRM:
+                        changed.append(RoleChange(*port.key, str(role.verdict), str(given)))
+                        continue
+                    self._contradicted[port.place] = first
+                stays[port.key] = role.verdict._replace(text=f"{role.verdict.text}, {why}")
+        self.changed = tuple(changed)
+        return stays
 
     def next_end(self) -> float:
         """Return the time at which a contradiction may count; infinity if there is none."""
@@ -184,7 +194,7 @@ class RoleMemory:
             if pin.has_link or (pin.backend and self.known.missed is not None):
                 there.add(pin.identity)
             if pin.rule in {"front-end", "spare-port"}:
-                there.add((ROUTE, FUNCTION))
+                there.add(ROUTE)
         self._there, self._contradicted = frozenset(there), {}
 
     def _follow(self, evidence: RoleEvidence) -> None:
@@ -197,10 +207,9 @@ class RoleMemory:
                     self._roles.setdefault((at, identity[1]), self._roles.pop(identity))
                 self._there = frozenset(known for known in self._there if known[0] != was)
 
-    def _missing(self, evidence: RoleEvidence, there: frozenset[PortPlace]) -> list[str]:
+    def _missing(self, evidence: RoleEvidence, there: frozenset[PortPlace]) -> str | None:
         """Return in words what was there and is missing; what was missed for long is forgotten."""
-        gone = self._there - there
-        missed = self.known.missed
+        gone, missed = self._there - there, self.known.missed
         if not gone:
             missed = None
         elif missed is None or missed > self.wall():
@@ -208,12 +217,12 @@ class RoleMemory:
         elif self.wall() >= missed + AWAY:
             gone, missed, self._there = frozenset(), None, there
         self._there |= there
-        addresses = {name for name, number in gone if number in {FUNCTION, DEVICE}} - {ROUTE}
         gpus = {gpu.address for gpu in evidence.bus.gpus}
         gpus |= {name for name in self.known.gpus if (name, FUNCTION) in self._there}
-        self.known = Inventory(tuple(sorted(gpus)), tuple(sorted(addresses - gpus)), missed)
-        links = [f"the link of {name}" for name, number in sorted(gone) if number > 0]
-        return [*sorted(addresses), *([ROUTE] if (ROUTE, FUNCTION) in gone else []), *links]
+        away = {name for name, number in gone if number in {FUNCTION, DEVICE}} - gpus
+        self.known = Inventory(tuple(sorted(gpus)), tuple(sorted(away)), missed)
+        by_weight = sorted(gone, key=lambda part: (part[1] > 0, part == ROUTE, part[0]))
+        return next((f"the link of {at}" if port > 0 else at for at, port in by_weight), None)
 
 
 def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[PortPlace]:
@@ -234,7 +243,7 @@ def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[
         if port.port.state == "ACTIVE" and (port.device.pci, DEVICE) in there
     }
     if evidence.front_end.nics or any(map(evidence.carries_route, evidence.devices)):
-        there.add((ROUTE, FUNCTION))
+        there.add(ROUTE)
     return frozenset(there)
 
 
