@@ -69,8 +69,8 @@ def test_a_pull_and_a_repair(gated: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_plan_that_cannot_be_read(gated: Cluster, tmp_path: Path) -> None:
-    """A plan that the agent has never read closes the gate, with file and error in the message.
-    Once read it is open, and stays so by the last good rows; the next agent has none.
+    """A plan that the agent has never read closes the gate, with file and error in the message;
+    once read it is open.
     """
     reporter, plan = a_node(gated, "verdict-plan", {}), tmp_path / "plan.yaml"
     flags = (*SHORT, "--plan", str(plan))
@@ -83,30 +83,6 @@ def test_a_plan_that_cannot_be_read(gated: Cluster, tmp_path: Path) -> None:
         assert document(reporter) == no_plan
         plan.write_text(f"{P}/speed.expected: 800G\n")
         agent.until(lambda: report(reporter, agent) == is_open)
-        assert agent.verdict()[1]["verdict"] == "pass"
-        plan.unlink()
-        agent.until(lambda: agent.verdict()[1]["verdict"] == "unverified")
-        assert agent.verdict()[1]["reason"].startswith(f"{error}; compared with what was expected ")
-        assert report(reporter, agent) == is_open
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.until(lambda: report(reporter, agent) == closed)
-        assert codes(document(reporter)) == {"speed"}
-        agent.set("ibp1", "state", "4: ACTIVE")
-        agent.until(lambda: report(reporter, agent) == is_open)
-        agent.until(lambda: remembered(agent)["verdict"] == "pass")
-    with Agent(gated, tmp_path, reporter.node, TWO, *flags) as agent:
-        agent.until(lambda: str(plan) in check(url(agent)).message)
-        assert report(reporter, agent) == closed
-        assert document(reporter) == no_plan
-        assert remembered(agent)
-        plan.write_text(f"{P}/speed.expected: 800G\n")
-        agent.until(lambda: report(reporter, agent) == is_open)
-
-
-def remembered(agent: Agent) -> dict[str, Any]:
-    """Return the verdict in the annotation of the Node."""
-    found: dict[str, Any] = json.loads(agent.metadata()["annotations"][f"{P}/observed"])["verdict"]
-    return found
 
 
 def test_many_findings(gated: Cluster, tmp_path: Path) -> None:
