@@ -84,6 +84,14 @@ def test_slurmctld_understands_levels(tmp_path: Path) -> None:
     assert (switches["f1"].level, len(switches["f1"].nodes)) == (2, 8)
 
 
+def test_slurmctld_understands_levels_of_the_operator(tmp_path: Path) -> None:
+    """A label that `--level` names is the switch above the leaf groups, and no other is."""
+    text = tree_conf(tall(), NAMING, (f"{NAMING.prefix}/superpod",)).text
+    switches = understood(tmp_path, text, tall())
+    above = {name: one.switches for name, one in switches.items() if one.level}
+    assert above == {"sp1": {"leaf1", "leaf2"}, "sp2": {"leaf3"}}
+
+
 def test_slurmctld_takes_the_longest_names(tmp_path: Path) -> None:
     """Names of 63 and 64 characters, hashed ones and those that look like numbers are taken."""
     long = {"fabric": "f" * 31, "superpod": "s" * 32}
