@@ -479,7 +479,9 @@ class Laws:
         """Return the begin of all causes that followed one another until this one began."""
         spans = [span for _, all_of in self._spans(pci, kind) for span in all_of]
         for span in sorted(spans, reverse=True):
-            if span.begin < begin <= span.end + LAG[kind]:
+            # An agent that does not run reads nothing in between.
+            lag = LAG[kind] + self._away_in(span.end, begin)
+            if span.begin < begin <= span.end + lag:
                 begin = span.begin
         return begin
 
