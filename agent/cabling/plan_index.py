@@ -224,11 +224,15 @@ class Hosts:
                 self.ambiguous[host] = matches
         for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
             longest = max(rivals, key=len)
-            are_one = len(rivals) == 1 or all(same(longest, other, off) for other in rivals)
-            if not are_one:  # no spellings of one host
-                for host in {*rivals} - {node}:
-                    del self._node_by_host[host]
-                self.ambiguous |= {} if node in rivals else {node: rivals}
+            if not all(same(longest, other, off) for other in rivals if len(rivals) > 1):
+                self._settle(node, rivals)
+
+    def _settle(self, node: str, rivals: list[str]) -> None:
+        """Give a Node to the host with its very name: the others are no spellings of it."""
+        for host in {*rivals} - {node}:
+            del self._node_by_host[host]
+        if node not in rivals:
+            self.ambiguous[node] = rivals
 
     def node(self, host: str) -> str | None:
         """Return the Node that a host is; None for a switch, or a host without a Node."""

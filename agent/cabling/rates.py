@@ -74,14 +74,7 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
     planned = {name: gbps for name in names if (gbps := cables[name].row.rate_gbps)}
     if not planned and len({port.rate_gbps for port in active}) < 2:
         return
-    parts = [
-        (port.rate_gbps or 0) / planned[port.interface]
-        for port in active
-        if port.interface in planned and not port.is_suspect
-    ]
-    # no port has its planned rate, and most have one part of it
-    usual = Counter(parts).most_common(1)
-    if len(parts) > 1 and max(parts) < 1 and 2 * usual[0][1] > len(parts):
+    if _is_of_cables(active, planned):
         yield _unverifiable(
             [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft
         )
@@ -103,6 +96,18 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
             known = (cable.facts if cable else {}) | facts | {"pci": port.pci}
             moves = (cable.stay,) if cable else ()
             yield draft("slow", [port.interface], text, facts=known, moves=moves)
+
+
+def _is_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:
+    """Return True if no port has its planned rate, and most have one part of it."""
+    parts = [
+        (port.rate_gbps or 0) / planned[port.interface]
+        for port in active
+        if port.interface in planned and not port.is_suspect
+    ]
+    if len(parts) < 2 or max(parts) >= 1:
+        return False
+    return 2 * Counter(parts).most_common(1)[0][1] > len(parts)
 
 
 def _low(active: Sequence[Port], planned: Mapping[str, float]) -> Iterator[Low]:

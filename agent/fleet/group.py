@@ -19,7 +19,7 @@ FORMER = {
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
-class Format(click.Choice[str]):
+class ExportFormat(click.Choice[str]):
     """A format of `fleet export`; the error for a removed format says what to use."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -63,7 +63,7 @@ def verify(**flags: Any) -> None:
         "bwagent fleet export slurm --nodes nodes.json >topology.conf",
     ),
 )
-@click.argument("form", metavar="FORMAT", type=Format(EXPORTS))
+@click.argument("form", metavar="FORMAT", type=ExportFormat(EXPORTS))
 @reading_options
 @flag("--level", "KEY", "Label of a level above, outermost first. Repeatable.", multiple=True)
 @click.option(

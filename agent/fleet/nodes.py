@@ -211,14 +211,7 @@ def _port(
     if row is None:  # the annotation does not have it
         return FleetPort(name, far_end=now, last_end=now)
     now, station_end = (None, now) if station else (now, None)
-    last, neighbor = None, row.last_far
-    is_now = (
-        now and neighbor and now.id and now.id == neighbor.id and now.port_id == neighbor.port_id
-    )
-    if neighbor and not is_now:  # with the label that it would have
-        title = _name(neighbor, flavor)
-        if label := _label_of(title) or _value(neighbor.id or ""):
-            last = SeenEnd(label, neighbor.port_id, None, neighbor.id, title)
+    last = _last_end(row.last_far, now, flavor) if row.last_far else None
     if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
         last = now
     return FleetPort(
@@ -233,6 +226,15 @@ def _port(
         row.netdev,
         station_end,
     )
+
+
+def _last_end(neighbor: FarEnd, now: SeenEnd | None, flavor: str | None) -> SeenEnd | None:
+    """Return a last far end with the label that it would have; None if it is the present one."""
+    if now and now.id and (now.id, now.port_id) == (neighbor.id, neighbor.port_id):
+        return None
+    title = _name(neighbor, flavor)
+    label = _label_of(title) or _value(neighbor.id or "")
+    return SeenEnd(label, neighbor.port_id, None, neighbor.id, title) if label else None
 
 
 def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:

@@ -71,12 +71,13 @@ def annotate(
     uptime = int(known.now + left_out) or None
     if awaited or is_domain_awaited:
         is_full, now = False, now._replace(time=previous.reported.time or now.time)
-        uptime = previous.uptime or uptime
+        uptime = previous.uptime if previous.reported.boot_id == now.boot_id else None
     last = now if is_full else Report(previous.time, previous.boot_id)
     kept = partial(_kept, known, left_out)
 
-    rows = [
-        row._replace(
+    def row_of(fact: Fact) -> Fact | None:
+        row = writable(fact)
+        return row and row._replace(
             state_since=kept(fact.state_since),
             # A far end that is not known any more has no hold.
             far_since=kept(fact.far_since, is_awaited=fact in awaited) if fact.far else None,
@@ -84,13 +85,11 @@ def annotate(
             # Without the source no label has a sum of the counts.
             gbps=None if "rdma" in observation.off else row.gbps,
         )
-        for fact in known.facts
-        if (row := writable(fact))
-    ]
+
     return Annotation(
         last.time,
         last.boot_id,
-        tuple(rows),
+        tuple(filter(None, map(row_of, known.facts))),
         lost=tuple(filter(None, map(writable, known.lost))) if known.is_seeded else previous.lost,
         verdict=previous.verdict,
         partial=None if is_full else now,

@@ -80,8 +80,11 @@ def _of_gpus(gpus: Gpus) -> NvlinkDomain:
             if reason is AcceleratorReason.IN_PROGRESS:
                 text += " With FABRIC_MODE=1 it is normal until a partition is activated"
             return counted(reason, waiting, text)
-    if domains:
-        return NvlinkDomain(domains[0])
+    return NvlinkDomain(domains[0]) if domains else _without_fabric(gpus)
+
+
+def _without_fabric(gpus: Gpus) -> NvlinkDomain:
+    """Return the verdict over healthy GPUs of which none is in a domain."""
     text = "the cluster UUID is zero: no fabric beyond this node"
     if all(gpu.cluster_uuid != ZERO for gpu in gpus):
         cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")

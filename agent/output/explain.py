@@ -142,10 +142,7 @@ def explained(
         "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
         "reason": absence(row, interface, observation, known) if value is None else None,
-        "evidence": [
-            fact._asdict() | {"seen": None if fact.seen is None else utc(int(fact.seen))}
-            for fact in evidence
-        ],
+        "evidence": [fact.document for fact in evidence],
         "problems": [
             f"{problem.subject}: {problem.text}"
             for problem in (*rendered.problems, *rendered.notes, *observation.problems)
@@ -228,6 +225,11 @@ class Evidence(NamedTuple):
     fact: str  # the file, TLV, attribute or field
     value: str | None
     seen: float | None  # seconds since the epoch
+
+    @property
+    def document(self) -> Json:
+        """The JSON object of the fact."""
+        return self._asdict() | {"seen": None if self.seen is None else utc(int(self.seen))}
 
 
 def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Evidence:

@@ -60,9 +60,6 @@ class Role(NamedTuple):
     port_guid: str | None = None
 
 
-Roles = Mapping[PortKey, Role]
-
-
 class Inventory(NamedTuple):
     """What a new agent has to know beside the ports that are there."""
 
@@ -145,7 +142,11 @@ class RoleMemory:
         return {**verdicts, **stays}
 
     def _stays(
-        self, judged: Iterable[DevicePort], before: Roles, verdicts: Verdicts, missing: str | None
+        self,
+        judged: Iterable[DevicePort],
+        before: Mapping[PortKey, Role],
+        verdicts: Verdicts,
+        missing: str | None,
     ) -> dict[PortKey, RoleVerdict]:
         """Return the roles that stay though the verdict is the other; note what changes."""
         now, stays, changed = self.clock(), dict[PortKey, RoleVerdict](), list[RoleChange]()

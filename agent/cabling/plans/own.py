@@ -113,10 +113,7 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     others = [(name, title) for name, title in headings if name not in KNOWN]
     place = None
     for place, cells in rows:
-        more = cells.pop(MORE, [])
-        if None in cells.values() or any(map(str.strip, more)):  # cut, or a separator in a cell
-            count = sum(cell is not None for cell in cells.values()) + len(more)
-            raise Malformed(f"{place}: {count} cells, and the header has {len(columns)}")
+        _require_whole(place, cells)
         stripped = {name: cell.strip() for name, cell in cells.items()}
         _require_names(place, stripped)
         # Most texts are those of many rows, and kept once.
@@ -216,6 +213,14 @@ def _require_columns(place: FilePlace, columns: list[str], required: Collection[
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
     if twice:
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
+
+
+def _require_whole(place: FilePlace, cells: dict[str, Any]) -> None:
+    """Raise Malformed for a row that is cut, or has a separator in a cell; drop what is blank."""
+    more = cells.pop(MORE, [])
+    if None in cells.values() or any(map(str.strip, more)):
+        count = sum(cell is not None for cell in cells.values()) + len(more)
+        raise Malformed(f"{place}: {count} cells, and the header has {len(cells)}")
 
 
 def _require_names(place: FilePlace, cells: Mapping[str, str]) -> None:

@@ -41,7 +41,7 @@ _OTHER = re.compile("[^a-z0-9]+")
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
-class Kind(NamedTuple):
+class Flavor(NamedTuple):
     """The nodes of one ResourceFlavor."""
 
     labels: tuple[tuple[str, str], ...]  # that they have
@@ -89,14 +89,14 @@ def kueue(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     return Exported(head + yaml_text(documents), tuple(notes))
 
 
-def _kinds(topology: Topology, naming: Naming) -> tuple[list[Kind], list[str]]:
+def _kinds(topology: Topology, naming: Naming) -> tuple[list[Flavor], list[str]]:
     """Return the kinds of machines, and notes on the nodes of none.
 
     A kind is a fabric. Where the products in a fabric have different levels, as with NVLink domains
     and without, each product is a kind: a node that lacks the label of a level is in no topology.
     """
     nodes, key = topology.nodes, f"{naming.prefix}/flavor"
-    notes, kinds = list(topology.notes), list[Kind]()
+    notes, kinds = list(topology.notes), list[Flavor]()
     most = (name for name in PRODUCTS if 2 * len(labeled(nodes, name)[0]) > len(nodes))
     product = next(most, "")
     if without := [node.name for node in nodes if node.flavor not in FLAVORS]:
@@ -109,14 +109,14 @@ def _kinds(topology: Topology, naming: Naming) -> tuple[list[Kind], list[str]]:
             lambda node: node.labels[product],
         )
         parts = [
-            Kind(((key, flavor), (product, value)), *_levels(part(topology, members), naming))
+            Flavor(((key, flavor), (product, value)), *_levels(part(topology, members), naming))
             for value, members in sorted(by_product.items())
         ]
         if len({kind.keys for kind in parts}) > 1:
             kinds += parts
             notes += [f"in no ResourceFlavor, no {product}: {listed(lack)}"] if lack else []
         elif of_fabric:
-            kinds.append(Kind(((key, flavor),), *_levels(part(topology, of_fabric), naming)))
+            kinds.append(Flavor(((key, flavor),), *_levels(part(topology, of_fabric), naming)))
     return kinds, notes
 
 

@@ -29,7 +29,7 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.remembered import annotate
-from agent.memory import Fact, FarEnd
+from agent.memory import Fact, FarEnd, Known
 from agent.model import (
     Absent,
     Failed,
@@ -40,7 +40,7 @@ from agent.model import (
     Problem,
     Seen,
 )
-from agent.reasons import Remembered, Verdict
+from agent.reasons import HoldReason, Remembered, Verdict
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
 from tests.support.observations import observation
 from tests.support.remembering import alone, completed
@@ -106,6 +106,17 @@ def test_a_full_observation() -> None:
         found = annotate(*alone(observation(*ports)), before)
         assert (found.time, found.boot_id, found.partial) == (NOW, BOOT, None)
         assert [*found.addresses.items()] == [*reversed(ports)]
+
+
+def test_since_when_far_ends_are_awaited_is_a_time_of_this_boot() -> None:
+    """It stays while one is awaited; of another boot only the wall clock tells."""
+    fact = Fact("mlx5_0", PCI, far=FarEnd(None, "leaf-1"))
+    fact = fact._replace(far_since=5.0, far_why=HoldReason.NO_NEIGHBOR)
+    known = Known((fact,), now=100.0, started=5.0)
+    before = Annotation(NOW - 60, BOOT, uptime=40)
+    assert annotate(observation(), known, before).uptime == 40
+    assert annotate(observation(), known, replace(before, boot_id="another")).uptime is None
+    assert annotate(observation(), known._replace(facts=()), before).uptime == 100
 
 
 @pytest.mark.parametrize(
