@@ -125,8 +125,8 @@ def _without_speed(decided: Decided) -> Iterator[Hint]:
     bnxt_re prints 100 Gb/s for each of its ports.
     """
     up = [role for role in decided.backend if role.port.state == IN_USE]
-    ethernet = [role for role in up if role.port.link_layer == "Ethernet"]
-    for alike in grouped(ethernet, lambda role: role.device.pci_ids).values():
+    nics = [role for role in up if role.port.link_layer == "Ethernet" and role.device.pci_ids]
+    for alike in grouped(nics, lambda role: role.device.pci_ids).values():
         told = [role for role in alike if speed_of(role) is not None]
         rates = {*map(rate_of, told)}
         odd = [role for role in alike if role not in told and rates and rate_of(role) not in rates]

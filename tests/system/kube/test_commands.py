@@ -295,18 +295,18 @@ def managers(metadata: dict[str, Any]) -> set[str]:
     return {entry["manager"] for entry in metadata.get("managedFields", [])}
 
 
-def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]) -> None:
+def test_a_node_of_more_than_a_mebibyte(fresh: Cluster, probe: tuple[str, ...]) -> None:
     """The agent reads and labels it; cleanup removes what it owns there."""
-    cluster.node("cmd-huge")
-    bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
+    fresh.node("cmd-huge")
+    bwagent(*probe, "cmd-huge", kubeconfig=fresh.kubeconfig())
     path, labeled = "/api/v1/nodes/cmd-huge", {"metadata": {"labels": fat_nodes.huge_labels()}}
-    assert cluster.request("PATCH", path, labeled, kind=MERGE).status == 200
-    done = bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
+    assert fresh.request("PATCH", path, labeled, kind=MERGE).status == 200
+    done = bwagent(*probe, "cmd-huge", kubeconfig=fresh.kubeconfig())
     assert (done.returncode, done.stderr) == (0, "")
-    clean = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
+    clean = bwagent("cleanup", "--all", "--yes", kubeconfig=fresh.kubeconfig())
     assert (clean.returncode, clean.stderr) == (0, "")
     assert "Node cmd-huge: 1 label removed" in clean.stdout
-    assert "cmd-huge" not in carriers(cluster)
+    assert "cmd-huge" not in carriers(fresh)
 
 
 def test_a_cleanup_that_is_cut_short_is_repeated(fresh: Cluster) -> None:
