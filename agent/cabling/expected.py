@@ -246,7 +246,7 @@ def dump(expected: Expected) -> dict[str, Any]:
         "rows": [row._replace(fields=dict(row.fields)) for row in expected.rows],
         "taken": [[*end, text] for end, text in expected.taken.items()],
         "devices": sorted(expected.devices),
-        "places": {},
+        "places": {},  # the agent's verdict does not tell where the wrong switch stands
         "off": sorted(expected.off),
     }
 

@@ -191,6 +191,7 @@ def _slow(
     be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
+    planned = {cable.ref: cable for cable in cables}
     for group in groups:
         rated = [port for name in group.nodes if name in by_name for port in _rated(by_name[name])]
         slow: dict[str, list[_Rated]] = {}  # slow ports by node
@@ -202,7 +203,6 @@ def _slow(
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
                         slow.setdefault(port.ref.node, []).append(port)
-        planned = {cable.ref: cable for cable in cables} if slow else {}
         for ports in slow.values():
             yield _slower(ports, shares[ports[0].address], planned)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
+from agent.grouped import grouped
 from agent.model import Absent, Link, Observation, PortRole, Problem, Seen
 from agent.reasons import NeighborReason
 from agent.text import listed
@@ -93,11 +93,8 @@ def _umads(around: Surroundings) -> Iterator[Check]:
     umads = [name for name in around.names(CLASS) if name.startswith("umad")]
     if not umads:
         yield missing(Step.MODULE, f"umad devices: /{CLASS} has none", "modprobe ib_umad")
-    by_fault: defaultdict[str, list[str]] = defaultdict(list)
-    for name in umads:
-        if fault := around.device_fault(f"{FOLDER}/{name}"):
-            by_fault[fault].append(name)
-    for fault, names in by_fault.items():
+    faults = {name: around.device_fault(f"{FOLDER}/{name}") for name in umads}
+    for fault, names in grouped(filter(faults.get, umads), lambda name: faults[name]).items():
         refused = fault in NOT_PERMITTED
         step, command = (Step.PRIVILEGE, ALLOW) if refused else (Step.DEVICE_FILE, MAKE_FILES)
         yield missing(step, f"device files in {FOLDER}: {', '.join(names)}: {fault}", command)
@@ -107,15 +104,11 @@ def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:
     """Check the queries themselves: all their prerequisites seem to be there."""
     if failure:
         yield missing(Step.DRIVER, failure, "dmesg")
-
-    by_reason: defaultdict[str, list[str]] = defaultdict(list)
-    for link in links:
-        if link.missing in UNSENT:
-            by_reason[link.missing].append(link.interface)
-    for reason, ports in by_reason.items():
+    reasons = {link.interface: link.missing for link in links if link.missing in UNSENT}
+    for reason, ports in grouped(reasons, reasons.__getitem__).items():
         step, command = UNSENT[reason]
         yield missing(step, f"queries of {', '.join(ports)}: {reason}", command)
-    if not (failure or by_reason):
+    if not (failure or reasons):
         answered = sum(bool(link.neighbors) for link in links)
         yield there(f"InfiniBand backend ports with a neighbor: {answered} of {len(links)}")
         yield from _ways(links)

@@ -9,12 +9,12 @@ be received proves nothing, and proves nothing later.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from agent.check import AS_ROOT, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Malformed, Unavailable
+from agent.grouped import grouped
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable, Sender
 from agent.model import Netdev, Observation, Problem, Seen
@@ -216,9 +216,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
 
 def _sockets(around: Surroundings, netdevs: list[str]) -> Iterator[Check]:
     """Open the packet sockets."""
-    by_fault: defaultdict[str | None, list[str]] = defaultdict(list)
-    for netdev in netdevs:
-        by_fault[around.lldp_fault(netdev)].append(netdev)
+    by_fault = grouped(netdevs, around.lldp_fault)
     if opened := by_fault.pop(None, None):
         yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
     for fault, without in by_fault.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from agent.kube.change import ForeignField
+from agent.grouped import grouped
 from agent.kube.negotiation import Refusal
 from agent.kube.ownership import managers_text
 from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
@@ -173,9 +173,7 @@ def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
         fields = {"key": left.key, "owner": managers_text(left.managers), "value": left.value}
         end = "label no longer left to its owner"
         conditions.append(Condition("label left to its owner", end, fields))
-    by_owner: defaultdict[str, list[ForeignField]] = defaultdict(list)
-    for foreign in change.foreign:
-        by_owner[managers_text(foreign.managers)].append(foreign)
+    by_owner = grouped(change.foreign, lambda foreign: managers_text(foreign.managers))
     for owner, held in by_owner.items():
         first = f"{held[0].key}={held[0].value}"
         others = {"owner": owner, "count": len(held), "first": first}

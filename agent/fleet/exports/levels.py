@@ -19,13 +19,12 @@ from agent.fleet.exports.topology import (
     OUTER,
     Levels,
     Topology,
-    is_value,
+    by_value,
     labeled,
     part,
 )
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import INFINIBAND, ROCE, Fleet
-from agent.grouped import grouped
 
 NAME = "bwagent"
 FLAVORS = (INFINIBAND, ROCE)
@@ -104,13 +103,9 @@ def _kinds(topology: Topology, naming: Naming) -> tuple[list[Flavor], list[str]]
     for flavor in FLAVORS:
         of_fabric = [node for node in nodes if node.flavor == flavor]
         lack = labeled(of_fabric, product)[1]
-        by_product = grouped(
-            (node for node in of_fabric if is_value(node.labels.get(product))),
-            lambda node: node.labels[product],
-        )
         parts = [
             Flavor(((key, flavor), (product, value)), *_levels(part(topology, members), naming))
-            for value, members in sorted(by_product.items())
+            for value, members in sorted(by_value(of_fabric, product).items())
         ]
         if len({kind.keys for kind in parts}) > 1:
             kinds += parts

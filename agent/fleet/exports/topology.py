@@ -186,10 +186,11 @@ def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str
     for level in levels if nodes else ():
         if not labeled(nodes, level)[0]:
             yield f"{level} is no level: no Node has it"
-        split = {group: _names_by(level, members) for group, members in groups.items()}
-        broken = [(group, names) for group, names in split.items() if len(names) > 1]
-        for group, names_by in broken[:MAX_LISTED]:
-            where = "; ".join(f"{value} on {listed(names)}" for value, names in names_by.items())
+        split = {group: by_value(members, level) for group, members in groups.items()}
+        broken = [(group, parts) for group, parts in split.items() if len(parts) > 1]
+        for group, parts in broken[:MAX_LISTED]:
+            names = {value: [node.name for node in same] for value, same in parts.items()}
+            where = "; ".join(f"{value} on {listed(of)}" for value, of in names.items())
             yield f"{level} is no tree: leaf group {group} has {where}"
         if len(broken) > MAX_LISTED:
             yield f"{level} is no tree: {len(broken)} leaf groups in all"
@@ -199,13 +200,10 @@ def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str
             yield f"{inner} is above {outer}: give the outermost first"
 
 
-def _names_by(key: str, nodes: Iterable[FleetNode]) -> dict[str, list[str]]:
-    """Return the names of the nodes by the value of a label; those without it are left out."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        if is_value(value := node.labels.get(key)):
-            names[value or ""].append(node.name)
-    return names
+def by_value(nodes: Iterable[FleetNode], key: str) -> dict[str, list[FleetNode]]:
+    """Return the nodes by the value of a label; those without it are left out."""
+    known = [node for node in nodes if is_value(node.labels.get(key))]
+    return grouped(known, lambda node: node.labels[key])
 
 
 def _candidates(
