@@ -308,6 +308,8 @@ class Memory:
         self._gap_since: float | None = None  # None: no limit
         self._counts = "", ""  # why the published ones were rejected, and the annotation's key
         self._is_seeded = False
+        # The first far ends of this agent, which it may see before it can read the Node
+        self._first: dict[Key, FarEnd] = {}
 
     def seed(self, published: Published, now: float) -> None:
         """Start from what the Node has, which was read `now`.
@@ -335,7 +337,8 @@ class Memory:
             if row.lost_since is not None and fact is None:
                 lost.append(row)
             else:
-                rows.append(_joined(row, fact, begun, awaited))
+                first = self._first.get(_key(fact)) if fact else None
+                rows.append(_joined(row, fact, first, begun, awaited))
         names = {row.interface for row in rows}
         rows += [fact for fact in own.values() if fact.interface not in names]
         self._facts, self._lost = tuple(rows), tuple(lost)
@@ -653,6 +656,8 @@ class Memory:
             if row.last_far and row.last_far.device and _key(row) in seen
         ]
         moved = [is_earlier for is_earlier, last, far in ends if not far.is_same(last)]
+        if not self._is_seeded:
+            self._first = {**seen, **self._first}
         if any(moved):
             self._lost = tuple(map(_of_this_boot, self._lost))
             facts[:] = [fact if _key(fact) in seen else _of_this_boot(fact) for fact in facts]
@@ -722,10 +727,13 @@ def _key(fact: Fact) -> Key:
     return fact.function, fact.port, fact.leg
 
 
-def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
+def _joined(
+    row: Fact, own: Fact | None, first: FarEnd | None, begun: float, awaited: float
+) -> Fact:
     """Return a row of the Node with what the agent has read itself of the port since it `begun`.
 
-    A far end of the Node that has no time is unread since `awaited`.
+    `first` is the first far end that it saw. One of the Node that has no time is unread since
+    `awaited`.
     """
     row = row._replace(
         state_since=_past(row.state_since, begun),
@@ -745,7 +753,7 @@ def _joined(row: Fact, own: Fact | None, begun: float, awaited: float) -> Fact:
         far_since=far.far_since,
         # That of before, with which the next observation compares
         last_far=row.last_far or own.last_far,
-        is_earlier=row.is_earlier,
+        is_earlier=row.is_earlier and not (row.last_far and first and row.last_far.is_same(first)),
         via=row.via if row.last_far else own.via,
     )
 

@@ -18,10 +18,13 @@ from agent.model import LldpNeighbor
 from agent.sources.lldp import named
 
 
-def formers(rows: Iterable[Fact], own: str | None, now: float) -> dict[str, Former]:
-    """Return the published neighbor of each netdev of an Ethernet port; `own` names the host."""
+def formers(rows: Iterable[Fact], own: str | None, since: float) -> dict[str, Former]:
+    """Return the former neighbor of each netdev of an Ethernet port, whose frames count `since`.
+
+    `own` names the host.
+    """
     return {
-        row.netdev: Former(partial(is_same, row.far, own), now + AWAITED)
+        row.netdev: Former(partial(is_same, row.far, own), since + AWAITED)
         for row in rows
         if row.netdev and row.far and row.layer == "Ethernet"
     }

@@ -73,13 +73,15 @@ class Observer:
     # the lost interfaces that the Node's annotation had at the last request
     confirmed: frozenset[Identity] = frozenset()
     _memory: Memory = field(init=False)
+    _started: float = field(init=False)
     _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
     _cycle: Cycle | None = None  # the last one
 
     def __post_init__(self) -> None:
         self._keys = Keys(self.naming)
-        self._memory = Memory(self.settings.hold, started=self.host.clock())
+        self._started = self.host.clock()
+        self._memory = Memory(self.settings.hold, started=self._started)
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> list[Fact]:
         """Start from the labels and the annotation that the Node has; return the rows of these."""
@@ -104,7 +106,7 @@ class Observer:
         self._annotation = annotation
         self.confirmed = lost_in(annotation)
         self.memories.switch_names.seed(switches(on_node.rows))
-        self._expect(on_node.rows)
+        self._expect(on_node.rows, self._started)
         return [*on_node.rows, *on_node.excluded]
 
     def _age(self, annotation: Annotation, boot_id: str | None) -> float:
@@ -143,7 +145,7 @@ class Observer:
         if isinstance(observation.lldp, Absent) and not isinstance(observation.rdma, Failed):
             self.neighbors.forget(before)
         back = _netdevs(observation) - before
-        self._expect(fact for fact in known.facts if fact.far_why and fact.netdev in back)
+        self._expect((row for row in known.facts if row.far_why and row.netdev in back), now)
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
@@ -171,9 +173,9 @@ class Observer:
         netdevs = _netdevs(self._cycle.observation)
         return min(self._cycle.known.next_end, self.neighbors.next_expiry(netdevs))
 
-    def _expect(self, rows: Iterable[Fact]) -> None:
-        """Start the netdevs of these rows with the neighbors that they had before."""
-        for netdev, former in formers(rows, self.host.name, self.host.clock()).items():
+    def _expect(self, rows: Iterable[Fact], since: float) -> None:
+        """Start the netdevs of these rows, heard `since`, with the neighbors they had before."""
+        for netdev, former in formers(rows, self.host.name, since).items():
             self.neighbors.seed(netdev, former)
 
     @property

@@ -17,8 +17,9 @@ effect in the `confirm`-th frame in a row that has it.
 
 Start. A netdev may start with the neighbor that it had before (`seed`). A frame with that identity
 takes effect at once. Other senders are no neighbors until they are confirmed, and replace it after
-AWAITED. Example: an agent restarts, and receives two frames of a BMC or of another switch before
-that of the leaf; the label keeps the leaf.
+AWAITED, counted from the start of the agent or the return of the netdev. Example: an agent
+restarts, and receives two frames of a BMC or of another switch before that of the leaf; the label
+keeps the leaf.
 
 Another port of one chassis, from one source address, is another station, or the same one under a
 new Port ID. It is no neighbor until it is confirmed. After REPLACING_FRAMES of its frames in a row,
@@ -304,18 +305,18 @@ class NeighborTable:
                 netdev.missing = ended
                 if now - sender.expires_at >= self._grace:
                     del netdev.senders[msap]
+        awaits = netdev.former is not None and now < netdev.former.until
+        if awaits:  # another sender that has ended proves nothing
+            netdev.missing = NeighborReason.SILENT
         if netdev.link_down_at is not None:
             netdev.missing = NeighborReason.LINK_DOWN
             if now - netdev.link_down_at >= self._grace:
                 netdev.senders.clear()
                 netdev.former = None
         neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
-        netdev.order = tuple(sorted(neighbors, key=netdev.rank))
-        if netdev.former and netdev.order:
-            if now < netdev.former.until:
-                netdev.order = ()
-            else:
-                netdev.former = None
+        netdev.order = () if awaits else tuple(sorted(neighbors, key=netdev.rank))
+        if netdev.order:
+            netdev.former = None
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""

@@ -148,6 +148,7 @@ class Laws:
         self._away: list[Span] = []  # no agent runs, or it is frozen
         self._was_idle = False  # the Node said 0G while a port could be read, and says so since
         self._births = [0.0]
+        self._stale_birth = -math.inf  # of an agent whose Node has a report that is too old
         self._attempt: float | None = None  # start of the last one that wrote
         self._cards: dict[str, tuple[bool, int, Peer]] = {}  # by PCI function
         self._boots: list[float] = []
@@ -232,6 +233,11 @@ class Laws:
     def froze(self, now: float, until: float) -> None:
         """Record that the agent does not run from now on, until then."""
         self._away.append(Span(now, until))
+
+    def slept(self, now: float, seconds: float) -> None:
+        """Record a suspension; if no agent runs, the last report ages by it."""
+        if seconds >= AWAITED and self._away and now < self._away[-1].end:
+            self._stale_birth = self._away[-1].end
 
     def attempted(self, start: float) -> None:
         """L5: judge the interval between two attempts to write."""
@@ -499,6 +505,8 @@ class Laws:
         timeline, pci = self._parts.get((FAR, name)), self._places.get(name, "")
         if timeline is None or any(map(self.spared, _keys(name))):
             return False
+        if 0.0 <= question.now - self._stale_birth <= LAG[FAR]:  # the first frame is awaited
+            return False
         last = timeline.last(question.now)
         if was not in last:
             return False
@@ -617,10 +625,10 @@ class Laws:
                 if isinstance(value, tuple) and value[0] == leaf
             )
             hca = next((h for h in self._node.all() if h.pci == self._places.get(name)), None)
+            # The port may have had another far end since.
             follows = any(
-                at > last - LAG[FAR] and values - {NO_FAR}
-                for at, values in timeline.entries
-                if not any(isinstance(v, tuple) and v[0] == leaf for v in values)
+                end > last - LAG[FAR] and any(_is_other(value, leaf) for value in values)
+                for (_, values), (end, _) in pairwise([*timeline.entries, (math.inf, _NOTHING)])
             )
             steady = any(
                 kind == FAR
@@ -714,6 +722,7 @@ class Laws:
             self._fault(now, text)
 
 
+_NOTHING = frozenset[object]()
 _NONE: Mapping[str, frozenset[object]] = {
     COUNT: frozenset({None}),
     FAR: frozenset({NO_FAR}),
@@ -760,6 +769,11 @@ def _node_causes(node: Node) -> Iterable[str]:
 def _keys(name: str) -> list[str]:
     """Return the keys of the neighbor of an interface."""
     return [f"{P}/neighbors.current.{name}.{part}" for part in PARTS]
+
+
+def _is_other(far: object, leaf: str) -> bool:
+    """Return True for a far end at another leaf."""
+    return isinstance(far, tuple) and far[0] not in (None, leaf)
 
 
 def _far(labels: Mapping[str, str], name: str) -> Far:

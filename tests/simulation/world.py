@@ -147,6 +147,7 @@ class World:
         """Suspend the machine; the agent's current wait ends as if it had not slept (a poll's
         timeout does not count suspended time).
         """
+        self.laws.slept(self.time, seconds)
         self.suspended += seconds
         self._slept = True
 

@@ -418,6 +418,19 @@ def test_the_class_is_unread_when_a_node_was_moved() -> None:
     assert node_texts(known)["leafgroup.current"] == "NEW"
 
 
+def test_a_cable_is_moved_before_the_node_is_read() -> None:
+    """The first far end of this boot tells that the node was not: another port keeps its own."""
+    published = [row._replace(is_earlier=True) for row in two()[1].facts]
+    roles, unread = [role("ibp0")], ["ibp1"]
+    memory = Memory(HOLD, started=100.0)
+    for leaf_name in ("L0", "L9"):
+        links = [link("ibp0", leaf_name)]
+        memory.merge(observed(roles, links, failed=unread), on_bus, 100.0)
+    memory.seed(Published(published), 200.0)
+    known = memory.merge(observed(roles, links, failed=unread), on_bus, 200.0)
+    assert node_texts(known)["leafgroup.current"] == "L1_L9"
+
+
 def test_a_node_that_is_read_late_renews_no_grace() -> None:
     """The agent has observed for minutes when it can read the Node: a link was down meanwhile."""
     published = two()[1].facts

@@ -407,6 +407,21 @@ def test_of_two_equals_before_the_node_was_read() -> None:
     check(port, [(34, ["leaf-1", "leaf-2"]), (61, SECOND), (62, ["leaf-1", "leaf-2"])])
 
 
+def test_the_node_was_read_late() -> None:
+    """Whoever has been the neighbor for longer than one of before is awaited stays so."""
+    port = damped()
+    check(port, [(90, SECOND), (91, SECOND), (120, ["leaf-2"])])
+    port.table.seed(PORT, former())
+    check(port, [(121, ["leaf-2"]), (122, FIRST), (123, FIRST), (124, ["leaf-2", "leaf-1"])])
+
+
+def test_a_former_neighbor_is_awaited_after_a_shutdown_frame_of_another() -> None:
+    port = damped()
+    port.table.seed(PORT, former())
+    check(port, [(1, SECOND), (2, SECOND), (3, "silent")])
+    check(port, [(4, shutdown_frame(source=OTHER)), (5, "silent"), (36, "silent")])
+
+
 def test_no_ttl_ends_soon_after_a_freeze() -> None:
     """The switch has sent all the time; a shutdown frame and a link that is down end it as ever."""
     port = damped()
