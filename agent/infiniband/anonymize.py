@@ -91,7 +91,7 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
     if exchange.reply is None:
         return exchange
     try:
-        records = sa.decode(exchange.reply, request)
+        records = list(sa.decode(exchange.reply, request))
         if request[_ATTRIBUTE] == sa.RecordType.NODE_RECORD:
             records = [_node_record(record, names) for record in records]
     except smp.PortUnavailable as refused:

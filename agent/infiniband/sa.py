@@ -2,14 +2,17 @@
 
 The second way to a neighbor, for ports that cannot send SMPs: virtual functions, HCAs without a
 subnet management interface, fabrics whose M_Key drops SMPs. It takes two questions: LinkRecord has
-the LID and the port at the other end of a link, NodeRecord the node with that LID.
+the LID and the port at the other end of a link, NodeRecord the node with that LID. The switches
+above the neighbor take two tables more, of the whole subnet (agent/infiniband/exploration.py).
 
 Invariants:
 - No request built here can change anything. `get_table` makes a SubnAdmGetTable() of one of two
-  record types for one LID, and `require_get_table` rejects any other bytes.
+  record types for one LID, `get_switches` and `get_aggregation_nodes` one of NodeRecords, and
+  `require_get_table` rejects any other bytes.
 - A reply is accepted only if it matches the request's TransactionID and attribute, reports success,
-  and consists of whole records about the LID in question. Anything else is Malformed, or
-  PortUnavailable with the reason; the message names the field.
+  and consists of whole records. Anything else is Malformed, or PortUnavailable with the reason; the
+  message names the field.
+- A reply about one LID has at most MAX_LENGTH bytes, one about a subnet MAX_TABLE.
 
 The layouts are those of IBTA vol. 1: 13.4.2 (MAD header), 13.6.2.1 (RMPP header), 15.2.1.1 (SA
 header), 15.2.5 (records); rdma-core has them in umad_sa.h, opensm in ib_types.h. The kernel sends
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agent import node_description as nodedesc
@@ -35,10 +38,13 @@ from agent.reasons import NeighborReason
 CLASS, CLASS_VERSION = 0x03, 2  # UMAD_CLASS_SUBN_ADM, 15.2.1
 QKEY = 0x80010000  # of QP1, 10.2.4.4
 MAX_LENGTH = 4096  # bytes of a reply: 35 NodeRecords, where one is expected
+MAX_NODES = 10_000  # NodeRecords of a subnet
+AGGREGATION_NODE = 0xCF09  # DeviceID of the CA inside a switch that reduces for SHARP
 MAX_PLANES = 16  # links of one LID
 TRIES = 2  # rounds of both questions: a LID may move to another node between them
 _GET_TABLE, _GET_TABLE_RESP = 0x12, 0x92
-_BY_LID = 0x1  # ComponentMask: the LID of a NodeRecord, the FromLID of a LinkRecord
+# ComponentMask: the LID of a NodeRecord or the FromLID of a LinkRecord; of a NodeRecord
+_BY_LID, _BY_NODE_TYPE, _BY_DEVICE_ID = 1 << 0, 1 << 4, 1 << 10
 _RMPP_ACTIVE, _RMPP_LAST, _RMPP_DATA = 0x01, 0x04, 1  # RMPPFlags, RMPPType
 
 _BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
@@ -86,7 +92,10 @@ _SA = struct.Struct(">4BH2xQH2xI4BIIQH2xQ")
 _LINK_RECORD = struct.Struct(">HBBH")
 _NODE_RECORD = struct.Struct(">H2x40s64s")
 _SIZES = {RecordType.LINK_RECORD: _LINK_RECORD.size, RecordType.NODE_RECORD: _NODE_RECORD.size}
-_LOCAL_PORT = 36  # octet of LocalPortNum in NodeInfo
+MAX_TABLE = _SA.size + MAX_NODES * (_NODE_RECORD.size + 4)  # bytes; of a multiple of 8 each
+_NODE_INFO = 4  # octet of a NodeRecord
+_NODE_TYPE, _DEVICE_ID, _LOCAL_PORT = 2, 30, 36  # octets in NodeInfo
+_SWITCH = 2  # NodeType
 
 
 class LinkRecord(NamedTuple):
@@ -109,9 +118,34 @@ def get_table(record_type: RecordType, tid: int, lid: int) -> bytes:
     return (_SA.pack(*header) + lid.to_bytes(2, "big")).ljust(smp.LENGTH, b"\0")
 
 
+def get_switches(tid: int) -> bytes:
+    """Build a SubnAdmGetTable of the NodeRecords of all switches, which have one each."""
+    return _get_nodes(tid, _BY_NODE_TYPE, _NODE_TYPE, bytes((_SWITCH,)))
+
+
+def get_aggregation_nodes(tid: int) -> bytes:
+    """Build a SubnAdmGetTable of the NodeRecords with DeviceID AGGREGATION_NODE."""
+    return _get_nodes(tid, _BY_DEVICE_ID, _DEVICE_ID, AGGREGATION_NODE.to_bytes(2, "big"))
+
+
+def _get_nodes(tid: int, component: int, octet: int, value: bytes) -> bytes:
+    """Build a request for the NodeRecords whose NodeInfo has this value at an octet."""
+    node = RecordType.NODE_RECORD
+    header = _Sa(tid=tid & 0xFFFFFFFF, attribute=node, component_mask=component)
+    return (_SA.pack(*header) + bytes(_NODE_INFO + octet) + value).ljust(smp.LENGTH, b"\0")
+
+
 def require_get_table(request: bytes) -> tuple[int, int]:
-    """Return (LID, TransactionID) of a request that `get_table` can build; else raise Malformed."""
+    """Return (LID, TransactionID) of a request that can be built here, 0 for one without LID.
+
+    Raises Malformed for any other.
+    """
     header = _header(request, "request")
+    if header.component_mask != _BY_LID:
+        tid = transaction(request)
+        if request not in (get_switches(tid), get_aggregation_nodes(tid)):
+            raise Malformed("SA request: not a plain SubnAdmGetTable by LID, or of switches")
+        return 0, tid
     tid, lid = transaction(request), int.from_bytes(request[_SA.size : _SA.size + 2], "big")
     try:
         record_type = RecordType(header.attribute)
@@ -123,18 +157,19 @@ def require_get_table(request: bytes) -> tuple[int, int]:
     return lid, tid
 
 
-def _header(mad: bytes, kind: str) -> _Sa:
-    if not _SA.size <= len(mad) <= MAX_LENGTH:
-        raise Malformed(f"SA {kind}: {len(mad)} bytes instead of {_SA.size} to {MAX_LENGTH}")
+def _header(mad: bytes, kind: str, most: int = MAX_LENGTH) -> _Sa:
+    if not _SA.size <= len(mad) <= most:
+        raise Malformed(f"SA {kind}: {len(mad)} bytes instead of {_SA.size} to {most}")
     return _Sa._make(_SA.unpack_from(mad))
 
 
-def decode(reply: bytes, request: bytes) -> list[bytes]:
-    """Return the records of the reply to `request`; none if the SA has none.
+def decode(reply: bytes, request: bytes) -> Iterator[bytes]:
+    """Iterate over the records of the reply to `request`; none if the SA has none.
 
     Raises Malformed for a reply that does not match the request, PortUnavailable for a refusal.
     """
-    header, asked = _header(reply, "reply"), _header(request, "request")
+    asked = _header(request, "request")
+    header = _header(reply, "reply", MAX_LENGTH if asked.component_mask == _BY_LID else MAX_TABLE)
     expect("SA reply", "BaseVersion", header.base_version, 1)
     expect("SA reply", "MgmtClass", header.mgmt_class, CLASS)
     expect("SA reply", "ClassVersion", header.class_version, CLASS_VERSION)
@@ -142,7 +177,7 @@ def decode(reply: bytes, request: bytes) -> list[bytes]:
     expect("SA reply", "AttributeID", header.attribute, asked.attribute)
     expect("SA reply", "TransactionID", transaction(reply), transaction(request))
     if header.status == _NO_RECORDS:
-        return []
+        return iter(())
     if header.status:
         is_busy = header.status & _BUSY or header.status == _NO_RESOURCES
         reason = NeighborReason.SA_BUSY if is_busy else NeighborReason.SA_REFUSED
@@ -170,6 +205,54 @@ def node_record(record: bytes) -> tuple[int, bytes, bytes]:
     return lid, info, description
 
 
+class Node(NamedTuple):
+    """A node of a subnet."""
+
+    lid: int  # the base LID, 0 of a node that the subnet manager has not configured yet
+    info: smp.NodeInfo
+    description: str
+
+
+def nodes(reply: bytes, request: bytes) -> Iterator[Node]:
+    """Decode the reply to `get_switches` or `get_aggregation_nodes`; raises as `decode`.
+
+    Raises Malformed for a node of another kind than was asked for.
+    """
+    is_of_switches = _header(request, "request").component_mask == _BY_NODE_TYPE
+    for record in decode(reply, request):
+        lid, octets, description = node_record(record)
+        info = _node_info(octets, 1)
+        kind = "switch" if is_of_switches else "CA"
+        if info.node_type != kind or not (is_of_switches or info.device_id == AGGREGATION_NODE):
+            text = f"{info.node_type} {info.device_id:04x}"
+            raise Malformed(f"SA reply: NodeRecord of the {text} {info.node_guid}, not of a {kind}")
+        if lid > LAST_UNICAST_LID:
+            raise Malformed(f"SA reply: NodeRecord of LID {lid:#06x}")
+        yield Node(lid, info, nodedesc.text(description))
+
+
+def _node_info(octets: bytes, port: int) -> smp.NodeInfo:
+    """Decode NodeInfo with this LocalPortNum: its own is where the SM's packet arrived."""
+    info = octets[:_LOCAL_PORT] + bytes((port,)) + octets[_LOCAL_PORT + 1 :]
+    return smp.node_info(info.ljust(64, b"\0"))
+
+
+def links(reply: bytes, request: bytes) -> list[LinkRecord]:
+    """Return the links of the LID in the request, each once, in the order of its ports (planes).
+
+    Raises as `decode`; PortUnavailable for a record of another LID.
+    """
+    lid, _ = require_get_table(request)
+    decoded = sorted({LinkRecord._make(_LINK_RECORD.unpack(row)) for row in decode(reply, request)})
+    for link in decoded:
+        if link.from_lid != lid:
+            text = f"SA reply: LinkRecord of LID {link.from_lid} instead of {lid}"
+            raise PortUnavailable(NeighborReason.SA_FOREIGN, text)
+        if not 1 <= link.to_lid <= LAST_UNICAST_LID:
+            raise Malformed(f"SA reply: LinkRecord from LID {lid} to {link.to_lid:#06x}")
+    return decoded
+
+
 def _require_whole(header: _Sa, length: int) -> None:
     """Raise Malformed for a segment that ends or aborts a transfer, or is one of several."""
     if not header.rmpp_flags & _RMPP_ACTIVE or not header.rmpp_version:
@@ -182,20 +265,20 @@ def _require_whole(header: _Sa, length: int) -> None:
         raise Malformed(f"SA reply: one segment of a transfer of {header.payload_length} bytes")
 
 
-def _records(data: bytes, offset: int, size: int) -> list[bytes]:
-    """Return the records of `size` bytes, each `offset` bytes after the other.
+def _records(data: bytes, offset: int, size: int) -> Iterator[bytes]:
+    """Iterate over the records of `size` bytes, each `offset` bytes after the other.
 
     A MAD is as long as without padding, or filled with zeros; a record has no LID of zero. Nothing
     stands between two records but the padding of the first to a multiple of 8 bytes.
     """
     if not any(data):
-        return []
+        return
     starts = range(0, len(data) - size + 1, max(offset, 1))
     if offset < size or any(any(data[at + _padded(size) : at + offset]) for at in starts):
         raise Malformed(f"SA reply: AttributeOffset of {offset} bytes, a record has {size}")
     if any(data[len(starts) * offset :]):
         raise Malformed("SA reply: its last record is cut")
-    return [data[at : at + size] for at in starts if any(data[at : at + size])]
+    yield from (data[at : at + size] for at in starts if any(data[at : at + size]))
 
 
 def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
@@ -223,43 +306,36 @@ def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
 def _links(tid: int, lid: int) -> Generator[bytes, bytes, list[LinkRecord]]:
     """Ask for the links of a LID; return each once, in the order of our ports (planes)."""
     request = get_table(RecordType.LINK_RECORD, tid, lid)
-    records = decode((yield request), request)
-    links = sorted({LinkRecord._make(_LINK_RECORD.unpack(record)) for record in records})
-    if not links:
+    of_lid = links((yield request), request)
+    if not of_lid:
         raise PortUnavailable(NeighborReason.SA_NO_RECORD, f"no LinkRecord of LID {lid}")
-    if len(links) > MAX_PLANES:
-        raise Malformed(f"SA reply: {len(links)} links of LID {lid}")
-    for link in links:
-        if link.from_lid != lid:
-            text = f"SA reply: LinkRecord of LID {link.from_lid} instead of {lid}"
-            raise PortUnavailable(NeighborReason.SA_FOREIGN, text)
-        if link.to_lid == lid or not 1 <= link.to_lid <= LAST_UNICAST_LID:
-            raise Malformed(f"SA reply: LinkRecord from LID {lid} to {link.to_lid:#06x}")
-    return links
+    if len(of_lid) > MAX_PLANES:
+        raise Malformed(f"SA reply: {len(of_lid)} links of LID {lid}")
+    if any(link.to_lid == lid for link in of_lid):
+        raise Malformed(f"SA reply: LinkRecord from LID {lid} to {lid:#06x}")
+    return of_lid
 
 
 def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | None]:
     """Ask for the node at the far end of a link; None if no node has that LID (any more)."""
     request = get_table(RecordType.NODE_RECORD, tid, link.to_lid)
-    nodes = set()
+    far_ends = set()
     for record in decode((yield request), request):
         lid, info, description = node_record(record)
         if lid != link.to_lid:
             text = f"SA reply: NodeRecord of LID {lid} instead of {link.to_lid}"
             raise PortUnavailable(NeighborReason.SA_FOREIGN, text)
-        # NodeInfo has the port that the SM's own packet arrived on; the link has ours.
-        port = bytes((link.to_port,))
-        node = smp.node_info((info[:_LOCAL_PORT] + port + info[_LOCAL_PORT + 1 :]).ljust(64, b"\0"))
+        node = _node_info(info, link.to_port)
         if link.to_port > node.ports:
             raise Malformed(f"SA reply: port {link.to_port} of a node with {node.ports}")
         text = nodedesc.text(description)
         ids = node.node_type, node.node_guid, node.sys_image_guid
-        nodes.add(IbNeighbor(*ids, link.to_port, text, "sa"))
-    if len(nodes) > 1:
+        far_ends.add(IbNeighbor(*ids, link.to_port, text, "sa"))
+    if len(far_ends) > 1:
         raise PortUnavailable(
-            NeighborReason.SA_AMBIGUOUS, f"{len(nodes)} nodes have LID {link.to_lid}"
+            NeighborReason.SA_AMBIGUOUS, f"{len(far_ends)} nodes have LID {link.to_lid}"
         )
-    return nodes.pop() if nodes else None
+    return far_ends.pop() if far_ends else None
 
 
 def _far_end(lid: int, ends: dict[LinkRecord, IbNeighbor]) -> IbNeighbor:

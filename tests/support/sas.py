@@ -13,6 +13,7 @@ from tests.support.smps import node_info
 LID, LEAF_LID, TID = 22, 1, 1
 ASK_LINK = sa.get_table(RecordType.LINK_RECORD, TID, LID)
 ASK_NODE = sa.get_table(RecordType.NODE_RECORD, TID + 1, LEAF_LID)
+ASK_SWITCHES, ASK_AGGREGATION = sa.get_switches(TID), sa.get_aggregation_nodes(TID)
 LEAF = IbNeighbor(
     "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1", "sa"
 )
@@ -30,6 +31,13 @@ def node(
 ) -> bytes:
     """A NodeRecord with its padding; its LocalPortNum is that of another port."""
     return struct.pack(">H2x40s64s4x", lid, node_info(kind, guid=guid, local_port=60), name)
+
+
+def aggregation_node(lid: int, guid: int = 0xB0CF0E0300D66C88, device_id: int = 0xCF09) -> bytes:
+    """The NodeRecord of the CA inside a switch."""
+    record = bytearray(node(lid, b"Mellanox Technologies Aggregation Node", 1, guid))
+    record[34:36] = device_id.to_bytes(2, "big")
+    return bytes(record)
 
 
 def reply(

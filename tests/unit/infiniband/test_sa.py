@@ -15,8 +15,10 @@ from agent.infiniband.sa import MAX_LENGTH, RecordType
 from agent.infiniband.smp import Exchange, PortUnavailable
 from agent.model import IbNeighbor
 from tests.support.sas import (
+    ASK_AGGREGATION,
     ASK_LINK,
     ASK_NODE,
+    ASK_SWITCHES,
     LEAF,
     LEAF_LID,
     LID,
@@ -25,6 +27,7 @@ from tests.support.sas import (
     NODES,
     SEGMENTED,
     TID,
+    aggregation_node,
     link,
     node,
     reply,
@@ -74,11 +77,25 @@ def test_only_a_unicast_lid_is_asked_for(lid: int) -> None:
         sa.get_table(RecordType.NODE_RECORD, 1, lid)
 
 
-@given(st.integers(0, 255), st.integers(1, 255))
-def test_any_other_request_is_rejected(place: int, change: int) -> None:
+def test_the_requests_for_the_nodes_of_a_subnet() -> None:
+    """NodeRecords by NodeType 2, and by DeviceID 0xcf09: the components 4 and 10."""
+    head = "01030212 0000 0000 0000000000000001 0011 0000 00000000 00 00 00 00 00000000 00000000"
+    by_type = "0000000000000000 0000 0000 0000000000000010" + "00" * 6 + "02"
+    by_device = "0000000000000000 0000 0000 0000000000000400" + "00" * 34 + "cf09"
+    assert bytes.fromhex(head + by_type).ljust(256, b"\0") == ASK_SWITCHES
+    assert bytes.fromhex(head + by_device).ljust(256, b"\0") == ASK_AGGREGATION
+    assert sa.require_get_table(ASK_SWITCHES) == sa.require_get_table(ASK_AGGREGATION) == (0, TID)
+
+
+@given(
+    st.sampled_from((ASK_LINK, ASK_SWITCHES, ASK_AGGREGATION)),
+    st.integers(0, 255),
+    st.integers(1, 255),
+)
+def test_any_other_request_is_rejected(request: bytes, place: int, change: int) -> None:
     """Whatever octet differs: class, method, attribute, SM_Key, mask, record."""
-    free = {12, 13, 14, 15, 56, 57}  # TransactionID and LID
-    changed = bytearray(ASK_LINK)
+    free = {12, 13, 14, 15} | ({56, 57} if request == ASK_LINK else set())  # TransactionID and LID
+    changed = bytearray(request)
     changed[place] ^= change
     if place in free or bytes(changed) == ASK_NODE:
         return
@@ -98,7 +115,7 @@ def test_two_answers_name_the_far_end() -> None:
 def test_a_reply_may_be_padded_or_not_segmented(rmpp: bytes) -> None:
     """As long as a MAD with zeros, as opensm sends over ibsim, or without RMPP."""
     full = reply(ASK_LINK, link(), rmpp=rmpp).ljust(256, b"\0")
-    assert sa.decode(full, ASK_LINK) == [link()[:6]]
+    assert list(sa.decode(full, ASK_LINK)) == [link()[:6]]
 
 
 def test_a_cable_to_another_host() -> None:
@@ -140,7 +157,7 @@ def test_a_status_is_a_reason(status: int, word: str) -> None:
     with pytest.raises(PortUnavailable, match=f"{status:#06x}") as refused:
         sa.decode(reply(ASK_LINK, status=status), ASK_LINK)
     assert refused.value.reason == word
-    assert sa.decode(reply(ASK_LINK, status=0x0300), ASK_LINK) == []
+    assert list(sa.decode(reply(ASK_LINK, status=0x0300), ASK_LINK)) == []
 
 
 def test_a_lid_that_moves_is_asked_for_again() -> None:
@@ -209,7 +226,7 @@ def test_a_strange_reply_is_malformed(answer: bytes, text: str) -> None:
     """The message names the field; no record of it is used."""
     asked_for = ASK_NODE if "104" in text else ASK_LINK
     with pytest.raises(Malformed, match=text):
-        sa.decode(answer, asked_for)
+        list(sa.decode(answer, asked_for))
 
 
 @pytest.mark.parametrize(
@@ -253,10 +270,84 @@ def test_any_records_are_a_neighbor_or_a_clean_error(links: list[bytes], of_node
 def test_a_truncated_reply_has_no_record(length: int) -> None:
     """Each truncation is Malformed, or a reply without records; the padding may be cut."""
     with suppress(Malformed):
-        assert sa.decode(NODES[:length], ASK_NODE) == [] or length >= 56 + 108
+        assert list(sa.decode(NODES[:length], ASK_NODE)) == [] or length >= 56 + 108
 
 
 def test_the_name_is_text() -> None:
     """Unprintable octets are escaped, as those of an SMP are."""
     assert asked([link(LEAF_LID)], lambda lid: [node(lid, b"leaf\n")]).node_description == "leaf"
     assert asked([link()], lambda lid: [node(lid, NAME)]).node_description == NAME.decode()
+
+
+def switches(*lids: int) -> list[bytes]:
+    return [node(lid, b"leaf%d" % lid, guid=0xB0CF0E0300000000 + lid) for lid in lids]
+
+
+def test_a_table_of_ten_thousand_switches_is_read() -> None:
+    """Over a megabyte, as one packet of the kernel; the next record is too many."""
+    table = switches(*range(1, sa.MAX_NODES + 1))
+    answer = reply(ASK_SWITCHES, *table)
+    *_, last = decoded = list(sa.nodes(answer, ASK_SWITCHES))
+    assert (len(decoded), len(answer)) == (sa.MAX_NODES, sa.MAX_TABLE)
+    assert (last.lid, last.info.ports, last.description) == (sa.MAX_NODES, 65, "leaf10000")
+    with pytest.raises(Malformed, match=r"1120168 bytes instead of 56 to 1120056"):
+        list(sa.nodes(reply(ASK_SWITCHES, *table, table[0]), ASK_SWITCHES))
+
+
+def test_a_node_that_is_not_configured_has_no_lid() -> None:
+    """It is in the table."""
+    [one] = sa.nodes(reply(ASK_SWITCHES, *switches(0)), ASK_SWITCHES)
+    assert one.lid == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "record", "text"),
+    [
+        (ASK_SWITCHES, node(kind=1), "of the CA d2f2 b0cf0e0300d66c81, not of a switch"),
+        (ASK_SWITCHES, node(kind=3), "of the router"),
+        (ASK_SWITCHES, node(kind=0), "NodeType 0"),
+        (ASK_SWITCHES, node(guid=0), "NodeGUID is zero"),
+        (ASK_SWITCHES, node(0xC000), "of LID 0xc000"),
+        (ASK_AGGREGATION, node(), "of the switch d2f2"),
+        (ASK_AGGREGATION, aggregation_node(4, device_id=0x1021), "of the CA 1021"),
+        (ASK_AGGREGATION, aggregation_node(0xFFFF), "of LID 0xffff"),
+    ],
+)
+def test_a_node_that_was_not_asked_for_is_malformed(
+    request_: bytes, record: bytes, text: str
+) -> None:
+    """An SA that ignores the component sends all nodes."""
+    with pytest.raises(Malformed, match=text):
+        list(sa.nodes(reply(request_, record), request_))
+
+
+SEGMENT = 200  # bytes of records in a segment of RMPP
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda parts: parts[:3] + parts[4:],  # lost
+        lambda parts: [*parts[:4], parts[3], *parts[4:]],  # doubled
+        lambda parts: [parts[1], parts[0], *parts[2:]],  # out of order
+        lambda parts: parts[:-1],  # without its end
+    ],
+)
+def test_a_table_of_damaged_segments_is_malformed(
+    damage: Callable[[list[bytes]], list[bytes]],
+) -> None:
+    """As a kernel would give it that did not look at their numbers."""
+    answer = reply(ASK_SWITCHES, *switches(*range(1, 40)))
+    head, data = answer[:56], answer[56:]
+    parts = [data[at : at + SEGMENT] for at in range(0, len(data), SEGMENT)]
+    assert len(list(sa.nodes(head + b"".join(parts), ASK_SWITCHES))) == 39
+    with pytest.raises(Malformed):
+        list(sa.nodes(head + b"".join(damage(parts)), ASK_SWITCHES))
+
+
+@given(st.binary(max_size=MAX_LENGTH))
+def test_any_table_is_nodes_or_a_clean_error(rest: bytes) -> None:
+    for request in (ASK_SWITCHES, ASK_AGGREGATION):
+        for answer in (rest, reply(request, node())[:60] + rest):
+            with suppress(Malformed, PortUnavailable):
+                assert all(len(one.info.node_guid) == 16 for one in sa.nodes(answer, request))
