@@ -83,6 +83,14 @@ class AcceleratorReason(Reason):
     FAILED = "failed", "the GPUs could not be queried", True
 
 
+class TierReason(Reason):
+    """Reasons for a missing tier above the leaf switches."""
+
+    NO_TIERS = "no-tiers", "the leaf switches are linked to leaf switches: no tree", False
+    PEERS = "peers", "the switches above tier 1 are linked to each other: no tree", False
+    TOP = "top", "no switch of the subnet is above", False
+
+
 class HoldReason(Reason):
     """Reasons why a published label stays as it is though its source does not confirm it."""
 
