@@ -62,7 +62,11 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 
 @click.group(
-    context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]}
+    help="Label a Node with the state of its backend network, for topology-aware "
+    "schedulers.\n\n"
+    "Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. "
+    "Those that decide labels have one for all commands, BWAGENT_<FLAG>.",
+    context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--version",
@@ -72,15 +76,11 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     callback=_print_version,
     help="Show the version and exit.",
 )
-def cli() -> None:
-    """Label a Node with the state of its backend network, for topology-aware schedulers.
-
-    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. Those that
-    decide labels have one for all commands, BWAGENT_<FLAG>.
-    """
+def cli() -> None: ...
 
 
 @cli.command(
+    help="Observe this node once; print its labels, and apply them.",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels"
@@ -97,7 +97,6 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once; print its labels, and apply them."""
     if diff and (flags["replay"] or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     if flags["replay"] or (dry_run and not diff):
@@ -137,6 +136,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
 
 
 @cli.command(
+    help="Watch this node; keep its Node's labels current until SIGTERM.",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
@@ -156,7 +156,6 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node; keep its Node's labels current until SIGTERM."""
     # Until the loop takes it: what it asks for, a start does anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from agent.daemon.assembly import RunFlags
@@ -184,9 +183,12 @@ def run(
 
 
 @cli.command(
+    help="Remove every label and annotation of the agent from a Node.\n\n"
+    "Delete the DaemonSet first: an agent that runs writes its labels "
+    "again.",
     epilog=EXAMPLES.format(
         "bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"
-    )
+    ),
 )
 @switch("--all everywhere", "Clean all Nodes; needs permission to list them.")
 @switch(
@@ -203,10 +205,6 @@ def run(
 def cleanup(
     everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
 ) -> None:
-    """Remove every label and annotation of the agent from a Node.
-
-    Delete the DaemonSet first: an agent that runs writes its labels again.
-    """
     from agent.cleanup import clean_up, clean_up_foreign, forget_lost
     from agent.kube.api import connect
     from agent.kube.this_host import of_this_host
@@ -239,6 +237,8 @@ def cleanup(
 
 
 @cli.command(
+    help="Print where a label comes from, and who holds it on the Node.\n\n"
+    "KEY may lack its prefix.",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent explain speed.current",
@@ -254,10 +254,6 @@ def cleanup(
 @device_options
 @wait_options
 def explain(key: str, output: str, **flags: Any) -> None:
-    """Print where a label comes from, and who holds it on the Node.
-
-    KEY may lack its prefix.
-    """
     from agent.labels.render import render
     from agent.output import explain
     from agent.output.formats import show_explained
@@ -347,6 +343,9 @@ cli.add_command(doctor)
 
 @short_help
 @cli.command(
+    help="Compare the cables of this node with those of the site's plan.\n\n"
+    "The plan is --plan or the Node's expected labels. Exit code 3: "
+    "differences.",
     cls=NpdCommand,
     epilog=EXAMPLES.format(
         "bwagent verify --plan cabling.csv",
@@ -361,29 +360,23 @@ cli.add_command(doctor)
 @device_options
 @wait_options
 def verify(**flags: Any) -> None:
-    """Compare the cables of this node with those of the site's plan.
-
-    The plan is --plan or the Node's expected labels. Exit code 3: differences.
-    """
     from agent.verify.command import run as compare
 
     click.get_current_context().exit(compare(flags))
 
 
 @cli.command(
+    help="Write everything that bwagent reads on this node into DIR.\n\n"
+    "DIR - is a tar archive on standard output.",
     epilog=EXAMPLES.format(
         "bwagent capture --anonymize for-a-bug-report", "bwagent capture - >node-17.tar"
-    )
+    ),
 )
 @click.argument("folder", metavar="DIR")
 @anonymize_option
 @device_options
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
-    """Write everything that bwagent reads on this node into DIR.
-
-    DIR - is a tar archive on standard output.
-    """
     from agent.folder import refuse_archive, refuse_existing
     from agent.snapshot import anonymize as anonymizer
     from agent.snapshot.capture import (

@@ -172,9 +172,7 @@ class Rack:
         command = [
             *AS_POD,
             str(home / "account"),
-            sys.executable,
-            "-m",
-            "benchmarks.as_in_image",
+            *(sys.executable, "-OO", "-m", "benchmarks.as_in_image"),
             "run",
         ]
         fixed = ("--node-name", name, "--sysfs-root", str(place))

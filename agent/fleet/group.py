@@ -28,14 +28,17 @@ class ExportFormat(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.group()
-def fleet() -> None:
-    """Compare the cables of all Nodes, or export the topology."""
+@click.group(
+    help="Compare the cables of all Nodes, or export the topology.",
+)
+def fleet() -> None: ...
 
 
 @short_help
 @fleet.command(
     "verify",
+    help="Compare the cables of all Nodes with a plan or their pattern.\n\n"
+    "Exit code 3: differences.",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent fleet verify --context prod",
@@ -45,10 +48,6 @@ def fleet() -> None:
 @reading_options
 @comparison_options
 def verify(**flags: Any) -> None:
-    """Compare the cables of all Nodes with a plan or their pattern.
-
-    Exit code 3: differences.
-    """
     from agent.fleet.command import verify as compare
 
     click.get_current_context().exit(compare(flags))
@@ -57,6 +56,8 @@ def verify(**flags: Any) -> None:
 @short_help
 @fleet.command(
     "export",
+    help="Print the topology for a scheduler, or the wiring itself.\n\n"
+    "FORMAT: csv, dot; kueue, slurm, slurm-block, slurm-yaml",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent fleet export kueue --selector pool=gpu",
@@ -72,10 +73,6 @@ def verify(**flags: Any) -> None:
     help="Keep Nodes with wrong cables in the leaf groups of their labels.",
 )
 def export(form: str, **flags: Any) -> None:
-    """Print the topology for a scheduler, or the wiring itself.
-
-    FORMAT: csv, dot; kueue, slurm, slurm-block, slurm-yaml
-    """
     from agent.fleet.command import export as print_export
 
     click.get_current_context().exit(print_export(form, flags))

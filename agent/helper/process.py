@@ -104,7 +104,8 @@ def _python(entry: str) -> list[str]:
     ends = "site-packages", "dist-packages"
     installed = (folder for folder in sys.path if folder.endswith(ends) and folder != root)
     path = [root, *installed]
-    return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, entry=entry)]
+    flags = ["-I", "-S", *(["-OO"] if sys.flags.optimize > 1 else [])]  # of the image
+    return [sys.executable, *flags, "-c", _BOOT.format(path=path, entry=entry)]
 
 
 _lock = threading.Lock()  # guards _pids and _marks

@@ -33,17 +33,15 @@ VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
 
 
 @click.command(
+    help="Print the script that completes commands and flags.\n\n"
+    "SHELL is bash (4.4 or newer), zsh or fish. For one session: source "
+    "<(bwagent completion bash)",
     epilog="\b\nExamples:\n"
     "  bwagent completion bash >/etc/bash_completion.d/bwagent\n"
-    "  bwagent completion fish >~/.config/fish/completions/bwagent.fish"
+    "  bwagent completion fish >~/.config/fish/completions/bwagent.fish",
 )
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands and flags.
-
-    SHELL is bash (4.4 or newer), zsh or fish. For one session:
-    source <(bwagent completion bash)
-    """
     from click.shell_completion import get_completion_class
 
     root = click.get_current_context().find_root().command
@@ -52,6 +50,8 @@ def completion(shell: str) -> None:
 
 
 @click.command(
+    help="List what this node lacks, with the command that brings it.\n\n"
+    "Nothing is changed. Exit code 1: something is missing.",
     cls=CheckedCommand,
     epilog="\b\nExamples:\n  bwagent doctor --no-cluster\n  bwagent doctor --replay gpu-17.tar",
 )
@@ -62,10 +62,6 @@ def completion(shell: str) -> None:
 @device_options
 @source_options
 def doctor(no_cluster: bool, **flags: Any) -> None:
-    """List what this node lacks, with the command that brings it.
-
-    Nothing is changed. Exit code 1: something is missing.
-    """
     from agent import inputs
     from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
 
@@ -91,6 +87,9 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 
 @click.command(
     "capture",
+    help="Write what the agent on NODE reads, by an exec into its Pod.\n\n"
+    "A name that ends in .tar is a file, any other a new folder. [default: "
+    "NODE.tar]",
     epilog="\b\nExamples:\n"
     "  kubectl bwagent capture gpu-17\n"
     "  kubectl bwagent capture gpu-17 --anonymize for-a-bug-report",
@@ -106,10 +105,6 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 @click.option("--wait", type=Seconds(0, 3600), metavar="SECONDS", help="Wait for LLDP frames.")
 @no_wait_option
 def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
-    """Write what the agent on NODE reads, by an exec into its Pod.
-
-    A name that ends in .tar is a file, any other a new folder.  [default: NODE.tar]
-    """
     from agent.folder import refuse_archive
     from agent.shell.pod import save
 

@@ -74,9 +74,10 @@ ACCOUNTS = {
     "etc/group": "root:x:0:\nnonroot:x:65532:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
-# -I and -S: no variable of the environment and no .pth file chooses what is run.
+# -I and -S: no variable of the environment and no .pth file chooses what is run. -OO: the image has
+# bytecode without docstrings.
 ENTRY = """\
-#!/usr/bin/python3 -IS
+#!/usr/bin/python3 -ISOO
 import sys
 
 sys.path.append("/opt/bwagent")
@@ -87,7 +88,7 @@ main()
 
 # pyudev finds libudev by ctypes.util.find_library(), which reads what `ldconfig -p` prints.
 LDCONFIG = """\
-#!/usr/bin/python3 -IS
+#!/usr/bin/python3 -ISOO
 import os
 
 machine = os.uname().machine.replace("_", "-")

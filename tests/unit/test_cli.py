@@ -269,6 +269,20 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
 
 
+def test_help_needs_no_docstrings() -> None:
+    """The image runs `python -OO`."""
+    code = (
+        "from agent.cli import cli; groups = cli, cli.commands['fleet']; "
+        "print(*[command.help for group in groups for command in group.commands.values()])"
+    )
+    plain, bare = (
+        subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, check=True).stdout
+        for flags in ((), ("-OO",))
+    )
+    assert b"None" not in plain
+    assert bare == plain
+
+
 def test_help_of_the_group_has_whole_lines() -> None:
     for group in ((), ("fleet",)):
         commands = bwagent(*group, "--help").stdout.decode().partition("Commands:")[2]

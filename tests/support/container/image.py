@@ -86,7 +86,7 @@ class Image:
         """Return the output of a program that the image's Python runs in place of bwagent."""
         entry = [
             "/usr/bin/python3",
-            "-IS",
+            "-ISOO",
             "-c",
             f"import sys; sys.path.append('/opt/bwagent')\n{code}",
         ]
