@@ -43,7 +43,7 @@ class PortQuery:
     number: int
     timeout_ms: int
     tries: int
-    conversation: smp.Conversation[IbNeighbor]
+    conversation: smp.Conversation[Any]
     end: float = math.inf  # by the monotonic clock, of the whole conversation
     request: bytes | None = None
     deadline: float = 0.0
@@ -174,35 +174,84 @@ def query_sa(
     """Ask the subnet administrator for the far ends of ports, one question at a time.
 
     A port has `limit` seconds for all its questions, so that a slow answer takes no other's time.
-    One with a `subnet_prefix` may be a virtual port: if nothing comes back, it asks once more, with
-    a global route.
     """
     from agent.infiniband import sa  # a helper that sends SMPs does not load it
 
-    ended = []
-    for port in ports:
-        management = Management(
-            sa.CLASS,
-            sa.CLASS_VERSION,
-            rmpp=1,
-            lid=port.sm_lid,
-            qp=1,
-            qkey=sa.QKEY,
-            require=sa.require_get_table,
-            max_length=sa.MAX_LENGTH,
-            sl=port.sm_sl,
-            pkey_index=port.pkey_index,
-        )
-        end = time.monotonic() + limit
-        for subnet_prefix in dict.fromkeys((None, port.subnet_prefix)):
-            to = management._replace(subnet_prefix=subnet_prefix)
-            questions = sa.conversation(port.lid, int.from_bytes(os.urandom(4)))
-            query = PortQuery(*port.address, timeout_ms, 1, questions, end)
-            _run([query], partial(open_port, management=to))
+    def query(port: SubnetPort) -> PortQuery:
+        def questions() -> smp.Conversation[IbNeighbor]:
+            return sa.conversation(port.lid, int.from_bytes(os.urandom(4)))
+
+        return queries.query(port, questions, time.monotonic() + limit, sa.MAX_LENGTH)
+
+    queries = SaQueries(open_port, timeout_ms)
+    return [query(port) for port in ports]
+
+
+class SaQueries:
+    """Conversations with subnet administrators, one at a time.
+
+    A port with a `subnet_prefix` may be a virtual port: if nothing comes back, it asks once more,
+    with a global route, and later on only by the way that was answered.
+    """
+
+    def __init__(self, open_port: Callable[..., UmadPort], timeout_ms: int) -> None:
+        self._open_port, self._timeout_ms = open_port, timeout_ms
+        self._prefixes: dict[SubnetPort, int | None] = {}  # of the ports that were answered
+
+    def ask(self, port: SubnetPort, request: bytes, end: float) -> bytes:
+        """Return the reply to one request, until `end` of the monotonic clock.
+
+        Raises PortUnavailable.
+        """
+        from agent.infiniband import sa
+
+        if time.monotonic() >= end:
+            text = f"{port.device} port {port.number}: no time is left to ask"
+            raise PortUnavailable(NeighborReason.NO_ANSWER, text)
+        query = self.query(port, lambda: _question(request), end, sa.max_length(request))
+        if query.error is not None:
+            raise PortUnavailable(query.error, query.text or query.error)
+        return query.exchanges[-1].reply or b""
+
+    def query(
+        self,
+        port: SubnetPort,
+        conversation: Callable[[], smp.Conversation[Any]],
+        end: float,
+        max_length: int,
+    ) -> PortQuery:
+        """Have a conversation over a port, begun anew for each way; return the last one.
+
+        `max_length` is that of its replies in bytes.
+        """
+        from agent.infiniband import sa
+
+        ways = [self._prefixes[port]] if port in self._prefixes else [None, port.subnet_prefix]
+        for subnet_prefix in dict.fromkeys(ways):
+            to = Management(
+                sa.CLASS,
+                sa.CLASS_VERSION,
+                rmpp=1,
+                lid=port.sm_lid,
+                qp=1,
+                qkey=sa.QKEY,
+                require=sa.require_get_table,
+                max_length=max_length,
+                sl=port.sm_sl,
+                pkey_index=port.pkey_index,
+                subnet_prefix=subnet_prefix,
+            )
+            query = PortQuery(*port.address, self._timeout_ms, 1, conversation(), end)
+            _run([query], partial(self._open_port, management=to))
+            if query.error is None:
+                self._prefixes[port] = subnet_prefix
             if query.error is not NeighborReason.NO_ANSWER or len(query.exchanges) > 1:
                 break
-        ended.append(query)
-    return ended
+        return query
+
+
+def _question(request: bytes) -> smp.Conversation[None]:
+    yield request
 
 
 def _run(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:

@@ -157,6 +157,12 @@ def require_get_table(request: bytes) -> tuple[int, int]:
     return lid, tid
 
 
+def max_length(request: bytes) -> int:
+    """Return how many bytes the reply to a request may have."""
+    is_by_lid = _header(request, "request").component_mask == _BY_LID
+    return MAX_LENGTH if is_by_lid else MAX_TABLE
+
+
 def _header(mad: bytes, kind: str, most: int = MAX_LENGTH) -> _Sa:
     if not _SA.size <= len(mad) <= most:
         raise Malformed(f"SA {kind}: {len(mad)} bytes instead of {_SA.size} to {most}")
@@ -168,8 +174,7 @@ def decode(reply: bytes, request: bytes) -> Iterator[bytes]:
 
     Raises Malformed for a reply that does not match the request, PortUnavailable for a refusal.
     """
-    asked = _header(request, "request")
-    header = _header(reply, "reply", MAX_LENGTH if asked.component_mask == _BY_LID else MAX_TABLE)
+    asked, header = _header(request, "request"), _header(reply, "reply", max_length(request))
     expect("SA reply", "BaseVersion", header.base_version, 1)
     expect("SA reply", "MgmtClass", header.mgmt_class, CLASS)
     expect("SA reply", "ClassVersion", header.class_version, CLASS_VERSION)

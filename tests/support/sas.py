@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 from agent.infiniband import sa
+from agent.infiniband.devices import SubnetPort
 from agent.infiniband.sa import RecordType
 from agent.model import IbNeighbor
 from tests.support.smps import node_info
@@ -18,6 +19,7 @@ LEAF = IbNeighbor(
     "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1", "sa"
 )
 NAME = b"MF0;L90.1.3:MQM9700/U1"
+GUID = 0xB0CF0E0300000000  # of a node, but for its LID
 SEGMENTED = bytes((1, 1, 0x07, 0)) + struct.pack(">II", 1, 0)  # RMPP: the first and last segment
 
 
@@ -64,3 +66,58 @@ def exchanges(**of: Any) -> list[dict[str, Any]]:
         {"request": request.hex(), "reply": answer.hex(), "error": None}
         for request, answer in replies
     ]
+
+
+class Administrator:
+    """The SA of a subnet: the `Ask` of an exploration.
+
+    `cables` are pairs of ends, `leaf1/3`. A node that begins with host is a host, with inside a CA
+    inside a switch, any other one a switch. Their LIDs count from 1, their GUIDs from `guid`.
+    """
+
+    def __init__(self, *cables: tuple[str, str], guid: int = GUID) -> None:
+        ends = [[end.split("/") for end in cable] for cable in cables]
+        names = dict.fromkeys(name for cable in ends for name, _ in cable)
+        self.lids = {name: lid for lid, name in enumerate(names, 1)}
+        self.links: dict[int, list[bytes]] = {lid: [] for lid in self.lids.values()}
+        for (name, port), (far, far_port) in ends:
+            self.join(name, int(port), far, int(far_port))
+            self.join(far, int(far_port), name, int(port))
+        self.asked, self._guid = list[bytes](), guid
+
+    def join(self, name: str, port: int, far: str, far_port: int) -> None:
+        """Add a LinkRecord."""
+        row = link(self.lids[far], far_port, self.lids[name], port)
+        self.links[self.lids[name]].append(row)
+
+    def guid(self, name: str) -> str:
+        """Return the node GUID of a node."""
+        return f"{self._guid + self.lids[name]:016x}"
+
+    def port(self, name: str, lid: int = LID) -> tuple[SubnetPort, str]:
+        """Return a port, and the GUID of its leaf."""
+        return SubnetPort(f"ib-{name}", 1, lid, 9, 0, 0), self.guid(name)
+
+    def nodes(self, kind: int) -> list[bytes]:
+        """Return the NodeRecords of all switches, or of the CAs inside them."""
+        if kind == 1:
+            inside = [name for name in self.lids if name.startswith("inside")]
+            return [
+                aggregation_node(self.lids[name], self._guid + self.lids[name]) for name in inside
+            ]
+        return [
+            node(lid, name.encode(), kind, self._guid + lid)
+            for name, lid in self.lids.items()
+            if not name.startswith(("host", "inside"))
+        ]
+
+    def records(self, request: bytes) -> list[bytes]:
+        """Return the records that were asked for."""
+        lid, _ = sa.require_get_table(request)
+        if lid:
+            return self.links[lid]
+        return self.nodes(2 if request[55] == 0x10 else 1)
+
+    def __call__(self, _port: SubnetPort, request: bytes) -> bytes:
+        self.asked.append(request)
+        return reply(request, *self.records(request))

@@ -34,6 +34,14 @@
  *   lying            the length of the reply is 1 GB
  *   m-key            it answers, the switch does not
  *   virtual          it answers requests with a global route only, to its well-known GID; no agent of class 0x81
+ *
+ * Its subnet has 666 switches: leaves of LID 1 to 4, spines of 5 to 8, and others without links. A leaf's port 40 + N is
+ * cabled to port LID of spine N; port 9 of each has a host, port 65 of a leaf the CA inside it, LID 1000 + LID.
+ *
+ *   no-end           the last segment of a table never comes
+ *   million          a table has a million records
+ *   all-nodes        a table of switches begins with a CA
+ *   itself           a link leads to its own port
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -44,7 +52,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { HEADER = 64, MAD = 256, LONGEST = 4096, PORTS = 64, AGENT = 7 };
+enum { HEADER = 64, MAD = 256, LONGEST = 1 << 20, PORTS = 64, AGENT = 7, SWITCHES = 666, RECORD = 112 };
 enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11 };
 
 /* struct ib_user_mad, as far as anything here looks at it */
@@ -130,6 +138,62 @@ static void answer(const struct port *port, uint8_t *mad)
 	}
 }
 
+static void put_node(uint8_t *record, int type, int lid)
+{
+	static const uint8_t guid[6] = { 0xb0, 0xcf, 0x0e, 0x03, 0x00, 0xd6 };
+
+	memset(record, 0, RECORD);
+	record[0] = lid >> 8;
+	record[1] = lid;
+	memcpy(record + 4, "\1\1\0\101", 4);
+	record[6] = type;
+	for (int i = 0; i < 3; i++) {
+		memcpy(record + 8 + 8 * i, guid, 6);
+		memcpy(record + 14 + 8 * i, record, 2);
+	}
+	memcpy(record + 34, type == 1 ? "\317\11" : "\322\362", 2);
+	record[40] = 60;
+	snprintf((char *)record + 44, 64, type == 1 ? "Mellanox Technologies Aggregation Node" : "MF0;s%03d:MQM9700/U1",
+		 lid);
+}
+
+static void put_link(uint8_t *record, int lid, int port, int to_lid, int to_port)
+{
+	uint8_t link[8] = { lid >> 8, lid, port, to_port, to_lid >> 8, to_lid };
+
+	memcpy(record, link, 8);
+}
+
+/* A table of the subnet, as the kernel has joined it of its segments; returns its length. */
+static int tabulate(const struct port *port, uint8_t *mad)
+{
+	uint8_t *data = mad + 56;
+	int links = mad[17] == 0x20, of_switches = mad[55] == 0x10, lid = data[0] << 8 | data[1], count = 0;
+
+	mad[3] = 0x92;
+	mad[45] = (links ? 8 : RECORD) / 8;
+	memcpy(mad + 24, links ? "\1\1\7\0\0\0\0\1" : "\1\1\3\0\0\0\0\1", 8);
+	if (is(port, "offset"))
+		mad[45]--;
+	if (links) {
+		memset(data, 0, 200);
+		for (int i = 1; i <= 4 && lid <= 8; i++)
+			put_link(data + 8 * count++, lid, lid <= 4 ? 40 + i : i, lid <= 4 ? 4 + i : i,
+				 lid <= 4 ? lid : 36 + lid);
+		put_link(data + 8 * count++, lid, 9, 2000 + lid, 1);
+		if (lid <= 4)
+			put_link(data + 8 * count++, lid, 65, 1000 + lid, 1);
+		if (is(port, "itself"))
+			put_link(data + 8 * count++, lid, 10, lid, 10);
+		return 56 + 8 * count;
+	}
+	for (int i = 1; i <= (of_switches ? SWITCHES : 4); i++)
+		put_node(data + RECORD * count++, of_switches ? 2 : 1, of_switches ? i : 1000 + i);
+	if (is(port, "all-nodes"))
+		data[6] = 1;
+	return 56 + RECORD * count;
+}
+
 /* The subnet administrator's answer; returns its length. */
 static int administer(const struct port *port, uint8_t *mad)
 {
@@ -147,6 +211,8 @@ static int administer(const struct port *port, uint8_t *mad)
 		mad[is(port, "sa-busy") ? 5 : 4] = is(port, "sa-busy") ? 1 : 7;
 		return MAD;
 	}
+	if (mad[55] != 1 || (links && data[1] != 22))
+		return tabulate(port, mad);
 	if (is(port, "moving") && !links) {
 		mad[4] = 3;
 		return MAD;
@@ -279,7 +345,8 @@ int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int ret
 	memcpy(mad + 8, "\0\0\0\7", 4);
 	log_mad(port, mad, length);
 	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO) ||
-	       (is(port, "m-key") && mad[1] != 3) || (is(port, "virtual") && !is_global(&port->pending));
+	       (is(port, "m-key") && mad[1] != 3) || (is(port, "no-end") && mad[55] == 0x10) ||
+	       (is(port, "virtual") && !is_global(&port->pending));
 	port->sent++;
 	port->strangers = is(port, "wrong-tid");
 	port->pending.status = lost ? ETIMEDOUT : 0;
@@ -305,7 +372,7 @@ int umad_recv(int id, void *umad, int *length, int timeout_ms)
 		pause();
 	if (timeout_ms || read(port->timer, &rings, sizeof rings) < 0)
 		return fail(EAGAIN, -EAGAIN);
-	if (is(port, "huge"))
+	if (is(port, "huge") || is(port, "million") || *length < port->length)
 		return fail(ENOSPC, -ENOSPC);
 	if (is(port, "flood")) {
 		port->strangers = 1;

@@ -6,14 +6,16 @@ import ctypes
 import struct
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa, smp
 from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
-from agent.infiniband.query import PortQuery, query_ports, query_sa
+from agent.infiniband.exploration import Exploration, explore
+from agent.infiniband.query import PortQuery, SaQueries, query_ports, query_sa
 from agent.infiniband.smp import Attribute, PortUnavailable
 from agent.infiniband.umad import Umad, global_route
 from tests.support import stand_in
@@ -105,6 +107,80 @@ def test_a_hostile_administrator_is_a_reason(
     assert query.error == reason
     assert "\n" not in str(query.text)
     assert not log.exists() or len(log.read_text().splitlines()) <= 2
+
+
+LEAF_GUID = "b0cf0e0300d60001"
+
+
+def explored(
+    library: str, seconds: float = 5, timeout_ms: int = 500, prefix: int | None = None
+) -> Exploration:
+    """Return the tiers above the leaf of port 1 of mlx5_0."""
+    port = SubnetPort("mlx5_0", 1, 22, sm_lid=9, sm_sl=2, pkey_index=0, subnet_prefix=prefix)
+    queries = SaQueries(Umad(library).open, timeout_ms)
+    ask = partial(queries.ask, end=time.monotonic() + seconds)
+    return explore([(port, LEAF_GUID)], ask, 1)
+
+
+def test_a_subnet_is_explored_by_tables_of_many_segments(library: str) -> None:
+    """One of 75 kB, of all switches; one of the CAs inside them; one of each leaf and spine."""
+    found = explored(library)
+    assert [found.tiers.names[guid] for guid in found.tiers.tier_1] == [
+        "s005",
+        "s006",
+        "s007",
+        "s008",
+    ]
+    assert (found.tiers.uplinks[LEAF_GUID][41], found.faults) == ("b0cf0e0300d60005", ())
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("no-end", "mlx5_0 port 1: Connection timed out"),
+        ("deaf", "no answer in 50 ms"),
+        ("flood", "no answer in 50 ms"),
+        ("lossy", "Connection timed out"),
+        ("million", "a reply of more than 1120056 bytes"),
+        ("offset", "AttributeOffset of 104 bytes"),
+        ("all-nodes", "NodeRecord of the CA d2f2"),
+        ("itself", "from port 10 to itself"),
+        ("denied", "request denied"),
+        ("sa-busy", "busy"),
+        ("abort", "given up"),
+        ("echo", "Method"),
+        ("not-permitted", "Permission denied"),
+    ],
+)
+def test_a_hostile_administrator_has_no_tiers(
+    library: str, monkeypatch: pytest.MonkeyPatch, fault: str, text: str
+) -> None:
+    """Bounded in time, and one line."""
+    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=text) as failure:
+        explored(library, timeout_ms=50)
+    assert "\n" not in str(failure.value)
+    assert time.monotonic() - started < 2
+
+
+def test_a_slow_administrator_has_a_deadline(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is left to ask."""
+    monkeypatch.setenv("STAND_IN", "mlx5_0:moving")
+    with pytest.raises(Unavailable, match=r"no answer in 200 ms|no time is left to ask"):
+        explored(library, seconds=0.2, timeout_ms=200)
+
+
+def test_a_virtual_port_explores_with_a_global_route(
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It waits in vain for one question only."""
+    log = tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN", "mlx5_0:virtual")
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    assert len(explored(library, timeout_ms=50, prefix=PREFIX).tiers.tier_1) == 4
+    asked = log.read_text().splitlines()
+    assert len(asked) == len(set(asked)) + 1
 
 
 def test_smps_that_a_driver_does_not_send_are_refused(

@@ -1,0 +1,202 @@
+"""Explore the switches above a node, by the subnet administrators (SA) of its subnets.
+
+The questions, one at a time, each a SubnAdmGetTable (agent/infiniband/sa.py):
+
+    NodeRecords of all switches           once a subnet: their GUIDs, LIDs and names
+    LinkRecords from a switch's LID       once a switch that agent/infiniband/tiers.py asks for
+    NodeRecords of the CAs in switches    once a subnet, if a link leads to a LID of no switch
+
+A LinkRecord names its far end by LID alone. One that is no switch's and no CA's inside a switch
+counts as a host; a router or gateway does, too. Asking for each such LID would cost a question a
+host.
+
+Invariants:
+- A subnet is known by its switches: two that a node is in may have one GID prefix. A port is asked
+  for its table only if no table so far lists its leaf.
+- The links of a switch are all there, and each can be: its own port once, ports that the switches
+  have. Anything else ends the exploration with one line that names it.
+- The reply to a question is the same bytes live and recorded, so a replay has the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from agent import node_description as nodedesc
+from agent.errors import Malformed, Unavailable
+from agent.infiniband import sa
+from agent.infiniband.devices import Address, Entries, SubnetPort, unanswered
+from agent.infiniband.smp import Exchange
+from agent.infiniband.tiers import FarPort, Tiers, tiers
+from agent.text import Json
+
+Ask = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
+UNKNOWN = ""  # the GUID of a far end that is no switch
+_TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
+
+
+class Exploration(NamedTuple):
+    """The tiers, and why a subnet is not among those that were explored."""
+
+    tiers: Tiers
+    faults: tuple[str, ...] = ()
+
+
+def explore(ports: Iterable[tuple[SubnetPort, str]], ask: Ask, tid: int) -> Exploration:
+    """Explore from these ports, each with the node GUID of its leaf.
+
+    Takes transaction IDs from `tid` on. Raises Unavailable if a question is not answered, refused
+    or its answer is malformed; for the table of a subnet, only if no other one lists a leaf.
+    """
+    ports = list(ports)
+    subnets, faults = Subnets(ask, tid), dict[str, None]()
+    for port, leaf in ports:
+        if leaf in subnets.switches:
+            continue
+        try:
+            count = subnets.add(port)
+        except (Malformed, Unavailable) as error:
+            faults[str(error)] = None
+            continue
+        if leaf not in subnets.switches:
+            text = f"leaf switch {leaf} is none of {count:,} that the subnet administrator lists"
+            limited = "" if count else " (limited members of a partition see only full members)"
+            faults[f"{_name(port)}: {text}{limited}"] = None
+    leaves = {leaf for _, leaf in ports} & subnets.switches.keys()
+    if faults and not leaves:
+        raise Unavailable(next(iter(faults)))
+    try:
+        return Exploration(tiers(leaves, subnets.switches, subnets.links), tuple(faults))
+    except Malformed as error:
+        raise Unavailable(str(error)) from error
+
+
+@dataclass(slots=True)
+class _Subnet:
+    """A subnet, and the port that it is asked by."""
+
+    port: SubnetPort
+    guids: dict[int, str]  # of its switches by LID
+    inside: frozenset[int] | None = None  # the LIDs of CAs inside switches; None: not asked
+
+
+class Subnets:
+    """The switches of all subnets that are asked for, and their links; each is asked once."""
+
+    def __init__(self, ask: Ask, tid: int) -> None:
+        self._ask, self._tids = ask, count(tid)
+        self.switches: dict[str, str | None] = {}  # GUID -> name
+        self._nodes: dict[str, tuple[_Subnet, sa.Node]] = {}  # by GUID
+        self._links: dict[str, list[FarPort]] = {}
+
+    def add(self, port: SubnetPort) -> int:
+        """Ask for the switches of a port's subnet, and return their number.
+
+        Raises Malformed and Unavailable.
+        """
+        subnet, nodes = _Subnet(port, {}), dict[str, sa.Node]()
+        for node in self._table(port, sa.get_switches):
+            guid = node.info.node_guid
+            if nodes.setdefault(guid, node) != node:
+                raise Malformed(f"SA reply: two NodeRecords of the switch {guid}")
+            if node.lid and subnet.guids.setdefault(node.lid, guid) != guid:
+                raise Malformed(f"SA reply: two switches have LID {node.lid}")
+        self._nodes |= {guid: (subnet, node) for guid, node in nodes.items()}
+        names = {guid: nodedesc.switch_name(node.description) for guid, node in nodes.items()}
+        self.switches |= names
+        return len(nodes)
+
+    def links(self, guid: str) -> list[FarPort]:
+        """Return the links of a switch in the order of its ports; raises as `add`.
+
+        A link from a switch to itself is left out.
+        """
+        if guid not in self._links:
+            subnet, node = self._nodes[guid]
+            ends = self._far_ends(subnet, node) if node.lid else ()
+            self._links[guid] = [end for end in ends if end.guid != guid]
+        return self._links[guid]
+
+    def _far_ends(self, subnet: _Subnet, node: sa.Node) -> Iterator[FarPort]:
+        """Ask for the links of a switch; raises Malformed for one that cannot be."""
+        name, previous = f"SA reply: LinkRecord of {node.info.node_guid}", -1
+        request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), node.lid)
+        for link in sa.links(self._ask(subnet.port, request), request):
+            if link.from_port == previous:
+                raise Malformed(f"{name}: two from port {link.from_port}")
+            if not 1 <= link.from_port <= node.info.ports:
+                raise Malformed(f"{name}: from port {link.from_port} of {node.info.ports}")
+            if (link.from_lid, link.from_port) == (link.to_lid, link.to_port):
+                raise Malformed(f"{name}: from port {link.from_port} to itself")
+            previous, guid = link.from_port, subnet.guids.get(link.to_lid)
+            if guid is None:
+                is_host = link.to_lid not in self._inside(subnet)
+            elif 1 <= link.to_port <= (ports := self._nodes[guid][1].info.ports):
+                is_host = False
+            else:
+                raise Malformed(f"{name}: to port {link.to_port} of {ports}")
+            far = link.from_port, guid or UNKNOWN, link.to_port
+            yield FarPort(*far, is_switch=guid is not None, is_host=is_host)
+
+    def _inside(self, subnet: _Subnet) -> frozenset[int]:
+        """Return the LIDs of the CAs that are inside switches."""
+        if subnet.inside is None:
+            nodes = self._table(subnet.port, sa.get_aggregation_nodes)
+            subnet.inside = frozenset(node.lid for node in nodes)
+        return subnet.inside
+
+    def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.Node]:
+        request = build(next(self._tids))
+        return sa.nodes(self._ask(port, request), request)
+
+
+def recording(ask: Ask, entries: Entries) -> Ask:
+    """Return an `Ask` that adds each question and its result to the entry of its port."""
+
+    def recorded(port: SubnetPort, request: bytes) -> bytes:
+        entry = entries.setdefault(port.address, unanswered(port.address) | {"error": None})
+        try:
+            reply = ask(port, request)
+        except Unavailable as error:
+            reason = getattr(error, "reason", "no-answer")
+            entry["exchanges"].append(Exchange(request, None, reason).as_json())
+            raise
+        entry["exchanges"].append(Exchange(request, reply).as_json())
+        return reply
+
+    return recorded
+
+
+def replaying(entries: Mapping[Address, Json]) -> Ask:
+    """Return an `Ask` that answers by recorded exchanges, under any TransactionID.
+
+    Raises Malformed for other content.
+    """
+    replies: dict[tuple[Address, bytes], Exchange] = {}
+    for address, entry in entries.items():
+        try:
+            exchanges = [Exchange.from_json(exchange) for exchange in entry["exchanges"]]
+        except (KeyError, TypeError) as error:
+            raise Malformed(f"a recorded exchange is malformed: {error}") from error
+        for exchange in exchanges:
+            replies[address, _with_tid(exchange.request, bytes(4))] = exchange
+
+    def ask(port: SubnetPort, request: bytes) -> bytes:
+        exchange = replies.get((port.address, _with_tid(request, bytes(4))))
+        if exchange is None or exchange.reply is None:
+            error = (exchange and exchange.error) or "not-recorded"
+            raise Unavailable(f"{_name(port)}: {error}")
+        return _with_tid(exchange.reply, request[_TID])
+
+    return ask
+
+
+def _name(port: SubnetPort) -> str:
+    return f"{port.device} port {port.number}"
+
+
+def _with_tid(mad: bytes, tid: bytes) -> bytes:
+    return mad[: _TID.start] + tid + mad[_TID.stop :]
