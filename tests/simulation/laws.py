@@ -112,16 +112,6 @@ class Timeline:
                 found.setdefault(value, end)
         return found
 
-    def flaps(self, now: float) -> bool:
-        """Return True if it changed MANY times within WINDOW, and was not quiet as long since."""
-        times = [at for at, _ in self.entries[1:]]
-        flaps, last = False, -math.inf
-        for number, at in enumerate(times):
-            is_one_of_many = number + 1 >= MANY and at - times[number + 1 - MANY] <= WINDOW
-            flaps = (flaps and at - last <= WINDOW) or is_one_of_many
-            last = at
-        return flaps and now - last <= WINDOW
-
 
 class Question(NamedTuple):
     """What is judged: the labels on the Node, or those of a write whose attempt began earlier."""
@@ -336,7 +326,7 @@ class Laws:
         if timeline is None:
             return _NONE[kind]
         now, none = question.now, next(iter(_NONE[kind]))
-        lag = self._lag(question, kind, timeline)
+        lag = self._lag(question, kind, pci)
         untold = [
             span for name, spans in self._spans(pci, kind) if name == TELLS_LATE for span in spans
         ]
@@ -411,9 +401,29 @@ class Laws:
             return last
         return min((birth for birth in self._births if birth >= self._boots[-1]), default=last)
 
-    def _lag(self, question: Question, kind: str, timeline: Timeline) -> float:
-        wait = FLAPPING if timeline.flaps(question.now) else 0.0
+    def _lag(self, question: Question, kind: str, pci: str | None) -> float:
+        wait = FLAPPING if self._flaps(pci, question.now) else 0.0
         return LAG[kind] + question.now - question.start + wait
+
+    def _flaps(self, pci: str | None, now: float) -> bool:
+        """Return True if a port changed MANY times within WINDOW, and was not quiet since."""
+        parts = [*self._timelines(COUNT, pci), *self._timelines(FAR, pci)]
+        times = sorted(at for timeline in parts for at, _ in timeline.entries[1:])
+        flaps, last = False, -math.inf
+        for number, at in enumerate(times):
+            is_one_of_many = number + 1 >= MANY and at - times[number + 1 - MANY] <= WINDOW
+            flaps = (flaps and at - last <= WINDOW) or is_one_of_many
+            last = at
+        return flaps and now - last <= WINDOW
+
+    def _timelines(self, kind: str, pci: str | None) -> list[Timeline]:
+        """Return what a part of a port was, under all its names."""
+        return [
+            timeline
+            for (part, place), timeline in self._parts.items()
+            if part == kind
+            and pci == (place[0] if isinstance(place, tuple) else self._places.get(str(place)))
+        ]
 
     def _away_in(self, since: float, now: float) -> float:
         spans = [(max(span.begin, since), min(span.end, now)) for span in self._away]
@@ -628,7 +638,8 @@ class Laws:
             # The port may have had another far end since.
             follows = any(
                 end > last - LAG[FAR] and any(_is_other(value, leaf) for value in values)
-                for (_, values), (end, _) in pairwise([*timeline.entries, (math.inf, _NOTHING)])
+                for one in self._timelines(FAR, self._places.get(name))
+                for (_, values), (end, _) in pairwise([*one.entries, (math.inf, _NOTHING)])
             )
             steady = any(
                 kind == FAR
