@@ -24,8 +24,8 @@ from agent.cabling.verdict import FindingChanges, ReportedFindings
 from agent.daemon.observer import Cycle
 from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
+from agent.facts import is_word
 from agent.host import Host
-from agent.kube.facts import is_word
 from agent.model import Failed, Observation
 from agent.output.document import Hardware, node_document
 from agent.reasons import Remembered, Verdict

@@ -14,11 +14,11 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from agent.errors import Malformed, Unavailable
+from agent.facts import parse_time
 from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.json_items import Item, Items
 from agent.fleet.model import Fleet
 from agent.kube.answers import objects, part
-from agent.kube.facts import parse_time
 from agent.limits import uncollected
 from agent.text import visible
 

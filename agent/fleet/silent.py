@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from agent.cabling.findings.finding import INFO, UNKNOWN, Finding, finding
+from agent.facts import MAX_SKEW
 from agent.fleet.model import Fleet, FleetNode
 from agent.grouped import grouped
 from agent.kube.annotation import MAX_AGE
-from agent.kube.facts import MAX_SKEW
 from agent.text import listed, many, utc
 
 OLD, OTHER_BOOT, FUTURE, NO_ANNOTATION = "old", "other-boot", "future", "no-annotation"

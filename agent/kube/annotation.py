@@ -62,9 +62,7 @@ from typing import NamedTuple
 import agent
 from agent import encode
 from agent.errors import Malformed
-from agent.ids import GUID, PCI
-from agent.kube import annotation_2
-from agent.kube.facts import (
+from agent.facts import (
     COUNT,
     MAX_COUNT,
     SECONDS,
@@ -81,6 +79,8 @@ from agent.kube.facts import (
     record,
     written,
 )
+from agent.ids import GUID, PCI
+from agent.kube import annotation_2
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Required, TypedDict
 
-from agent.kube.facts import is_word
+from agent.facts import is_word
 from agent.text import Json, visible
 
 Headers = Mapping[str, str]

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from agent.encode import Naming
 from agent.errors import Malformed
+from agent.facts import TIME, read
 from agent.kube import MANAGER
 from agent.kube.answers import objects, part
-from agent.kube.facts import TIME, read
 from agent.labels.render import ROWS, subject_of
 
 Node = Mapping[str, Any]  # the JSON object, of which its metadata is read

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent import encode
+from agent.facts import is_word
 from agent.ids import GUID, HASH, is_named, is_pci_glob
 from agent.kube.annotation import (
     MAX_OTHERS,
@@ -29,7 +30,6 @@ from agent.kube.annotation import (
     is_cut,
     writable,
 )
-from agent.kube.facts import is_word
 from agent.kube.managed_fields import Keys
 from agent.labels.render import freezable
 from agent.labels.table import FLAVOR, LEAF_GROUP, SPEEDS

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.errors import BwagentError, Misdirected, Unavailable
+from agent.facts import is_word
 from agent.kube.answers import ANOTHER_HOST, Answer, Failure, Kube, Request
-from agent.kube.facts import is_word
 
 HOW = (
     "{reason}; run this in the agent's Pod on that Node: kubectl exec -n bwagent "

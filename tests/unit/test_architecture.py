@@ -41,7 +41,7 @@ MAX_UNCOVERED_LINES = 2639  # of the folder that once held all modules that do I
 # - helper imports what its verbs do in a process of their own;
 # - fleet judges snapshots, as Nodes, by the labels and the annotation that `run` would write.
 BASE = {
-    *("check", "encode", "errors", "exits", "folder", "ids", "limits", "metric", "model"),
+    *("check", "encode", "errors", "exits", "facts", "folder", "ids", "limits", "metric", "model"),
     *("grouped", "node_description", "pace", "reasons", "revision", "text"),
 }
 IMPORTS: dict[str, AbstractSet[str]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent.kube.facts import parse_time
+from agent.facts import parse_time
 from tests.support.kernel_tree import CLASS, Entries
 from tests.support.kube.agents import install
 from tests.support.kube.cluster import Cluster

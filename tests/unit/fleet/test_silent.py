@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.facts import MAX_SKEW
 from agent.fleet.silent import (
     FUTURE,
     NO_ANNOTATION,
@@ -18,7 +19,6 @@ from agent.fleet.silent import (
     unreadable,
 )
 from agent.kube.annotation import MAX_AGE
-from agent.kube.facts import MAX_SKEW
 from tests.support.small_fleets import NOW, fleet, node, rack
 
 
