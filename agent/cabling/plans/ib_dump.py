@@ -34,9 +34,9 @@ from agent.text import many
 
 DumpLine = tuple[int, str, re.Match[str]]  # row, name of the pattern, match
 
-# ibnetdiscover: a node, and a cable of it
+# ibnetdiscover: a node, and a cable of it; logs of terminals lose the tabs between their parts
 _NODE = re.compile(
-    r'(?P<type>Switch|Ca|Rt)\s+(?P<ports>\d+)\s+"[SHR]-(?P<guid>[0-9a-f]{16})"'
+    r'(?P<type>Switch|Ca|Rt)\s*(?P<ports>\d+)\s*"[SHR]-(?P<guid>[0-9a-f]{16})"'
     r'[^#]*# "(?P<text>.*)".*'
 )
 _PORT = re.compile(
@@ -108,8 +108,16 @@ def is_iblinkinfo(source: PlanContent) -> bool:
 def read_ibnetdiscover(source: PlanContent) -> list[Plan]:
     """Return the plan of a topology or of a report of ibnetdiscover."""
     several, around = set[str](), list[int]()
-    links = list(_discovered(source, _lines(source, _DISCOVERED, around), several))
+    links = discovered(source, several, around)
     return _plan(source, "ibnetdiscover", links, several, around)
+
+
+def discovered(source: PlanContent, several: set[str], around: list[int]) -> list[DumpLink]:
+    """Return the links of a topology or of a report of ibnetdiscover.
+
+    Adds the descriptions of HCAs with several ports, and the rows of the lines around the dump.
+    """
+    return list(_discovered(source, _lines(source, _DISCOVERED, around), several))
 
 
 def read_iblinkinfo(source: PlanContent) -> list[Plan]:

@@ -43,6 +43,13 @@ def test_hosts_of_a_dump() -> None:
     assert ends(text) == ["gpu-1 mlx5_0", "leaf 3"]
 
 
+def test_a_log_that_lost_its_tabs_is_read() -> None:
+    """A terminal's log may have spaces in their place, or nothing."""
+    text = HEAD.format("leaf") + PORT.format(1, "gpu-1 mlx5_0")
+    for gap in ("", "    "):
+        assert ends(text.replace("\t", gap)) == ["leaf 3", "gpu-1 mlx5_0"]
+
+
 LINK = '{:>14}{:>5}[  ] ==( 4X  {} Gbps Active/  LinkUp)==> {:>7} {:>4}[  ] "{}" ( )\n'
 CA = "CA: gpu-1 mlx5_0:\n      0xb83fd20300aabb01"
 SWITCH = "Switch: 0xb0cf0e0300d66c80 leaf:\n"
