@@ -1,0 +1,400 @@
+"""The tiers as an agent remembers them: nothing that is down changes those of an agent that knew.
+
+An answer (agent/infiniband/tiers.py) is what is up at that moment. `merge` adds it to what earlier
+ones told:
+
+- What was seen stays. A switch goes WEEK after the first answer whose table of switches lacked it,
+  unless one lists it meanwhile.
+- An answer that misses a switch of a tier adds nothing to the tiers. One that misses none adds what
+  it has more, if the answer before was the same.
+- Another switch at a known port of a leaf takes effect when two answers have it. The former one
+  leaves tier 1 with its last port; so do those of leaves that the node is not on any more.
+- A switch of tier 2 is above a certain tier 1: where that grows, and the answer says that the
+  switch is not above it, it goes.
+
+The label of a tier is that of its lowest switch, listed or not. A name that two switches have is
+none, as long as the memory has both.
+
+The text of the annotation `P/fabric`:
+
+    {"schema": 1, "time": "2026-11-20T13:34:49Z", "due": "2026-11-27T13:34:49Z",
+     "reason": "top", "answer": "x1f2e3d4c5b6a7988", "agreed": 2,
+     "switches": [
+        {"guid": "b0cf0e0300d4ee40", "name": "spine01", "tier": 1},
+        {"guid": "b0cf0e0300d4ee80", "name": "spine02", "tier": 1,
+         "seen": "2026-11-20T11:02:03Z", "end": "2026-11-27T13:34:49Z"}, ...],
+     "leaves": [{"guid": "b0cf0e0300aabb00", "uplinks": {"b0cf0e0300d4ee40": [33, 34], ...}}, ...],
+     "pending": [{"leaf": "b0cf0e0300aabb00", "port": 33, "guid": "b0cf0e0300d4eec0"}],
+     "paths": [[{"guid": "b0cf0e0300aabb00", "port": 33, "far_guid": "b0cf0e0300d4ee40",
+                 "far_port": 1}, ...], ...],
+     "left_out": 12}
+
+`time` is that of the last answer, or look at the leaves; `seen` is left out where a switch is as
+old, and `name` where it has none. Anyone with access to the Node can edit the text, so what is
+malformed is refused as a whole: one line says why, and the agent starts anew. Pure; times are
+seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from agent import encode
+from agent.errors import Malformed
+from agent.facts import COUNT, TEXT, TIME, WORD, Kind, Schema, array, matching, record, written
+from agent.facts import read as read_facts
+from agent.grouped import grouped
+from agent.ids import GUID
+from agent.infiniband.tiers import Hop, Tiers, by_label, own_names
+from agent.reasons import TierReason
+from agent.text import Json, visible
+
+SCHEMA = 1
+HOUR, DAY, WEEK = 3600, 86_400, 7 * 86_400
+PACE = HOUR, DAY, WEEK  # until the next answer, by how many in a row said the same before this one
+MAX_BYTES = 32 * 1024  # of a text that is written
+MAX_LENGTH = 64 * 1024  # characters of a text that is read
+MAX_ROWS = 1_024  # of each list that is read
+MAX_PORT = 254
+MAX_PROBLEM = 200  # characters
+
+Port = tuple[str, int]  # a leaf's GUID, and the number of its port
+
+
+class Known(NamedTuple):
+    """A switch: of a tier, at a port, or with the name of such a one."""
+
+    guid: str
+    name: str | None
+    seen: int  # the last table of switches that had it
+    end: int | None = None  # when it goes; None: the last table had it
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an agent knows of the switches above its leaves."""
+
+    uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # by leaf and port
+    tier_1: frozenset[str] = frozenset()
+    tier_2: frozenset[str] = frozenset()
+    switches: Mapping[str, Known] = field(default_factory=dict)
+    pending: Mapping[Port, str] = field(default_factory=dict)  # another switch, seen once
+    reason: TierReason | None = None  # why a tier is missing
+    paths: tuple[tuple[Hop, ...], ...] = ()  # when the values of the tiers were seen last
+    time: int = 0  # of the last answer
+    due: int = 0  # when to ask for the next one
+    answer: str = ""  # the last one, hashed
+    agreed: int = 0  # how many before it, in a row, were the same
+    left_out: int = 0  # switches that the text had no room for
+
+    def switch(self, tier: int) -> str | None:
+        """Return the GUID of the switch that is the value of tier 1 or 2."""
+        members = (self.tier_1, self.tier_2)[tier - 1] if tier in {1, 2} else frozenset[str]()
+        return min(members, key=by_label(self._names), default=None)
+
+    def label(self, tier: int) -> str | None:
+        """Return the value of tier 1 or 2: the name of a switch, else its GUID."""
+        guid = self.switch(tier)
+        return guid and self._names.get(guid, guid)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return own_names({known.guid: known.name for known in self.switches.values()})
+
+
+NOTHING = Memory()
+
+
+def is_due(memory: Memory, now: int) -> bool:
+    """Return True if the next answer is due."""
+    return not memory.time <= now < memory.due
+
+
+def is_look_due(memory: Memory, now: int) -> bool:
+    """Return True if a look at the links of the leaves is due."""
+    return now >= memory.time + DAY
+
+
+def looked(memory: Memory, uplinks: Mapping[str, Mapping[int, str]], now: int) -> Memory:
+    """Return the memory after a daily look at the leaves: another switch makes an answer due."""
+    is_known = all(
+        memory.uplinks.get(leaf, {}).get(port) == guid
+        for leaf, ports in uplinks.items()
+        for port, guid in ports.items()
+    )
+    return replace(memory, time=now, due=memory.due if is_known else now)
+
+
+def merge(
+    memory: Memory,
+    leaves: Collection[str],
+    answer: Tiers,
+    switches: Mapping[str, str | None],
+    now: int,
+) -> Memory:
+    """Return the memory after an answer.
+
+    `leaves` are those of the leaf group, down or not; `switches` is the table of switches of which
+    the answer is made.
+    """
+    if not memory.uplinks.keys() & set(leaves):
+        memory = NOTHING
+    aged = [_aged(row, switches, now) for row in memory.switches.values()]
+    known = {row.guid: row for row in aged if row.end is None or row.end > now}
+    gone = memory.switches.keys() - known.keys()
+    uplinks, pending, moved = _ports(memory, leaves, answer.uplinks, gone)
+    tier_1, tier_2 = memory.tier_1 - gone - moved, memory.tier_2 - gone
+    word, reason = _word(answer), memory.reason
+    agreed = memory.agreed + 1 if word == memory.answer else 0
+    if not tier_1:
+        tier_1, tier_2 = frozenset(answer.tier_1), _second(answer)
+        reason = answer.reason
+    elif agreed and tier_1 <= {*answer.tier_1} and tier_2 <= answer.above:
+        if not tier_1 >= {*answer.tier_1}:
+            tier_2 -= answer.refused
+        tier_1, tier_2 = tier_1 | {*answer.tier_1}, tier_2 | _second(answer)
+        reason = answer.reason
+    of_use = {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
+    after = Memory(
+        uplinks,
+        tier_1,
+        tier_2 - tier_1,
+        _rows(of_use, known, switches, now),
+        pending,
+        None if tier_2 else reason,
+        memory.paths,
+        time=now,
+        due=now + (HOUR if pending else PACE[min(agreed, len(PACE) - 1)]),
+        answer=word,
+        agreed=min(agreed, len(PACE)),
+    )
+    if all(answer.label(tier) == after.label(tier) for tier in (1, 2)):
+        return replace(after, paths=answer.paths)
+    return after
+
+
+def _aged(row: Known, switches: Mapping[str, str | None], now: int) -> Known:
+    """Return a switch as a table of switches has it, or the time when it goes."""
+    if row.guid in switches:
+        return Known(row.guid, switches[row.guid] or row.name, now)
+    return row._replace(seen=min(row.seen, now), end=min(row.end or now + WEEK, now + WEEK))
+
+
+def _ports(
+    memory: Memory,
+    leaves: Collection[str],
+    seen: Mapping[str, Mapping[int, str]],
+    gone: Collection[str],
+) -> tuple[dict[str, dict[int, str]], dict[Port, str], set[str]]:
+    """Return the switches at the ports of the leaves, those seen once, those with no port left."""
+    uplinks: dict[str, dict[int, str]] = {}
+    pending: dict[Port, str] = {}
+    for leaf in sorted(leaves):
+        known = {p: guid for p, guid in memory.uplinks.get(leaf, {}).items() if guid not in gone}
+        for port, guid in {**known, **seen.get(leaf, {})}.items():
+            if known.setdefault(port, guid) != guid:
+                if memory.pending.get((leaf, port)) == guid:
+                    known[port] = guid
+                else:
+                    pending[leaf, port] = guid
+        uplinks[leaf] = known
+    pending |= {
+        (leaf, port): guid
+        for (leaf, port), guid in memory.pending.items()
+        if leaf in uplinks and port not in seen.get(leaf, {})  # down now
+    }
+    before = {guid for ports in memory.uplinks.values() for guid in ports.values()}
+    return uplinks, pending, before - {guid for p in uplinks.values() for guid in p.values()}
+
+
+def _second(answer: Tiers) -> frozenset[str]:
+    return frozenset(filter(None, [answer.tier_2]))
+
+
+def _word(answer: Tiers) -> str:
+    """Return what two answers have in common that say the same of the tiers."""
+    return encode.hashed(repr([answer.reason, sorted(answer.tier_1), answer.tier_2]))
+
+
+def _rows(
+    of_use: Collection[str],
+    known: dict[str, Known],
+    switches: Mapping[str, str | None],
+    now: int,
+) -> dict[str, Known]:
+    """Return the rows of these switches, and of one other with the name of each."""
+    for guid in of_use:
+        known.setdefault(guid, Known(guid, switches.get(guid), now))
+    names = {known[guid].name for guid in of_use} - {None}
+    for guid in sorted(switches.keys() - known.keys()):
+        if switches[guid] in names:
+            known[guid] = Known(guid, switches[guid], now)
+    named = defaultdict[str | None, list[str]](list)
+    for guid in sorted(known.keys() - set(of_use)):
+        named[known[guid].name].append(guid)
+    namesakes = {guid for name in names for guid in named[name][:1]}
+    return {guid: known[guid] for guid in sorted({*of_use, *namesakes})}
+
+
+# The text of the annotation
+
+
+def _port(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PORT:
+        raise ValueError(value)
+    return value
+
+
+def _tier(value: object) -> int:
+    if isinstance(value, bool) or value not in {1, 2}:
+        raise ValueError(value)
+    return 1 if value == 1 else 2
+
+
+class _Row(NamedTuple):
+    """A switch in the text; None is no tier, and the time of the text."""
+
+    guid: str
+    name: str | None
+    tier: int | None
+    seen: int | None
+    end: int | None
+
+
+class _Leaf(NamedTuple):
+    guid: str
+    uplinks: Mapping[str, tuple[int, ...]]  # ports by switch
+
+
+class _Pending(NamedTuple):
+    leaf: str
+    port: int
+    guid: str
+
+
+def _uplinks(value: object) -> dict[str, tuple[int, ...]]:
+    if not isinstance(value, dict) or len(value) > MAX_ROWS:
+        raise ValueError(value)
+    return {_GUID.parse(guid): _PORTS.parse(ports) for guid, ports in value.items()}
+
+
+_GUID, _PORT = matching(GUID), Kind(_port)
+_PORTS = array(_PORT, MAX_PORT)
+_HOP: Schema = {"guid": _GUID, "port": _PORT, "far_guid": _GUID, "far_port": _PORT}
+_SWITCH: Schema = {"guid": _GUID, "name": TEXT, "tier": Kind(_tier), "seen": TIME, "end": TIME}
+_LEAF: Schema = {"guid": _GUID, "uplinks": Kind(_uplinks)}
+_PENDING: Schema = {"leaf": _GUID, "port": _PORT, "guid": _GUID}
+_DOCUMENT: Schema = {
+    "time": TIME,
+    "due": TIME,
+    "reason": Kind(TierReason.of, str),
+    "answer": WORD,
+    "agreed": COUNT,
+    "switches": array(record(_Row, _SWITCH, ["guid"]), MAX_ROWS),
+    "leaves": array(record(_Leaf, _LEAF, _LEAF), MAX_ROWS),
+    "pending": array(record(_Pending, _PENDING, _PENDING), MAX_ROWS),
+    "paths": array(array(record(Hop, _HOP, _HOP), 2), MAX_ROWS),
+    "left_out": COUNT,
+}
+
+
+def text(memory: Memory) -> str:
+    """Return the memory as JSON text in ASCII of at most MAX_BYTES.
+
+    What was seen once goes first, then switches from the last one on, in the order of labels; those
+    that the values of the tiers are from stay.
+    """
+    names = own_names({row.guid: row.name for row in memory.switches.values()})
+    values = {memory.switch(1), memory.switch(2)}
+    others = sorted(memory.switches.keys() - values, key=by_label(names))
+    kept = len(others)
+    while len(content := _text(memory, others[kept:])) > MAX_BYTES and kept:
+        kept = min(kept - 1, kept * MAX_BYTES // len(content))
+    return content
+
+
+def _text(memory: Memory, left_out: Collection[str]) -> str:
+    tiers = dict.fromkeys(memory.tier_1, 1) | dict.fromkeys(memory.tier_2, 2)
+    kept = [row for row in memory.switches.values() if row.guid not in left_out]
+    # A name that a switch shares with one that is left out would be its own.
+    names, own = ({row.guid: row.name for row in rows} for rows in (memory.switches.values(), kept))
+    shared = own_names(own).keys() - own_names(names).keys()
+    rows = [
+        _Row(
+            row.guid,
+            None if row.guid in shared else row.name,
+            tiers.get(row.guid),
+            None if row.seen == memory.time else row.seen,
+            row.end,
+        )
+        for row in kept
+    ]
+    leaves = []
+    for leaf, ports in memory.uplinks.items():
+        by_switch = grouped(sorted(ports), ports.__getitem__)
+        leaves.append(_Leaf(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out}))
+    pending = [] if left_out else [_Pending(*port, guid) for port, guid in memory.pending.items()]
+    facts: Json = {
+        "time": memory.time,
+        "due": memory.due,
+        "reason": memory.reason,
+        "answer": memory.answer or None,
+        "agreed": memory.agreed or None,
+        "switches": rows,
+        "leaves": leaves,
+        "pending": pending or None,
+        "paths": memory.paths or None,
+        "left_out": memory.left_out + len(left_out) or None,
+    }
+    return json.dumps({"schema": SCHEMA, **written(facts, _DOCUMENT)}, separators=(",", ":"))
+
+
+def read(content: str) -> Memory:
+    """Return the memory that a text has; raises Malformed with one line."""
+    try:
+        return _memory(content)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Malformed(visible(f"not JSON: {error}", MAX_PROBLEM)) from error
+
+
+def _memory(content: str) -> Memory:
+    if len(content) > MAX_LENGTH:
+        raise Malformed(f"{len(content)} characters, at most {MAX_LENGTH} are allowed")
+    document = json.loads(content)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise Malformed(f"not a JSON object of schema {SCHEMA}")
+    facts, faults = read_facts(document, _DOCUMENT)
+    missing = {"time", "due", "switches", "leaves"} - facts.keys()
+    if faults or missing:
+        raise Malformed(f"malformed or missing: {', '.join(sorted({*faults, *missing}))}")
+    time = facts["time"]
+    rows: tuple[_Row, ...] = facts["switches"]
+    switches = {
+        row.guid: Known(row.guid, row.name, time if row.seen is None else row.seen, row.end)
+        for row in rows
+    }
+    uplinks = {
+        leaf.guid: {port: guid for guid, ports in leaf.uplinks.items() for port in ports}
+        for leaf in facts["leaves"]
+    }
+    ends = {guid for ports in uplinks.values() for guid in ports.values()}
+    if not ends <= switches.keys():
+        raise Malformed(f"no row of the switch {min(ends - switches.keys())}")
+    return Memory(
+        uplinks,
+        frozenset(row.guid for row in rows if row.tier == 1),
+        frozenset(row.guid for row in rows if row.tier == 2),
+        switches,
+        {(row.leaf, row.port): row.guid for row in facts.get("pending", ())},
+        facts.get("reason"),
+        facts.get("paths", ()),
+        time,
+        facts["due"],
+        facts.get("answer", ""),
+        facts.get("agreed", 0),
+        facts.get("left_out", 0),
+    )
