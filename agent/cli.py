@@ -37,6 +37,7 @@ from agent.options import (
     short_help,
     source_options,
     switch,
+    tiers_option,
     verify_options,
     wait_options,
 )
@@ -96,6 +97,7 @@ def cli() -> None: ...
 @former_options
 @device_options
 @wait_options
+@tiers_option
 def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     if diff and (flags["replay"] or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
@@ -376,6 +378,7 @@ def verify(**flags: Any) -> None:
 @anonymize_option
 @device_options
 @wait_options
+@tiers_option
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.folder import refuse_archive, refuse_existing
     from agent.snapshot import anonymize as anonymizer

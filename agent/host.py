@@ -9,14 +9,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.infiniband.devices import SubnetPort
+from agent.infiniband.devices import Entries, SubnetPort
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
+
+if TYPE_CHECKING:  # an agent without --tiers does not load it
+    from agent.infiniband.exploration import Exploration
+
+    Explore = Callable[[Sequence[tuple[SubnetPort, str]], Entries | None], Exploration]
 
 
 def _no_gpus() -> dict[str, Any]:
@@ -50,6 +55,9 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     # the same by the subnet administrator; from a poller, only the ports that have an answer
     ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
+    # (port, node GUID of its leaf) of each port, and the entries to record; returns the switches
+    # above (agent/infiniband/exploration.py). None: --tiers is off.
+    explore: Explore | None = None
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from agent.text import Json
 
 # Flags that a snapshot has no use for
-OF_LIVE_HOST = ("sysfs_root", *chain.from_iterable(OF_SOURCE.values()), "force_node")
+OF_LIVE_HOST = (
+    "sysfs_root",
+    *(name for name in chain.from_iterable(OF_SOURCE.values()) if name != "tiers"),
+    "force_node",
+)
 
 
 def refuse_idle(flags: Flags) -> None:
@@ -108,7 +112,7 @@ def host(flags: Flags, wait: LldpWait | None = None) -> Host:
     if snapshot := flags.get("replay"):
         from agent.snapshot.replay import replay
 
-        return replay(snapshot, *globs)
+        return replay(snapshot, *globs, tiers=bool(flags.get("tiers")))
     from agent.live_host import live_host
     from agent.lldp.reception import LldpNeighbors
 

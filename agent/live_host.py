@@ -6,20 +6,26 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agent.errors import Unavailable
 from agent.helper.process import ForkServer, call
 from agent.host import Host
-from agent.infiniband.devices import SA_PORT_LIMIT, DeviceQueries, SubnetPort
+from agent.infiniband.devices import SA_PORT_LIMIT, DeviceQueries, Entries, SubnetPort, by_port
 from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
 
+if TYPE_CHECKING:
+    from agent.infiniband.exploration import Exploration
+
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
+TIERS_LIMIT = 60.0  # seconds for all questions about the switches above
+TIERS_TIMEOUT = 5.0  # seconds for the helper that asks them, beside TIERS_LIMIT
 SA_TIMEOUT = (
     5.0  # seconds for the helper that asks the subnet administrator, beside SA_PORT_LIMIT a port
 )
@@ -47,6 +53,7 @@ def live_host(
         ask_smp=DeviceQueries(_query_ports),
         ask_sa=DeviceQueries(_query_sa, processes=1),
         routes=RouteTable(),
+        explore=_explore if options.get("tiers") else None,
         **nvml.by_helper(call, options),
     )
 
@@ -65,6 +72,21 @@ def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
 def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
     payload = {"ports": [list(port) for port in ports]}
     return call("sa", payload, SA_TIMEOUT + SA_PORT_LIMIT * len(ports), _subject(ports)[0])
+
+
+def _explore(
+    ports: Sequence[tuple[SubnetPort, str]], entries: Entries | None = None
+) -> Exploration:
+    """Explore by a helper; adds what is asked to `entries`. Raises Unavailable."""
+    from agent.infiniband.exploration import loaded
+
+    payload = {"ports": ports, "seconds": TIERS_LIMIT, "record": entries is not None}
+    answer = call("tiers", payload, TIERS_LIMIT + TIERS_TIMEOUT)
+    if entries is not None:
+        entries |= by_port(answer)
+    if "error" in answer:
+        raise Unavailable(answer["error"])
+    return loaded(answer)
 
 
 def _subject(ports: Sequence[tuple[str, int]] | Sequence[SubnetPort]) -> tuple[str, bool]:

@@ -14,9 +14,12 @@ a millisecond to every start.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason, HoldReason
+
+if TYPE_CHECKING:  # a package that imports this module
+    from agent.infiniband.tiers import Tiers
 
 T = TypeVar("T")
 
@@ -52,7 +55,7 @@ OF_NOTE = "note"  # the source of a problem that is none: a remark on the observ
 class Problem(NamedTuple):
     """One failed read or one malformed value; the rest of the observation goes on."""
 
-    # the name of a source (agent/sources/__init__.py), "host", "labels", "node" or OF_NOTE
+    # the name of a source (agent/sources/__init__.py), "tiers", "host", "labels", "node" or OF_NOTE
     source: str
     subject: str  # a path, an interface, a flag or a label key
     error: str | None  # errno name, where the kernel returned one
@@ -286,6 +289,8 @@ class Observation:
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
     accelerator: NvlinkDomain = NO_DOMAIN  # over those GPUs
+    # the switches above the leaves of `ib`; None: --tiers is off
+    tiers: Seen[Tiers] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()

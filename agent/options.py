@@ -334,7 +334,7 @@ def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
 
 
 OF_CLUSTER = ("kubeconfig", "context", "force_node")
-OF_SOURCE = {"lldp": ("wait", "openvswitch"), "nvml": ("nvml_library",)}
+OF_SOURCE = {"lldp": ("wait", "openvswitch"), "ib": ("tiers",), "nvml": ("nvml_library",)}
 FILE = click.Path(exists=True, dir_okay=False)
 FOLDER = click.Path(exists=True, file_okay=False)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -363,6 +363,9 @@ wait_options = options(
          type=Seconds(0, 3600)),
     no_wait_option,
 )
+# The switches above the leaves: probe, capture.
+tiers_option = switch("--tiers", "Ask the subnet manager for the switches above, too.",
+                      cls=ForAllCommands)
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")
 # A capture instead of this node: probe, explain, verify, doctor.

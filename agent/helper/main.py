@@ -41,6 +41,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 TIMEOUT_MS = 500
 TRIES = 2
 SA_TIMEOUT_MS = 2000
+TABLE_TIMEOUT_MS = 5000  # of a subnet's switches, hundreds of segments
 PARENT_INTERVAL = 0.5  # seconds between two looks whether the parent lives
 KILL_INTERVAL = 0.1  # seconds after which a process that lives is killed again
 MAX_KILLS = 20  # if there is no parent any more
@@ -91,6 +92,41 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
     return {"ports": [query.as_json() for query in queries]}
 
 
+def tiers(payload: dict[str, Any]) -> dict[str, Any]:
+    """Explore the switches above the leaves of InfiniBand ports, one question at a time.
+
+    In: {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool, "timeout_ms":
+    5000, "library": "libibumad.so.3"}; a PORT as for `sa`, with the node GUID of its leaf.
+    Out: {"tiers", "faults"} (agent/infiniband/exploration.py, as_json), or {"error": one line}; and
+    if it records {"ports": [...]} as that of `sa`.
+    """
+    from agent.errors import Unavailable
+    from agent.infiniband.devices import Entries, SubnetPort
+    from agent.infiniband.exploration import as_json, explore, recording
+    from agent.infiniband.query import SaQueries
+    from agent.infiniband.umad import LIBRARY, Umad
+
+    library = payload.get("library", LIBRARY)
+
+    def open_port(device: str, port: int, management: Any) -> Any:
+        return Umad(library).open(device, port, management)
+
+    queries = SaQueries(open_port, payload.get("timeout_ms", TABLE_TIMEOUT_MS))
+    end = time.monotonic() + payload["seconds"]
+    entries: Entries = {}
+
+    def ask(port: SubnetPort, request: bytes) -> bytes:
+        return queries.ask(port, request, end)
+
+    try:
+        ports = [(SubnetPort(*port), leaf) for port, leaf in payload["ports"]]
+        tid = int.from_bytes(os.urandom(4))
+        answer = as_json(explore(ports, recording(ask, entries) if payload["record"] else ask, tid))
+    except Unavailable as error:
+        answer = {"error": str(error)}
+    return answer | {"ports": [*entries.values()]}
+
+
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
     """Query every GPU and its position in the NVLink fabric.
 
@@ -127,6 +163,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
 VERBS: dict[str, Verb] = {
     "smp": smp,
     "sa": sa,
+    "tiers": tiers,
     "nvml": nvml,
     "kubeconfig": kubeconfig,
     "plan": plan,

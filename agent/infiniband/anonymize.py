@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent import node_description as nodedesc
 from agent.errors import Malformed
 from agent.infiniband import sa, smp
 from agent.infiniband.devices import recorded_reason
 from agent.infiniband.smp import Attribute, Exchange
-from agent.text import Json
+from agent.text import Json, natural
 
 if TYPE_CHECKING:  # a package that imports this one
     from agent.snapshot.anonymize import Names
@@ -93,12 +93,19 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
     try:
         records = list(sa.decode(exchange.reply, request))
         if request[_ATTRIBUTE] == sa.RecordType.NODE_RECORD:
-            records = [_node_record(record, names) for record in records]
+            # in the order of names, so that the first switch of a tier stays the first
+            hidden = {row: _node_record(row, names) for row in sorted(records, key=_described)}
+            records = [hidden[record] for record in records]
     except smp.PortUnavailable as refused:
         return Exchange(request, None, refused.reason)
     except Malformed:
         return Exchange(request, None, "malformed")
     return Exchange(request, sa.encode(request, records), exchange.error)
+
+
+def _described(record: bytes) -> tuple[Any, bytes]:
+    _, info, description = sa.node_record(record)
+    return natural(nodedesc.text(description)), info
 
 
 def _node_record(record: bytes, names: Names) -> bytes:

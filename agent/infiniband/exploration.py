@@ -21,7 +21,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
 from agent.infiniband.devices import Address, Entries, SubnetPort, unanswered
 from agent.infiniband.smp import Exchange
-from agent.infiniband.tiers import FarPort, Tiers, tiers
+from agent.infiniband.tiers import FarPort, Hop, Tiers, tiers
+from agent.reasons import TierReason
 from agent.text import Json
 
 Ask = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
@@ -151,6 +152,28 @@ class Subnets:
     def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.Node]:
         request = build(next(self._tids))
         return sa.nodes(self._ask(port, request), request)
+
+
+def as_json(exploration: Exploration) -> Json:
+    """Return an exploration as the helper writes it."""
+    found, faults = exploration
+    uplinks = {leaf: [*ports.items()] for leaf, ports in found.uplinks.items()}
+    sets = {"above": sorted(found.above), "refused": sorted(found.refused)}
+    return {"tiers": asdict(found) | sets | {"uplinks": uplinks}, "faults": [*faults]}
+
+
+def loaded(answer: Json) -> Exploration:
+    """Return the exploration that `as_json` wrote."""
+    row = dict(answer["tiers"])
+    row["reason"] = row["reason"] and TierReason.of(row["reason"])
+    for key in ("leaves", "tier_1"):
+        row[key] = tuple(row[key])
+    for key in ("above", "refused"):
+        row[key] = frozenset(row[key])
+    row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
+    row["strays"] = tuple(Hop(*hop) for hop in row["strays"])
+    row["paths"] = tuple(tuple(Hop(*hop) for hop in path) for path in row["paths"])
+    return Exploration(Tiers(**row), tuple(answer["faults"]))
 
 
 def recording(ask: Ask, entries: Entries) -> Ask:

@@ -2,11 +2,12 @@
 
 smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, verb smp)
 sa/<device>-<port>.json     those of the subnet administrator (verb sa), if it was asked
+sa/tiers.json               all about the switches above, by port (verb tiers), with --tiers
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -18,11 +19,13 @@ from agent.text import as_json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
+    from agent.infiniband.exploration import Exploration
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
 FOLDER = "smp"
 SA_FOLDER = "sa"
+TIERS = f"{SA_FOLDER}/tiers.json"
 
 
 @dataclass(slots=True)
@@ -31,10 +34,11 @@ class RecordedSmps:
 
     answers: Entries = field(default_factory=dict)
     of_sa: Entries = field(default_factory=dict)
+    of_tiers: Entries = field(default_factory=dict)
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        return {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa}
+        return {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
 
     def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
         """Return the entries of these ports, without those that were not recorded."""
@@ -47,6 +51,14 @@ class RecordedSmps:
         """
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
+
+    def explore(
+        self, ports: Sequence[tuple[SubnetPort, str]], _entries: Entries | None = None
+    ) -> Exploration:
+        """Explore by the recorded answers; raises Unavailable and Malformed."""
+        from agent.infiniband.exploration import explore, replaying
+
+        return explore(ports, replaying(self.of_tiers), 0)
 
     def newest(self) -> None:
         """Return no time: an entry has none."""
@@ -61,7 +73,8 @@ class RecordedSmps:
                 for (device, number), entry in entries.items()
             }
 
-        return type(self)(renamed(self.answers, by_smp), renamed(self.of_sa, by_sa))
+        of_sa, of_tiers = (renamed(entries, by_sa) for entries in (self.of_sa, self.of_tiers))
+        return type(self)(renamed(self.answers, by_smp), of_sa, of_tiers)
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of host.json: none."""
@@ -69,11 +82,14 @@ class RecordedSmps:
 
     def files(self) -> dict[str, bytes | None]:
         """Return the files of the entries."""
-        return {
+        recorded: dict[str, bytes | None] = {
             f"{folder}/{device}-{number}.json": as_json(entry)
             for folder, entries in ((FOLDER, self.answers), (SA_FOLDER, self.of_sa))
             for (device, number), entry in entries.items()
         }
+        if self.of_tiers:
+            recorded[TIERS] = as_json({"ports": [*self.of_tiers.values()]})
+        return recorded
 
 
 def _of_lid(entry: dict[str, Any], port: SubnetPort) -> dict[str, Any]:
@@ -107,19 +123,29 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
             recorded.of_sa.update(by_port(answer))
         return answer
 
-    return recorded, {"ask_smp": ask_smp, "ask_sa": ask_sa}
+    fields: dict[str, Any] = {"ask_smp": ask_smp, "ask_sa": ask_sa}
+    if explore := host.explore:
+        fields["explore"] = lambda ports, _entries: explore(ports, recorded.of_tiers)
+    return recorded, fields
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     """Load the record; raises Malformed for a file without the entry of a port."""
-    return RecordedSmps(_entries(files, FOLDER), _entries(files, SA_FOLDER))
+    names = [f"{SA_FOLDER}/{name}" for name in files.names(SA_FOLDER)]
+    of_sa = _loaded((path, files.json(path)) for path in names if path != TIERS)
+    recorded = (files.json(TIERS) or {}).get("ports", ())
+    if not isinstance(recorded, list | tuple):
+        raise Malformed(f"{TIERS}: 'ports' is no list")
+    of_tiers = _loaded((TIERS, entry) for entry in recorded)
+    smps = ((path := f"{FOLDER}/{name}", files.json(path)) for name in files.names(FOLDER))
+    return RecordedSmps(_loaded(smps), of_sa, of_tiers)
 
 
-def _entries(files: SnapshotFiles, folder: str) -> Entries:
+def _loaded(documents: Iterable[tuple[str, Any]]) -> Entries:
+    """Return the entries of these documents, each with its path."""
     entries: Entries = {}
-    for name in files.names(folder):
-        path = f"{folder}/{name}"
-        entry = files.json(path) or {}
+    for path, document in documents:
+        entry = document if isinstance(document, dict) else {}
         device, number = entry.get("device"), entry.get("port")
         if not isinstance(device, str):
             raise Malformed(f"{path}: no answer of a port: 'device' is no text")

@@ -22,7 +22,17 @@ from agent.ids import is_named
 from agent.labels.render import Rendered, render
 from agent.labels.table import total, uncounted
 from agent.memory import Fact, Known
-from agent.model import Failed, Link, Neighbor, Observation, PortRole, Problem, RdmaDevice, Seen
+from agent.model import (
+    Absent,
+    Failed,
+    Link,
+    Neighbor,
+    Observation,
+    PortRole,
+    Problem,
+    RdmaDevice,
+    Seen,
+)
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.pci import PcieFunction, PciePath
@@ -177,8 +187,40 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
                 for gpu in observation.gpus
             ],
         },
+        "tiers": _tiers(observation),
         "problems": [problem._asdict() for problem in problems],
     }
+
+
+def _tiers(observation: Observation) -> Json | None:
+    """Return the switches above the leaves; None if they were not asked for."""
+    match observation.tiers:
+        case None:
+            return None
+        case Seen(tiers):
+            switches = dict(enumerate((tiers.tier_1, (tiers.tier_2,) if tiers.tier_2 else ()), 1))
+            return {
+                "reason": tiers.reason,
+                "text": tiers.reason and tiers.reason.text,
+                "tiers": [
+                    {
+                        "tier": tier,
+                        "value": tiers.label(tier),
+                        "switches": [{"guid": g, "name": tiers.names.get(g)} for g in guids],
+                    }
+                    for tier, guids in switches.items()
+                    if guids
+                ],
+                "uplinks": [
+                    {"leaf": leaf, "port": port, "switch": guid}
+                    for leaf, ports in tiers.uplinks.items()
+                    for port, guid in sorted(ports.items())
+                ],
+                "paths": [[hop._asdict() for hop in path] for path in tiers.paths],
+            }
+        case Failed(reason) | Absent(reason) as missing:
+            word = "failed" if isinstance(missing, Failed) else "absent"
+            return {"reason": word, "text": reason, "tiers": [], "uplinks": [], "paths": []}
 
 
 def node_document(

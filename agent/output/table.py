@@ -61,6 +61,7 @@ def render(document: Json, *, color: bool) -> str:
             _port_lines(document, color=color),
             _section("NVLink", _accelerator(document["accelerator"])),
             ["Labels", *labels] if labels else [],
+            _section("Switches above", _tiers(document["tiers"])),
             _section("Backend ports that do not count", _not_counting(document)),
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
@@ -177,6 +178,17 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
         yield f"{gpus} GPU{'s' * (gpus != 1)}: {domain}"
     elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
+
+
+def _tiers(tiers: Json | None) -> Iterator[str]:
+    """Yield a line a tier, and why the next one is missing; a failure is among the problems."""
+    if tiers is None or tiers["reason"] == "failed":
+        return
+    for row in tiers["tiers"]:
+        others = len(row["switches"]) - 1
+        yield f"tier {row['tier']}: {row['value']}" + (f" and {others} more" if others else "")
+    if tiers["reason"]:
+        yield f"tier {len(tiers['tiers']) + 1}: none, {tiers['text']}"
 
 
 def _not_counting(document: Json) -> Iterator[str]:

@@ -78,8 +78,16 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
 
 
-def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ...] = ()) -> Host:
+def replay(
+    snapshot: str,
+    excluded: tuple[str, ...] = (),
+    backend: tuple[str, ...] = (),
+    *,
+    tiers: bool = False,
+) -> Host:
     """Return the Host of a snapshot; `excluded` and `backend` are globs of RDMA devices.
+
+    It explores the switches above if `tiers` is set.
 
     Raises Malformed if it is no snapshot, Unavailable if it cannot be read.
     """
@@ -104,7 +112,7 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
             backend=backend,
             readers=DeviceReaders(worker=InlineWorker),
             subnet_readers=DeviceReaders(worker=InlineWorker),
-            **io.replayed(),
+            **(io.replayed() | ({} if tiers else {"explore": None})),
         )
 
 

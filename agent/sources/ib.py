@@ -13,7 +13,7 @@ then is its place in the subnet read. agent/infiniband/sa.py decodes the answers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -119,16 +119,7 @@ def _ask_sa(
 
     An entry has an `error` where the SA cannot be asked.
     """
-    places: dict[Address, SubnetPlace] = {}
-    faults: list[Problem] = []
-    by_device: defaultdict[str, list[int]] = defaultdict(list)
-    for role, _ in ports:
-        by_device[role.device.name].append(role.port.number)
-    jobs = {name: partial(_places, host.root, name, of) for name, of in by_device.items()}
-    host.subnet_readers.refresh()
-    for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
-        places |= {(name, number): place for number, place in of_ports.items()}
-        faults += problems
+    places, faults = subnet_places(host, [role for role, _ in ports])
     entries: dict[Address, Json] = {}
     asked = []
     for role, smp_reason in ports:
@@ -140,9 +131,8 @@ def _ask_sa(
         entries[address] = {"error": reason, "is_limited": place.is_limited}
         if reason is None:
             # a virtual port has no queue pair 0
-            prefix = place.subnet_prefix if smp_reason == NeighborReason.REFUSED else None
-            sl, index = place.sm_sl, place.pkey_index
-            asked.append(SubnetPort(*address, place.lid, place.sm_lid, sl, index, prefix))
+            may_be_virtual = smp_reason == NeighborReason.REFUSED
+            asked.append(place.port(address, may_be_virtual=may_be_virtual))
     answers: dict[Address, Json] = {}
     try:
         answers = by_port(host.ask_sa(asked)) if asked else {}
@@ -155,6 +145,23 @@ def _ask_sa(
         else:
             del entries[address]
     return entries, faults
+
+
+def subnet_places(
+    host: Host, ports: Iterable[PortRole]
+) -> tuple[dict[Address, SubnetPlace], list[Problem]]:
+    """Read the places of ports in their subnets; a device that blocks has none."""
+    places: dict[Address, SubnetPlace] = {}
+    faults: list[Problem] = []
+    by_device: defaultdict[str, list[int]] = defaultdict(list)
+    for role in ports:
+        by_device[role.device.name].append(role.port.number)
+    jobs = {name: partial(_places, host.root, name, of) for name, of in by_device.items()}
+    host.subnet_readers.refresh()
+    for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
+        places |= {(name, number): place for number, place in of_ports.items()}
+        faults += problems
+    return places, faults
 
 
 class SubnetPlace(NamedTuple):
@@ -174,6 +181,12 @@ class SubnetPlace(NamedTuple):
         if not 0 < (self.lid or 0) <= LAST_UNICAST_LID:
             return NeighborReason.NO_LID
         return None
+
+    def port(self, address: Address, *, may_be_virtual: bool) -> SubnetPort:
+        """Return a port without fault as it asks the SA."""
+        prefix = self.subnet_prefix if may_be_virtual else None
+        lids = self.lid or 0, self.sm_lid or 0
+        return SubnetPort(*address, *lids, self.sm_sl, self.pkey_index, prefix)
 
 
 def _places(

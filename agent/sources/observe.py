@@ -6,7 +6,8 @@ The RDMA source is read first; the roles of its ports decide what the other sour
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from agent.errors import Unavailable
@@ -14,11 +15,11 @@ from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
-from agent.sources import NAMES, pci
+from agent.sources import NAMES, ib, pci, tiers
 from agent.sources.drops import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
-from agent.sources.table import SOURCES, Source, SourceOutcome
+from agent.sources.table import SOURCES, SourceOutcome
 from agent.sysfs.reader import Reader, Root
 
 Ports = tuple[PortRole, ...]
@@ -43,7 +44,7 @@ def observe(
     labeled, memories = labeled or {}, memories or Memories()
     boot_id, problems = read_boot_id(host.root)
     devices: tuple[RdmaDevice, ...] = ()
-    rdma = _read(RDMA, (host, (), memories), took, problems)
+    rdma = _read(RDMA.name, lambda: RDMA.read(host, (), memories), took, problems)
     if isinstance(rdma, Seen):
         devices = rdma.value
     ports: Ports = ()
@@ -73,8 +74,12 @@ def observe(
     for source in OTHERS:
         outcome: SourceOutcome = Failed(SWITCHED_OFF)
         if not sources or source.name in sources:
-            outcome = _read(source, (host, ports, memories), took, problems)
+            read = partial(source.read, host, ports, memories)
+            outcome = _read(source.name, read, took, problems)
         outcomes[source.name] = outcome
+    if host.explore and (not sources or ib.SOURCE in sources):
+        read = partial(tiers.read, host, ports, outcomes[ib.SOURCE])
+        outcomes[tiers.SOURCE] = _read(tiers.SOURCE, read, took, problems)
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -100,8 +105,8 @@ def read_boot_id(root: Root) -> tuple[str | None, list[Problem]]:
 
 
 def _read(
-    source: Source,
-    inputs: tuple[Host, Ports, Memories],
+    name: str,
+    read: Callable[[], Reading[Any]],
     took: dict[str, float],
     problems: list[Problem],
 ) -> SourceOutcome:
@@ -113,14 +118,14 @@ def _read(
     """
     start = time.perf_counter()
     try:
-        reading = source.read(*inputs)
+        reading = read()
     except Exception as error:  # noqa: BLE001 - a bug in one source must not remove the labels of the others
-        reading = Reading(Failed(f"the {source.name} source broke: {error!r}"))
-    took[source.name] = time.perf_counter() - start
+        reading = Reading(Failed(f"the {name} source broke: {error!r}"))
+    took[name] = time.perf_counter() - start
     problems += reading.problems
     match reading.outcome:
         case Failed(reason, pending=False):
-            problems.append(Problem(source.name, source.name, None, reason))
-        case Absent(reason) if source is RDMA:
-            problems.append(Problem(source.name, source.name, None, reason))
+            problems.append(Problem(name, name, None, reason))
+        case Absent(reason) if name == RDMA.name:
+            problems.append(Problem(name, name, None, reason))
     return reading.outcome

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from agent.infiniband import sa
-from agent.infiniband.devices import SubnetPort
+from agent.infiniband.devices import Entries, SubnetPort
+from agent.infiniband.exploration import Exploration, explore, recording
 from agent.infiniband.sa import RecordType
 from agent.model import IbNeighbor
 from tests.support.smps import node_info
@@ -68,6 +70,21 @@ def exchanges(**of: Any) -> list[dict[str, Any]]:
     ]
 
 
+# Two pods of two leaves and two spines, below two cores; two hosts, and the CA inside a leaf.
+CABLES = (
+    ("leaf1/1", "host1/1"),
+    ("leaf1/65", "inside1/1"),
+    ("leaf2/1", "host2/1"),
+    *((f"leaf{leaf}/{40 + spine}", f"spine{spine}/{leaf}") for leaf in (1, 2) for spine in (1, 2)),
+    *((f"leaf{leaf}/{40 + spine}", f"spine{spine}/{leaf}") for leaf in (3, 4) for spine in (3, 4)),
+    *(
+        (f"spine{spine}/{30 + core}", f"core{core}/{spine}")
+        for spine in (1, 2, 3, 4)
+        for core in (1, 2)
+    ),
+)
+
+
 class Administrator:
     """The SA of a subnet: the `Ask` of an exploration.
 
@@ -117,6 +134,13 @@ class Administrator:
         if lid:
             return self.links[lid]
         return self.nodes(2 if request[55] == 0x10 else 1)
+
+    def explore(
+        self, ports: Sequence[tuple[SubnetPort, str]], entries: Entries | None = None
+    ) -> Exploration:
+        """Explore it: that of a Host."""
+        ask = self if entries is None else recording(self, entries)
+        return explore(ports, ask, TID)
 
     def __call__(self, _port: SubnetPort, request: bytes) -> bytes:
         self.asked.append(request)

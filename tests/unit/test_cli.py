@@ -139,6 +139,7 @@ USAGE: dict[str, tuple[str, str]] = {
             (VERIFIED, "--columns node=", "'node=' is no COLUMN=TITLE of "),
             ("probe", "--wait 5 --no-wait", "--wait excludes --no-wait"),
             ("doctor --no-cluster", "--context dev", "leave out --context"),
+            ("probe --dry-run", "--source lldp --tiers", "--source lldp excludes --tiers"),
             ("run --dry-run", "--source ib --openvswitch", "--source ib excludes --openv"),
             ("capture /nowhere/x", "--source rdma --wait 5", "--source rdma excludes --wait"),
             ("doctor", "--source ib --nvml-library n.so", "--source ib excludes --nvml-library"),

@@ -48,6 +48,30 @@ def test_a_capture_replays_without_the_fabric(tmp_path: Path) -> None:
 
 
 LIMITED = "Default=0x7fff : ALL=limited, SELF=full ;\n"
+
+
+def test_a_capture_has_the_switches_above(tmp_path: Path) -> None:
+    """By the helper over opensm: the only switch is the leaf, live and replayed."""
+    require(missing(*MANAGERS))
+    with Fabric(MANAGED, tmp_path) as fabric, fabric.manager(MANAGED_HOST):
+        fabric.boot(MANAGED_HOST, tmp_path / "sys")
+        place = "--sysfs-root", str(tmp_path / "sys")
+        words = "probe", "--tiers", "-o", "json"
+        live = json.loads(fabric.bwagent(MANAGED_HOST, *words, "--dry-run", *place))
+        captured, hidden = str(tmp_path / "captured"), str(tmp_path / "hidden")
+        fabric.bwagent(MANAGED_HOST, "capture", "--tiers", captured, *place)
+        fabric.bwagent(MANAGED_HOST, "capture", "--tiers", "--anonymize", hidden, *place)
+        by_sa = fabric.bwagent(MANAGED_HOST, *words, "--dry-run", *place, smps=False)
+        replayed, secret = (
+            json.loads(fabric.bwagent(MANAGED_HOST, *words, "--replay", snapshot))
+            for snapshot in (captured, hidden)
+        )
+    assert (live["tiers"]["reason"], live["tiers"]["tiers"]) == ("top", [])
+    assert json.loads(by_sa)["tiers"] == live["tiers"]
+    assert replayed == live
+    assert (secret["tiers"], secret["problems"]) == (live["tiers"], live["problems"])
+
+
 # Two pods below two cores; an HCA with the DeviceID of a CA inside a switch.
 PODS = """
 devid=0xcf09

@@ -23,21 +23,7 @@ from agent.infiniband.exploration import (
 from agent.infiniband.smp import PortUnavailable
 from agent.infiniband.tiers import FarPort
 from agent.reasons import NeighborReason
-from tests.support.sas import GUID, Administrator, link, node, reply
-
-# Two pods of two leaves and two spines, below two cores; on each leaf a host and the CA inside it.
-CABLES = (
-    ("leaf1/1", "host1/1"),
-    ("leaf1/65", "inside1/1"),
-    ("leaf2/1", "host2/1"),
-    *((f"leaf{leaf}/{40 + spine}", f"spine{spine}/{leaf}") for leaf in (1, 2) for spine in (1, 2)),
-    *((f"leaf{leaf}/{40 + spine}", f"spine{spine}/{leaf}") for leaf in (3, 4) for spine in (3, 4)),
-    *(
-        (f"spine{spine}/{30 + core}", f"core{core}/{spine}")
-        for spine in (1, 2, 3, 4)
-        for core in (1, 2)
-    ),
-)
+from tests.support.sas import CABLES, GUID, Administrator, link, node, reply
 
 
 def explored(administrator: Administrator) -> Exploration:

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband import sa
 from agent.infiniband.anonymize import anonymized, by_sa
 from agent.infiniband.devices import SubnetPort
 from agent.infiniband.smp import Exchange
-from agent.infiniband.snapshot import load, record
+from agent.infiniband.snapshot import RecordedSmps, load, record
 from agent.model import IbNeighbor
 from agent.snapshot.anonymize import Names
 from agent.snapshot.tree import MemoryStore, SnapshotFiles, Tree
 from tests.support import smps
-from tests.support.sas import LEAF, exchanges
+from tests.support.sas import CABLES, LEAF, Administrator, exchanges
 
 PORT = SubnetPort("mlx5_0", 1, 22, 9, 0, 0)
 GUIDS = ("b0cf0e0300d66c80", "b0cf0e0300d66c81", "b0cf0e0300d66c82")
@@ -91,3 +92,62 @@ def test_a_reply_that_is_none_is_left_out() -> None:
     strange = exchanges()[0] | {"reply": "ff" * 300}
     [one] = anonymized(answer(exchanges=[strange], error="malformed"), Names(), by_sa)["exchanges"]
     assert (one["reply"], one["error"]) == (None, "malformed")
+
+
+ADMINISTRATOR = Administrator(*CABLES)
+ASKED = [ADMINISTRATOR.port("leaf1")]
+
+
+def explored() -> RecordedSmps:
+    """The record of an exploration."""
+    root = Tree(MemoryStore({}), {})
+    recorded, fields = record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
+    assert fields["explore"](ASKED, None) == ADMINISTRATOR.explore(ASKED)
+    return recorded
+
+
+def reloaded(recorded: RecordedSmps) -> RecordedSmps:
+    """The record as it is loaded from its files."""
+    files = {name: data for name, data in recorded.files().items() if data}
+    assert [*files] == ["sa/tiers.json"]
+    return load(SnapshotFiles(MemoryStore(files)), {})
+
+
+def test_an_exploration_replays_to_the_same_tiers() -> None:
+    """Its questions are in a file of their own; a host that does not explore has no such field."""
+    assert reloaded(explored()).replayed()["explore"](ASKED) == ADMINISTRATOR.explore(ASKED)
+    assert "explore" not in record(Host(Tree(MemoryStore({}), {}), lambda: 0.0))[1]
+
+
+def test_an_anonymized_exploration_has_the_same_switches_under_other_names() -> None:
+    """The lowest of a tier is the same one; no name is left."""
+    names = Names()
+    hidden = reloaded(explored().anonymized(names))
+    [[port, leaf]] = ASKED
+    again = names.guid(bytes.fromhex(leaf)).hex()
+    tiers, _ = hidden.explore([(port._replace(device=names.text(port.device)), again)])
+    truth, _ = ADMINISTRATOR.explore(ASKED)
+    assert [names.peers["spine1"], names.peers["core1"]] == [tiers.label(1), tiers.label(2)]
+    assert (len(tiers.tier_1), len(tiers.paths)) == (len(truth.tier_1), len(truth.paths))
+    text = b"".join(filter(None, hidden.files().values())).decode()
+    assert not any(name.encode().hex() in text for name in ADMINISTRATOR.lids)
+    assert truth.tier_1[0] not in text
+
+
+def test_an_exploration_without_records_is_not_recorded() -> None:
+    with pytest.raises(Unavailable, match="ib-leaf1 port 1: not-recorded"):
+        load(SnapshotFiles(MemoryStore({})), {}).explore(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"ports": 5}, "sa/tiers.json: 'ports' is no list"),
+        ({"ports": [5]}, "sa/tiers.json: no answer of a port: 'device' is no text"),
+        ({"ports": [{"device": "x"}]}, "sa/tiers.json: no answer of a port: 'port' is no number"),
+    ],
+)
+def test_a_malformed_exploration_is_refused(content: Any, text: str) -> None:
+    files = {"sa/tiers.json": json.dumps(content).encode()}
+    with pytest.raises(Malformed, match=text):
+        load(SnapshotFiles(MemoryStore(files)), {})

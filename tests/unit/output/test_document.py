@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from agent.labels.render import Rendered
@@ -27,6 +30,7 @@ from agent.reasons import HoldReason
 from agent.sources.pci import PcieFunction
 from tests.support.devices import assign, eth, ib, netdev, plain, port
 from tests.support.remembering import alone, knowing
+from tests.support.sas import CABLES, Administrator
 
 NONE = Absent("no such port")
 SDR = "10 Gb/sec (4X SDR)"
@@ -224,3 +228,24 @@ def test_surroundings_that_were_not_read_are_unknown() -> None:
     known, unknown = facts["pcie"]
     assert unknown == {"pci": "0000:11:00.0", "path": []}
     assert [*known["path"][0].values()] == ["0000:10:00.0", "15b3", 32.0, 32.0, 8, 16]
+
+
+def test_the_switches_above_follow_the_schema(repository: Path) -> None:
+    """The tiers with their switches, the uplinks of the leaf, and a way to the core."""
+    schema = json.loads((repository / "docs/probe.schema.json").read_text())["properties"]["tiers"]
+    administrator = Administrator(*CABLES)
+    seen = administrator.explore([administrator.port("leaf1")]).tiers
+    top = Administrator(("leaf1/1", "host1/1")).explore([administrator.port("leaf1")]).tiers
+    outcomes = (None, Seen(seen), Seen(top), NONE, Failed("no answer"))
+    found = [document(*alone(observed(tiers=tiers)), Choices())["tiers"] for tiers in outcomes]
+    for tiers in found:
+        jsonschema.validate(tiers, schema | {"$defs": {"guid": {"type": "string"}}})
+    assert [tiers and tiers["reason"] for tiers in found] == [None, None, "top", "absent", "failed"]
+    assert [(row["tier"], row["value"]) for row in found[1]["tiers"]] == [
+        (1, "spine1"),
+        (2, "core1"),
+    ]
+    assert [row["name"] for row in found[1]["tiers"][0]["switches"]] == ["spine1", "spine2"]
+    assert [row["port"] for row in found[1]["uplinks"]] == [41, 42]
+    [[first, second]] = found[1]["paths"]
+    assert (first["far_guid"], second["far_guid"]) == (second["guid"], seen.tier_2)

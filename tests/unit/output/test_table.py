@@ -42,6 +42,7 @@ def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
         "neighbors": [],
         "missing_neighbors": [],
         "accelerator": {"value": None, "reason": "not-found", "text": None, "gpus": []},
+        "tiers": None,
         "problems": [],
     }
     return render(document | parts, color=False).splitlines()
@@ -269,3 +270,29 @@ def test_a_port_that_left_the_bus_is_counted() -> None:
     title = "Backend ports that do not count"
     assert below(title, lines) == ["ibp3 (0000:5e:00.0): absent: gone from the bus"]
     assert below("Problems", lines) == [text]
+
+
+def tiers(*values: str, reason: str | None = None, text: str | None = None) -> dict[str, Any]:
+    rows = [
+        {"tier": tier, "value": value, "switches": [{}] * (5 - 4 * (tier - 1))}
+        for tier, value in enumerate(values, 1)
+    ]
+    return {"reason": reason, "text": text, "tiers": rows, "uplinks": [], "paths": []}
+
+
+@pytest.mark.parametrize(
+    ("above", "lines"),
+    [
+        (None, []),
+        (tiers("spine1", "core1"), ["tier 1: spine1 and 4 more", "tier 2: core1"]),
+        (
+            tiers("spine1", reason="top", text="no switch is above"),
+            ["tier 1: spine1 and 4 more", "tier 2: none, no switch is above"],
+        ),
+        (tiers(reason="no-tiers", text="no tree"), ["tier 1: none, no tree"]),
+        (tiers(reason="failed", text="no answer"), []),
+    ],
+)
+def test_the_switches_above_have_a_line_a_tier(above: Any, lines: list[str]) -> None:
+    """A failure is a problem."""
+    assert below("Switches above", table(PORT, tiers=above)) == lines

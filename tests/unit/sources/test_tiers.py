@@ -1,0 +1,136 @@
+"""The switches above the leaves: which ports ask for them, and what is told where none can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.host import Host
+from agent.infiniband.devices import SubnetPort
+from agent.infiniband.exploration import Exploration, as_json, loaded
+from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, Reading, Seen
+from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources.tiers import read
+from agent.sysfs.worker import DeviceReaders, InlineWorker
+from tests.support.devices import PORT, assign, ib
+from tests.support.sas import CABLES, Administrator
+
+ADMINISTRATOR = Administrator(*CABLES)
+PLACE = {"lid": "0x16", "sm_lid": "0x9", "sm_sl": "2", "pkeys/0": "0xffff"}
+
+
+def link(interface: str, kind: str = "switch", via: str = "smp") -> Link:
+    facts = IbNeighbor(kind, ADMINISTRATOR.guid("leaf1"), None, 1, "leaf1", via)
+    return Link(interface, None, (Neighbor("leaf1", "1", None, facts),))
+
+
+def reading(
+    *links: Link, place: dict[str, str] | None = None, explore: Any = ADMINISTRATOR.explore
+) -> Reading[Any]:
+    """Read over two ports with these places in the subnet."""
+    files = {
+        f"sys/class/infiniband/ibp{number}/ports/1/{name}": f"{text}\n".encode()
+        for number in range(2)
+        for name, text in (PLACE | (place or {}) if number == 0 else PLACE).items()
+    }
+    readers = DeviceReaders(worker=InlineWorker)
+    tree = Tree(MemoryStore(files), {})
+    host = Host(tree, lambda: 0.0, explore=explore, subnet_readers=readers)
+    return read(host, assign([ib("ibp0", 0), ib("ibp1", 1)]), Seen(links))
+
+
+def texts(read: Reading[Any]) -> list[str]:
+    return [problem.text for problem in read.problems]
+
+
+def test_the_ports_that_have_a_leaf_ask() -> None:
+    """A port that was not reached by SMPs may be a virtual one, and has its prefix."""
+    asked: list[tuple[SubnetPort, str]] = []
+
+    def explore(ports: Sequence[tuple[SubnetPort, str]], entries: Any) -> Exploration:
+        asked.extend(ports)
+        return ADMINISTRATOR.explore(ports, entries)
+
+    outcome, problems = reading(link("ibp0"), link("ibp1", via="sa"), explore=explore)
+    assert isinstance(outcome, Seen)
+    assert (outcome.value.label(1), outcome.value.label(2), problems) == ("spine1", "core1", ())
+    assert [port for port, _ in asked] == [
+        SubnetPort("ibp0", 1, 22, 9, 2, 0, None),
+        SubnetPort("ibp1", 1, 22, 9, 2, 0, 0xFE80 << 48),
+    ]
+    assert {leaf for _, leaf in asked} == {ADMINISTRATOR.guid("leaf1")}
+
+
+@pytest.mark.parametrize("links", [(), (link("ibp0", "CA"),), (Link("ibp0", None),)])
+def test_without_a_leaf_there_is_nothing_above(links: tuple[Link, ...]) -> None:
+    """No link, a cable to another host, no answer."""
+    assert isinstance(reading(*links).outcome, Absent)
+
+
+def test_a_source_that_failed_has_no_leaves() -> None:
+    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, explore=ADMINISTRATOR.explore)
+    assert read(host, (), Failed("no library")).outcome == Failed("no library")
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ({"sm_lid": "0x0"}, "ibp0: no subnet manager has configured the port"),
+        ({"lid": "0x0"}, "ibp0: the port has no LID of its own to ask the subnet"),
+    ],
+)
+def test_a_port_that_cannot_ask_is_told(place: dict[str, str], text: str) -> None:
+    """Another one asks; without one that is the failure."""
+    both = reading(link("ibp0"), link("ibp1"), place=place)
+    assert isinstance(both.outcome, Seen)
+    assert len(both.problems) == 1
+    assert texts(both)[0].startswith(text)
+    alone = reading(link("ibp0"), place=place).outcome
+    assert isinstance(alone, Failed)
+    assert alone.reason.startswith(text)
+
+
+def test_a_port_that_is_not_active_asks_nobody() -> None:
+    """Only an ACTIVE one sends to the subnet administrator."""
+    ports = assign([ib("ibp0", 0, replace(PORT, state="INIT"))])
+    host = Host(
+        Tree(MemoryStore({}), {}),
+        lambda: 0.0,
+        explore=ADMINISTRATOR.explore,
+        subnet_readers=DeviceReaders(worker=InlineWorker),
+    )
+    assert isinstance(read(host, ports, Seen((link("ibp0"),))).outcome, Failed)
+
+
+def test_a_failed_exploration_is_one_line() -> None:
+    def explore(_ports: Any, _entries: Any) -> Exploration:
+        raise Unavailable("ibp0 port 1: no answer in 5000 ms")
+
+    failed = reading(link("ibp0"), explore=explore)
+    assert failed == (Failed("ibp0 port 1: no answer in 5000 ms"), ())
+
+
+def test_the_faults_of_an_exploration_are_problems() -> None:
+    """A subnet that does not answer, beside one that does."""
+
+    def explore(ports: Sequence[tuple[SubnetPort, str]], _entries: Any) -> Exploration:
+        return ADMINISTRATOR.explore(ports)._replace(faults=("ibp1 port 1: no answer",))
+
+    found = reading(link("ibp0"), explore=explore)
+    assert isinstance(found.outcome, Seen)
+    assert texts(found) == ["ibp1 port 1: no answer"]
+
+
+def test_what_a_helper_writes_is_read_as_it_was() -> None:
+    """Through JSON, with strays and paths."""
+    found = ADMINISTRATOR.explore([ADMINISTRATOR.port("leaf1")])
+    assert found.tiers.paths
+    assert loaded(json.loads(json.dumps(as_json(found)))) == found
+    without = Administrator(("leaf1/1", "host1/1")).explore([ADMINISTRATOR.port("leaf1")])
+    assert without.tiers.reason == "top"
+    assert loaded(json.loads(json.dumps(as_json(without)))) == without
