@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations, count, product
 from typing import NamedTuple
 
@@ -88,6 +89,10 @@ class Subnet:
     ) -> Seen:
         """Return what an asker is told while some nodes, and cables (by a port), are down."""
 
+        @cache
+        def links(guid: str) -> tuple[FarPort, ...]:
+            return tuple(ends(guid))
+
         def ends(guid: str) -> Iterator[FarPort]:
             for port, (far, far_port) in sorted(self.ports[guid].items()):
                 kind, is_cut = self.kinds[far], (guid, port) in cut or (far, far_port) in cut
@@ -96,7 +101,7 @@ class Subnet:
                 yield FarPort(port, far, far_port, kind == "switch", kind == "host")
 
         switches = {guid: name for guid, name in self.names.items() if guid not in down}
-        return Seen(switches, lambda guid: list(ends(guid)))
+        return Seen(switches, links)
 
     def tiers(self, leaves: Collection[str], seen: Seen | None = None) -> Tiers:
         """Return the tiers above some leaves."""

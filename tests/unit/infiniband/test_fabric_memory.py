@@ -84,6 +84,29 @@ def test_what_is_down_changes_nothing_for_a_week(down: str) -> None:
     assert labels == ("p0-r0-spine0", "core00")
 
 
+@pytest.mark.parametrize("shape", ["two tiers", "rail-only", "rails", "meshed cores", "dragonfly+"])
+def test_no_switch_and_no_link_that_is_down_changes_a_label(shape: str) -> None:
+    """Each switch, and each link of the leaves, is down for two answers and then back."""
+    subnet = SHAPES[shape].make()
+    group = min(subnet.groups(), key=sorted)
+    whole = subnet.tiers(group)
+    known = NOTHING
+    for now in (START, START + HOUR):
+        known = merge(known, group, whole, subnet.names, now)
+    assert known.label(1) == whole.label(1)
+    ports = [(leaf, port) for leaf in group for port in whole.uplinks[leaf]]
+    cases = [subnet.seen({guid}) for guid in subnet.names.keys() - group]
+    for seen in [*cases, *(subnet.seen(cut={port}) for port in ports)]:
+        memory = known
+        down = tiers(group, *seen)
+        for day, (answer, switches) in enumerate(
+            [(down, seen.switches)] * 2 + [(whole, subnet.names)] * 2, 1
+        ):
+            memory = merge(memory, group, answer, switches, START + day * DAY)
+            labels = [memory.label(1), memory.label(2)]
+            assert labels == [whole.label(1), whole.label(2)]
+
+
 def test_a_fresh_agent_follows_when_two_answers_agree() -> None:
     """It starts while the lowest switches are down; an answer that is alone changes nothing."""
     agent = Agent(three_tiers(rails=1, units=4), "p0-r0-leaf0")
