@@ -75,12 +75,15 @@ def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
 
 
 def _explore(
-    ports: Sequence[tuple[SubnetPort, str]], entries: Entries | None = None
+    ports: Sequence[tuple[SubnetPort, str]],
+    entries: Entries | None = None,
+    known: Mapping[str, str | None] | None = None,
 ) -> Exploration:
     """Explore by a helper; adds what is asked to `entries`. Raises Unavailable."""
     from agent.infiniband.exploration import loaded
 
     payload = {"ports": ports, "seconds": TIERS_LIMIT, "record": entries is not None}
+    payload["known"] = known or {}
     answer = call("tiers", payload, TIERS_LIMIT + TIERS_TIMEOUT)
     if entries is not None:
         entries |= by_port(answer)

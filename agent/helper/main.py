@@ -95,14 +95,15 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
 def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     """Explore the switches above the leaves of InfiniBand ports, one question at a time.
 
-    In: {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool, "timeout_ms":
-    5000, "library": "libibumad.so.3"}; a PORT as for `sa`, with the node GUID of its leaf.
-    Out: {"tiers", "faults"} (agent/infiniband/exploration.py, as_json), or {"error": one line}; and
-    if it records {"ports": [...]} as that of `sa`.
+    In: {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool, "known": {GUID:
+    name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, with the node GUID
+    of its leaf. For a look at the leaves alone also "lids" and "uplinks", {leaf: [[port, GUID]]}.
+    Out: as_json of agent/infiniband/exploration.py, or {"uplinks": as in}, or {"error": one line};
+    and if it records {"ports": [...]} as that of `sa`.
     """
     from agent.errors import Unavailable
     from agent.infiniband.devices import Entries, SubnetPort
-    from agent.infiniband.exploration import as_json, explore, recording
+    from agent.infiniband.exploration import as_json, explore, look, recording
     from agent.infiniband.query import SaQueries
     from agent.infiniband.umad import LIBRARY, Umad
 
@@ -111,6 +112,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     def open_port(device: str, port: int, management: Any) -> Any:
         return Umad(library).open(device, port, management)
 
+    answer: dict[str, Any]
     queries = SaQueries(open_port, payload.get("timeout_ms", TABLE_TIMEOUT_MS))
     end = time.monotonic() + payload["seconds"]
     entries: Entries = {}
@@ -121,7 +123,13 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     try:
         ports = [(SubnetPort(*port), leaf) for port, leaf in payload["ports"]]
         tid = int.from_bytes(os.urandom(4))
-        answer = as_json(explore(ports, recording(ask, entries) if payload["record"] else ask, tid))
+        if uplinks := payload.get("uplinks"):
+            known = {leaf: dict(at) for leaf, at in uplinks.items()}
+            found = look(ports, ask, tid, known, payload["lids"])
+            answer = {"uplinks": {leaf: [*at.items()] for leaf, at in found.items()}}
+        else:
+            asking = recording(ask, entries) if payload.get("record") else ask
+            answer = as_json(explore(ports, asking, tid, payload.get("known", {})))
     except Unavailable as error:
         answer = {"error": str(error)}
     return answer | {"ports": [*entries.values()]}

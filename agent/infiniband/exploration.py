@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent import node_description as nodedesc
@@ -40,13 +41,27 @@ _TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
 
 
 class Exploration(NamedTuple):
-    """The tiers, and why a subnet is not among those that were explored."""
+    """The tiers, and what the table of switches says that is of use for a memory of them."""
 
     tiers: Tiers
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # why a subnet was not explored
+    # the names of listed switches: of the tiers, at the uplinks, known ones, and all that have the
+    # same name as one of these
+    switches: Mapping[str, str | None] = MappingProxyType({})
+    lids: Mapping[str, int] = MappingProxyType(
+        {}
+    )  # of the switches at the uplinks, and of the leaves
 
 
-def explore(ports: Iterable[tuple[SubnetPort, str]], ask: Ask, tid: int) -> Exploration:
+Known = Mapping[str, str | None]  # switches that are remembered: names by GUID
+
+
+def explore(
+    ports: Iterable[tuple[SubnetPort, str]],
+    ask: Ask,
+    tid: int,
+    known: Known = MappingProxyType({}),
+) -> Exploration:
     """Explore from these ports, each with the node GUID of its leaf.
 
     Takes transaction IDs from `tid` on. Raises Unavailable if a question is not answered, refused
@@ -70,9 +85,46 @@ def explore(ports: Iterable[tuple[SubnetPort, str]], ask: Ask, tid: int) -> Expl
     if faults and not leaves:
         raise Unavailable(next(iter(faults)))
     try:
-        return Exploration(tiers(leaves, subnets.switches, subnets.links), tuple(faults))
+        found = tiers(leaves, subnets.switches, subnets.links)
     except Malformed as error:
         raise Unavailable(str(error)) from error
+    near = {*found.leaves, *(guid for at in found.uplinks.values() for guid in at.values())}
+    of_use = {*near, *found.tier_1, *known, *([found.tier_2] if found.tier_2 else ())}
+    names = {*known.values(), *map(subnets.switches.get, of_use)} - {None}
+    listed = {
+        guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
+    }
+    return Exploration(found, tuple(faults), listed, {guid: subnets.lid(guid) for guid in near})
+
+
+def look(
+    ports: Iterable[tuple[SubnetPort, str]],
+    ask: Ask,
+    tid: int,
+    uplinks: Mapping[str, Mapping[int, str]],
+    lids: Mapping[str, int],
+) -> dict[str, dict[int, str]]:
+    """Ask for the links of known leaves alone; return the switches at the ports of `uplinks`.
+
+    A port that leads to another LID than that of its switch has UNKNOWN; one that has no link is
+    left out. Raises Unavailable.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for port, leaf in ports:
+        if leaf in found or leaf not in uplinks or not lids.get(leaf):
+            continue
+        request = sa.get_table(sa.RecordType.LINK_RECORD, tid + len(found), lids[leaf])
+        try:
+            links = sa.links(ask(port, request), request)
+        except Malformed as error:
+            raise Unavailable(f"{_name(port)}: {error}") from error
+        known = uplinks[leaf]
+        found[leaf] = {
+            at: known[at] if lids.get(known[at]) == link.to_lid else UNKNOWN
+            for link in links
+            if (at := link.from_port) in known
+        }
+    return found
 
 
 @dataclass(slots=True)
@@ -109,6 +161,10 @@ class Subnets:
         names = {guid: nodedesc.switch_name(node.description) for guid, node in nodes.items()}
         self.switches |= names
         return len(nodes)
+
+    def lid(self, guid: str) -> int:
+        """Return the LID of a switch; 0: it has none yet."""
+        return self._nodes[guid][1].lid
 
     def links(self, guid: str) -> list[FarPort]:
         """Return the links of a switch in the order of its ports; raises as `add`.
@@ -156,10 +212,11 @@ class Subnets:
 
 def as_json(exploration: Exploration) -> Json:
     """Return an exploration as the helper writes it."""
-    found, faults = exploration
+    found, faults, switches, lids = exploration
     uplinks = {leaf: [*ports.items()] for leaf, ports in found.uplinks.items()}
     sets = {"above": sorted(found.above), "refused": sorted(found.refused)}
-    return {"tiers": asdict(found) | sets | {"uplinks": uplinks}, "faults": [*faults]}
+    row = asdict(found) | sets | {"uplinks": uplinks}
+    return {"tiers": row, "faults": [*faults], "switches": dict(switches), "lids": dict(lids)}
 
 
 def loaded(answer: Json) -> Exploration:
@@ -173,7 +230,7 @@ def loaded(answer: Json) -> Exploration:
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
     row["strays"] = tuple(Hop(*hop) for hop in row["strays"])
     row["paths"] = tuple(tuple(Hop(*hop) for hop in path) for path in row["paths"])
-    return Exploration(Tiers(**row), tuple(answer["faults"]))
+    return Exploration(Tiers(**row), tuple(answer["faults"]), answer["switches"], answer["lids"])
 
 
 def recording(ask: Ask, entries: Entries) -> Ask:

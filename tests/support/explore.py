@@ -38,7 +38,7 @@ def main(sm_lid: int, last_lid: int, leaf: str) -> None:
         assert first in wanted if wanted else first is None
         return sa.encode(request, wanted)
 
-    tiers, faults = explore([(SubnetPort("ibsim0", 1, 1, sm_lid, 0, 0), leaf)], ask, 1)
+    tiers, faults, *_ = explore([(SubnetPort("ibsim0", 1, 1, sm_lid, 0, 0), leaf)], ask, 1)
     names = [tiers.names.get(guid, guid) for guid in tiers.tier_1]
     sys.stdout.write(json.dumps([names, tiers.label(2), tiers.reason, faults, tiers.uplinks[leaf]]))
 

@@ -27,7 +27,9 @@ import agent
 from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.process import HelperProcesses, close_pipes
-from agent.infiniband import smp
+from agent.infiniband import sa, smp
+from agent.infiniband.devices import SubnetPort, by_port
+from agent.infiniband.exploration import explore, loaded, replaying
 from tests.support import stand_in
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import Started, runs
@@ -117,6 +119,46 @@ def test_only_gets_leave(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for mad in sent:
         assert (mad[1], mad[3], mad[7]) == (0x81, 0x01, 1)
         smp.require_get(mad[:8] + bytes(4) + mad[12:])
+
+
+LEAF_GUID = "b0cf0e0300d60001"
+
+
+def test_the_switches_above_are_explored_and_looked_at(
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only GetTables leave; what is recorded replays to the same, and a look is one question."""
+    log = tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    ports: list[Any] = [[["mlx5_0", 1, 22, 9, 2, 0, None], LEAF_GUID]]
+    payload: dict[str, Any] = {"ports": ports, "library": library, "seconds": 5}
+    answer = child.call("tiers", payload | {"record": True}, 10)
+    found = loaded(answer)
+    assert (len(found.tiers.tier_1), found.tiers.questions) == (4, 8)
+    sent = [bytes.fromhex(line.split()[2]) for line in log.read_text().splitlines()]
+    assert len(sent) == len(answer["ports"][0]["exchanges"]) == 10
+    for mad in sent:
+        assert (mad[1], mad[3]) == (0x03, 0x12)
+        sa.require_get_table(mad[:8] + bytes(4) + mad[12:])
+    asked = [(SubnetPort(*port), leaf) for port, leaf in ports]
+    assert explore(asked, replaying(by_port(answer)), 0) == found
+    uplinks = {leaf: [*at.items()] for leaf, at in found.tiers.uplinks.items()}
+    payload |= {"uplinks": uplinks, "lids": found.lids}
+    looked = child.call("tiers", payload, 10)
+    assert looked["uplinks"] == {leaf: [*map(list, at)] for leaf, at in uplinks.items()}
+    assert len(log.read_text().splitlines()) == 11
+
+
+def test_an_exploration_that_fails_is_one_line(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was recorded until then."""
+    monkeypatch.setenv("STAND_IN", "mlx5_0:denied")
+    ports: list[Any] = [[["mlx5_0", 1, 22, 9, 2, 0, None], LEAF_GUID]]
+    payload = {"ports": ports, "library": library, "seconds": 5, "record": True}
+    answer = child.call("tiers", payload, 10)
+    assert answer["error"] == "SA reply: Status is 0x0700 (request denied)"
+    assert len(answer["ports"][0]["exchanges"]) == 1
 
 
 def test_a_child_that_crashes_is_named(ask: Ask) -> None:

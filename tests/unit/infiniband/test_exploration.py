@@ -17,6 +17,7 @@ from agent.infiniband.exploration import (
     Exploration,
     Subnets,
     explore,
+    look,
     recording,
     replaying,
 )
@@ -34,7 +35,7 @@ def explored(administrator: Administrator) -> Exploration:
 def test_a_pod_below_two_cores() -> None:
     """Its spines are tier 1, the lowest core is tier 2; each table is asked for once."""
     administrator = Administrator(*CABLES)
-    found, faults = explored(administrator)
+    found, faults, *_ = explored(administrator)
     assert [found.label(1), found.label(2), found.reason, faults] == ["spine1", "core1", None, ()]
     assert [found.names[guid] for guid in found.tier_1] == ["spine1", "spine2"]
     assert len(administrator.asked) == len(set(administrator.asked)) == found.questions + 2
@@ -98,7 +99,7 @@ def test_each_subnet_has_its_own_administrator() -> None:
     """A port whose leaf is listed already asks for no table; both rails are one tier."""
     for rail in RAILS:
         rail.asked.clear()
-    found, faults = explore(PORTS, of_rails, 1)
+    found, faults, *_ = explore(PORTS, of_rails, 1)
     assert (len(found.leaves), faults) == (4, ())
     assert [found.names[guid] for guid in found.tier_1] == ["sa1", "sa2", "sb1", "sb2"]
     for rail in RAILS:
@@ -113,7 +114,7 @@ def test_a_subnet_that_fails_leaves_the_other() -> None:
             raise PortUnavailable(NeighborReason.NO_ANSWER, f"{port.device}: no answer")
         return of_rails(port, request)
 
-    found, faults = explore(PORTS, failing, 1)
+    found, faults, *_ = explore(PORTS, failing, 1)
     assert [found.names[guid] for guid in found.tier_1] == ["sb1", "sb2"]
     assert faults == ("ib-a1: no answer", "ib-a2: no answer")
 
@@ -126,7 +127,7 @@ def test_the_second_port_of_a_subnet_is_asked_where_the_first_fails() -> None:
             raise PortUnavailable(NeighborReason.NO_ANSWER, f"{port.device}: no answer")
         return of_rails(port, request)
 
-    found, faults = explore(PORTS, failing, 1)
+    found, faults, *_ = explore(PORTS, failing, 1)
     assert (len(found.leaves), faults) == (4, ("ib-a1: no answer",))
 
 
@@ -242,7 +243,7 @@ def test_any_answer_is_tiers_or_a_clean_error(links: list[bytes], rest: bytes) -
 
     administrator = Strange(*CABLES)
     with suppress(Unavailable):
-        found, _ = explored(administrator)
+        found, *_ = explored(administrator)
         assert {*found.tier_1, *found.leaves} <= {
             administrator.guid(name) for name in administrator.lids
         }
@@ -278,3 +279,51 @@ def test_a_recorded_failure_replays() -> None:
 def test_a_malformed_recording_is_refused(exchanges: object) -> None:
     with pytest.raises(Malformed, match="a recorded exchange is malformed"):
         replaying({("ib-a1", 1): {"exchanges": exchanges}})
+
+
+def test_what_a_memory_needs_of_the_table() -> None:
+    """The switches of the tiers and of the uplinks, known ones, and those with their names."""
+    administrator = Administrator(*CABLES, ("leaf9/1", "spine9/1"), ("twin/1", "leaf8/1"))
+    port, known = administrator.port("leaf1"), administrator.guid("spine9")
+    found = explore([port], administrator, 1, {known: "spine9", "b0cf0e03ffffffff": "twin"})
+    names = [found.switches[guid] for guid in sorted(found.switches)]
+    assert names == ["leaf1", "spine1", "spine2", "core1", "spine9", "twin"]
+    assert {*found.lids.values()} == {administrator.lids[n] for n in ("leaf1", "spine1", "spine2")}
+
+
+def looked(administrator: Administrator) -> tuple[dict[int, str], list[bytes]]:
+    """Return what a look at the first leaf tells after an exploration, and what was asked."""
+    whole = Administrator(*CABLES)
+    found = explored(whole)
+    port = administrator.port("leaf1")
+    uplinks = look([port, port], administrator, 1, found.tiers.uplinks, found.lids)
+    return uplinks[port[1]], administrator.asked
+
+
+def test_a_look_at_a_leaf_is_one_question() -> None:
+    """The same switches, by their LIDs; hosts are none."""
+    uplinks, asked = looked(Administrator(*CABLES))
+    administrator = Administrator(*CABLES)
+    assert uplinks == {41: administrator.guid("spine1"), 42: administrator.guid("spine2")}
+    assert len(asked) == 1
+
+
+def test_a_look_tells_of_another_switch_and_a_link_that_is_down() -> None:
+    """One LID that is not that of the switch, and no link."""
+    administrator = Administrator(*CABLES)
+    rows = administrator.links[1]
+    administrator.links[1] = [link(99, 1, 1, 41) if row[2] == 41 else row for row in rows]
+    assert looked(administrator)[0] == {41: UNKNOWN, 42: administrator.guid("spine2")}
+    administrator.links[1] = [row for row in rows if row[2] != 42]
+    assert looked(administrator)[0] == {41: administrator.guid("spine1")}
+
+
+def test_a_look_at_another_lid_fails() -> None:
+    """The leaf has another one now: its links are not known."""
+    administrator = Administrator(*CABLES)
+    administrator.links[1] = [link(1, 1, 9, 41)]
+    with pytest.raises(Unavailable, match="LinkRecord of LID 9 instead of 1"):
+        looked(administrator)
+    administrator.links[1] = [link(0xC000, 1, 1, 41)]
+    with pytest.raises(Unavailable, match="ib-leaf1 port 1: SA reply: LinkRecord from LID 1"):
+        looked(administrator)

@@ -125,8 +125,8 @@ def test_an_anonymized_exploration_has_the_same_switches_under_other_names() -> 
     hidden = reloaded(explored().anonymized(names))
     [[port, leaf]] = ASKED
     again = names.guid(bytes.fromhex(leaf)).hex()
-    tiers, _ = hidden.explore([(port._replace(device=names.text(port.device)), again)])
-    truth, _ = ADMINISTRATOR.explore(ASKED)
+    tiers, *_ = hidden.explore([(port._replace(device=names.text(port.device)), again)])
+    truth, *_ = ADMINISTRATOR.explore(ASKED)
     assert [names.peers["spine1"], names.peers["core1"]] == [tiers.label(1), tiers.label(2)]
     assert (len(tiers.tier_1), len(tiers.paths)) == (len(truth.tier_1), len(truth.paths))
     text = b"".join(filter(None, hidden.files().values())).decode()
