@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Self
 from agent.cabling.plans.ib_dump import discovered
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
-from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, Memory, merge, text
+from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
 from agent.infiniband.fabric_memory import read as read_memory
 from agent.infiniband.tiers import FarPort, Tiers, tiers
 from agent.node_description import switch_name
@@ -143,7 +143,7 @@ def pods(subnet: Subnet, ranks: dict[str, int]) -> dict[LeafGroup, object]:
     return {leaves: pod[min(leaves)] for leaves in sorted(groups, key=sorted)}
 
 
-def healthy(dump: Dump, *, is_limited: bool) -> str:
+def healthy_row(dump: Dump, *, is_limited: bool) -> str:
     """Return the row of the healthy fabric."""
     subnet, groups = dump.subnet, dump.groups
     seen = subnet.seen(is_limited=is_limited)
@@ -182,13 +182,6 @@ class Part(NamedTuple):
     kind: str
     seen: Seen
     groups: Sequence[LeafGroup]
-
-
-class Answer(NamedTuple):
-    """Tiers, and the table of switches that they are from."""
-
-    tiers: Tiers
-    seen: Seen
 
 
 class Place(NamedTuple):
@@ -260,20 +253,20 @@ def with_hosts(seen: Seen, guid: str) -> Seen:
     return Seen(seen.switches, lambda asked: [*seen.links(asked), *hosts * (asked == guid)])
 
 
-def remembered(leaves: LeafGroup, answer: Tiers, seen: Seen) -> Memory:
+def remembered(answer: TreeAnswer) -> FabricMemory:
     """Return the memory of an agent that knew."""
     memory = NOTHING
     for now in (0, HOUR, DAY):
-        memory = merge(memory, leaves, answer, seen.switches, now)
+        memory = merge(memory, answer, now)
     return memory
 
 
-def is_kept(memory: Memory, leaves: LeafGroup, down: Answer, back: Answer) -> bool:
+def is_kept(memory: FabricMemory, down: TreeAnswer, back: TreeAnswer) -> bool:
     """Return True if no label changes, while a part is down for days and when it is back."""
     labels = [memory.label(1), memory.label(2)]
     memory = read_memory(text(memory))
     for day, answer in enumerate((down, down, down, back, back), 2):
-        memory = merge(memory, leaves, answer.tiers, answer.seen.switches, day * DAY)
+        memory = merge(memory, answer, day * DAY)
         if [memory.label(1), memory.label(2)] != labels:
             return False
     return True
@@ -283,7 +276,10 @@ def tried(place: Place) -> dict[str, Counter[str]]:
     """Return by kind: cases, labels of fresh agents that differ, agents that changed theirs."""
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     back = place.dump.subnet.seen()
-    known = {leaves: remembered(leaves, answer, back) for leaves, answer in place.whole.items()}
+    healthy = {
+        leaves: TreeAnswer(leaves, answer, back.switches) for leaves, answer in place.whole.items()
+    }
+    known = {leaves: remembered(answer) for leaves, answer in healthy.items()}
     for part in parts(place):
         count = kinds[part.kind]
         for leaves in part.groups[:GROUPS] if part.kind != "a limited member" else part.groups:
@@ -294,7 +290,7 @@ def tried(place: Place) -> dict[str, Counter[str]]:
             count["tier 1"] += answer.label(1) != before.label(1)
             count["tier 2"] += answer.label(2) != before.label(2)
             count["knew"] += not is_kept(
-                known[leaves], leaves, Answer(answer, part.seen), Answer(before, back)
+                known[leaves], TreeAnswer(leaves, answer, part.seen.switches), healthy[leaves]
             )
     return kinds
 
@@ -309,7 +305,7 @@ def main(folder: Path) -> int:
     print(f"| {' | '.join(HEALTHY)} |\n|{'---|' * len(HEALTHY)}")
     for dump in dumps:
         for is_limited in (False, True):
-            print(healthy(dump, is_limited=is_limited), flush=True)
+            print(healthy_row(dump, is_limited=is_limited), flush=True)
     print(f"\n| {' | '.join(TRIED)} |\n|{'---|' * len(TRIED)}")
     total: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for dump in dumps:

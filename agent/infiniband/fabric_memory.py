@@ -3,8 +3,8 @@
 An answer (agent/infiniband/tiers.py) is what is up at that moment. `merge` adds it to what earlier
 ones told:
 
-- What was seen stays. A switch goes WEEK after the first answer whose table of switches lacked it,
-  unless one lists it meanwhile.
+- What was seen stays. A switch goes WEEK after the first answer whose tables of switches lacked it,
+  unless one lists it meanwhile. Where a subnet does not answer, none is lacking.
 - An answer that misses a switch of a tier adds nothing to the tiers. One that misses none adds what
   it has more, if the answer before was the same.
 - Another switch at a known port of a leaf takes effect when two answers have it. The former one
@@ -62,10 +62,10 @@ MAX_ROWS = 1_024  # of each list that is read
 MAX_PORT = 254
 MAX_PROBLEM = 200  # characters
 
-Port = tuple[str, int]  # a leaf's GUID, and the number of its port
+LeafPort = tuple[str, int]  # a leaf's GUID, and the number of its port
 
 
-class Known(NamedTuple):
+class TreeSwitch(NamedTuple):
     """A switch: of a tier, at a port, or with the name of such a one."""
 
     guid: str
@@ -74,15 +74,24 @@ class Known(NamedTuple):
     end: int | None = None  # when it goes; None: the last table had it
 
 
+class TreeAnswer(NamedTuple):
+    """What the subnet administrators told."""
+
+    leaves: Collection[str]  # of the leaf group, down or not
+    tiers: Tiers
+    switches: Mapping[str, str | None]  # the tables of switches: names by GUID
+    is_whole: bool = True  # False: a subnet of the node did not answer, so no switch is missing
+
+
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FabricMemory:
     """What an agent knows of the switches above its leaves."""
 
     uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # by leaf and port
     tier_1: frozenset[str] = frozenset()
     tier_2: frozenset[str] = frozenset()
-    switches: Mapping[str, Known] = field(default_factory=dict)
-    pending: Mapping[Port, str] = field(default_factory=dict)  # another switch, seen once
+    switches: Mapping[str, TreeSwitch] = field(default_factory=dict)
+    pending: Mapping[LeafPort, str] = field(default_factory=dict)  # another switch, seen once
     reason: TierReason | None = None  # why a tier is missing
     paths: tuple[tuple[Hop, ...], ...] = ()  # when the values of the tiers were seen last
     time: int = 0  # of the last answer
@@ -106,47 +115,38 @@ class Memory:
         return own_names({known.guid: known.name for known in self.switches.values()})
 
 
-NOTHING = Memory()
+NOTHING = FabricMemory()
 
 
-def is_due(memory: Memory, now: int) -> bool:
+def is_due(memory: FabricMemory, now: int) -> bool:
     """Return True if the next answer is due."""
     return not memory.time <= now < memory.due
 
 
-def is_look_due(memory: Memory, now: int) -> bool:
+def is_look_due(memory: FabricMemory, now: int) -> bool:
     """Return True if a look at the links of the leaves is due."""
     return now >= memory.time + DAY
 
 
-def looked(memory: Memory, uplinks: Mapping[str, Mapping[int, str]], now: int) -> Memory:
+def looked(
+    memory: FabricMemory, uplinks: Mapping[str, Mapping[int, str]], now: int
+) -> FabricMemory:
     """Return the memory after a daily look at the leaves: another switch makes an answer due."""
     is_known = all(
-        memory.uplinks.get(leaf, {}).get(port) == guid
-        for leaf, ports in uplinks.items()
-        for port, guid in ports.items()
+        ports.items() <= memory.uplinks.get(leaf, {}).items() for leaf, ports in uplinks.items()
     )
     return replace(memory, time=now, due=memory.due if is_known else now)
 
 
-def merge(
-    memory: Memory,
-    leaves: Collection[str],
-    answer: Tiers,
-    switches: Mapping[str, str | None],
-    now: int,
-) -> Memory:
-    """Return the memory after an answer.
-
-    `leaves` are those of the leaf group, down or not; `switches` is the table of switches of which
-    the answer is made.
-    """
-    if not memory.uplinks.keys() & set(leaves):
+def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
+    """Return the memory after an answer."""
+    answer = told.tiers
+    if not memory.uplinks.keys() & set(told.leaves):
         memory = NOTHING
-    aged = [_aged(row, switches, now) for row in memory.switches.values()]
+    aged = [_aged(row, told, now) for row in memory.switches.values()]
     known = {row.guid: row for row in aged if row.end is None or row.end > now}
     gone = memory.switches.keys() - known.keys()
-    uplinks, pending, moved = _ports(memory, leaves, answer.uplinks, gone)
+    uplinks, pending, moved = _ports(memory, told, gone)
     tier_1, tier_2 = memory.tier_1 - gone - moved, memory.tier_2 - gone
     word, reason = _word(answer), memory.reason
     agreed = memory.agreed + 1 if word == memory.answer else 0
@@ -159,11 +159,11 @@ def merge(
         tier_1, tier_2 = tier_1 | {*answer.tier_1}, tier_2 | _second(answer)
         reason = answer.reason
     of_use = {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
-    after = Memory(
+    after = FabricMemory(
         uplinks,
         tier_1,
         tier_2 - tier_1,
-        _rows(of_use, known, switches, now),
+        _rows(of_use, known, told.switches, now),
         pending,
         None if tier_2 else reason,
         memory.paths,
@@ -177,23 +177,23 @@ def merge(
     return after
 
 
-def _aged(row: Known, switches: Mapping[str, str | None], now: int) -> Known:
-    """Return a switch as a table of switches has it, or the time when it goes."""
-    if row.guid in switches:
-        return Known(row.guid, switches[row.guid] or row.name, now)
+def _aged(row: TreeSwitch, told: TreeAnswer, now: int) -> TreeSwitch:
+    """Return a switch as a table of switches has it, or with the time when it goes."""
+    if row.guid in told.switches:
+        return TreeSwitch(row.guid, told.switches[row.guid] or row.name, now)
+    if not told.is_whole and row.end is None:
+        return row
     return row._replace(seen=min(row.seen, now), end=min(row.end or now + WEEK, now + WEEK))
 
 
 def _ports(
-    memory: Memory,
-    leaves: Collection[str],
-    seen: Mapping[str, Mapping[int, str]],
-    gone: Collection[str],
-) -> tuple[dict[str, dict[int, str]], dict[Port, str], set[str]]:
+    memory: FabricMemory, told: TreeAnswer, gone: Collection[str]
+) -> tuple[dict[str, dict[int, str]], dict[LeafPort, str], set[str]]:
     """Return the switches at the ports of the leaves, those seen once, those with no port left."""
     uplinks: dict[str, dict[int, str]] = {}
-    pending: dict[Port, str] = {}
-    for leaf in sorted(leaves):
+    pending: dict[LeafPort, str] = {}
+    seen = told.tiers.uplinks
+    for leaf in sorted(told.leaves):
         known = {p: guid for p, guid in memory.uplinks.get(leaf, {}).items() if guid not in gone}
         for port, guid in {**known, **seen.get(leaf, {})}.items():
             if known.setdefault(port, guid) != guid:
@@ -222,17 +222,17 @@ def _word(answer: Tiers) -> str:
 
 def _rows(
     of_use: Collection[str],
-    known: dict[str, Known],
+    known: dict[str, TreeSwitch],
     switches: Mapping[str, str | None],
     now: int,
-) -> dict[str, Known]:
+) -> dict[str, TreeSwitch]:
     """Return the rows of these switches, and of one other with the name of each."""
     for guid in of_use:
-        known.setdefault(guid, Known(guid, switches.get(guid), now))
+        known.setdefault(guid, TreeSwitch(guid, switches.get(guid), now))
     names = {known[guid].name for guid in of_use} - {None}
     for guid in sorted(switches.keys() - known.keys()):
         if switches[guid] in names:
-            known[guid] = Known(guid, switches[guid], now)
+            known[guid] = TreeSwitch(guid, switches[guid], now)
     named = defaultdict[str | None, list[str]](list)
     for guid in sorted(known.keys() - set(of_use)):
         named[known[guid].name].append(guid)
@@ -255,7 +255,7 @@ def _tier(value: object) -> int:
     return 1 if value == 1 else 2
 
 
-class _Row(NamedTuple):
+class _SwitchRow(NamedTuple):
     """A switch in the text; None is no tier, and the time of the text."""
 
     guid: str
@@ -265,7 +265,7 @@ class _Row(NamedTuple):
     end: int | None
 
 
-class _Leaf(NamedTuple):
+class _LeafRow(NamedTuple):
     guid: str
     uplinks: Mapping[str, tuple[int, ...]]  # ports by switch
 
@@ -284,7 +284,7 @@ def _uplinks(value: object) -> dict[str, tuple[int, ...]]:
 
 _GUID, _PORT = matching(GUID), Kind(_port)
 _PORTS = array(_PORT, MAX_PORT)
-_HOP: Schema = {"guid": _GUID, "port": _PORT, "far_guid": _GUID, "far_port": _PORT}
+_LINK: Schema = {"guid": _GUID, "port": _PORT, "far_guid": _GUID, "far_port": _PORT}
 _SWITCH: Schema = {"guid": _GUID, "name": TEXT, "tier": Kind(_tier), "seen": TIME, "end": TIME}
 _LEAF: Schema = {"guid": _GUID, "uplinks": Kind(_uplinks)}
 _PENDING: Schema = {"leaf": _GUID, "port": _PORT, "guid": _GUID}
@@ -294,15 +294,15 @@ _DOCUMENT: Schema = {
     "reason": Kind(TierReason.of, str),
     "answer": WORD,
     "agreed": COUNT,
-    "switches": array(record(_Row, _SWITCH, ["guid"]), MAX_ROWS),
-    "leaves": array(record(_Leaf, _LEAF, _LEAF), MAX_ROWS),
+    "switches": array(record(_SwitchRow, _SWITCH, ["guid"]), MAX_ROWS),
+    "leaves": array(record(_LeafRow, _LEAF, _LEAF), MAX_ROWS),
     "pending": array(record(_Pending, _PENDING, _PENDING), MAX_ROWS),
-    "paths": array(array(record(Hop, _HOP, _HOP), 2), MAX_ROWS),
+    "paths": array(array(record(Hop, _LINK, _LINK), 2), MAX_ROWS),
     "left_out": COUNT,
 }
 
 
-def text(memory: Memory) -> str:
+def text(memory: FabricMemory) -> str:
     """Return the memory as JSON text in ASCII of at most MAX_BYTES.
 
     What was seen once goes first, then switches from the last one on, in the order of labels; those
@@ -317,14 +317,14 @@ def text(memory: Memory) -> str:
     return content
 
 
-def _text(memory: Memory, left_out: Collection[str]) -> str:
+def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
     tiers = dict.fromkeys(memory.tier_1, 1) | dict.fromkeys(memory.tier_2, 2)
     kept = [row for row in memory.switches.values() if row.guid not in left_out]
     # A name that a switch shares with one that is left out would be its own.
     names, own = ({row.guid: row.name for row in rows} for rows in (memory.switches.values(), kept))
     shared = own_names(own).keys() - own_names(names).keys()
     rows = [
-        _Row(
+        _SwitchRow(
             row.guid,
             None if row.guid in shared else row.name,
             tiers.get(row.guid),
@@ -336,7 +336,9 @@ def _text(memory: Memory, left_out: Collection[str]) -> str:
     leaves = []
     for leaf, ports in memory.uplinks.items():
         by_switch = grouped(sorted(ports), ports.__getitem__)
-        leaves.append(_Leaf(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out}))
+        leaves.append(
+            _LeafRow(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out})
+        )
     pending = [] if left_out else [_Pending(*port, guid) for port, guid in memory.pending.items()]
     facts: Json = {
         "time": memory.time,
@@ -353,7 +355,7 @@ def _text(memory: Memory, left_out: Collection[str]) -> str:
     return json.dumps({"schema": SCHEMA, **written(facts, _DOCUMENT)}, separators=(",", ":"))
 
 
-def read(content: str) -> Memory:
+def read(content: str) -> FabricMemory:
     """Return the memory that a text has; raises Malformed with one line."""
     try:
         return _memory(content)
@@ -361,7 +363,7 @@ def read(content: str) -> Memory:
         raise Malformed(visible(f"not JSON: {error}", MAX_PROBLEM)) from error
 
 
-def _memory(content: str) -> Memory:
+def _memory(content: str) -> FabricMemory:
     if len(content) > MAX_LENGTH:
         raise Malformed(f"{len(content)} characters, at most {MAX_LENGTH} are allowed")
     document = json.loads(content)
@@ -372,9 +374,9 @@ def _memory(content: str) -> Memory:
     if faults or missing:
         raise Malformed(f"malformed or missing: {', '.join(sorted({*faults, *missing}))}")
     time = facts["time"]
-    rows: tuple[_Row, ...] = facts["switches"]
+    rows: tuple[_SwitchRow, ...] = facts["switches"]
     switches = {
-        row.guid: Known(row.guid, row.name, time if row.seen is None else row.seen, row.end)
+        row.guid: TreeSwitch(row.guid, row.name, time if row.seen is None else row.seen, row.end)
         for row in rows
     }
     uplinks = {
@@ -384,7 +386,7 @@ def _memory(content: str) -> Memory:
     ends = {guid for ports in uplinks.values() for guid in ports.values()}
     if not ends <= switches.keys():
         raise Malformed(f"no row of the switch {min(ends - switches.keys())}")
-    return Memory(
+    return FabricMemory(
         uplinks,
         frozenset(row.guid for row in rows if row.tier == 1),
         frozenset(row.guid for row in rows if row.tier == 2),

@@ -43,8 +43,8 @@ STRAY = 1 / 2
 BEYOND = 1 / 4
 # Storage and management hosts are on some spines and cores; a leaf has more of them.
 HOSTS = 1 / 4
-# The links from tier 1 to what is no leaf beside ours: stray cables only, or those to the cores.
-UPWARD = 1 / 8
+# Each switch of tier 1 is linked to cores, and a few have a stray cable to what is no leaf of ours.
+UPWARD = 3 / 4
 # A stray cable is one; a core has links to as many switches of tier 1 as another core.
 TYPICAL = 1 / 2
 LEAVES_BESIDE = 3  # that are asked at least: two of them may lack the same cable
@@ -126,7 +126,7 @@ def tiers(
     most, MAX_QUESTIONS times, in an order that depends on the answers alone. Raises what `links`
     raises, and Unavailable if no leaf is listed.
     """
-    subnet = _Subnet(switches, links)
+    subnet = _Answers(switches, links)
     ours = subnet.sorted(set(leaves) & switches.keys())
     if not ours:
         raise Unavailable("the subnet administrator lists none of the node's leaf switches")
@@ -169,7 +169,7 @@ class _Tier2(NamedTuple):
 _NO_LINKS = Counter[str]()
 
 
-class _Subnet:
+class _Answers:
     """The answers so far: each switch is asked once."""
 
     def __init__(
@@ -230,7 +230,7 @@ class _Subnet:
         return [Hop(guid, far.port, far_guid, far.far_port) for far in ends]
 
 
-def _tier_1(subnet: _Subnet, ours: Sequence[str]) -> _Tier1:
+def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
     """Return the switches above the leaves.
 
     Up to three leaves beside ours complete what missing cables hide, one beside each of ours if
@@ -265,7 +265,7 @@ def _tier_1(subnet: _Subnet, ours: Sequence[str]) -> _Tier1:
     )
 
 
-def _beside(subnet: _Subnet, leaf: str, first: Collection[str]) -> frozenset[str] | None:
+def _beside(subnet: _Answers, leaf: str, first: Collection[str]) -> frozenset[str] | None:
     """Return what may be a leaf beside this one: three quarters of its uplink switches know it.
 
     None: it has a single one, which cannot tell a leaf from a core.
@@ -278,7 +278,7 @@ def _beside(subnet: _Subnet, leaf: str, first: Collection[str]) -> frozenset[str
     return frozenset(known - {leaf} - set(first))
 
 
-def _is_stray(subnet: _Subnet, guid: str, beside: Collection[str] | None) -> bool:
+def _is_stray(subnet: _Answers, guid: str, beside: Collection[str] | None) -> bool:
     """Return True for an uplink switch that does not know the leaves which the others know."""
     if not beside:
         return False
@@ -286,7 +286,7 @@ def _is_stray(subnet: _Subnet, guid: str, beside: Collection[str] | None) -> boo
 
 
 def _is_alone(
-    subnet: _Subnet,
+    subnet: _Answers,
     ours: Sequence[str],
     first: Collection[str],
     beside: Mapping[str, frozenset[str] | None],
@@ -305,7 +305,7 @@ def _is_alone(
 
 
 def _of_others(
-    subnet: _Subnet,
+    subnet: _Answers,
     ours: Sequence[str],
     tier_1: Collection[str],
     beside: Mapping[str, frozenset[str] | None],
@@ -334,7 +334,7 @@ def _of_others(
     return added - set(ours)
 
 
-def _tier_2(subnet: _Subnet, ours: Sequence[str], first: _Tier1) -> _Tier2:
+def _tier_2(subnet: _Answers, ours: Sequence[str], first: _Tier1) -> _Tier2:
     """Return the lowest switch above tier 1: a quarter of its links leads beyond."""
     tier_1 = first.switches
     below = {*tier_1, *ours}
@@ -344,7 +344,8 @@ def _tier_2(subnet: _Subnet, ours: Sequence[str], first: _Tier1) -> _Tier2:
     if subnet.switches.keys() <= below | above:
         return _Tier2(TierReason.TOP, above=above)  # nothing is farther than that
     upward = counts.keys() - first.beside
-    if subnet.part(asked, upward) < UPWARD:
+    linked = sum(bool(subnet.neighbors(guid).keys() & upward) for guid in asked)
+    if linked < UPWARD * len(asked):
         upward = set(above)  # each switch of tier 1 is linked to each core, as to each leaf
     least = TYPICAL * median_low(counts[guid] for guid in upward) if upward else 0
     refused = set[str]()
@@ -360,7 +361,7 @@ def _tier_2(subnet: _Subnet, ours: Sequence[str], first: _Tier1) -> _Tier2:
     return _Tier2(TierReason.TOP, above=above, refused=frozenset(refused))
 
 
-def _path(subnet: _Subnet, leaf: str, tier_1: Sequence[str], core: str | None) -> tuple[Hop, ...]:
+def _path(subnet: _Answers, leaf: str, tier_1: Sequence[str], core: str | None) -> tuple[Hop, ...]:
     """Return the links from a leaf to the core, or to tier 1: by the lowest switches and ports."""
     above = [guid for guid in tier_1 if guid in subnet.neighbors(leaf)]
     below_core = [guid for guid in above if core in subnet.neighbors(guid)]

@@ -18,8 +18,9 @@ from agent.infiniband.fabric_memory import (
     MAX_BYTES,
     NOTHING,
     WEEK,
-    Known,
-    Memory,
+    FabricMemory,
+    TreeAnswer,
+    TreeSwitch,
     is_due,
     is_look_due,
     looked,
@@ -42,13 +43,18 @@ class Agent:
         self.memory, self.now = NOTHING, START
 
     def ask(
-        self, down: Collection[str] = (), cut: Collection[End] = (), after: int = HOUR
+        self,
+        down: Collection[str] = (),
+        cut: Collection[End] = (),
+        after: int = HOUR,
+        *,
+        is_whole: bool = True,
     ) -> tuple[str | None, str | None]:
         """Ask once, some time after the last answer; return the labels of both tiers."""
         self.now += after
         switches, links = self.subnet.seen({self.subnet.named(name) for name in down}, cut)
         answer = tiers(self.leaves, switches, links)
-        memory = merge(self.memory, self.leaves, answer, switches, self.now)
+        memory = merge(self.memory, TreeAnswer(self.leaves, answer, switches, is_whole), self.now)
         assert read(text(memory)) == memory
         self.memory = memory
         return memory.label(1), memory.label(2)
@@ -92,7 +98,7 @@ def test_no_switch_and_no_link_that_is_down_changes_a_label(shape: str) -> None:
     whole = subnet.tiers(group)
     known = NOTHING
     for now in (START, START + HOUR):
-        known = merge(known, group, whole, subnet.names, now)
+        known = merge(known, TreeAnswer(group, whole, subnet.names), now)
     assert known.label(1) == whole.label(1)
     ports = [(leaf, port) for leaf in group for port in whole.uplinks[leaf]]
     cases = [subnet.seen({guid}) for guid in subnet.names.keys() - group]
@@ -102,9 +108,23 @@ def test_no_switch_and_no_link_that_is_down_changes_a_label(shape: str) -> None:
         for day, (answer, switches) in enumerate(
             [(down, seen.switches)] * 2 + [(whole, subnet.names)] * 2, 1
         ):
-            memory = merge(memory, group, answer, switches, START + day * DAY)
+            memory = merge(memory, TreeAnswer(group, answer, switches), START + day * DAY)
             labels = [memory.label(1), memory.label(2)]
             assert labels == [whole.label(1), whole.label(2)]
+
+
+def test_a_subnet_that_does_not_answer_misses_no_switch() -> None:
+    """Its switches stay for longer than a week; one that was missing before goes."""
+    subnet = SHAPES["rail-only"].make()
+    rails = [subnet.named(f"r{rail}-leaf0") for rail in range(4)]
+    agent = Agent(subnet, "r0-leaf0", "r1-leaf0")
+    agent.ask()
+    silent = [name for name in subnet.names.values() if name and name.startswith("r0")]
+    for _ in range(3):
+        assert agent.ask(silent, after=WEEK, is_whole=False)[0] == "r0-spine0"
+    assert agent.ask(silent)[0] == "r0-spine0"
+    assert agent.ask(silent, after=WEEK, is_whole=False)[0] == "r1-spine0"
+    assert rails[1] in agent.memory.uplinks
 
 
 def test_a_fresh_agent_follows_when_two_answers_agree() -> None:
@@ -222,12 +242,12 @@ def test_tier_2_is_above_the_tier_1_that_grew() -> None:
         agent.memory,
         tier_1=frozenset([subnet.named("p0-r0-spine0")]),
         tier_2=frozenset([leaf]),
-        switches={**agent.memory.switches, leaf: Known(leaf, "p0-r0-leaf1", agent.now)},
+        switches={**agent.memory.switches, leaf: TreeSwitch(leaf, "p0-r0-leaf1", agent.now)},
     )
     agent.memory = memory
     switches, links = subnet.seen()
     answer = replace(tiers(agent.leaves, switches, links), refused=frozenset([leaf]))
-    after = merge(memory, agent.leaves, answer, switches, agent.now + HOUR)
+    after = merge(memory, TreeAnswer(agent.leaves, answer, switches), agent.now + HOUR)
     assert after.tier_2 == {subnet.named("core00")}
 
 
@@ -248,14 +268,14 @@ def test_a_path_stays_while_its_core_is_down() -> None:
     assert agent.memory.paths == paths
 
 
-def large(rows: int) -> Memory:
+def large(rows: int) -> FabricMemory:
     """Return a memory of this many switches at the ports of eight leaves."""
     guids = [f"{index:016x}" for index in range(1, rows + 1)]
-    switches = {guid: Known(guid, f"spine-{guid[-4:]}-{'n' * 40}", START) for guid in guids}
+    switches = {guid: TreeSwitch(guid, f"spine-{guid[-4:]}-{'n' * 40}", START) for guid in guids}
     uplinks = {
         f"{leaf:016x}": dict(enumerate(guids[leaf % 8 :: 8], 1)) for leaf in range(8192, 8200)
     }
-    return Memory(uplinks, frozenset(guids[1:]), frozenset(guids[:1]), switches, time=START)
+    return FabricMemory(uplinks, frozenset(guids[1:]), frozenset(guids[:1]), switches, time=START)
 
 
 @pytest.mark.parametrize("rows", [10, 250, 1000])
@@ -338,7 +358,7 @@ def test_a_hostile_fact_is_read_or_refused(name: str, value: object) -> None:
         memory = read(json.dumps(DOCUMENT | {name: value}))
     except Malformed:
         return
-    after = merge(memory, AGENT.leaves, ANSWER, AGENT.subnet.names, START)
+    after = merge(memory, TreeAnswer(AGENT.leaves, ANSWER, AGENT.subnet.names), START)
     assert len(text(after)) <= MAX_BYTES
 
 
@@ -346,7 +366,7 @@ def test_times_of_the_future_end() -> None:
     """A clock that was wrong, or a stranger, keeps no switch for longer than a week."""
     subnet, agent = pod()
     spine = subnet.named("p0-r0-spine0")
-    row = Known(spine, "p0-r0-spine0", START + 9 * WEEK, START + 10 * WEEK)
+    row = TreeSwitch(spine, "p0-r0-spine0", START + 9 * WEEK, START + 10 * WEEK)
     agent.memory = replace(agent.memory, switches={**agent.memory.switches, spine: row})
     agent.ask(["p0-r0-spine0"])
     assert agent.memory.switches[spine].end == agent.now + WEEK

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.errors import Unavailable
 from agent.infiniband.tiers import MAX_QUESTIONS, FarPort, tiers
@@ -121,6 +124,55 @@ def test_one_link_or_leaf_down_changes_no_value(shape: str) -> None:
     for leaf in sorted(others)[:4]:
         answer = subnet.tiers(leaves, subnet.seen({leaf}))
         assert (answer.tier_1, answer.tier_2) == (whole.tier_1, whole.tier_2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["two tiers", "rail-only", "rails", "three tiers", "pods of many leaves", "meshed cores"],
+)
+def test_missing_cables_split_no_pod(name: str) -> None:
+    """One of ten cables between switches is missing, anywhere: a pod still has one value."""
+    subnet = SHAPES[name].make()
+    cables = [
+        (guid, port)
+        for guid in subnet.names
+        for port, (far, _) in subnet.ports[guid].items()
+        if guid < far and far in subnet.names
+    ]
+    cut = Random(0).sample(cables, len(cables) // 10)  # noqa: S311 - a sample
+    values = defaultdict(set)
+    for leaves, pod in subnet.groups().items():
+        answer = subnet.tiers(leaves, subnet.seen(cut=frozenset(cut)))
+        values[pod].add((answer.label(1), answer.label(2)))
+    firsts = [label for labels in values.values() for label, _ in labels]
+    assert len(firsts) == len(set(firsts)) == len(values)
+
+
+ENDS = st.tuples(st.integers(0, 4), st.sampled_from("abcdefgh"), st.booleans(), st.booleans())
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("xyz"), min_size=1),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.lists(ENDS, max_size=5)),
+    st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=3),
+)
+def test_any_tables_have_an_answer(
+    switches: dict[str, str | None],
+    tables: dict[str, list[tuple[int, str, bool, bool]]],
+    leaves: set[str],
+) -> None:
+    """Links that one end lists, to itself or to nobody: the tiers are switches that are listed."""
+
+    def links(guid: str) -> list[FarPort]:
+        ends = tables.get(guid, [])
+        return [FarPort(port, far, port, switch, host) for port, far, switch, host in ends]
+
+    if not leaves & switches.keys():
+        return
+    answer = tiers(leaves, switches, links)
+    known = {*answer.tier_1, *filter(None, [answer.tier_2])}
+    assert known <= switches.keys() - leaves
+    assert bool(answer.tier_2) == (answer.reason is None)
 
 
 def chain(*names: str) -> Subnet:
