@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.infiniband.devices import Entries, SubnetPort
+from agent.infiniband.devices import Entries, LeafPort, SubnetPort
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
@@ -21,7 +21,7 @@ from agent.sysfs.worker import DeviceReaders
 if TYPE_CHECKING:  # an agent without --tiers does not load it
     from agent.infiniband.exploration import Exploration
 
-    Explore = Callable[[Sequence[tuple[SubnetPort, str]], Entries | None], Exploration]
+    Explore = Callable[[Sequence[LeafPort], Entries | None], Exploration]
 
 
 def _no_gpus() -> dict[str, Any]:
@@ -55,8 +55,8 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     # the same by the subnet administrator; from a poller, only the ports that have an answer
     ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
-    # (port, node GUID of its leaf) of each port, and the entries to record; returns the switches
-    # above (agent/infiniband/exploration.py). None: --tiers is off.
+    # each port that has a leaf, and the entries to record; returns the switches above the leaves
+    # (agent/infiniband/exploration.py). None: --tiers is off.
     explore: Explore | None = None
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none

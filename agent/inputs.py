@@ -112,7 +112,11 @@ def host(flags: Flags, wait: LldpWait | None = None) -> Host:
     if snapshot := flags.get("replay"):
         from agent.snapshot.replay import replay
 
-        return replay(snapshot, *globs, tiers=bool(flags.get("tiers")))
+        if not flags.get("tiers"):
+            return replay(snapshot, *globs)
+        from agent.fabric_dump import with_dump
+
+        return with_dump(replay(snapshot, *globs, tiers=True))
     from agent.live_host import live_host
     from agent.lldp.reception import LldpNeighbors
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Unavailable
 from agent.helper.process import ForkServer, call
 from agent.host import Host
-from agent.infiniband.devices import SA_PORT_LIMIT, DeviceQueries, Entries, SubnetPort, by_port
+from agent.infiniband.devices import (
+    SA_PORT_LIMIT,
+    DeviceQueries,
+    Entries,
+    LeafPort,
+    SubnetPort,
+    by_port,
+)
 from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
 from agent.nvml import poller as nvml
@@ -75,13 +82,15 @@ def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
 
 
 def _explore(
-    ports: Sequence[tuple[SubnetPort, str]],
+    ports: Sequence[LeafPort],
     entries: Entries | None = None,
     known: Mapping[str, str | None] | None = None,
 ) -> Exploration:
     """Explore by a helper; adds what is asked to `entries`. Raises Unavailable."""
     from agent.infiniband.exploration import loaded
 
+    if not any(port for port, _ in ports):
+        raise Unavailable("no port can ask a subnet administrator")
     payload = {"ports": ports, "seconds": TIERS_LIMIT, "record": entries is not None}
     payload["known"] = known or {}
     answer = call("tiers", payload, TIERS_LIMIT + TIERS_TIMEOUT)

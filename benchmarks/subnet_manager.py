@@ -2,9 +2,10 @@
 from the repository.
 
 opensm on ibsim, a fabric of leaves with 32 HCAs each below one spine, and one client that asks the
-subnet administrator for the far end of its port as the agent does, without pause, for 20 s. CPU is
-that of opensm, from /proc, by question; a conversation has two. "Answers a second" is what one
-client gets: it holds for an idle machine only.
+subnet administrator as the agent does, without pause, for 20 s a kind of question: for the far end
+of its port (two questions), and with --tiers for the links of a leaf, all switches, and the CAs
+inside them. CPU is that of opensm, from /proc, by question. "Answers a second" is what one client
+gets: it holds for an idle machine only.
 """
 
 from __future__ import annotations
@@ -21,19 +22,37 @@ MOST = 254 * LEAF  # ports of a switch: NumPorts has 8 bits (IBTA vol. 1, 14.2.5
 SECONDS = 20
 CLIENT = """
 import sys, time
-from pathlib import Path
+from agent.infiniband import sa
 from agent.infiniband.devices import SubnetPort
-from agent.infiniband.query import query_sa
+from agent.infiniband.query import SaQueries, query_sa
+from agent.infiniband.smp import PortUnavailable
 from agent.infiniband.umad import Umad
-umad = Umad()
+umad, kind = Umad(), sys.argv[4]
 lid, sm_lid, answered, lost = *map(int, sys.argv[1:3]), 0, 0
 end = time.monotonic() + float(sys.argv[3])
+port, queries = SubnetPort("ibsim0", 1, lid, sm_lid, 0, 0), SaQueries(umad.open, 2000)
+if kind == "links":
+    [query] = query_sa(umad.open, [port], 2000)
+    link = sa.links(query.exchanges[0].reply, query.exchanges[0].request)[0]
+requests = {
+    "links": lambda: sa.get_table(sa.RecordType.LINK_RECORD, 1, link.to_lid),
+    "switches": lambda: sa.get_switches(1),
+    "inside": lambda: sa.get_aggregation_nodes(1),
+}
 while time.monotonic() < end:
-    [query] = query_sa(umad.open, [SubnetPort("ibsim0", 1, lid, sm_lid, 0, 0)], 2000)
-    answered += sum(one.reply is not None for one in query.exchanges)
-    lost += query.error is not None
+    if kind == "far end":
+        [query] = query_sa(umad.open, [port], 2000)
+        answered += sum(one.reply is not None for one in query.exchanges)
+        lost += query.error is not None
+        continue
+    try:
+        queries.ask(port, requests[kind](), end + 2)
+        answered += 1
+    except PortUnavailable:
+        lost += 1
 print(answered, lost)
 """
+KINDS = "far end", "links", "switches", "inside"
 
 
 def netlist(hcas: int) -> str:
@@ -70,16 +89,19 @@ def main(hcas: int) -> int:
             fabric.boot("node1-2", folder / "sys")
             port = folder / "sys/class/infiniband/ibsim0/ports/1"
             lids = [str(int((port / one).read_text(), 0)) for one in ("lid", "sm_lid")]
-            before = cpu(opensm)
             python = "env", f"PYTHONPATH={Path.cwd()}", sys.executable
-            said = fabric.run("node1-2", *python, "-c", CLIENT, *lids, str(SECONDS))
-            spent = cpu(opensm) - before
-    answered, lost = map(int, said.split())
-    print(
-        f"{hcas} HCAs: opensm {1000 * spent / answered:.2f} ms of CPU a question,"
-        f" {answered / SECONDS:.0f} answers a second, {lost} lost"
-    )
-    return int(lost > 0)
+            all_lost = 0
+            for kind in KINDS:
+                before = cpu(opensm)
+                said = fabric.run("node1-2", *python, "-c", CLIENT, *lids, str(SECONDS), kind)
+                spent = cpu(opensm) - before
+                answered, lost = map(int, said.split())
+                all_lost += lost
+                print(
+                    f"{hcas} HCAs, {kind}: opensm {1000 * spent / answered:.2f} ms of CPU"
+                    f" a question, {answered / SECONDS:.0f} answers a second, {lost} lost"
+                )
+    return int(all_lost > 0)
 
 
 if __name__ == "__main__":

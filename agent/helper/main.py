@@ -96,8 +96,9 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     """Explore the switches above the leaves of InfiniBand ports, one question at a time.
 
     In: {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool, "known": {GUID:
-    name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, with the node GUID
-    of its leaf. For a look at the leaves alone also "lids" and "uplinks", {leaf: [[port, GUID]]}.
+    name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, or null if it
+    cannot ask, with the node GUID of its leaf. For a look at the leaves alone also "lids" and
+    "uplinks", {leaf: [[port, GUID]]}.
     Out: as_json of agent/infiniband/exploration.py, or {"uplinks": as in}, or {"error": one line};
     and if it records {"ports": [...]} as that of `sa`.
     """
@@ -121,7 +122,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
         return queries.ask(port, request, end)
 
     try:
-        ports = [(SubnetPort(*port), leaf) for port, leaf in payload["ports"]]
+        ports = [(SubnetPort(*port) if port else None, leaf) for port, leaf in payload["ports"]]
         tid = int.from_bytes(os.urandom(4))
         if uplinks := payload.get("uplinks"):
             known = {leaf: dict(at) for leaf, at in uplinks.items()}

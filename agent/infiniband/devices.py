@@ -44,6 +44,9 @@ class SubnetPort(NamedTuple):
         return self.device, self.number
 
 
+# a port, None if it cannot ask, and the node GUID of the switch at its far end
+LeafPort = tuple[SubnetPort | None, str]
+
 P = TypeVar("P", bound="tuple[Any, ...]")  # an Address or a SubnetPort
 PortGroup = tuple[P, ...]  # the ports that one process queries
 Entries = dict[Address, Json]  # of ports in an answer

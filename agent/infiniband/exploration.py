@@ -29,7 +29,7 @@ from typing import NamedTuple
 from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
-from agent.infiniband.devices import Address, Entries, SubnetPort, unanswered
+from agent.infiniband.devices import Address, Entries, LeafPort, SubnetPort, unanswered
 from agent.infiniband.smp import Exchange
 from agent.infiniband.tiers import FarPort, Hop, Tiers, tiers
 from agent.reasons import TierReason
@@ -57,12 +57,12 @@ Known = Mapping[str, str | None]  # switches that are remembered: names by GUID
 
 
 def explore(
-    ports: Iterable[tuple[SubnetPort, str]],
+    ports: Iterable[LeafPort],
     ask: Ask,
     tid: int,
     known: Known = MappingProxyType({}),
 ) -> Exploration:
-    """Explore from these ports, each with the node GUID of its leaf.
+    """Explore above the leaves of these ports, by the ports that can ask.
 
     Takes transaction IDs from `tid` on. Raises Unavailable if a question is not answered, refused
     or its answer is malformed; for the table of a subnet, only if no other one lists a leaf.
@@ -70,7 +70,7 @@ def explore(
     ports = list(ports)
     subnets, faults = Subnets(ask, tid), dict[str, None]()
     for port, leaf in ports:
-        if leaf in subnets.switches:
+        if port is None or leaf in subnets.switches:
             continue
         try:
             count = subnets.add(port)
@@ -98,7 +98,7 @@ def explore(
 
 
 def look(
-    ports: Iterable[tuple[SubnetPort, str]],
+    ports: Iterable[LeafPort],
     ask: Ask,
     tid: int,
     uplinks: Mapping[str, Mapping[int, str]],
@@ -111,7 +111,7 @@ def look(
     """
     found: dict[str, dict[int, str]] = {}
     for port, leaf in ports:
-        if leaf in found or leaf not in uplinks or not lids.get(leaf):
+        if port is None or leaf in found or leaf not in uplinks or not lids.get(leaf):
             continue
         request = sa.get_table(sa.RecordType.LINK_RECORD, tid + len(found), lids[leaf])
         try:

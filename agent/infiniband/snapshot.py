@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, Entries, SubnetPort, by_port, unanswered
+from agent.infiniband.devices import Address, Entries, LeafPort, SubnetPort, by_port, unanswered
 from agent.reasons import NeighborReason
 from agent.text import as_json
 
@@ -52,9 +52,7 @@ class RecordedSmps:
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
-    def explore(
-        self, ports: Sequence[tuple[SubnetPort, str]], _entries: Entries | None = None
-    ) -> Exploration:
+    def explore(self, ports: Sequence[LeafPort], _entries: Entries | None = None) -> Exploration:
         """Explore by the recorded answers; raises Unavailable and Malformed."""
         from agent.infiniband.exploration import explore, replaying
 
@@ -131,7 +129,7 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     """Load the record; raises Malformed for a file without the entry of a port."""
-    names = [f"{SA_FOLDER}/{name}" for name in files.names(SA_FOLDER)]
+    names = [f"{SA_FOLDER}/{name}" for name in files.names(SA_FOLDER) if name.endswith(".json")]
     of_sa = _loaded((path, files.json(path)) for path in names if path != TIERS)
     recorded = (files.json(TIERS) or {}).get("ports", ())
     if not isinstance(recorded, list | tuple):

@@ -1,7 +1,8 @@
 """The switches above the leaves of the InfiniBand backend ports (--tiers).
 
-Each port that is up and has a switch at its far end can ask the administrator of its subnet;
-agent/infiniband/exploration.py says which are asked.
+Each ACTIVE port that has a switch at its far end can ask the administrator of its subnet, and
+agent/infiniband/exploration.py decides which do; the switch of one that cannot is a leaf all the
+same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.infiniband.devices import LeafPort
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Problem, Reading, Seen
 from agent.sources.ib import subnet_places
 
@@ -35,22 +37,24 @@ def read(
     if host.explore is None or not roles:
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
     places, problems = subnet_places(host, roles)
-    asked, faults = [], []
+    leaf_ports: list[LeafPort] = []
+    faults: dict[str, str] = {}  # by leaf: why its port cannot ask
     for role in roles:
         address, leaf = (role.device.name, role.port.number), leaves[role.interface]
-        place = places.get(address)
+        place, port = places.get(address), None
         fault = place.fault(role.port.state) if place else None
         if place and not fault:  # one that does not send SMPs may be a virtual port
             port = place.port(address, may_be_virtual=leaf.via == "sa")
-            asked.append((port, leaf.node_guid))
         else:
             text = fault.text if fault else "its LID could not be read"
-            faults.append(f"{role.interface}: {text}")
-    if not asked:
-        return Reading(Failed(faults[0]), tuple(problems))
+            faults[leaf.node_guid] = f"{role.interface}: {text}"
+        leaf_ports.append((port, leaf.node_guid))
     try:
-        found = host.explore(asked, None)
+        found = host.explore(leaf_ports, None)
     except (Malformed, Unavailable) as error:
-        return Reading(Failed(str(error)), tuple(problems))
-    problems += [Problem(SOURCE, SOURCE, None, text) for text in (*faults, *found.faults)]
+        can_ask = any(port for port, _ in leaf_ports)
+        text = str(error) if can_ask else next(iter(faults.values()))
+        return Reading(Failed(text), tuple(problems))
+    unexplored = (text for leaf, text in faults.items() if leaf not in found.tiers.leaves)
+    problems += [Problem(SOURCE, SOURCE, None, text) for text in (*unexplored, *found.faults)]
     return Reading(Seen(found.tiers), tuple(problems))

@@ -51,6 +51,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "host": {"infiniband", "lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "nvml", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
+    "fabric_dump": {"cabling", "infiniband"},  # a plan of cables as the subnet of a replay
     "memory": {"infiniband", "sources"},
     "labels": {"memory", "sources"},
     "kube": {"helper", "labels", "memory", "nvml", "sources"},

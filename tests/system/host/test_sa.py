@@ -121,7 +121,7 @@ def test_the_switches_above_a_leaf(partitions: str, tmp_path: Path) -> None:
     """By opensm's records: a limited member of the partition sees the same switches and tiers."""
     require(missing(*MANAGERS))
     (tmp_path / "-P").write_text(partitions)
-    arguments = ("-P", str(tmp_path / "-P")) if partitions else ()
+    arguments = ("-r", *(("-P", str(tmp_path / "-P")) if partitions else ()))  # LIDs from 1 on
     with Fabric(pods(), tmp_path) as fabric, fabric.manager("host2", *arguments):
         fabric.boot("host1", tmp_path / "sys")
         port = tmp_path / "sys/class/infiniband/ibsim0/ports/1"

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.infiniband.devices import SubnetPort
+from agent.infiniband.devices import LeafPort, SubnetPort
 from agent.infiniband.exploration import Exploration, as_json, loaded
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, Reading, Seen
 from agent.snapshot.tree import MemoryStore, Tree
@@ -24,9 +24,11 @@ ADMINISTRATOR = Administrator(*CABLES)
 PLACE = {"lid": "0x16", "sm_lid": "0x9", "sm_sl": "2", "pkeys/0": "0xffff"}
 
 
-def link(interface: str, kind: str = "switch", via: str = "smp") -> Link:
-    facts = IbNeighbor(kind, ADMINISTRATOR.guid("leaf1"), None, 1, "leaf1", via)
-    return Link(interface, None, (Neighbor("leaf1", "1", None, facts),))
+def link(interface: str, kind: str = "switch", via: str = "smp", leaf: str = "leaf1") -> Link:
+    guid = ADMINISTRATOR.guid(leaf) if leaf in ADMINISTRATOR.lids else "b0cf0e03ffffffff"
+    return Link(
+        interface, None, (Neighbor(leaf, "1", None, IbNeighbor(kind, guid, None, 1, leaf, via)),)
+    )
 
 
 def reading(
@@ -50,9 +52,9 @@ def texts(read: Reading[Any]) -> list[str]:
 
 def test_the_ports_that_have_a_leaf_ask() -> None:
     """A port that was not reached by SMPs may be a virtual one, and has its prefix."""
-    asked: list[tuple[SubnetPort, str]] = []
+    asked: list[LeafPort] = []
 
-    def explore(ports: Sequence[tuple[SubnetPort, str]], entries: Any) -> Exploration:
+    def explore(ports: Sequence[LeafPort], entries: Any) -> Exploration:
         asked.extend(ports)
         return ADMINISTRATOR.explore(ports, entries)
 
@@ -85,11 +87,14 @@ def test_a_source_that_failed_has_no_leaves() -> None:
     ],
 )
 def test_a_port_that_cannot_ask_is_told(place: dict[str, str], text: str) -> None:
-    """Another one asks; without one that is the failure."""
+    """If no other one asks about its leaf."""
     both = reading(link("ibp0"), link("ibp1"), place=place)
     assert isinstance(both.outcome, Seen)
-    assert len(both.problems) == 1
-    assert texts(both)[0].startswith(text)
+    assert both.problems == ()
+    apart = reading(link("ibp0", leaf="leaf9"), link("ibp1"), place=place)
+    assert isinstance(apart.outcome, Seen)
+    [problem] = texts(apart)
+    assert problem.startswith(text)
     alone = reading(link("ibp0"), place=place).outcome
     assert isinstance(alone, Failed)
     assert alone.reason.startswith(text)
@@ -118,7 +123,7 @@ def test_a_failed_exploration_is_one_line() -> None:
 def test_the_faults_of_an_exploration_are_problems() -> None:
     """A subnet that does not answer, beside one that does."""
 
-    def explore(ports: Sequence[tuple[SubnetPort, str]], _entries: Any) -> Exploration:
+    def explore(ports: Sequence[LeafPort], _entries: Any) -> Exploration:
         return ADMINISTRATOR.explore(ports)._replace(faults=("ibp1 port 1: no answer",))
 
     found = reading(link("ibp0"), explore=explore)
