@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.infiniband.devices import Entries, LeafPort, SubnetPort
+from agent.infiniband.devices import AskingPort, Entries, SubnetPort
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
@@ -21,7 +21,7 @@ from agent.sysfs.worker import DeviceReaders
 if TYPE_CHECKING:  # an agent without --tiers does not load it
     from agent.infiniband.exploration import Exploration
 
-    Explore = Callable[[Sequence[LeafPort], Entries | None], Exploration]
+    Explore = Callable[[Sequence[AskingPort], Entries | None], Exploration]
 
 
 def _no_gpus() -> dict[str, Any]:

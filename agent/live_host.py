@@ -13,9 +13,9 @@ from agent.helper.process import ForkServer, call
 from agent.host import Host
 from agent.infiniband.devices import (
     SA_PORT_LIMIT,
+    AskingPort,
     DeviceQueries,
     Entries,
-    LeafPort,
     SubnetPort,
     by_port,
 )
@@ -82,7 +82,7 @@ def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
 
 
 def _explore(
-    ports: Sequence[LeafPort],
+    ports: Sequence[AskingPort],
     entries: Entries | None = None,
     known: Mapping[str, str | None] | None = None,
 ) -> Exploration:

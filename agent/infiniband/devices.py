@@ -45,7 +45,7 @@ class SubnetPort(NamedTuple):
 
 
 # a port, None if it cannot ask, and the node GUID of the switch at its far end
-LeafPort = tuple[SubnetPort | None, str]
+AskingPort = tuple[SubnetPort | None, str]
 
 P = TypeVar("P", bound="tuple[Any, ...]")  # an Address or a SubnetPort
 PortGroup = tuple[P, ...]  # the ports that one process queries

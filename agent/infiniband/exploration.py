@@ -29,13 +29,13 @@ from typing import NamedTuple
 from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
-from agent.infiniband.devices import Address, Entries, LeafPort, SubnetPort, unanswered
+from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, unanswered
 from agent.infiniband.smp import Exchange
 from agent.infiniband.tiers import FarPort, Hop, Tiers, tiers
 from agent.reasons import TierReason
 from agent.text import Json
 
-Ask = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
+AskSa = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
 UNKNOWN = ""  # the GUID of a far end that is no switch
 _TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
 
@@ -48,19 +48,18 @@ class Exploration(NamedTuple):
     # the names of listed switches: of the tiers, at the uplinks, known ones, and all that have the
     # same name as one of these
     switches: Mapping[str, str | None] = MappingProxyType({})
-    lids: Mapping[str, int] = MappingProxyType(
-        {}
-    )  # of the switches at the uplinks, and of the leaves
+    # of the leaves, and of the switches at their uplinks
+    lids: Mapping[str, int] = MappingProxyType({})
 
 
-Known = Mapping[str, str | None]  # switches that are remembered: names by GUID
+KnownNames = Mapping[str, str | None]  # switches that are remembered: names by GUID
 
 
 def explore(
-    ports: Iterable[LeafPort],
-    ask: Ask,
+    ports: Iterable[AskingPort],
+    ask: AskSa,
     tid: int,
-    known: Known = MappingProxyType({}),
+    known: KnownNames = MappingProxyType({}),
 ) -> Exploration:
     """Explore above the leaves of these ports, by the ports that can ask.
 
@@ -73,13 +72,13 @@ def explore(
         if port is None or leaf in subnets.switches:
             continue
         try:
-            count = subnets.add(port)
+            number = subnets.add(port)
         except (Malformed, Unavailable) as error:
             faults[str(error)] = None
             continue
         if leaf not in subnets.switches:
-            text = f"leaf switch {leaf} is none of {count:,} that the subnet administrator lists"
-            limited = "" if count else " (limited members of a partition see only full members)"
+            text = f"leaf switch {leaf} is none of {number:,} that the subnet administrator lists"
+            limited = "" if number else " (limited members of a partition see only full members)"
             faults[f"{_name(port)}: {text}{limited}"] = None
     leaves = {leaf for _, leaf in ports} & subnets.switches.keys()
     if faults and not leaves:
@@ -98,8 +97,8 @@ def explore(
 
 
 def look(
-    ports: Iterable[LeafPort],
-    ask: Ask,
+    ports: Iterable[AskingPort],
+    ask: AskSa,
     tid: int,
     uplinks: Mapping[str, Mapping[int, str]],
     lids: Mapping[str, int],
@@ -139,10 +138,10 @@ class _Subnet:
 class Subnets:
     """The switches of all subnets that are asked for, and their links; each is asked once."""
 
-    def __init__(self, ask: Ask, tid: int) -> None:
+    def __init__(self, ask: AskSa, tid: int) -> None:
         self._ask, self._tids = ask, count(tid)
         self.switches: dict[str, str | None] = {}  # GUID -> name
-        self._nodes: dict[str, tuple[_Subnet, sa.Node]] = {}  # by GUID
+        self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
         self._links: dict[str, list[FarPort]] = {}
 
     def add(self, port: SubnetPort) -> int:
@@ -150,7 +149,7 @@ class Subnets:
 
         Raises Malformed and Unavailable.
         """
-        subnet, nodes = _Subnet(port, {}), dict[str, sa.Node]()
+        subnet, nodes = _Subnet(port, {}), dict[str, sa.SubnetNode]()
         for node in self._table(port, sa.get_switches):
             guid = node.info.node_guid
             if nodes.setdefault(guid, node) != node:
@@ -177,7 +176,7 @@ class Subnets:
             self._links[guid] = [end for end in ends if end.guid != guid]
         return self._links[guid]
 
-    def _far_ends(self, subnet: _Subnet, node: sa.Node) -> Iterator[FarPort]:
+    def _far_ends(self, subnet: _Subnet, node: sa.SubnetNode) -> Iterator[FarPort]:
         """Ask for the links of a switch; raises Malformed for one that cannot be."""
         name, previous = f"SA reply: LinkRecord of {node.info.node_guid}", -1
         request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), node.lid)
@@ -205,7 +204,7 @@ class Subnets:
             subnet.inside = frozenset(node.lid for node in nodes)
         return subnet.inside
 
-    def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.Node]:
+    def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.SubnetNode]:
         request = build(next(self._tids))
         return sa.nodes(self._ask(port, request), request)
 
@@ -233,8 +232,8 @@ def loaded(answer: Json) -> Exploration:
     return Exploration(Tiers(**row), tuple(answer["faults"]), answer["switches"], answer["lids"])
 
 
-def recording(ask: Ask, entries: Entries) -> Ask:
-    """Return an `Ask` that adds each question and its result to the entry of its port."""
+def recording(ask: AskSa, entries: Entries) -> AskSa:
+    """Return an `AskSa` that adds each question and its result to the entry of its port."""
 
     def recorded(port: SubnetPort, request: bytes) -> bytes:
         entry = entries.setdefault(port.address, unanswered(port.address) | {"error": None})
@@ -250,8 +249,8 @@ def recording(ask: Ask, entries: Entries) -> Ask:
     return recorded
 
 
-def replaying(entries: Mapping[Address, Json]) -> Ask:
-    """Return an `Ask` that answers by recorded exchanges, under any TransactionID.
+def replaying(entries: Mapping[Address, Json]) -> AskSa:
+    """Return an `AskSa` that answers by recorded exchanges, under any TransactionID.
 
     Raises Malformed for other content.
     """

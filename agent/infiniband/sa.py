@@ -210,7 +210,7 @@ def node_record(record: bytes) -> tuple[int, bytes, bytes]:
     return lid, info, description
 
 
-class Node(NamedTuple):
+class SubnetNode(NamedTuple):
     """A node of a subnet."""
 
     lid: int  # the base LID, 0 of a node that the subnet manager has not configured yet
@@ -218,7 +218,7 @@ class Node(NamedTuple):
     description: str
 
 
-def nodes(reply: bytes, request: bytes) -> Iterator[Node]:
+def nodes(reply: bytes, request: bytes) -> Iterator[SubnetNode]:
     """Decode the reply to `get_switches` or `get_aggregation_nodes`; raises as `decode`.
 
     Raises Malformed for a node of another kind than was asked for.
@@ -233,7 +233,7 @@ def nodes(reply: bytes, request: bytes) -> Iterator[Node]:
             raise Malformed(f"SA reply: NodeRecord of the {text} {info.node_guid}, not of a {kind}")
         if lid > LAST_UNICAST_LID:
             raise Malformed(f"SA reply: NodeRecord of LID {lid:#06x}")
-        yield Node(lid, info, nodedesc.text(description))
+        yield SubnetNode(lid, info, nodedesc.text(description))
 
 
 def _node_info(octets: bytes, port: int) -> smp.NodeInfo:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, Entries, LeafPort, SubnetPort, by_port, unanswered
+from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, by_port, unanswered
 from agent.reasons import NeighborReason
 from agent.text import as_json
 
@@ -52,7 +52,7 @@ class RecordedSmps:
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
-    def explore(self, ports: Sequence[LeafPort], _entries: Entries | None = None) -> Exploration:
+    def explore(self, ports: Sequence[AskingPort], _entries: Entries | None = None) -> Exploration:
         """Explore by the recorded answers; raises Unavailable and Malformed."""
         from agent.infiniband.exploration import explore, replaying
 

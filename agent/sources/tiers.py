@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.infiniband.devices import LeafPort
+from agent.infiniband.devices import AskingPort
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Problem, Reading, Seen
 from agent.sources.ib import subnet_places
 
@@ -37,7 +37,7 @@ def read(
     if host.explore is None or not roles:
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
     places, problems = subnet_places(host, roles)
-    leaf_ports: list[LeafPort] = []
+    asking: list[AskingPort] = []
     faults: dict[str, str] = {}  # by leaf: why its port cannot ask
     for role in roles:
         address, leaf = (role.device.name, role.port.number), leaves[role.interface]
@@ -48,11 +48,11 @@ def read(
         else:
             text = fault.text if fault else "its LID could not be read"
             faults[leaf.node_guid] = f"{role.interface}: {text}"
-        leaf_ports.append((port, leaf.node_guid))
+        asking.append((port, leaf.node_guid))
     try:
-        found = host.explore(leaf_ports, None)
+        found = host.explore(asking, None)
     except (Malformed, Unavailable) as error:
-        can_ask = any(port for port, _ in leaf_ports)
+        can_ask = any(port for port, _ in asking)
         text = str(error) if can_ask else next(iter(faults.values()))
         return Reading(Failed(text), tuple(problems))
     unexplored = (text for leaf, text in faults.items() if leaf not in found.tiers.leaves)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.infiniband import sa
-from agent.infiniband.devices import Entries, LeafPort, SubnetPort
+from agent.infiniband.devices import AskingPort, Entries, SubnetPort
 from agent.infiniband.exploration import Exploration, explore, recording
 from agent.infiniband.sa import RecordType
 from agent.model import IbNeighbor
@@ -86,7 +86,7 @@ CABLES = (
 
 
 class Administrator:
-    """The SA of a subnet: the `Ask` of an exploration.
+    """The SA of a subnet: the `AskSa` of an exploration.
 
     `cables` are pairs of ends, `leaf1/3`. A node that begins with host is a host, with inside a CA
     inside a switch, any other one a switch. Their LIDs count from 1, their GUIDs from `guid`.
@@ -135,7 +135,7 @@ class Administrator:
             return self.links[lid]
         return self.nodes(2 if request[55] == 0x10 else 1)
 
-    def explore(self, ports: Sequence[LeafPort], entries: Entries | None = None) -> Exploration:
+    def explore(self, ports: Sequence[AskingPort], entries: Entries | None = None) -> Exploration:
         """Explore it: that of a Host."""
         ask = self if entries is None else recording(self, entries)
         return explore(ports, ask, TID)

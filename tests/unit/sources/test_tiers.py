@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.infiniband.devices import LeafPort, SubnetPort
+from agent.infiniband.devices import AskingPort, SubnetPort
 from agent.infiniband.exploration import Exploration, as_json, loaded
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, Reading, Seen
 from agent.snapshot.tree import MemoryStore, Tree
@@ -52,9 +52,9 @@ def texts(read: Reading[Any]) -> list[str]:
 
 def test_the_ports_that_have_a_leaf_ask() -> None:
     """A port that was not reached by SMPs may be a virtual one, and has its prefix."""
-    asked: list[LeafPort] = []
+    asked: list[AskingPort] = []
 
-    def explore(ports: Sequence[LeafPort], entries: Any) -> Exploration:
+    def explore(ports: Sequence[AskingPort], entries: Any) -> Exploration:
         asked.extend(ports)
         return ADMINISTRATOR.explore(ports, entries)
 
@@ -123,7 +123,7 @@ def test_a_failed_exploration_is_one_line() -> None:
 def test_the_faults_of_an_exploration_are_problems() -> None:
     """A subnet that does not answer, beside one that does."""
 
-    def explore(ports: Sequence[LeafPort], _entries: Any) -> Exploration:
+    def explore(ports: Sequence[AskingPort], _entries: Any) -> Exploration:
         return ADMINISTRATOR.explore(ports)._replace(faults=("ibp1 port 1: no answer",))
 
     found = reading(link("ibp0"), explore=explore)
