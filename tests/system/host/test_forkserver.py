@@ -279,7 +279,7 @@ ODD = {
     "while input() == '{}': print('{}\\nzero')": "its answer is not a JSON object$",
     "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is not a JSON object$",
     "input(); print('{}')": "its answer is not a JSON object$",
-    "while True: print('x' * 100000, end='')": "longer than 1048576 bytes$",
+    "while True: print('x' * 100000, end='')": "longer than 8388608 bytes$",
     "while input() == '{}': sys.stderr.write(9**6 * 'a' + '\\nx'); print('\\n3')": "status 3: x$",
 }
 

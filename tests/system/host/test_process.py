@@ -426,7 +426,7 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
         ("raise SystemExit('gone wrong')", "ended with status 1: gone wrong$"),
         ("1/0", "ended with status 1: ZeroDivisionError: division by zero$"),
         ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL$"),
-        ("while True: print('x' * 100000)", "longer than 1048576 bytes"),
+        ("while True: print('x' * 100000)", "longer than 8388608 bytes"),
     ],
 )
 def test_nonsense_is_unavailable_and_names_the_verb(text: str, complaint: str) -> None:
