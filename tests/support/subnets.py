@@ -165,11 +165,21 @@ def large_pods() -> Subnet:
 
 
 def meshed_cores() -> Subnet:
-    """Each spine is linked to each core, as to each leaf."""
+    """Each spine is linked to each core, as to each leaf; a leaf has a stray cable."""
     subnet = three_tiers(rails=1, pods=2, units=4, spines=4, cores=4)
     for pod, spine, core in product(range(2), range(4), range(4)):
         if spine != core:
             subnet.link(subnet.named(f"p{pod}-r0-spine{spine}"), subnet.named(f"core{core:02}"))
+    leaf = subnet.named("p0-r0-leaf3")  # with a stray cable, and below the cores in natural order
+    subnet.names[leaf] = "a-leaf"
+    subnet.link(leaf, subnet.named("p1-r0-spine0"))
+    return subnet
+
+
+def one_group_a_pod() -> Subnet:
+    """No leaf is beside those of a node; management hosts are on a spine."""
+    subnet = three_tiers(units=1)
+    subnet.hosts([subnet.named("p0-r0-spine0")], 2, "ufm")
     return subnet
 
 
@@ -182,6 +192,9 @@ def odd() -> Subnet:
     subnet.link(gateway := subnet.add("host"), subnet.named("p0-r2-spine0"), 4)
     subnet.nodes["gateway"].append(gateway)
     subnet.link(subnet.add("router"), subnet.named("core00"), 2)
+    subnet.hosts([subnet.named("core00")], 2, "ufm")
+    subnet.link(subnet.named("p0-r0-spine2"), subnet.named("p0-r0-spine3"))
+    subnet.link(subnet.named("p0-r0-leaf0"), subnet.named("p0-r1-leaf0"))
     border = subnet.add("switch", "a-border")
     for pod, rail in product(range(3), range(8)):
         subnet.link(border, subnet.named(f"p{pod}-r{rail}-spine0"))
@@ -195,8 +208,11 @@ def odd() -> Subnet:
 
 
 def stray() -> Subnet:
-    """A leaf of one pod has a cable to the lowest spine of another."""
+    """A leaf of one pod has a cable to another's lowest spine; its name is lower than a core's."""
     subnet = three_tiers()
+    subnet.names |= {
+        guid: f"z-{name}" for guid, name in subnet.names.items() if f"{name}".startswith("core")
+    }
     subnet.link(subnet.named("p1-r3-leaf0"), subnet.named("p0-r0-spine0"))
     return subnet
 
@@ -268,12 +284,12 @@ class Shape(NamedTuple):
 SHAPES: dict[str, Shape] = {
     "one switch": Shape(single, 0, "top"),
     "two tiers": Shape(two_tiers, 1, "top"),
-    "rails": Shape(three_tiers, 2, None),
+    "rails": Shape(lambda: three_tiers(rails=4, units=3), 2, None),
     "rail-only": Shape(rail_only, 1, "top"),
     "three tiers": Shape(lambda: three_tiers(rails=1, pods=4, units=6), 2, None),
     "pods of many leaves": Shape(large_pods, 2, None),
     "meshed cores": Shape(meshed_cores, 2, None),
-    "one leaf group a pod": Shape(lambda: three_tiers(units=1), 2, None, "no-tiers"),
+    "one leaf group a pod": Shape(one_group_a_pod, 2, None, "no-tiers"),
     "all kinds of oddities": Shape(odd, 2, None),
     "a stray cable": Shape(stray, 2, None),
     "unnamed spines": Shape(unnamed, 2, None),
