@@ -47,7 +47,8 @@ HOSTS = 1 / 4
 UPWARD = 3 / 4
 # A stray cable is one; a core has links to as many switches of tier 1 as another core.
 TYPICAL = 1 / 2
-LEAVES_BESIDE = 3  # that are asked at least: two of them may lack the same cable
+LEAVES_BESIDE = 3  # two of them may lack the same cable; one beside each leaf of ours if more
+MAX_TRIES = 12  # questions for them, and one for each leaf of ours
 
 
 class FarPort(NamedTuple):
@@ -82,14 +83,11 @@ class Tiers:
     tier_2: str | None = None
     above: frozenset[str] = frozenset()  # neighbors of tier 1 that are none of its leaves
     refused: frozenset[str] = frozenset()  # neighbors of tier 1 that were asked and are no tier 2
-    uplinks: Mapping[str, Mapping[int, str]] = field(
-        default_factory=dict
-    )  # by leaf and port: switches, strays too
+    # Switches by leaf and port, strays too
+    uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     strays: tuple[Hop, ...] = ()
     paths: tuple[tuple[Hop, ...], ...] = ()  # one from each leaf to the highest tier
-    names: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of these switches, those that have one of their own
+    names: Mapping[str, str] = field(default_factory=dict)  # those that no other switch has
     questions: int = 0
 
     def label(self, tier: int) -> str | None:
@@ -131,22 +129,22 @@ def tiers(
     if not ours:
         raise Unavailable("the subnet administrator lists none of the node's leaf switches")
     first = _tier_1(subnet, ours)
-    second = None if first.reason else _tier_2(subnet, ours, first)
+    second = _Tier2(first.reason) if first.reason else _tier_2(subnet, ours, first)
     tier_1 = subnet.sorted(first.switches)
-    core = second.switch if second else None
     uplinks = {leaf: subnet.uplinks(leaf, ours) for leaf in ours}
-    known = {*ours, *tier_1, *([core] if core else ())}
+    known = {*ours, *tier_1, second.switch}
     known |= {guid for ports in uplinks.values() for guid in ports.values()}
+    paths = (_path(subnet, leaf, tier_1, second.switch) for leaf in ours)
     return Tiers(
         tuple(ours),
-        second.reason if second else first.reason,
+        second.reason,
         tuple(tier_1),
-        core,
-        above=second.above if second else frozenset(),
-        refused=second.refused if second else frozenset(),
+        second.switch,
+        above=second.above,
+        refused=second.refused,
         uplinks=uplinks,
         strays=first.strays,
-        paths=tuple(path for leaf in ours if (path := _path(subnet, leaf, tier_1, core))),
+        paths=tuple(filter(None, paths)),
         names={guid: name for guid, name in subnet.names.items() if guid in known},
         questions=subnet.questions,
     )
@@ -164,9 +162,6 @@ class _Tier2(NamedTuple):
     switch: str | None = None
     above: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
-
-
-_NO_LINKS = Counter[str]()
 
 
 class _Answers:
@@ -200,13 +195,17 @@ class _Answers:
                 self._neighbors[guid] = Counter(end for end in ends if end in self.switches)
         return {guid for guid in guids if guid in self._tables}
 
+    def is_asked(self, guid: str) -> bool:
+        """Return True if the links of a switch are known."""
+        return guid in self._tables
+
     def table(self, guid: str) -> Sequence[FarPort]:
         """Return the links of a switch; none if it was not asked."""
         return self._tables.get(guid, ())
 
     def neighbors(self, guid: str) -> Counter[str]:
         """Return the switches at the ports of a switch that was asked, and how many links each."""
-        return self._neighbors.get(guid, _NO_LINKS)
+        return self._neighbors.get(guid, Counter())
 
     def uplinks(self, leaf: str, leaves: Collection[str]) -> dict[int, str]:
         """Return the switches at the ports of a leaf that are none of these leaves."""
@@ -233,8 +232,7 @@ class _Answers:
 def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
     """Return the switches above the leaves.
 
-    Up to three leaves beside ours complete what missing cables hide, one beside each of ours if
-    these are more. A stray cable is left out.
+    Some leaves beside ours complete what missing cables hide. A stray cable is left out.
     """
     subnet.ask(ours)
     if subnet.part(ours, ours) >= LATERAL:
@@ -245,44 +243,69 @@ def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
     asked = subnet.ask(first, MAX_TIER_1_QUESTIONS)
     if subnet.part(asked, first) >= LATERAL:
         return _Tier1(TierReason.NO_TIERS)
-    beside = {leaf: _beside(subnet, leaf, first) for leaf in ours}
+    beside = {leaf: _beside(subnet, leaf, ours) for leaf in ours}
     if _is_alone(subnet, ours, asked, beside):
         return _Tier1(TierReason.NO_TIERS)
-
+    sure = {
+        guid
+        for leaf in ours
+        for guid in subnet.neighbors(leaf).keys() & first
+        if not _is_stray(subnet, guid, beside[leaf])
+    }
+    others = _others(subnet, ours, sure or first, beside)
+    beside |= {leaf: _beside(subnet, leaf, ours) for leaf in others}
+    above = {(leaf, guid) for leaf in beside for guid in subnet.neighbors(leaf)}
+    above = {(leaf, guid) for leaf, guid in above if guid not in ours}
     strays = {
         (leaf, guid)
-        for leaf in ours
-        for guid in subnet.neighbors(leaf).keys() & asked
-        if _is_stray(subnet, guid, beside[leaf])
+        for leaf, guid in above
+        if _is_stray(subnet, guid, beside[leaf]) or _is_single(subnet, leaf, guid, beside)
     }
-    above = {(leaf, guid) for leaf in ours for guid in subnet.neighbors(leaf) if guid in first}
-    tier_1 = {guid for _, guid in above - strays} or first
     return _Tier1(
         None,
-        frozenset(tier_1 | _of_others(subnet, ours, tier_1, beside)),
-        tuple(hop for pair in sorted(strays) for hop in subnet.links_between(*pair)),
-        frozenset().union(*filter(None, beside.values())),
+        frozenset({guid for _, guid in above - strays} or first),
+        tuple(
+            hop
+            for leaf, guid in sorted(strays)
+            if leaf in ours
+            for hop in subnet.links_between(leaf, guid)
+        ),
+        frozenset().union(*(beside[leaf] or () for leaf in ours)),
     )
 
 
-def _beside(subnet: _Answers, leaf: str, first: Collection[str]) -> frozenset[str] | None:
+def _beside(subnet: _Answers, leaf: str, ours: Collection[str]) -> frozenset[str] | None:
     """Return what may be a leaf beside this one: three quarters of its uplink switches know it.
 
     None: it has a single one, which cannot tell a leaf from a core.
     """
-    above = subnet.ask(subnet.neighbors(leaf).keys() & set(first), MAX_TIER_1_QUESTIONS)
-    if len(above) < 2:
+    uplinks = subnet.neighbors(leaf).keys() - set(ours)
+    asked = subnet.ask(uplinks, MAX_TIER_1_QUESTIONS)
+    if len(asked) < 2:
         return None
-    counts = Counter(guid for switch in above for guid in subnet.neighbors(switch))
-    known = {guid for guid, count in counts.items() if count >= SIBLING * len(above)}
-    return frozenset(known - {leaf} - set(first))
+    counts = Counter(guid for switch in asked for guid in subnet.neighbors(switch))
+    known = {guid for guid, count in counts.items() if count >= SIBLING * len(asked)}
+    return frozenset(known - {leaf} - uplinks)
 
 
 def _is_stray(subnet: _Answers, guid: str, beside: Collection[str] | None) -> bool:
-    """Return True for an uplink switch that does not know the leaves which the others know."""
-    if not beside:
+    """Return True for an uplink switch that does not know the leaves which the others know.
+
+    Cores may be among these leaves: it knows them, too, if each is linked to each pod.
+    """
+    if not beside or not subnet.is_asked(guid):
         return False
     return len(subnet.neighbors(guid).keys() & set(beside)) < STRAY * len(beside)
+
+
+def _is_single(subnet: _Answers, leaf: str, guid: str, leaves: Collection[str]) -> bool:
+    """Return True for an uplink switch of one leaf alone, of three or more of the same kind."""
+    mates = [
+        other
+        for other in leaves
+        if other != leaf and subnet.part([leaf], subnet.neighbors(other)) >= SIBLING
+    ]
+    return len(mates) > 1 and not any(guid in subnet.neighbors(other) for other in mates)
 
 
 def _is_alone(
@@ -304,14 +327,17 @@ def _is_alone(
     return not subnet.hosts(ours) or subnet.hosts(first) >= HOSTS
 
 
-def _of_others(
+def _others(
     subnet: _Answers,
     ours: Sequence[str],
     tier_1: Collection[str],
     beside: Mapping[str, frozenset[str] | None],
-) -> set[str]:
-    """Return what the leaves beside ours add to tier 1."""
-    most, taken, added = max(LEAVES_BESIDE, len(ours)), set[str](), set[str]()
+) -> list[str]:
+    """Return leaves beside ours.
+
+    Those are asked first that most of tier 1 knows. Cores may be known as well; they are before the
+    leaves in natural order or after them, so both ends are tried in turn.
+    """
     counts = Counter(guid for switch in tier_1 for guid in subnet.neighbors(switch))
     ranks = {
         leaf: sorted(
@@ -320,18 +346,16 @@ def _of_others(
         )
         for leaf, known in beside.items()
     }
-    for leaf in [*ours] * LEAVES_BESIDE:
-        left = [guid for guid in ranks[leaf] if guid not in taken]
-        if not left or len(taken) >= most:
-            continue
-        taken.add(other := left[0])
-        subnet.ask([other])
-        if subnet.part([other], tier_1) < SIBLING:
-            continue
-        above = subnet.ask(subnet.neighbors(other), MAX_TIER_1_QUESTIONS)
-        known = _beside(subnet, other, above)
-        added |= {guid for guid in above if not _is_stray(subnet, guid, known)}
-    return added - set(ours)
+    asked, others = set[str](), list[str]()
+    for turn, leaf in enumerate([*ours] * MAX_TRIES):
+        left = [guid for guid in ranks[leaf] if guid not in asked]
+        left = left[-1:] if turn // len(ours) % 2 else left[:1]
+        if len(others) >= max(LEAVES_BESIDE, len(ours)) or len(asked) >= MAX_TRIES + len(ours):
+            break
+        subnet.ask(left)
+        asked |= {*left}
+        others += [guid for guid in left if subnet.part([guid], tier_1) >= SIBLING]
+    return others
 
 
 def _tier_2(subnet: _Answers, ours: Sequence[str], first: _Tier1) -> _Tier2:
