@@ -155,6 +155,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
 @former_options
 @device_options
 @source_options
+@tiers_option
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:

@@ -44,7 +44,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.ids import GUID, is_of_device, moves
 from agent.infiniband.devices import SA_SPREAD
@@ -66,6 +66,9 @@ from agent.sources.interfaces import is_unread
 from agent.sources.pci import SOURCE, Place, bonded_functions
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import natural
+
+if TYPE_CHECKING:  # an agent without --tiers does not load it
+    from agent.infiniband.fabric_memory import FabricMemory
 
 GRACE = 30.0  # seconds that a far end outlives its link, its TTL or its shutdown frame
 KEPT = 60.0  # seconds after which the annotation has since when a part is unread
@@ -254,6 +257,7 @@ class Known(NamedTuple):
     was: Mapping[str, FarEnd] = MappingProxyType({})
     now: float = 0.0  # the time of this observation
     started: float = -math.inf  # the start of the agent
+    fabric: FabricMemory | None = None  # the switches above the leaves; None: --tiers is off
 
     @property
     def unbound(self) -> list[Fact]:
@@ -705,7 +709,32 @@ class Memory:
 
 def known_of(observation: Observation) -> Known:
     """Return what is known by an observation that stands alone."""
-    return Memory(math.inf).merge(observation, lambda _address: Place.GONE, 0.0)
+    known = Memory(math.inf).merge(observation, lambda _address: Place.GONE, 0.0)
+    return known._replace(fabric=remembered(None, observation, known))
+
+
+def remembered(
+    fabric: FabricMemory | None, observation: Observation, known: Known
+) -> FabricMemory | None:
+    """Return what is known of the switches above after an observation that has explored them.
+
+    `fabric` was known before. Returned is None if nothing is, or --tiers is off.
+    """
+    if not isinstance(observation.tiers, Seen):
+        return fabric
+    from agent.infiniband.fabric_memory import NOTHING, TreeAnswer, merge
+
+    explored = observation.tiers.value
+    rows = [row for row in known.facts if row.layer == "InfiniBand"]
+    leaves = {
+        *explored.tiers.leaves,
+        *(row.last_far.id for row in rows if row.last_far and row.last_far.id),
+    }
+    # The switches of a subnet that did not answer are missing in the tables, but not gone.
+    seen = {row.far.id for row in rows if row.far and row.far_why is None}
+    is_whole = seen <= {*explored.tiers.leaves}
+    answer = TreeAnswer(leaves, explored.tiers, explored.switches, is_whole)
+    return merge(fabric or NOTHING, answer, int(observation.time))
 
 
 def far_end(neighbor: Neighbor) -> FarEnd:

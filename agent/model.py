@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from agent.reasons import AcceleratorReason, HoldReason
 
 if TYPE_CHECKING:  # a package that imports this module
-    from agent.infiniband.tiers import Tiers
+    from agent.infiniband.exploration import Exploration
 
 T = TypeVar("T")
 
@@ -290,7 +290,7 @@ class Observation:
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
     accelerator: NvlinkDomain = NO_DOMAIN  # over those GPUs
     # the switches above the leaves of `ib`; None: --tiers is off
-    tiers: Seen[Tiers] | Absent | Failed | None = None
+    tiers: Seen[Exploration] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()
@@ -309,7 +309,9 @@ class Observation:
         return tuple(link for outcome in read for link in outcome.value)
 
     def is_asked(self, source: str) -> bool:
-        """Return False for a source that --source leaves out."""
+        """Return False for a source that --source leaves out, and for tiers without --tiers."""
+        if source == "tiers":
+            return self.tiers is not None
         return source not in self.off and source not in self.disabled
 
     @property

@@ -327,10 +327,10 @@ def choice(names: str, words: Sequence[str], text: str, **others: Any) -> Decora
     return click.option(*names.split(), type=click.Choice(words), help=text, **others)
 
 
-def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
+def _time(name: str, default: int, text: str, least: float = 0.0, **others: Any) -> Decorator:
     limit = f", min {least:g}s" if least else ""
     help_text = f"{text}  [default: {default}s{limit}]"
-    return flag(name, "TIME", help_text, default=f"{default}s", type=Duration(least))
+    return flag(name, "TIME", help_text, default=f"{default}s", type=Duration(least), **others)
 
 
 OF_CLUSTER = ("kubeconfig", "context", "force_node")
@@ -363,9 +363,8 @@ wait_options = options(
          type=Seconds(0, 3600)),
     no_wait_option,
 )
-# The switches above the leaves: probe, capture.
-tiers_option = switch("--tiers", "Ask the subnet manager for the switches above, too.",
-                      cls=ForAllCommands)
+# The switches above the leaves: probe, run, capture.
+tiers_option = switch("--tiers", "Ask for the switches above the leaves.", cls=ForAllCommands)
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")
 # A capture instead of this node: probe, explain, verify, doctor.
@@ -399,14 +398,15 @@ former_options = flag(
     "--former-label-prefix former_label_prefixes", "DOMAIN",
     "Prefix to clean of own labels. Repeatable.", type=_prefix, cls=ForAllCommands, multiple=True,
 )
-# Times, metrics and log: run. The first three defaults are those of daemon/schedule.py, too.
+# Times, metrics and log: run, whose --help is full: docs/verdict.md has the hidden one. The first
+# three defaults are those of daemon/schedule.py, too.
 run_options = options(
     _time("--hold", 600, "Keep unread labels this long."),
     _time("--min-interval", 10, "Wait between changes.", least=1),
     _time("--resync", 3600, "Refresh the Node.", least=300),
     _time("--gpu-interval", 60, "Query the GPUs.", least=1),
     _time("--port-interval", 2, "Read IB port states.", least=0.1),
-    _time("--verdict-delay", 60, "A finding must last this long."),
+    _time("--verdict-delay", 60, "A finding must last this long.", hidden=True),
     flag("--metrics-address", "IP:PORT", "Serve metrics here.",
          default="127.0.0.1:9477", show_default=True, type=address),
     flag("--metrics-cert", "FILE", "Serve metrics over TLS with this certificate."),

@@ -166,9 +166,10 @@ def pollers(
     the task in which a poller of the source of this name queries.
     """
     made = [
-        make(host, memories, options, background(source.name))
+        poller
         for source in SOURCES
         for make in source.pollers
+        if (poller := make(host, memories, options, background(source.name)))
     ]
     fields = {name: query for _, polled in made for name, query in polled.items()}
     return replace(host, **fields), tuple(poller for poller, _ in made)

@@ -29,7 +29,7 @@ from agent.daemon.schedule import Actions, Schedule
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import HANGUP, WOKE, Event
-from agent.kube.annotation import annotation_of, without_future
+from agent.kube.annotation import annotation_of, fabric_of, without_future
 from agent.kube.answers import NO_ROOM, Failure
 from agent.kube.change import Desired
 from agent.kube.managed_fields import Node, owned_labels, state_of
@@ -247,7 +247,8 @@ class Loop:
             confirmed = self.observer.confirmed
             rendered, frozen = cycle.rendered, frozenset(cycle.rendered.frozen)
             desired = Desired(
-                rendered.labels, cycle.annotation, backed_off, wall, frozen, confirmed
+                *(rendered.labels, cycle.annotation, backed_off, wall, frozen, confirmed),
+                fabric=cycle.fabric,
             )
             self._applying = cycle
         self.schedule.apply_started(now)
@@ -336,12 +337,13 @@ class Loop:
 
     def _seed(self, node: Node, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
-        keys = self.reconciler.keys
-        annotation, problem = annotation_of(state_of(node), keys)
+        keys, state = self.reconciler.keys, state_of(node)
+        annotation, problem = annotation_of(state, keys)
         annotation = without_future(annotation, self.reporter.wall())
-        rows = self.observer.seed(owned_labels(node, keys), annotation)
+        fabric, fault = fabric_of(state, keys) if self.observer.memories.fabric else (None, None)
+        rows = self.observer.seed(owned_labels(node, keys), annotation, fabric)
         self.verification.seed(annotation)
-        self.reporter.node_read(annotation, problem, rows)
+        self.reporter.node_read(annotation, filter(None, [problem, fault]), rows)
         self._node_read_at = now
         written_at = annotation.reported.time if annotation else None
         self.schedule.node_read(now, self.reporter.wall() - written_at if written_at else 0.0)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.check import NOT_PERMITTED
 from agent.daemon.former import formers
@@ -25,7 +25,7 @@ from agent.kube.reconcile import Result
 from agent.kube.remembered import Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, freezable, render
 from agent.lldp.neighbors import NeighborTable
-from agent.memory import Fact, Identity, Known, Memory
+from agent.memory import Fact, Identity, Known, Memory, remembered
 from agent.model import Absent, Failed, Observation, Seen
 from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
@@ -34,6 +34,10 @@ from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.pci import place
 from agent.sources.steady import NOTHING, Inventory
+
+if TYPE_CHECKING:  # an agent without --tiers does not load these
+    from agent.infiniband.exploration import Exploration
+    from agent.infiniband.fabric_memory import FabricMemory
 
 DISABLED = Absent("switched off by --source")
 READABLE = NOT_PERMITTED | {None}  # errors of a Problem that do not pass, or none
@@ -49,12 +53,13 @@ class Cycle(NamedTuple):
     annotation: Annotation
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
+    fabric: str | None = None  # the annotation of the switches above
 
     @property
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, *self.rendered.frozen, self.annotation.facts
+        return labels, *self.rendered.frozen, self.annotation.facts, self.fabric
 
 
 @dataclass(slots=True)
@@ -76,6 +81,8 @@ class Observer:
     _started: float = field(init=False)
     _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
+    _explored: Exploration | None = None  # the last one that the memory of the tiers has
+    _fabric: tuple[FabricMemory | None, str | None] = None, None  # that, and its annotation
     _cycle: Cycle | None = None  # the last one
 
     def __post_init__(self) -> None:
@@ -83,8 +90,18 @@ class Observer:
         self._started = self.host.clock()
         self._memory = Memory(self.settings.hold, started=self._started)
 
-    def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> list[Fact]:
-        """Start from the labels and the annotation that the Node has; return the rows of these."""
+    def seed(
+        self,
+        labels: Mapping[str, str],
+        annotation: Annotation | None,
+        fabric: FabricMemory | None = None,
+    ) -> list[Fact]:
+        """Start from the labels and the annotations that the Node has; return the rows of these.
+
+        `fabric` are the switches above; None: nothing is remembered, or --tiers is off.
+        """
+        if fabric and self.memories.fabric:
+            self.memories.fabric, self._explored = fabric, None
         # Those of the RDMA source end where --source disables that: it runs in any case, since the
         # others need its ports. Those of another disabled source end, since that is absent.
         is_on = not self.sources or "rdma" in self.sources
@@ -132,6 +149,7 @@ class Observer:
         seen = replace(seen, off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
+        known = known._replace(fabric=self._remembered(observation, known))
         rendered = render(known, self.naming)
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
@@ -149,8 +167,26 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
-        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded)
+        text = self._fabric[1]
+        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded, text)
         return self._cycle
+
+    def _remembered(self, observation: Observation, known: Known) -> FabricMemory | None:
+        """Return what is known of the switches above, after an exploration that is new, too."""
+        if self.memories.fabric is None or "ib" in known.disabled:
+            self._fabric = None, None
+            return None
+        from agent.infiniband import fabric_memory
+
+        tiers = observation.tiers
+        if isinstance(tiers, Seen) and tiers.value is not self._explored:
+            self._explored = tiers.value
+            self.memories.fabric = remembered(self.memories.fabric, observation, known)
+        memory = self.memories.fabric
+        if memory is not self._fabric[0]:
+            text = fabric_memory.text(memory) if memory and memory.time else None
+            self._fabric = memory, text
+        return memory
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

@@ -57,7 +57,7 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import agent
 from agent import encode
@@ -86,6 +86,9 @@ from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import Problem
 from agent.reasons import Remembered, Verdict
 from agent.text import Json, utc, visible
+
+if TYPE_CHECKING:  # an agent without --tiers does not load it
+    from agent.infiniband.fabric_memory import FabricMemory
 
 SCHEMA = 3
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
@@ -435,6 +438,19 @@ def _without_rows(annotation: Annotation) -> Annotation:
 def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem | None]:
     """Return the annotation that a Node carries, or what is wrong with it; see `parse`."""
     return parse(state.fields.get(keys.annotation_field), keys.annotation)
+
+
+def fabric_of(state: State, keys: Keys) -> tuple[FabricMemory | None, Problem | None]:
+    """Return what a Node's annotation has of the switches above, or what is wrong with it."""
+    text = state.fields.get(keys.fabric_field)
+    if text is None:
+        return None, None
+    from agent.infiniband.fabric_memory import read as read_memory
+
+    try:
+        return read_memory(text), None
+    except Malformed as error:
+        return None, _problem(keys.fabric_field.key, f"malformed annotation, ignored: {error}")
 
 
 def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:

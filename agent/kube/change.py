@@ -61,6 +61,7 @@ class Desired:
     frozen: frozenset[str] = frozenset()
     # lost interfaces that the Node's annotation had; what it lacks now is forgotten
     confirmed: frozenset[Identity] = frozenset()
+    fabric: str | None = None  # the annotation of the switches above; None: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,8 @@ def change_to(node: Node, desired: Desired, keys: Keys) -> Change:
     annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
     asked[keys.annotation_field] = render(annotation)
+    if desired.fabric is not None:
+        asked[keys.fabric_field] = desired.fabric
     problems = []
     if any(annotation.left_out):
         text = f"no room for {annotation.left_out}: at most {MAX_BYTES} bytes are written"

@@ -21,6 +21,7 @@ from agent.kube import MANAGER, diff
 from agent.kube.annotation import (
     Annotation,
     annotation_of,
+    fabric_of,
     interface_document,
     is_stale,
     lost_in,
@@ -42,7 +43,7 @@ from agent.kube.policy import INSTALL, check_policy
 from agent.kube.remembered import annotate, published, switches
 from agent.kube.this_host import error_of, of_this_host
 from agent.labels.render import Rendered
-from agent.memory import Known, Memory
+from agent.memory import Known, Memory, remembered
 from agent.model import Observation, Problem
 from agent.nvml.domain import conflicts
 from agent.sources.pci import place
@@ -92,7 +93,9 @@ class Target:
         known = self.annotation(), self.previous(), self.keys
         memory = Memory(math.inf, settle=0.0, started=now)
         memory.seed(published(*known, observation.boot_id, globs), now)
-        return memory.complete(observation, partial(place, host), now)
+        completed, known_now = memory.complete(observation, partial(place, host), now)
+        fabric = remembered(fabric_of(state_of(self.node), self.keys)[0], completed, known_now)
+        return completed, known_now._replace(fabric=fabric)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
@@ -154,12 +157,20 @@ def planned(
     """Return the change for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
     annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
+    frozen, fabric = frozenset(rendered.frozen), None
+    if observation.tiers is None:  # not asked for: what the Node has of the tiers stays
+        frozen |= {*on.keys.tiers, on.keys.fabric_field.key}
+    elif known.fabric:
+        from agent.infiniband.fabric_memory import text
+
+        fabric = text(known.fabric)
     desired = Desired(
         rendered.labels,
         annotation,
         now=now,
-        frozen=frozenset(rendered.frozen),
+        frozen=frozen,
         confirmed=lost_in(before),
+        fabric=fabric,
     )
     todo = change_to(on.node, desired, on.keys)
     todo = replace(todo, has_news=todo.has_news or is_stale(before, now))

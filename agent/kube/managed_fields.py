@@ -29,7 +29,8 @@ from agent.labels.render import ROWS, subject_of
 
 Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
 
-OBSERVED = "observed"  # the annotation's name below P, and its family
+OBSERVED = "observed"  # the annotation's name below P, and the family of both
+FABRIC = "fabric"  # the name of the annotation of the switches above, with --tiers
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
 TABLE = (P, IB, ACC, OBSERVED)
 FORMER = "former"  # the family of what is removed: fields of the table's shape, a former prefix
@@ -72,7 +73,7 @@ def prefix_of(field: Field) -> str | None:
     """Return the prefix of a field of the table's shape, under any naming; None for any other."""
     prefix, _, name = field.key.rpartition("/")
     if field.kind == ANNOTATION:
-        is_of_table = name == OBSERVED
+        is_of_table = name in {OBSERVED, FABRIC}
     else:
         is_of_table = any(pattern.fullmatch(name) for _, _, pattern in ROWS)
     return prefix if prefix and is_of_table else None
@@ -101,6 +102,11 @@ class Keys:
         return f"{self.prefix}/{OBSERVED}"
 
     @property
+    def fabric_field(self) -> Field:
+        """The annotation of the switches above as a field."""
+        return Field(ANNOTATION, f"{self.prefix}/{FABRIC}")
+
+    @property
     def written(self) -> tuple[str, ...]:
         """The prefixes, and the accelerator's key, of the labels that are written."""
         return tuple(filter(None, self.naming))
@@ -109,6 +115,11 @@ class Keys:
     def annotation_field(self) -> Field:
         """The annotation as a field."""
         return Field(ANNOTATION, self.annotation)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The keys of the tiers above the leaf group."""
+        return tuple(f"{self.prefix}/tier-{tier}.current" for tier in (1, 2))
 
     @property
     def flavor(self) -> str:
@@ -124,7 +135,7 @@ class Keys:
         """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""
         kind, key = field
         if kind == ANNOTATION:
-            family = OBSERVED if key == self.annotation else None
+            family = OBSERVED if field in {self.annotation_field, self.fabric_field} else None
         else:
             subject = subject_of(key, self.naming)
             family = subject.row.key.partition("/")[0] if subject else None

@@ -202,7 +202,8 @@ class _Session:
         """
         keys = self._change.keys
         for key in self._change.postponed:
-            field = keys.annotation_field if key == keys.annotation else Field(LABEL, key)
+            annotations = (keys.annotation_field, keys.fabric_field)
+            field = next((own for own in annotations if own.key == key), Field(LABEL, key))
             self._refused[field] = Refusal(key, denial.status, denial.text)
         return bool(self._change.postponed)
 

@@ -26,6 +26,7 @@ from agent.kube.annotation import MAX_AGE, reported_time
 from agent.kube.managed_fields import (
     ANNOTATION,
     IB,
+    OBSERVED,
     TABLE,
     Field,
     FieldSet,
@@ -81,7 +82,8 @@ def _is_running(field: Field, state: State, keys: Keys, now: float | None) -> bo
     Two clocks may differ by as much.
     """
     prefix = prefix_of(field)
-    if field.kind != ANNOTATION or prefix is None or prefix == keys.prefix:
+    is_report = field.kind == ANNOTATION and field.key == f"{prefix}/{OBSERVED}"
+    if not is_report or prefix == keys.prefix:
         return False
     time = reported_time(state.fields[field])
     return time is not None and (now is None or abs(now - time) < MAX_AGE)

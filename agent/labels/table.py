@@ -218,6 +218,21 @@ def _sources(known: Known) -> list[str]:
     return sources or [source for source, _ in NEIGHBOR_SOURCES]
 
 
+def tier_1(known: Known) -> Values:
+    """Yield the lowest switch above the leaves."""
+    return _tier(known, 1)
+
+
+def tier_2(known: Known) -> Values:
+    """Yield the lowest switch two tiers above the leaves."""
+    return _tier(known, 2)
+
+
+def _tier(known: Known, number: int) -> Values:
+    if known.fabric and is_infiniband(known) and (text := known.fabric.label(number)):
+        yield Value(text)
+
+
 def accelerator(known: Known) -> Values:
     """Yield the NVLink domain that all GPUs of the node agree on."""
     if known.domain or known.domain_why:
@@ -285,6 +300,18 @@ LABELS = (
         "(`ibleaf-su1-r1..8`)",
         "no backend port ever had a leaf",
         leaf_group,
+    ),
+    Label(
+        "P/tier-1.current",
+        "with `--tiers`: of the switches above the leaves the one with the lowest name",
+        "`--tiers` is off, flavor is not infiniband, no such switch, or nobody answered yet",
+        tier_1,
+    ),
+    Label(
+        "P/tier-2.current",
+        "the same, two tiers above the leaves",
+        "as tier 1, or nothing is above that",
+        tier_2,
     ),
     Label("IB/speed.current", "the same", "flavor is not infiniband", speed),
     Label(

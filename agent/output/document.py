@@ -197,7 +197,8 @@ def _tiers(observation: Observation) -> Json | None:
     match observation.tiers:
         case None:
             return None
-        case Seen(tiers):
+        case Seen(explored):
+            tiers = explored.tiers
             switches = dict(enumerate((tiers.tier_1, (tiers.tier_2,) if tiers.tier_2 else ()), 1))
             return {
                 "reason": tiers.reason,

@@ -121,7 +121,7 @@ def explained(
     if key in rendered.labels:
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
         state = "held" if key in rendered.held else unsettled
-    absence = _of_accelerator if row.key == "ACC" else _absence
+    absence = ABSENCE.get(row.key.partition("/")[2] or row.key, _absence)
     evidence = list(of_row(row.key)(observation, known, interface))
     names = {interface, *(fact.interface for fact in evidence)} - {None}
     roles = [role for role in observation.ports if role.interface in names]
@@ -176,6 +176,14 @@ def _of_accelerator(
     if _is_switched_off(row, interface, known, observation.off):
         return SWITCHED_OFF
     return observation.accelerator.text or observation.accelerator.reason or row.absent
+
+
+def _of_tier(row: Label, _interface: str | None, observation: Observation, known: Known) -> str:
+    """Return the reason why there is no label of a tier."""
+    if isinstance(observation.tiers, Failed):
+        return observation.tiers.reason
+    fabric = known.fabric
+    return fabric.reason.text if fabric and fabric.reason else row.absent
 
 
 def _is_switched_off(row: Label, interface: str | None, known: Known, off: Collection[str]) -> bool:
@@ -372,6 +380,19 @@ def accelerator(seen: Observation, _known: Known, _interface: str | None) -> Ite
                 yield Evidence(None, "gpu", subject, name, value, seen.time)
 
 
+def tiers(_seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:
+    """Yield the links on a way from each leaf to the highest tier, as they were seen last."""
+    if (fabric := known.fabric) is None:
+        return
+    names = {guid: switch.name or guid for guid, switch in fabric.switches.items()}
+    names |= {far.id: far.device for fact in known.facts if (far := fact.last_far) and far.id}
+    for path in fabric.paths:
+        for hop in path:
+            near, far_end = (names.get(guid, guid) for guid in (hop.guid, hop.far_guid))
+            to = f"{far_end} port {hop.far_port}"
+            yield Evidence(None, "sa", f"{near} port {hop.port}", "LinkRecord", to, fabric.time)
+
+
 # By the last parts of a row's key: the evidence of an interface, or of all (None). A row of the
 # label table that has no entry here is of another family with the same last parts.
 OF_ROWS: dict[str, Callable[[Observation, Known, str | None], Iterable[Evidence]]] = {
@@ -382,9 +403,15 @@ OF_ROWS: dict[str, Callable[[Observation, Known, str | None], Iterable[Evidence]
     "neighbors.current.{if}.port-name": neighbor,
     "leaves.current": neighbor,
     "leafgroup.current": leaf_group,
+    "tier-1.current": tiers,
+    "tier-2.current": tiers,
     "ports.current": neighbor,
     "ACC": accelerator,
 }
+
+
+# The reasons why there is no label, where they are not those of the other rows.
+ABSENCE = {"ACC": _of_accelerator, "tier-1.current": _of_tier, "tier-2.current": _of_tier}
 
 
 def of_row(key: str) -> Callable[[Observation, Known, str | None], Iterable[Evidence]]:

@@ -10,6 +10,7 @@ from agent.sysfs.bus import BusMemory
 from agent.sysfs.front_end import NodeFacts
 
 if TYPE_CHECKING:
+    from agent.infiniband.fabric_memory import FabricMemory
     from agent.sources.steady import RoleMemory
 
 
@@ -21,3 +22,4 @@ class Memories:
     node: NodeFacts = field(default_factory=NodeFacts)
     switch_names: SwitchNames = field(default_factory=SwitchNames)  # by earlier answers to SMPs
     roles: RoleMemory | None = None  # None: each observation decides by itself
+    fabric: FabricMemory | None = None  # the switches above; None: --tiers is off

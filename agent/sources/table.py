@@ -14,6 +14,7 @@ from agent.host import Host
 from agent.infiniband import checks as ib_checks
 from agent.infiniband import poller as ib_poller
 from agent.infiniband import snapshot as ib_snapshot
+from agent.infiniband import tier_poller
 from agent.lldp import reception
 from agent.lldp import snapshot as lldp_snapshot
 from agent.model import Absent, Failed, Observation, PortRole, Problem, Reading, Seen
@@ -74,9 +75,10 @@ class Source(NamedTuple):
     snapshot: SnapshotPart | None = None  # None: it reads files only
     # Each makes a poller of the daemon, and the fields of a Host that read its cache, from a Host
     # that queries, the memories of the observations, the command line options by name, and a
-    # background task. None: reads are cheap.
+    # background task; or None, where a flag is off. (): reads are cheap.
     pollers: tuple[
-        Callable[[Host, Memories, Options, BackgroundTask[Any]], tuple[Poller, HostFields]], ...
+        Callable[[Host, Memories, Options, BackgroundTask[Any]], tuple[Poller, HostFields] | None],
+        ...,
     ] = ()
     # Returns what an operator should look at.
     hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
@@ -105,7 +107,7 @@ SOURCES = (
         link_layer="InfiniBand",
         snapshot=SnapshotPart(ib_snapshot.record, ib_snapshot.load),
         hints=ib_checks.hints,
-        pollers=(ib_poller.make, ib_poller.make_sa),
+        pollers=(ib_poller.make, ib_poller.make_sa, tier_poller.make),
     ),
     Source(
         "nvml",

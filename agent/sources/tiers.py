@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import AskingPort
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Problem, Reading, Seen
 from agent.sources.ib import subnet_places
 
 if TYPE_CHECKING:
-    from agent.infiniband.tiers import Tiers
+    from agent.infiniband.exploration import Exploration
 
 SOURCE = "tiers"
 
 
 def read(
     host: Host, ports: tuple[PortRole, ...], links: Seen[tuple[Link, ...]] | Absent | Failed
-) -> Reading[Tiers]:
+) -> Reading[Exploration]:
     """Explore from the ports whose leaf is among `links`, those of the source of InfiniBand."""
     if not isinstance(links, Seen):
         return Reading(links)
@@ -54,7 +54,8 @@ def read(
     except (Malformed, Unavailable) as error:
         can_ask = any(port for port, _ in asking)
         text = str(error) if can_ask else next(iter(faults.values()))
-        return Reading(Failed(text), tuple(problems))
+        is_pending = can_ask and isinstance(error, Pending)
+        return Reading(Failed(text, is_pending), tuple(problems))
     unexplored = (text for leaf, text in faults.items() if leaf not in found.tiers.leaves)
     problems += [Problem(SOURCE, SOURCE, None, text) for text in (*unexplored, *found.faults)]
-    return Reading(Seen(found.tiers), tuple(problems))
+    return Reading(Seen(found), tuple(problems))

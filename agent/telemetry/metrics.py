@@ -62,7 +62,7 @@ PHYSICAL_STATES = (
     *("Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp"),
     *("LinkErrorRecovery", "Phy Test"),
 )
-PROBLEM_SOURCES = (*NAMES, "host", "labels")
+PROBLEM_SOURCES = (*NAMES, "tiers", "host", "labels")
 # Reasons within this node, a privilege or a library for instance; no far end was asked.
 UNABLE = {NeighborReason.NOT_PERMITTED, NeighborReason.NO_UMAD, NeighborReason.UNAVAILABLE}
 # Metrics of the process; prometheus_client appends _total to the name of a counter.

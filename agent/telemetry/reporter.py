@@ -171,13 +171,13 @@ class Reporter:
         )
 
     def node_read(
-        self, annotation: Annotation | None, problem: Problem | None, rows: Iterable[Fact]
+        self, annotation: Annotation | None, problems: Iterable[Problem], rows: Iterable[Fact]
     ) -> None:
-        """Report the first read of the Node; `problem` is that of its annotation.
+        """Report the first read of the Node; `problems` are those of its annotations.
 
         `rows` are those that the Node tells.
         """
-        self.conditions.update("request", conditions.of_problems([problem] if problem else []))
+        self.conditions.update("request", conditions.of_problems(problems))
         observed_at = annotation.reported.time if annotation else None
         self._labels.seed(rows)
         self.log.debug("node read", node=self.node, last_observed=observed_at)

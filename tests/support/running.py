@@ -169,6 +169,7 @@ class World:
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp = smp or self.no_smp
+        self.explore: Callable[..., Any] | None = None  # with --tiers
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
@@ -206,18 +207,18 @@ class World:
             source_options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
         )  # fmt: skip
         host = Host(
-            self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self._ask_smp,
-            gpus=self._ask_nvml, random=self._chance.random,
+            self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self.ask_smp,
+            gpus=self._ask_nvml, random=self._chance.random, explore=self.explore,
         )  # fmt: skip
         self.metrics = Metrics()
-        log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
+        log = Log(write=self._write, clock=lambda: self.time, wall=self.wall_time)
         self.reporter = Reporter(
-            log, self.metrics, self.state, flags.keys, "n1", self._wall, clock, dry_run,
+            log, self.metrics, self.state, flags.keys, "n1", self.wall_time, clock, dry_run,
             require_policy,
         )  # fmt: skip
         io = Io(
-            host, self.api, self.listener, lambda _frames: self, _Ports(self), clock, self._wall,
-            self._task, reap=self._reap,
+            host, self.api, self.listener, lambda _frames: self, _Ports(self), clock,
+            self.wall_time, self._task, reap=self._reap,
         )  # fmt: skip
         loop = assemble(flags, io, self.reporter, plan, checks_policy=policy)
         if rows:
@@ -338,7 +339,7 @@ class World:
         self.asked_nvml.append(self.time)
         return self.nvml()
 
-    def _ask_smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    def ask_smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
         asked = tuple(addresses)
         self.asked_smp.append((self.time, asked))
         return {"ports": [self.smp(address) for address in asked]}
@@ -367,7 +368,7 @@ class World:
         else:
             work()
 
-    def _wall(self) -> float:
+    def wall_time(self) -> float:
         return EPOCH + self.time + self.wall_offset
 
     def _write(self, data: bytes) -> bool:

@@ -99,4 +99,5 @@ def test_a_replay_reads_the_dump_in_the_folder(repository: Path, tmp_path: Path)
     (snapshot / PATH).write_text(DUMP.replace(LEAF[1], leaf.node_guid))
     outcome = observe(inputs.host(flags(snapshot, tiers=True))).tiers
     assert isinstance(outcome, Seen)
-    assert (outcome.value.leaves, outcome.value.label(1)) == ((leaf.node_guid,), "spine1")
+    tiers = outcome.value.tiers
+    assert (tiers.leaves, tiers.label(1)) == ((leaf.node_guid,), "spine1")

@@ -234,8 +234,8 @@ def test_the_switches_above_follow_the_schema(repository: Path) -> None:
     """The tiers with their switches, the uplinks of the leaf, and a way to the core."""
     schema = json.loads((repository / "docs/probe.schema.json").read_text())["properties"]["tiers"]
     administrator = Administrator(*CABLES)
-    seen = administrator.explore([administrator.port("leaf1")]).tiers
-    top = Administrator(("leaf1/1", "host1/1")).explore([administrator.port("leaf1")]).tiers
+    seen = administrator.explore([administrator.port("leaf1")])
+    top = Administrator(("leaf1/1", "host1/1")).explore([administrator.port("leaf1")])
     outcomes = (None, Seen(seen), Seen(top), NONE, Failed("no answer"))
     found = [document(*alone(observed(tiers=tiers)), Choices())["tiers"] for tiers in outcomes]
     for tiers in found:
@@ -248,4 +248,4 @@ def test_the_switches_above_follow_the_schema(repository: Path) -> None:
     assert [row["name"] for row in found[1]["tiers"][0]["switches"]] == ["spine1", "spine2"]
     assert [row["port"] for row in found[1]["uplinks"]] == [41, 42]
     [[first, second]] = found[1]["paths"]
-    assert (first["far_guid"], second["far_guid"]) == (second["guid"], seen.tier_2)
+    assert (first["far_guid"], second["far_guid"]) == (second["guid"], seen.tiers.tier_2)

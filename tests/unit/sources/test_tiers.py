@@ -60,7 +60,8 @@ def test_the_ports_that_have_a_leaf_ask() -> None:
 
     outcome, problems = reading(link("ibp0"), link("ibp1", via="sa"), explore=explore)
     assert isinstance(outcome, Seen)
-    assert (outcome.value.label(1), outcome.value.label(2), problems) == ("spine1", "core1", ())
+    tiers = outcome.value.tiers
+    assert (tiers.label(1), tiers.label(2), problems) == ("spine1", "core1", ())
     assert [port for port, _ in asked] == [
         SubnetPort("ibp0", 1, 22, 9, 2, 0, None),
         SubnetPort("ibp1", 1, 22, 9, 2, 0, 0xFE80 << 48),

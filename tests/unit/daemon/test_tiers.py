@@ -1,0 +1,158 @@
+"""The whole loop with --tiers: questions, and the labels and annotation of the switches above."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agent.encode import Naming
+from agent.errors import Unavailable
+from agent.host import Host
+from agent.infiniband.devices import AskingPort
+from agent.infiniband.exploration import Exploration
+from agent.infiniband.fabric_memory import HOUR
+from agent.inputs import observed
+from agent.kube.commands import planned, target
+from agent.labels.render import render, subject_of
+from agent.output.explain import explained
+from tests.support.kernel_tree import HOME, Entries, hca
+from tests.support.nodes import KEYS, PREFIX
+from tests.support.running import World
+from tests.support.sas import CABLES, Administrator
+from tests.support.server_side_apply import ANNOTATIONS, MANAGER
+from tests.support.smps import answer, exchanges
+
+A = "0000:18:00.0"
+PORT = f"{HOME}/{A}/infiniband/ibp0/ports/1"
+IN_SUBNET = {"lid": b"0x5\n", "sm_lid": b"0x9\n", "sm_sl": b"0\n", "pkeys/0": b"0xffff\n"}
+TIERS = ("tier-1.current", "tier-2.current")
+
+
+class Fabric(World):
+    """A node with a port at leaf1."""
+
+    def __init__(self) -> None:
+        self.administrator = Administrator(*CABLES)
+        self.explored: list[float] = []
+        self.known: Mapping[str, str | None] = {}
+        self.fault: str | None = None
+        guid = int(self.administrator.guid("leaf1"), 16)
+        found = partial(exchanges, b"MF0;leaf1:MQM9700/U1", guid=guid)
+        places: Entries = {f"{PORT}/{name}": data for name, data in IN_SUBNET.items()}
+        super().__init__(
+            hca("ibp0", A), places, smp=lambda address: answer(*address, exchanges=found())
+        )
+        self.explore = self.ask
+        self._chance.random = lambda: 0.01  # type: ignore[method-assign]
+        self.start_again()
+
+    def ask(
+        self,
+        ports: Sequence[AskingPort],
+        _entries: Any,
+        known: Mapping[str, str | None],
+    ) -> Exploration:
+        self.explored.append(self.time)
+        self.known = known
+        if self.fault:
+            raise Unavailable(self.fault)
+        return self.administrator.explore(ports)
+
+    @property
+    def tiers(self) -> list[str | None]:
+        return [self.labels.get(name) for name in TIERS]
+
+    @property
+    def fabric(self) -> str | None:
+        return self.api.server.fields.get((ANNOTATIONS, f"{PREFIX}/fabric"))
+
+
+def asked_twice() -> Fabric:
+    world = Fabric().run(2 * HOUR)
+    assert len(world.explored) == 2
+    return world
+
+
+def test_the_tiers_are_published() -> None:
+    """At a random time within a day, and again an hour later."""
+    world = asked_twice()
+    assert [round(at - 1000, -1) for at in world.explored] == [860, 860 + HOUR]
+    assert world.tiers == ["spine1", "core1"]
+    assert world.known[world.administrator.guid("spine2")] == "spine2"
+    told = json.loads(world.fabric or "")
+    assert [row["name"] for row in told["switches"] if row["tier"] == 1] == ["spine1", "spine2"]
+
+
+def test_a_restart_asks_for_nothing_that_is_known() -> None:
+    world = asked_twice()
+    world.start_again()
+    world.run(HOUR)
+    assert len(world.explored) == 2
+    assert world.tiers == ["spine1", "core1"]
+
+
+def test_without_the_flag_the_labels_and_the_annotation_go() -> None:
+    world = asked_twice()
+    world.explore = None
+    world.start_again()
+    world.run(60)
+    assert (world.tiers, world.fabric) == ([None, None], None)
+
+
+def test_a_failure_is_one_line_and_takes_no_label() -> None:
+    world = Fabric()
+    world.fault = "ibp0 port 1: no answer"
+    world.run(2 * HOUR)
+    assert (world.tiers, world.fabric) == ([None, None], None)
+    assert len([line for line in world.lines if "ibp0 port 1: no answer" in line]) == 1
+    world.fault = None
+    world.run(4 * HOUR)
+    assert world.tiers == ["spine1", "core1"]
+    world.fault = "ibp0 port 1: no answer"
+    world.run(HOUR)
+    assert world.tiers == ["spine1", "core1"]
+
+
+def test_a_malformed_annotation_is_one_line() -> None:
+    world = asked_twice()
+    texts = {KEYS.annotation: world.told, KEYS.fabric_field.key: '{"schema": 7}'}
+    world.api.server.hold(MANAGER, "Apply", texts, ANNOTATIONS)
+    world.start_again()
+    world.run(60)
+    warnings = [line for line in world.lines if f"{PREFIX}/fabric" in line and " warning " in line]
+    assert len(warnings) == 1
+    world.run(HOUR)
+    assert world.tiers == ["spine1", "core1"]
+
+
+@pytest.mark.parametrize("with_tiers", [False, True])
+def test_probe_without_the_flag_leaves_all_as_it_is(*, with_tiers: bool) -> None:
+    """With it, it adds its answer to what the Node has."""
+    world = asked_twice()
+    on = target(world.api, "n1", Naming())
+    explore = partial(world.ask, known={}) if with_tiers else None
+    host = Host(world, world.wall_time, "n1", ask_smp=world.ask_smp, explore=explore)
+    observation, known = observed(host, {"source": ()}, on)
+    rendered = render(known, Naming())
+    change, _ = planned(on, observation, known, rendered)
+    assert not [one for one in change.label_changes if "tier" in one.key]
+    assert [rendered.labels[f"{PREFIX}/{name}"] for name in TIERS] == ["spine1", "core1"]
+    assert (change.wanted[KEYS.fabric_field] != world.fabric) is with_tiers
+
+
+def test_explain_has_the_way_to_the_core() -> None:
+    world = asked_twice()
+    on = target(world.api, "n1", Naming())
+    host = Host(world, world.wall_time, "n1", ask_smp=world.ask_smp)
+    observation, known = observed(host, {"source": ()}, on)
+    subject = subject_of(f"{PREFIX}/tier-2.current", Naming())
+    assert subject
+    found = explained(subject, observation, known, render(known, Naming()), None)
+    assert [(row["subject"], row["value"]) for row in found["evidence"]] == [
+        ("leaf1 port 41", "spine1 port 1"),
+        ("spine1 port 31", "core1 port 1"),
+    ]

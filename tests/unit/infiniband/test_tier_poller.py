@@ -1,0 +1,102 @@
+"""When the switches above are asked for."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from agent.daemon.background import BackgroundTask
+from agent.errors import Pending, Unavailable
+from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory
+from agent.infiniband.tier_poller import TierPoller
+from agent.sources.memories import Memories
+from tests.support.sas import CABLES, Administrator
+
+ADMINISTRATOR = Administrator(*CABLES)
+PORTS = [ADMINISTRATOR.port("leaf1")]
+NOW = 1_800_000_000
+
+
+class Asking:
+    """A poller whose questions are answered at once; its memory is that of a test."""
+
+    def __init__(self, memory: FabricMemory = NOTHING, fault: str | None = None) -> None:
+        self.fault, self.times, self.now = fault, list[float](), 0.0
+        self.memories = Memories(fabric=memory)
+        task = BackgroundTask[Any](lambda work: work())
+        self.poller = TierPoller(
+            self.explore, self.memories, task, lambda: 0.5, lambda: NOW + self.now
+        )
+
+    def explore(self, ports: Any, *_others: Any) -> Any:
+        self.times.append(self.now)
+        if self.fault:
+            raise Unavailable(self.fault)
+        return ADMINISTRATOR.explore(ports)
+
+    def turn(self, after: float = 0.0) -> list[float]:
+        """Let time pass, observe, and return when questions were asked."""
+        self.now += after
+        self.poller.begin_cycle()
+        with suppress(Unavailable):
+            self.poller(PORTS)
+        self.poller.start_due(self.now)
+        self.poller.collect(self.now)
+        return self.times
+
+
+def known(due: float) -> FabricMemory:
+    return FabricMemory(time=NOW - HOUR, due=NOW + int(due))
+
+
+@pytest.mark.parametrize(
+    ("memory", "at"),
+    [(NOTHING, DAY / 2), (known(-HOUR), DAY / 2), (known(300), 300), (known(DAY), DAY)],
+)
+def test_the_first_question(memory: FabricMemory, at: float) -> None:
+    """At a random time within a day, also where it is overdue; else when it is due."""
+    asking = Asking(memory)
+    assert asking.turn() == []
+    assert asking.poller.next_due() == at
+    assert asking.turn(at - 1) == []
+    assert asking.turn(1) == [at]
+
+
+def test_the_memory_says_when_the_next_one_is_due() -> None:
+    asking = Asking(known(0))
+    asking.turn()
+    asking.turn(DAY / 2)
+    asking.turn()
+    assert asking.poller.next_due() == math.inf
+    asking.memories.fabric = FabricMemory(time=NOW, due=int(NOW + asking.now + HOUR))
+    asking.turn()
+    assert asking.poller.next_due() == DAY / 2 + HOUR
+
+
+def test_a_failure_backs_off_up_to_a_day() -> None:
+    asking = Asking(known(1), fault="no answer")
+    for _ in range(int(4 * DAY / 600)):
+        asking.turn(600)
+    waits = [round(after - before) for before, after in pairwise(asking.times)]
+    assert waits[:6] == [*(HOUR * 2**tries for tries in range(5)), DAY]
+    with pytest.raises(Unavailable, match="no answer"):
+        asking.poller(PORTS)
+
+
+def test_nothing_is_asked_without_a_port() -> None:
+    asking = Asking(known(1))
+    with pytest.raises(Pending):
+        asking.poller(PORTS)
+    asking.poller.begin_cycle()
+    assert asking.poller.next_due() == math.inf
+
+
+def test_a_wall_clock_that_jumps_back_delays_no_question_for_long() -> None:
+    """The memory is of the future then."""
+    asking = Asking(FabricMemory(time=NOW + 365 * DAY, due=NOW + 365 * DAY + HOUR))
+    asking.turn()
+    assert asking.poller.next_due() == HOUR
