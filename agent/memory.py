@@ -322,12 +322,14 @@ class Memory:
         long before it could read the Node: what it has read itself counts.
         """
         begun = self._started = now if self._started is None else self._started
-        self._whole, self._domain = published.whole, published.domain
+        self._whole = published.whole
         self._unknown_since = _past(published.unknown_since, begun)
         self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
-        domain_since = _past(published.domain_since, begun, awaited)
-        self._domain_since = domain_since if published.domain else None
+        if not self._domain:  # it has not read one itself
+            domain_since = _past(published.domain_since, begun, awaited)
+            self._domain = published.domain
+            self._domain_since = domain_since if published.domain else None
         own = {_key(fact): fact for fact in self._facts}
         counted = published.rows
         if published.fault:

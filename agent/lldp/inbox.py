@@ -65,6 +65,7 @@ class FrameInbox:
         flags: DriverFlags | None = None,
     ) -> None:
         self.netdevs: frozenset[str] = frozenset()
+        self._listened: frozenset[str] = frozenset()  # netdevs since whose last observation it did
         self.dropped = listener.dropped
         self._listener, self._table, self._clock = listener, table, clock
         self._flags = flags or DriverFlags(lambda _netdev: {}, run_at_once)
@@ -75,19 +76,21 @@ class FrameInbox:
     def __call__(self, netdevs: Links) -> Received:
         """Return and clear the queue for an observation of these netdevs, up or down.
 
-        The second value has the netdevs without a socket: the error, or None if it is being opened.
+        The second value has the netdevs that nothing could be received on since the observation
+        before: the error of the socket, or None if it is being opened, or was.
         """
         self._table.forget(self.netdevs - netdevs.keys())
-        self.netdevs = frozenset(netdevs)
+        new, self.netdevs = netdevs.keys() - self._listened, frozenset(netdevs)
         self._flags.set_links(netdevs)
         try:
             missing = self._listener.watch(netdevs)
         finally:
             self._errors = self._listener.errors
+        self._listened = self.netdevs - missing.keys()
         self.receive()
         frames = [frame for frame in self._queue if frame.netdev in netdevs]
         self._queue.clear()
-        return frames, missing
+        return frames, {**dict.fromkeys(new), **missing}
 
     def receive(self) -> tuple[bool, set[str]]:
         """Receive without waiting.
@@ -98,6 +101,7 @@ class FrameInbox:
             frames = self._listener.receive(0)
         except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
+            self._listened = frozenset()
             return True, set()
         if len(frames) >= MAX_BURST:
             self._paused_until = self._clock() + PAUSE_INTERVAL

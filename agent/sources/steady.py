@@ -249,5 +249,6 @@ def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[
 
 
 def _guids(evidence: RoleEvidence) -> list[tuple[str | None, str | None]]:
-    """Return the GUID of each port, with the address of its function."""
-    return [(port.port_guid, device.pci) for device, port in evidence.ports]
+    """Return the GUID of each port of a card, with the address of its function; of no VF."""
+    cards = (port for port in evidence.ports if not port.device.virtual_function)
+    return [(port.port_guid, device.pci) for device, port in cards]

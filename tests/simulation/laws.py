@@ -38,6 +38,7 @@ FLAVOR, SPEED, GROUP, LEAVES = (
 )
 
 OTHER = "another card or link layer"
+LENT_OUT = "the netdev is lent"
 EXPIRES = "the frames of the switch end"
 BRIDGED = "a bridge takes the frames"
 SILENT = "the switch is silent"  # to SMPs
@@ -52,7 +53,7 @@ HOLDS: Mapping[str, Mapping[str, float]] = {
     "a device is unread": {COUNT: HOLD, FAR: HOLD, TEXT: HOLD},
     "a part of a device is unread": {COUNT: HOLD, FAR: HOLD, TEXT: HOLD},
     "the driver is unloaded": {COUNT: HOLD, FAR: HOLD, TEXT: HOLD},
-    "the netdev is lent": {FAR: math.inf},
+    LENT_OUT: {FAR: math.inf},
     "the function is gone": {COUNT: 0.0, FAR: 0.0, TEXT: 0.0},
     "the link is down": {FAR: GRACE},
     OTHER: {COUNT: 0.0, FAR: 0.0, TEXT: 0.0},
@@ -339,7 +340,7 @@ class Laws:
             for name_of, spans in self._spans(pci, kind):
                 # A cause that is over grants nothing, but for a change that no event told, and a
                 # far end whose first frame is awaited since the device can be read again.
-                is_unheard = kind == FAR and name_of in UNREAD and self._ttl(pci) > 0
+                is_unheard = kind == FAR and name_of in {*UNREAD, LENT_OUT} and self._ttl(pci) > 0
                 since = last - lag if name_of in LATE else now - lag - away - HOLD * is_unheard
                 if any(span.end >= since and span.begin <= now for span in spans):
                     known = ASKED if name_of == SILENT else 0.0  # until it is noticed
@@ -535,6 +536,8 @@ class Laws:
         ]
         if speed != "0G" and speed == _gigabits(sum(float(str(count or 0.0)) for count in fresh)):
             self._was_idle = False
+            # The whole sum: each port was read, whatever else of it is not.
+            self._known |= {place for kind, place in self._parts if kind == COUNT}  # type: ignore[misc]
             return
         now, sums, hidden = question.now, {0.0}, list[bool]()
         for (kind, place), timeline in self._parts.items():
@@ -752,7 +755,7 @@ def _causes(node: Node, hca: Hca) -> Iterable[str]:
             ("a device is unread", hca.sick),
             ("a part of a device is unread", hca.murky or (hca.parent and hca.parent.murky)),
             ("the driver is unloaded", hca.where == UNBOUND),
-            ("the netdev is lent", hca.where == LENT),
+            (LENT_OUT, hca.where == LENT),
             ("the function is gone", hca.where == GONE),
             ("the link is down", not hca.up),
             (EXPIRES, hca.silent and not hca.infiniband),

@@ -25,13 +25,14 @@ from agent.model import (
     Link,
     LldpNeighbor,
     Neighbor,
+    NvlinkDomain,
     Observation,
     PortRole,
     RdmaDevice,
     RdmaPort,
     Seen,
 )
-from agent.reasons import HoldReason, NeighborReason
+from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
 from agent.sources.pci import Place
 from tests.support.lldp_frames import BRIDGE, STATION
 from tests.support.observations import observation
@@ -429,6 +430,18 @@ def test_a_cable_is_moved_before_the_node_is_read() -> None:
     memory.seed(Published(published), 200.0)
     known = memory.merge(observed(roles, links, failed=unread), on_bus, 200.0)
     assert node_texts(known)["leafgroup.current"] == "L1_L9"
+
+
+def test_a_domain_that_was_read_before_the_node_is_held_since_it_is_not() -> None:
+    """Not since the start of the agent."""
+    seen = replace(observed([]), accelerator=NvlinkDomain("u.1"))
+    failed = replace(observed([]), accelerator=NvlinkDomain(None, AcceleratorReason.FAILED))
+    memory = Memory(HOLD, started=0.0)
+    for now, found in ((0.0, seen), (HOLD, seen), (HOLD + 10, failed)):
+        memory.merge(found, on_bus, now)
+    memory.seed(Published(domain="u.1"), HOLD + 20)
+    assert memory.merge(failed, on_bus, HOLD + 30).domain == "u.1"
+    assert memory.merge(failed, on_bus, 2 * HOLD + 10).domain is None
 
 
 def test_a_node_that_is_read_late_renews_no_grace() -> None:

@@ -27,7 +27,7 @@ def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
     now = [0.0]
     listener, table = FakeListener(), NeighborTable(30.0, 2)
     inbox = FrameInbox(listener, table, lambda: now[0])
-    assert inbox({"eth0": True}) == ([], {})
+    assert inbox({"eth0": True}) == ([], {"eth0": None})
     listener.frames = [frame(), frame()]
     assert inbox.receive() == (True, set())
     for one in inbox({"eth0": True})[0]:
@@ -39,6 +39,26 @@ def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
         assert inbox.receive()[0]
     assert (inbox.pause() > 0, inbox.filenos()) == (True, [])
     assert len(inbox({"eth0": True})[0]) == MAX_QUEUED
+
+
+def test_what_ended_while_the_sockets_were_dead_proves_nothing() -> None:
+    """Nobody observed these netdevs meanwhile."""
+
+    class Dying(FakeListener):
+        def receive(self, timeout: float) -> list[Frame]:
+            if self.is_dead:
+                self.is_dead = False
+                raise OSError(errno.ENETDOWN, "it is simulated")
+            return super().receive(timeout)
+
+        is_dead = False
+
+    listener = Dying()
+    inbox = FrameInbox(listener, NeighborTable(30.0, 2), lambda: 0.0)
+    assert [inbox({"eth0": True})[1] for _ in range(2)] == [{"eth0": None}, {}]
+    listener.is_dead = True
+    assert inbox.receive() == (True, set())
+    assert [inbox({"eth0": True})[1] for _ in range(2)] == [{"eth0": None}, {}]
 
 
 @pytest.mark.parametrize("source", ["001c73aabbcc", "020000000001"])

@@ -153,6 +153,7 @@ def test_an_error_is_worth_one_observation(kernel: Kernel) -> None:
     assert inbox({"eth0": True})[1] == {"eth0": "ENODEV: No such device"}
     kernel.wait()
     assert inbox.receive() == (True, set())
+    assert inbox({"eth0": True})[1] == {"eth0": None}  # nothing could be received so far
     assert inbox({"eth0": True})[1] == {}
 
 

@@ -155,6 +155,19 @@ def restarted(first: Iterable[RdmaDevice], rule: str, others: Iterable[RdmaDevic
     return node
 
 
+def test_a_vf_with_the_guid_of_a_rail_that_is_gone_has_not_moved_there() -> None:
+    """The roles of the annotation stand: the rail counts once it is back, whatever else is gone."""
+    node, guid = Node(), "a088c20300ab0011"
+    node.memory.seed(
+        Pin((str(rail.pci), 1), "kind", backend=True, port_guid=guid if rail is RAILS[0] else None)
+        for rail in RAILS
+    )
+    virtual = eth("vf", 99, replace(port(), port_guid=guid), virtual_function=True)
+    whole = of([*RAILS, virtual])
+    node.hours([*RAILS[1:], virtual], whole)
+    assert RAILS[0].name in node.look([*RAILS[:-1], virtual], whole)
+
+
 def test_a_restart_without_the_route_changes_no_role() -> None:
     """The annotation says that the front end decided; it takes nothing out now."""
     devices = [*RAILS, front("front", 9, routed=False)]
