@@ -130,6 +130,7 @@ class Laws:
         self.unheard_until = -math.inf  # no event tells of the changes until then
         self.spared: Callable[[str], bool] = lambda _key: False  # keys that others are at
         self.suspended: Callable[[], float] = lambda: 0.0
+        self.wall_offset: Callable[[], float] = lambda: 0.0
         self._node, self._api, self._fault = node, api, fault
         self._parts: dict[tuple[str, object], Timeline] = {}
         self._places: dict[str, str] = {}  # PCI functions by interface, the last of each
@@ -218,6 +219,8 @@ class Laws:
         """Record that no agent runs from now on, until then."""
         self._away.append(Span(now, until))
         self._births.append(until)
+        if self.wall_offset() >= AWAITED:  # over a boot the age of the report is by that clock
+            self._stale_birth = until
         self._requests.clear()
         self._attempt = None
 
@@ -481,7 +484,9 @@ class Laws:
         least = min(HOLDS[name][kind] for name in causes)
         begin = self._chain(pci, kind, min(causes.values()))
         # A part is unread from the start of the agent that first missed it.
-        begin = min([begin, *(at for at in self._births if begin - CONFIRMED <= at <= begin)])
+        born = (at for at in self._births if at <= begin)
+        lately = (at for at in born if begin - self._away_in(at, begin) <= at + CONFIRMED)
+        begin = min([begin, *lately])
         if question.now - begin + self.suspended() >= least - ROUNDED:
             return True
         # One of those that followed one another was over, and nothing could be read since.

@@ -56,6 +56,7 @@ class World:
         self.judge = Judge(node, self.api)
         self.laws = self.judge.laws
         self.laws.suspended = lambda: self.suspended
+        self.laws.wall_offset = lambda: self.wall_offset
         self.api.on_write = self._written
         self.muffled = 0  # faults that keep wake-ups from coming
         self.muffled_until = 0.0
