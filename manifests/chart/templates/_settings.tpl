@@ -19,6 +19,9 @@ BWAGENT_BACKEND_DEVICE: {{ join " " . | quote }}
 {{- if .Values.openvswitch }}
 BWAGENT_OPENVSWITCH: "true"
 {{- end }}
+{{- if .Values.tiers }}
+BWAGENT_TIERS: "true"
+{{- end }}
 {{- with .Values.nvmlLibrary }}
 BWAGENT_NVML_LIBRARY: {{ . | quote }}
 {{- end }}

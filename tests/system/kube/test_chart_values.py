@@ -92,6 +92,7 @@ EVERY: list[tuple[Object, Look, object]] = [
     ({"excludeDevices": ["mlx5_[0,1]", "b*"]}, setting("EXCLUDE_DEVICE"), "mlx5_[0,1] b*"),
     ({"backendDevices": ["ibp*"]}, setting("BACKEND_DEVICE"), "ibp*"),
     ({"openvswitch": True}, setting("OPENVSWITCH"), "true"),
+    ({"tiers": True}, setting("TIERS"), "true"),
     ({"nvmlLibrary": "/lib/n.so"}, setting("NVML_LIBRARY"), "/lib/n.so"),
     ({"sysfsRoot": "/host/sys"}, setting("SYSFS_ROOT"), "/host/sys"),
     ({"run.dryRun": True}, setting("RUN_DRY_RUN"), "true"),
