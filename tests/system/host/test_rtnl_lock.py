@@ -130,7 +130,7 @@ def test_a_held_rtnl_lock_stops_neither_reception_nor_observation(
     assert notified.acquire(timeout=HELD_TIMEOUT)
     with rtnl_lock.held():
         begun = time.monotonic()
-        assert inbox({"eth0": True, "eth1": True}) == ([], {"eth1": None})
+        assert inbox({"eth0": True, "eth1": True}) == ([], {"eth0": None, "eth1": None})
         assert (flags("eth0"), flags("eth1")) == ({}, {})
         peer.send("wire0", FRAME)
         wait_for(lambda: inbox.receive()[0])
