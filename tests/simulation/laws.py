@@ -339,7 +339,7 @@ class Laws:
         for value, last in self._last(question, kind, name, pci).items():
             granted, away = 0.0, self._away_in(last, now)
             is_late = any(span.end >= last - lag and span.begin <= now for span in untold)
-            late = HOLDS[TELLS_LATE][kind] if is_late else 0.0
+            late = self._late(kind, pci) if is_late else 0.0
             for name_of, spans in self._spans(pci, kind):
                 # A cause that is over grants nothing, but for a change that no event told, and a
                 # far end whose first frame is awaited since the device can be read again.
@@ -350,7 +350,8 @@ class Laws:
                     is_expiry = name_of in (EXPIRES, BRIDGED) or is_unheard
                     known = self._ttl(pci) if is_expiry else known
                     known += late if name_of != TELLS_LATE else 0.0
-                    granted = max(granted, HOLDS[name_of][kind] + known)
+                    hold = late if name_of == TELLS_LATE else HOLDS[name_of][kind]
+                    granted = max(granted, hold + known)
             if kind == FAR and any(last - lag <= birth for birth in self._births):
                 awaits = now - self._births[-1] <= lag + HOLD
                 granted = max(granted, HOLD + AWAITED if awaits else granted)
@@ -364,6 +365,14 @@ class Laws:
         if self._hidden(question, kind, pci):
             found.add(none)
         return frozenset(found)
+
+    def _late(self, kind: str, pci: str | None) -> float:
+        """Return the seconds in which a change that no event told is noticed.
+
+        Of an InfiniBand port that was down between two observations the far end is asked again.
+        """
+        is_asked = any(hca.pci == pci and hca.infiniband for hca in self._node.all())
+        return ASKED if kind == FAR and is_asked else HOLDS[TELLS_LATE][kind]
 
     def _ttl(self, pci: str | None) -> float:
         """Return the seconds for which the frames of an Ethernet port's far end are valid."""
