@@ -339,7 +339,8 @@ class Laws:
         for value, last in self._last(question, kind, name, pci).items():
             granted, away = 0.0, self._away_in(last, now)
             is_late = any(span.end >= last - lag and span.begin <= now for span in untold)
-            late = self._late(kind, pci) if is_late else 0.0
+            is_moved = kind == FAR and self._is_elsewhere(pci, name, value)
+            late = (ASKED if is_moved else HOLDS[TELLS_LATE][kind]) if is_late else 0.0
             for name_of, spans in self._spans(pci, kind):
                 # A cause that is over grants nothing, but for a change that no event told, and a
                 # far end whose first frame is awaited since the device can be read again.
@@ -366,13 +367,14 @@ class Laws:
             found.add(none)
         return frozenset(found)
 
-    def _late(self, kind: str, pci: str | None) -> float:
-        """Return the seconds in which a change that no event told is noticed.
+    def _is_elsewhere(self, pci: str | None, name: object, far: object) -> bool:
+        """Return True if the cable of an InfiniBand port leads to another switch than this one.
 
-        Of an InfiniBand port that was down between two observations the far end is asked again.
+        Where no event told of that, it is noticed when the port is asked again.
         """
-        is_asked = any(hca.pci == pci and hca.infiniband for hca in self._node.all())
-        return ASKED if kind == FAR and is_asked else HOLDS[TELLS_LATE][kind]
+        hcas = [hca for hca in self._node.all() if hca.pci == pci and hca.infiniband]
+        switch = self._switch.get((str(name), far))  # type: ignore[arg-type]
+        return any(hca.peer.guid != switch for hca in hcas)
 
     def _ttl(self, pci: str | None) -> float:
         """Return the seconds for which the frames of an Ethernet port's far end are valid."""
