@@ -16,7 +16,7 @@ from agent.cabling.plans.ib_dump import discovered
 from agent.cabling.plans.source import MAX_SIZE, PlanContent
 from agent.errors import Malformed
 from agent.infiniband.exploration import UNKNOWN, Exploration
-from agent.infiniband.tiers import FarPort, tiers
+from agent.infiniband.tiers import LinkEnd, tiers
 from agent.node_description import switch_name
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def with_dump(host: Host) -> Host:
 def _explored(leaves: set[str], dump: PlanContent) -> Exploration:
     """Explore a dump; raises Malformed and Unavailable."""
     switches: dict[str, str | None] = {}
-    links: defaultdict[str, dict[int, FarPort]] = defaultdict(dict)
+    links: defaultdict[str, dict[int, LinkEnd]] = defaultdict(dict)
     for row, *ends, _ in discovered(dump, set(), []):
         for near, far in (ends, ends[::-1]):
             if not near.is_switch:
                 continue
             port, guid = int(near.port), far.guid if far.is_switch else UNKNOWN
             is_host = not far.is_switch and INSIDE not in far.text
-            link = FarPort(port, guid, int(far.port), is_switch=far.is_switch, is_host=is_host)
+            link = LinkEnd(port, guid, int(far.port), is_switch=far.is_switch, is_host=is_host)
             switches[near.guid] = switch_name(near.text)
             if links[near.guid].setdefault(port, link)[:3] != link[:3]:
                 raise Malformed(f"{PATH}, row {row}: port {port} of {near.guid} has two links")

@@ -33,7 +33,7 @@ from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
 from agent.infiniband.fabric_memory import read as read_memory
-from agent.infiniband.tiers import FarPort, Tiers, tiers
+from agent.infiniband.tiers import LinkEnd, Tiers, tiers
 from agent.node_description import switch_name
 from agent.text import listed
 from tests.support.subnets import End, Seen, Subnet
@@ -249,7 +249,7 @@ def parts(place: Place) -> Iterator[Part]:
 
 def with_hosts(seen: Seen, guid: str) -> Seen:
     """Return what is seen with two hosts more on a switch."""
-    hosts = [FarPort(port, "", 1, is_switch=False, is_host=True) for port in (253, 254)]
+    hosts = [LinkEnd(port, "", 1, is_switch=False, is_host=True) for port in (253, 254)]
     return Seen(seen.switches, lambda asked: [*seen.links(asked), *hosts * (asked == guid)])
 
 

@@ -31,7 +31,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
 from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, unanswered
 from agent.infiniband.smp import Exchange
-from agent.infiniband.tiers import FarPort, Hop, Tiers, tiers
+from agent.infiniband.tiers import LinkEnd, Tiers, TreeLink, tiers
 from agent.reasons import TierReason
 from agent.text import Json
 
@@ -142,7 +142,7 @@ class Subnets:
         self._ask, self._tids = ask, count(tid)
         self.switches: dict[str, str | None] = {}  # GUID -> name
         self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
-        self._links: dict[str, list[FarPort]] = {}
+        self._links: dict[str, list[LinkEnd]] = {}
 
     def add(self, port: SubnetPort) -> int:
         """Ask for the switches of a port's subnet, and return their number.
@@ -165,7 +165,7 @@ class Subnets:
         """Return the LID of a switch; 0: it has none yet."""
         return self._nodes[guid][1].lid
 
-    def links(self, guid: str) -> list[FarPort]:
+    def links(self, guid: str) -> list[LinkEnd]:
         """Return the links of a switch in the order of its ports; raises as `add`.
 
         A link from a switch to itself is left out.
@@ -176,7 +176,7 @@ class Subnets:
             self._links[guid] = [end for end in ends if end.guid != guid]
         return self._links[guid]
 
-    def _far_ends(self, subnet: _Subnet, node: sa.SubnetNode) -> Iterator[FarPort]:
+    def _far_ends(self, subnet: _Subnet, node: sa.SubnetNode) -> Iterator[LinkEnd]:
         """Ask for the links of a switch; raises Malformed for one that cannot be."""
         name, previous = f"SA reply: LinkRecord of {node.info.node_guid}", -1
         request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), node.lid)
@@ -195,7 +195,7 @@ class Subnets:
             else:
                 raise Malformed(f"{name}: to port {link.to_port} of {ports}")
             far = link.from_port, guid or UNKNOWN, link.to_port
-            yield FarPort(*far, is_switch=guid is not None, is_host=is_host)
+            yield LinkEnd(*far, is_switch=guid is not None, is_host=is_host)
 
     def _inside(self, subnet: _Subnet) -> frozenset[int]:
         """Return the LIDs of the CAs that are inside switches."""
@@ -227,8 +227,8 @@ def loaded(answer: Json) -> Exploration:
     for key in ("above", "refused"):
         row[key] = frozenset(row[key])
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
-    row["strays"] = tuple(Hop(*hop) for hop in row["strays"])
-    row["paths"] = tuple(tuple(Hop(*hop) for hop in path) for path in row["paths"])
+    row["strays"] = tuple(TreeLink(*hop) for hop in row["strays"])
+    row["paths"] = tuple(tuple(TreeLink(*hop) for hop in path) for path in row["paths"])
     return Exploration(Tiers(**row), tuple(answer["faults"]), answer["switches"], answer["lids"])
 
 

@@ -49,7 +49,7 @@ from agent.facts import COUNT, TEXT, TIME, WORD, Kind, Schema, array, matching, 
 from agent.facts import read as read_facts
 from agent.grouped import grouped
 from agent.ids import GUID
-from agent.infiniband.tiers import Hop, Tiers, by_label, own_names
+from agent.infiniband.tiers import Tiers, TreeLink, by_label, own_names
 from agent.reasons import TierReason
 from agent.text import Json, visible
 
@@ -93,7 +93,7 @@ class FabricMemory:
     switches: Mapping[str, TreeSwitch] = field(default_factory=dict)
     pending: Mapping[LeafPort, str] = field(default_factory=dict)  # another switch, seen once
     reason: TierReason | None = None  # why a tier is missing
-    paths: tuple[tuple[Hop, ...], ...] = ()  # when the values of the tiers were seen last
+    paths: tuple[tuple[TreeLink, ...], ...] = ()  # when the values of the tiers were seen last
     time: int = 0  # of the last answer
     due: int = 0  # when to ask for the next one
     answer: str = ""  # the last one, hashed
@@ -297,7 +297,7 @@ _DOCUMENT: Schema = {
     "switches": array(record(_SwitchRow, _SWITCH, ["guid"]), MAX_ROWS),
     "leaves": array(record(_LeafRow, _LEAF, _LEAF), MAX_ROWS),
     "pending": array(record(_Pending, _PENDING, _PENDING), MAX_ROWS),
-    "paths": array(array(record(Hop, _LINK, _LINK), 2), MAX_ROWS),
+    "paths": array(array(record(TreeLink, _LINK, _LINK), 2), MAX_ROWS),
     "left_out": COUNT,
 }
 

@@ -51,7 +51,7 @@ LEAVES_BESIDE = 3  # two of them may lack the same cable; one beside each leaf o
 MAX_TRIES = 12  # questions for them, and one for each leaf of ours
 
 
-class FarPort(NamedTuple):
+class LinkEnd(NamedTuple):
     """The far end of a link of a switch.
 
     A router, and the CA with which a switch computes (SHARP), is neither switch nor host.
@@ -64,7 +64,7 @@ class FarPort(NamedTuple):
     is_host: bool
 
 
-class Hop(NamedTuple):
+class TreeLink(NamedTuple):
     """A link on the way from a leaf to the core."""
 
     guid: str
@@ -85,8 +85,8 @@ class Tiers:
     refused: frozenset[str] = frozenset()  # neighbors of tier 1 that were asked and are no tier 2
     # Switches by leaf and port, strays too
     uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    strays: tuple[Hop, ...] = ()
-    paths: tuple[tuple[Hop, ...], ...] = ()  # one from each leaf to the highest tier
+    strays: tuple[TreeLink, ...] = ()
+    paths: tuple[tuple[TreeLink, ...], ...] = ()  # one from each leaf to the highest tier
     names: Mapping[str, str] = field(default_factory=dict)  # those that no other switch has
     questions: int = 0
 
@@ -115,7 +115,7 @@ def by_label(names: Mapping[str, str]) -> Callable[[str], tuple[bool, object, st
 def tiers(
     leaves: Collection[str],
     switches: Mapping[str, str | None],
-    links: Callable[[str], Sequence[FarPort]],
+    links: Callable[[str], Sequence[LinkEnd]],
 ) -> Tiers:
     """Return the tiers above the leaves of a node.
 
@@ -153,7 +153,7 @@ def tiers(
 class _Tier1(NamedTuple):
     reason: TierReason | None  # why there is none
     switches: frozenset[str] = frozenset()
-    strays: tuple[Hop, ...] = ()
+    strays: tuple[TreeLink, ...] = ()
     beside: frozenset[str] = frozenset()  # what may be leaves beside ours
 
 
@@ -168,13 +168,13 @@ class _Answers:
     """The answers so far: each switch is asked once."""
 
     def __init__(
-        self, switches: Mapping[str, str | None], links: Callable[[str], Sequence[FarPort]]
+        self, switches: Mapping[str, str | None], links: Callable[[str], Sequence[LinkEnd]]
     ) -> None:
         self.switches = switches
         self.names = own_names(switches)
         self._key = by_label(self.names)
         self._links = links
-        self._tables: dict[str, Sequence[FarPort]] = {}
+        self._tables: dict[str, Sequence[LinkEnd]] = {}
         self._neighbors: dict[str, Counter[str]] = {}
 
     @property
@@ -199,7 +199,7 @@ class _Answers:
         """Return True if the links of a switch are known."""
         return guid in self._tables
 
-    def table(self, guid: str) -> Sequence[FarPort]:
+    def table(self, guid: str) -> Sequence[LinkEnd]:
         """Return the links of a switch; none if it was not asked."""
         return self._tables.get(guid, ())
 
@@ -223,10 +223,10 @@ class _Answers:
         ends = [far for guid in guids for far in self.table(guid)]
         return sum(far.is_host for far in ends) / len(ends) if ends else 0.0
 
-    def links_between(self, guid: str, far_guid: str) -> list[Hop]:
+    def links_between(self, guid: str, far_guid: str) -> list[TreeLink]:
         """Return the links from one switch to another."""
         ends = (far for far in self.table(guid) if far.guid == far_guid)
-        return [Hop(guid, far.port, far_guid, far.far_port) for far in ends]
+        return [TreeLink(guid, far.port, far_guid, far.far_port) for far in ends]
 
 
 def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
@@ -385,7 +385,9 @@ def _tier_2(subnet: _Answers, ours: Sequence[str], first: _Tier1) -> _Tier2:
     return _Tier2(TierReason.TOP, above=above, refused=frozenset(refused))
 
 
-def _path(subnet: _Answers, leaf: str, tier_1: Sequence[str], core: str | None) -> tuple[Hop, ...]:
+def _path(
+    subnet: _Answers, leaf: str, tier_1: Sequence[str], core: str | None
+) -> tuple[TreeLink, ...]:
     """Return the links from a leaf to the core, or to tier 1: by the lowest switches and ports."""
     above = [guid for guid in tier_1 if guid in subnet.neighbors(leaf)]
     below_core = [guid for guid in above if core in subnet.neighbors(guid)]

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import combinations, count, product
 from typing import NamedTuple
 
-from agent.infiniband.tiers import FarPort, Tiers, tiers
+from agent.infiniband.tiers import LinkEnd, Tiers, tiers
 
 End = tuple[str, int]  # GUID, port
 
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     """What `tiers` is given."""
 
     switches: Mapping[str, str | None]
-    links: Callable[[str], Sequence[FarPort]]
+    links: Callable[[str], Sequence[LinkEnd]]
 
 
 class Subnet:
@@ -90,15 +90,15 @@ class Subnet:
         """Return what an asker is told while some nodes, and cables (by a port), are down."""
 
         @cache
-        def links(guid: str) -> tuple[FarPort, ...]:
+        def links(guid: str) -> tuple[LinkEnd, ...]:
             return tuple(ends(guid))
 
-        def ends(guid: str) -> Iterator[FarPort]:
+        def ends(guid: str) -> Iterator[LinkEnd]:
             for port, (far, far_port) in sorted(self.ports[guid].items()):
                 kind, is_cut = self.kinds[far], (guid, port) in cut or (far, far_port) in cut
                 if far in down or is_cut or (is_limited and kind in {"host", "sharp"}):
                     continue
-                yield FarPort(port, far, far_port, kind == "switch", kind == "host")
+                yield LinkEnd(port, far, far_port, kind == "switch", kind == "host")
 
         switches = {guid: name for guid, name in self.names.items() if guid not in down}
         return Seen(switches, links)

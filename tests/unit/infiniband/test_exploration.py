@@ -22,7 +22,7 @@ from agent.infiniband.exploration import (
     replaying,
 )
 from agent.infiniband.smp import PortUnavailable
-from agent.infiniband.tiers import FarPort
+from agent.infiniband.tiers import LinkEnd
 from agent.reasons import NeighborReason
 from tests.support.sas import CABLES, GUID, Administrator, link, node, reply
 
@@ -47,10 +47,10 @@ def test_the_links_of_a_switch() -> None:
     subnets = Subnets(administrator, 1)
     subnets.add(administrator.port("leaf1")[0])
     assert subnets.links(administrator.guid("leaf1")) == [
-        FarPort(1, UNKNOWN, 1, is_switch=False, is_host=True),
-        FarPort(41, administrator.guid("spine1"), 1, is_switch=True, is_host=False),
-        FarPort(42, administrator.guid("spine2"), 1, is_switch=True, is_host=False),
-        FarPort(65, UNKNOWN, 1, is_switch=False, is_host=False),
+        LinkEnd(1, UNKNOWN, 1, is_switch=False, is_host=True),
+        LinkEnd(41, administrator.guid("spine1"), 1, is_switch=True, is_host=False),
+        LinkEnd(42, administrator.guid("spine2"), 1, is_switch=True, is_host=False),
+        LinkEnd(65, UNKNOWN, 1, is_switch=False, is_host=False),
     ]
 
 

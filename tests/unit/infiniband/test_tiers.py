@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Unavailable
-from agent.infiniband.tiers import MAX_QUESTIONS, FarPort, tiers
+from agent.infiniband.tiers import MAX_QUESTIONS, LinkEnd, tiers
 from tests.support.subnets import SHAPES, Subnet, three_tiers, two_tiers
 
 
@@ -83,7 +83,7 @@ def test_each_switch_is_asked_once() -> None:
     asked: list[str] = []
     seen = subnet.seen()
 
-    def links(guid: str) -> Sequence[FarPort]:
+    def links(guid: str) -> Sequence[LinkEnd]:
         asked.append(guid)
         return seen.links(guid)
 
@@ -102,7 +102,7 @@ def test_without_an_answer_there_is_none() -> None:
     subnet = two_tiers()
     switches, _ = subnet.seen()
 
-    def refuse(guid: str) -> Sequence[FarPort]:
+    def refuse(guid: str) -> Sequence[LinkEnd]:
         raise Unavailable(guid)
 
     with pytest.raises(Unavailable, match="a0000000"):
@@ -166,9 +166,9 @@ def test_any_tables_have_an_answer(
 ) -> None:
     """Links that one end lists, to itself or to nobody: the tiers are switches that are listed."""
 
-    def links(guid: str) -> list[FarPort]:
+    def links(guid: str) -> list[LinkEnd]:
         ends = tables.get(guid, [])
-        return [FarPort(port, far, port, switch, host) for port, far, switch, host in ends]
+        return [LinkEnd(port, far, port, switch, host) for port, far, switch, host in ends]
 
     if not leaves & switches.keys():
         return
