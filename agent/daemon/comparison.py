@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.cabling.expected import Expected, from_labels, merged
@@ -26,9 +27,10 @@ from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
 from agent.facts import is_word
 from agent.host import Host
-from agent.model import Failed, Observation
+from agent.memory import Known
+from agent.model import Failed, Link, Observation, Seen
 from agent.output.document import Hardware, node_document
-from agent.reasons import Remembered, Verdict
+from agent.reasons import NeighborReason, Remembered, Verdict
 from agent.sources.pci import functions_on_bus, read_paths
 from agent.telemetry.verdict import Current
 from agent.text import many, utc
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # imports this module, when there is an expected half
 
 BUS_INTERVAL = 60.0  # seconds between two reads of the PCI bus
 NOT_READ = "the files of --plan were not read yet"
+ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 
 
 class Comparison:
@@ -59,6 +62,7 @@ class Comparison:
         self._good: Expected | None = None  # the last half that did not contradict itself
         self._result: VerifyResult | None = None  # the last result, of `_inputs`
         self._inputs: tuple[object, ...] = ()
+        self._heard: dict[str, Link] = {}  # the last neighbors of Ethernet ports
         self._fault: Exception | None = None  # why nothing was compared
         self._contradiction: str | None = None  # of the expected half of now
         self._old_since: float | None = None  # since when `_good` is not that of now
@@ -120,6 +124,7 @@ class Comparison:
             raise Unavailable(f"nothing observed: {observation.rdma.reason}")
         if refresh:
             self._bus.read(observation, now)
+        observation = self._with_graces(observation, cycle.known)
         document = node_document(observation, cycle.known, self._node, self._bus.hardware)
         seen = seen_node(document)
         try:  # rows that are of one interface by the names that the node has now
@@ -128,6 +133,21 @@ class Comparison:
             return self._result_of(self._last_good(error), seen)
         self._good = expected
         return result
+
+    def _with_graces(self, observation: Observation, known: Known) -> Observation:
+        """Return an observation with the last neighbors of ports whose labels still have them.
+
+        Else the findings of a switch whose TTL is shorter than its interval would come and go.
+        """
+        if not isinstance(observation.lldp, Seen):
+            return observation
+        kept = {fact.interface for fact in known.facts if fact.far and fact.far_why in ENDED}
+        links = tuple(
+            self._heard.get(link.interface, link) if link.interface in kept else link
+            for link in observation.lldp.value
+        )
+        self._heard = {link.interface: link for link in links if link.neighbors}
+        return replace(observation, lldp=Seen(links))
 
     def _merged(self, labels: Mapping[str, str], rows: Expected | None) -> Expected:
         """Return the whole expected half; raises Malformed if its parts contradict each other."""

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
 from agent.events.event import Event
 from agent.telemetry.metrics import Exposition
 from agent.text import utc
-from tests.support.kernel_tree import CLASS, HOME, hca
+from tests.support.kernel_tree import CLASS, HOME, hca, nic
+from tests.support.lldp_frames import switch
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, EPOCH, HUP, Api, World
 from tests.support.smps import far_end
@@ -551,3 +553,16 @@ def test_memory_is_spent_on_it_when_something_is_expected() -> None:
     """Until then nothing of agent.cabling is imported."""
     code = "import sys, agent.daemon.main; print([one for one in sys.modules if '.cabling' in one])"
     assert subprocess.check_output([sys.executable, "-c", code], timeout=60) == b"[]\n"
+
+
+def test_a_ttl_that_is_shorter_than_the_interval_leaves_no_finding() -> None:
+    """The neighbor is gone for 27 s of 30, and its labels stay: so does the verdict."""
+    key, frame = f"{PREFIX}/neighbors.expected.mlx5_0.device", switch("leaf1", ttl=3)
+    api = Api()
+    api.hold("site", {key: "leaf1"})
+    world = World(nic(0, A), api=api)
+    for after in (*range(0, 300, 30), *range(600, 1200, 30)):
+        world.at(after, do=partial(world.hear, "eth0", frame))
+    assert world.run(300).verdict[1]["verdict"] == "pass"
+    assert world.run(300).verdict[1]["verdict"] == "fail"
+    assert world.run(300).verdict[1]["verdict"] == "pass"
