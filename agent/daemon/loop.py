@@ -248,7 +248,7 @@ class Loop:
             rendered, frozen = cycle.rendered, frozenset(cycle.rendered.frozen)
             desired = Desired(
                 *(rendered.labels, cycle.annotation, backed_off, wall, frozen, confirmed),
-                fabric=cycle.fabric,
+                fabric=cycle.known.fabric,
             )
             self._applying = cycle
         self.schedule.apply_started(now)

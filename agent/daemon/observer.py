@@ -53,13 +53,12 @@ class Cycle(NamedTuple):
     annotation: Annotation
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
-    fabric: str | None = None  # the annotation of the switches above
 
     @property
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, *self.rendered.frozen, self.annotation.facts, self.fabric
+        return labels, *self.rendered.frozen, self.annotation.facts, self.known.fabric
 
 
 @dataclass(slots=True)
@@ -82,7 +81,6 @@ class Observer:
     _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
     _explored: Exploration | None = None  # the last one that the memory of the tiers has
-    _fabric: tuple[FabricMemory | None, str | None] = None, None  # that, and its annotation
     _cycle: Cycle | None = None  # the last one
 
     def __post_init__(self) -> None:
@@ -167,26 +165,18 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
-        text = self._fabric[1]
-        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded, text)
+        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded)
         return self._cycle
 
     def _remembered(self, observation: Observation, known: Known) -> FabricMemory | None:
         """Return what is known of the switches above, after an exploration that is new, too."""
         if self.memories.fabric is None or "ib" in known.disabled:
-            self._fabric = None, None
             return None
-        from agent.infiniband import fabric_memory
-
         tiers = observation.tiers
         if isinstance(tiers, Seen) and tiers.value is not self._explored:
             self._explored = tiers.value
             self.memories.fabric = remembered(self.memories.fabric, observation, known)
-        memory = self.memories.fabric
-        if memory is not self._fabric[0]:
-            text = fabric_memory.text(memory) if memory and memory.time else None
-            self._fabric = memory, text
-        return memory
+        return self.memories.fabric
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

@@ -28,9 +28,7 @@ class ExportFormat(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.group(
-    help="Compare the cables of all Nodes, or export the topology.",
-)
+@click.group(help="Compare the cables of all Nodes, or export the topology.")
 def fleet() -> None: ...
 
 

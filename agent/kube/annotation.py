@@ -453,6 +453,13 @@ def fabric_of(state: State, keys: Keys) -> tuple[FabricMemory | None, Problem | 
         return None, _problem(keys.fabric_field.key, f"malformed annotation, ignored: {error}")
 
 
+def fabric_text(memory: FabricMemory) -> str:
+    """Return the text of the annotation that `fabric_of` reads."""
+    from agent.infiniband.fabric_memory import text
+
+    return text(memory)
+
+
 def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:
     """Parse the annotation `key`.
 

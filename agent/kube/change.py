@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import (
     MAX_BYTES,
     Annotation,
     Interfaces,
     annotation_of,
+    fabric_text,
     fitted,
     lost_in,
     render,
@@ -48,6 +49,9 @@ from agent.kube.ownership import Owned, left_outside, owned
 from agent.memory import Identity
 from agent.model import Problem
 
+if TYPE_CHECKING:  # an agent without --tiers does not load it
+    from agent.infiniband.fabric_memory import FabricMemory
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:
@@ -61,7 +65,7 @@ class Desired:
     frozen: frozenset[str] = frozenset()
     # lost interfaces that the Node's annotation had; what it lacks now is forgotten
     confirmed: frozenset[Identity] = frozenset()
-    fabric: str | None = None  # the annotation of the switches above; None: none
+    fabric: FabricMemory | None = None  # the switches above, for their annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,8 @@ def change_to(node: Node, desired: Desired, keys: Keys) -> Change:
     annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
     asked[keys.annotation_field] = render(annotation)
-    if desired.fabric is not None:
-        asked[keys.fabric_field] = desired.fabric
+    if desired.fabric and desired.fabric.time:
+        asked[keys.fabric_field] = fabric_text(desired.fabric)
     problems = []
     if any(annotation.left_out):
         text = f"no room for {annotation.left_out}: at most {MAX_BYTES} bytes are written"

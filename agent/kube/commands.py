@@ -157,13 +157,9 @@ def planned(
     """Return the change for an observation, and its lines; due if the annotation is stale, too."""
     before, now = on.annotation(), time.time()
     annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
-    frozen, fabric = frozenset(rendered.frozen), None
+    frozen, fabric = frozenset(rendered.frozen), known.fabric
     if observation.tiers is None:  # not asked for: what the Node has of the tiers stays
-        frozen |= {*on.keys.tiers, on.keys.fabric_field.key}
-    elif known.fabric:
-        from agent.infiniband.fabric_memory import text
-
-        fabric = text(known.fabric)
+        frozen, fabric = frozen | {*on.keys.tiers, on.keys.fabric_field.key}, None
     desired = Desired(
         rendered.labels,
         annotation,

@@ -38,7 +38,7 @@ MAX_UNCOVERED_LINES = 2639  # of the folder that once held all modules that do I
 # What each folder, or module of the top, imports besides itself and BASE, along the flow of
 # data. Not as plain as it could be:
 # - kube knows what labels of a Node mean to other agents (nvml), and where a function is (sources);
-# - kube and daemon have the memory of the tiers, whose text is an annotation (infiniband);
+# - kube has the memory of the tiers, whose text is an annotation (infiniband);
 # - helper imports what its verbs do in a process of their own;
 # - fleet judges snapshots, as Nodes, by the labels and the annotation that `run` would write.
 BASE = {
@@ -61,8 +61,8 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "output": {"cabling", "labels", "memory", "sources"},
     "telemetry": {"helper", "kube", "labels", "memory", "nvml", "output", "sources"},
     "daemon": {
-        *("cabling", "events", "helper", "host", "infiniband", "kube", "labels", "live_host"),
-        *("lldp", "memory", "node_events", "nvml", "output", "sources", "sysfs", "telemetry"),
+        *("cabling", "events", "helper", "host", "kube", "labels", "live_host", "lldp", "memory"),
+        *("node_events", "nvml", "output", "sources", "sysfs", "telemetry"),
     },
     "options": {"cabling"},
     "cleanup": {"kube"},
