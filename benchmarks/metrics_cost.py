@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.drops import RoleEvidence
+from agent.sources.evidence import RoleEvidence
 from agent.sources.roles import decide
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Exposition, Metrics, OwnProcess

@@ -8,75 +8,17 @@ Omni-Path; a file that the tree lacks speaks for it. Of devices that share a cab
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.cards import Devices, smi_parent, socket_direct_twin
+from agent.sources.cards import smi_parent, socket_direct_twin
+from agent.sources.evidence import DevicePort, RoleEvidence, RoleVerdict
 from agent.sources.netdev import is_representor
-from agent.sysfs.bus import EMPTY, OMNI_PATH_CLASS, Bus
-from agent.sysfs.front_end import NOT_RECORDED, FrontEnd, netdevs_of
+from agent.sysfs.bus import OMNI_PATH_CLASS
+from agent.sysfs.front_end import netdevs_of
 
 CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
 _OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the drivers hfi1 and hfi2 give
-
-PortKey = tuple[str, int]  # name of the device, number of the port
-PortPlace = tuple[str, int]  # address of its PCI function, else its device; number of the port
-# Of each interface that has labels the address of its PCI function
-Labeled = Mapping[str, str | None]
-
-
-class DevicePort(NamedTuple):
-    """A port and its device."""
-
-    device: RdmaDevice
-    port: RdmaPort
-
-    @property
-    def key(self) -> PortKey:
-        """The key of the port."""
-        return self.device.name, self.port.number
-
-    @property
-    def place(self) -> PortPlace:
-        """The place of the port, under whatever name."""
-        return self.device.pci or self.device.name, self.port.number
-
-
-class RoleVerdict(NamedTuple):
-    """The rule that decided the role of a port, and the evidence in words."""
-
-    rule: str
-    text: str
-    backend: bool = False
-
-    def __str__(self) -> str:
-        return f"{'backend' if self.backend else 'no backend'} ({self.text})"
-
-
-@dataclass(frozen=True, slots=True)
-class RoleEvidence:
-    """The facts that roles depend on, gathered once for each decision."""
-
-    devices: Devices
-    bus: Bus = EMPTY
-    front_end: FrontEnd = NOT_RECORDED
-    labeled: Labeled = field(default_factory=dict)
-    excluded: frozenset[str] = frozenset()  # PCI functions that --exclude-device names
-    # those that may be the backend's and have no RDMA device (agent/sources/pci.py)
-    unbound: frozenset[str] = frozenset()
-    ambiguous: frozenset[str] = frozenset()  # link layers (agent/sysfs/front_end.py)
-
-    @property
-    def ports(self) -> list[DevicePort]:
-        """All ports that were read."""
-        return [DevicePort(device, port) for device in self.devices for port in device.ports]
-
-    def carries_route(self, device: RdmaDevice) -> bool:
-        """Return True if the best default route is on a netdev of the device, or of a VF of it."""
-        is_seen = any(netdev.default_route for port in device.ports for netdev in port.netdevs)
-        return is_seen or self.front_end.carries_route(device)
 
 
 def ethernet_data_ports(evidence: RoleEvidence) -> list[DevicePort]:

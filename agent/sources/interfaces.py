@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from agent.ids import is_of_device
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
 from agent.sources.cards import Devices
-from agent.sources.drops import DevicePort, Labeled, PortKey, RoleEvidence, RoleVerdict
+from agent.sources.evidence import DevicePort, Labeled, PortKey, RoleEvidence, RoleVerdict
 from agent.text import natural
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)

@@ -20,7 +20,7 @@ from agent.grouped import grouped
 from agent.ids import card_of
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.cards import joined_slots, pci_numbers
-from agent.sources.drops import DevicePort, PortKey, RoleEvidence
+from agent.sources.evidence import DevicePort, PortKey, RoleEvidence
 from agent.sources.interfaces import counted_gbps, legs_of, printed_gbps
 from agent.sources.models import MODELS, rate_of_port
 from agent.sysfs.bus import Beside, Bus

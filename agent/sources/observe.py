@@ -16,7 +16,7 @@ from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevi
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, ib, pci, tiers
-from agent.sources.drops import Labeled, RoleEvidence
+from agent.sources.evidence import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
 from agent.sources.table import SOURCES, SourceOutcome

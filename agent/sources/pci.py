@@ -25,7 +25,7 @@ from agent.host import Host
 from agent.ids import is_of_device
 from agent.model import PortRole, RdmaDevice
 from agent.sources.cards import MIN_PATTERN
-from agent.sources.drops import Labeled
+from agent.sources.evidence import Labeled
 from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI

@@ -30,7 +30,8 @@ from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
 from agent.sources.cards import nvswitch_pattern, with_hidden
-from agent.sources.drops import CLOUD_DRIVERS, RoleEvidence, ethernet_data_ports
+from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports
+from agent.sources.evidence import RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.netdev import Network, legs_of, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm

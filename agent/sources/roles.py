@@ -25,7 +25,7 @@ from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
 from agent.sources import drops, kinds, left_out
-from agent.sources.drops import PortKey, RoleEvidence, RoleVerdict
+from agent.sources.evidence import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
@@ -33,7 +33,7 @@ from agent.sysfs.bus import ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, OMNI_PATH_
 from agent.text import listed
 
 MIN_GPUS = 2
-NEAR_SHARE = 3, 4  # of the GPUs must have a NIC near for affinity to decide
+NEAR_SHARE = 0.75  # of the GPUs must have a NIC near for affinity to decide
 FEW_ROUTED = 2  # NICs of a kind that a default route may convict
 QUARTER = 4
 ETHERNET_LEAD = 3  # times the bandwidth of InfiniBand that makes a backend of an Ethernet kind
@@ -100,13 +100,9 @@ def decide(
 
 def _infiniband(unread: Candidates, verdicts: Mapping[PortKey, RoleVerdict]) -> frozenset[str]:
     """Return the unread devices that may be InfiniBand, without those that rule 4 takes out."""
-    out = {
-        key
-        for key, given in verdicts.items()
-        if (given.rule, given.backend) == ("link-layer", False)
-    }
-    names = {nic.device.name: nic for nic in unread if nic.layer == "InfiniBand" and nic.device.pci}
-    return frozenset(name for name, nic in names.items() if nic.key not in out)
+    out = {key for key, its in verdicts.items() if its.rule == "link-layer" and not its.backend}
+    nics = (nic for nic in unread if nic.layer == "InfiniBand" and nic.device.pci)
+    return frozenset(nic.device.name for nic in nics if nic.key not in out)
 
 
 def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: frozenset[str]) -> Decision:
@@ -139,10 +135,8 @@ def _unread(evidence: RoleEvidence) -> list[Candidate]:
         for device in devices
         if is_unread(device) and (device.ports or device.pci not in read)
     ]
-    unread += [
-        RdmaDevice(f"PCI function {pci}", failure="unbound", pci=pci)
-        for pci in sorted(evidence.unbound - {device.pci for device in unread})
-    ]
+    unbound = sorted(evidence.unbound - {device.pci for device in unread})
+    unread += [RdmaDevice(f"PCI function {pci}", failure="unbound", pci=pci) for pci in unbound]
     nics = []
     for device in unread:
         pci = device.pci or ""
@@ -201,9 +195,6 @@ def _judge(candidates: Candidates, evidence: RoleEvidence) -> dict[PortKey, Role
             text += f", {kinds.text_of(nic.device)}"
         verdicts[nic.key] = RoleVerdict(decided_by, text, backend=True)
     return verdicts
-
-
-# The rules
 
 
 def _routed(candidates: Candidates, evidence: RoleEvidence) -> list[Candidate]:
@@ -284,8 +275,7 @@ def _is_decisive(candidates: Candidates, evidence: RoleEvidence) -> bool:
         )
     ]
     served = sum(any(nic.distance(gpu) in NEAR for nic in counted) for gpu in bus.gpus)
-    part, whole = NEAR_SHARE
-    return len(bus.gpus) >= MIN_GPUS and served * whole >= len(bus.gpus) * part
+    return len(bus.gpus) >= MIN_GPUS and served >= len(bus.gpus) * NEAR_SHARE
 
 
 def gpu_affinity(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
@@ -330,11 +320,9 @@ def kind(candidates: Candidates, evidence: RoleEvidence) -> TakenOut:
     backend = max(parts, key=kinds.rank, default=[])
     for part in parts:
         if part is not backend:
-            its = kinds.text_of(backend[0].device)
-            its += kinds.difference(part[0].kind, backend[0].kind)
-            rates = f"{bandwidth(part):g}G against {bandwidth(backend):g}G"
-            if bandwidth(part) == bandwidth(backend):
-                rates = "tie: lower PCI address"
+            its = kinds.text_of(backend[0].device) + kinds.difference(part[0].kind, backend[0].kind)
+            sums = f"{bandwidth(part):g}G against {bandwidth(backend):g}G"
+            rates = "tie: lower PCI address" if bandwidth(part) == bandwidth(backend) else sums
             yield part, f"{part[0].layer} NIC of another kind than the backend's {its} ({rates})"
 
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from agent.ids import moves
 from agent.model import RoleChange
-from agent.sources.drops import DevicePort, PortKey, PortPlace, RoleEvidence, RoleVerdict
+from agent.sources.evidence import DevicePort, PortKey, PortPlace, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import Verdicts
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes
@@ -238,11 +238,8 @@ def there_of(evidence: RoleEvidence, judged: Iterable[DevicePort]) -> frozenset[
         for device in evidence.devices
         if device.pci and device.ports and not (device.virtual_function or device.sub_function)
     }
-    there |= {
-        port.place
-        for port in judged
-        if port.port.state == "ACTIVE" and (port.device.pci, DEVICE) in there
-    }
+    active = (port for port in judged if port.port.state == "ACTIVE")
+    there |= {port.place for port in active if (port.device.pci, DEVICE) in there}
     if evidence.front_end.nics or any(map(evidence.carries_route, evidence.devices)):
         there.add(ROUTE)
     return frozenset(there)
