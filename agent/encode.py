@@ -48,6 +48,11 @@ def value(raw: str) -> str:
     return replaced(raw).strip(TRIMMED)
 
 
+def is_value(text: str | None) -> bool:
+    """Return True for a valid value of a label that is not empty."""
+    return bool(text) and len(text or "") <= MAX_LENGTH and value(text or "") == text
+
+
 def is_foreign(raw: str) -> bool:
     """Return True if `raw` has a letter or digit that is not ASCII."""
     return not raw.isascii() and any(

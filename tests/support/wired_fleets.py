@@ -113,6 +113,19 @@ def tall() -> Fleet:
     )
 
 
+def tiered() -> Fleet:
+    """Return four leaf groups, two below each of two spines, all below one core, as the labels of
+    their agents have it; gpu-002 started while spine1 was down, gpu-005 while the core was.
+    """
+    nodes = []
+    for at, name in enumerate(names(1, 12)):
+        tiers = {"tier-1.current": f"spine{1 + at // 6 * 8}", "tier-2.current": "core1"}
+        tiers |= {"gpu-002": {"tier-1.current": "spine2"}}.get(name, {})
+        tiers |= {"gpu-005": {"tier-2.current": "core2"}}.get(name, {})
+        nodes.append(node(name, f"leaf{1 + at // 3}", site=tiers))
+    return fleet(nodes)
+
+
 def mixed(product: str | None = "nvidia.com/gpu.product") -> Fleet:
     """Return six nodes in NVLink domains, and four without on leaves of their own."""
     h100 = fleet_of(Rack(names(1, 4), ("leaf1",))).nodes

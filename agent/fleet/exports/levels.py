@@ -131,10 +131,11 @@ def level_fault(naming: Naming, given: Levels) -> str | None:
 def _levels(topology: Topology, naming: Naming) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the keys of the levels, outermost first, and the notes.
 
-    NVLink domains are a level if they nest with the leaf groups, and most nodes are in one.
+    NVLink domains are a level if they nest with the leaf groups, and most nodes are in one. What no
+    node has is no level, such as the tiers of InfiniBand on RoCE.
     """
-    keys, notes = [*topology.levels, topology.key], list[str]()
-    checked = list(topology.levels)
+    checked = [key for key in topology.levels if labeled(topology.nodes, key)[0]]
+    keys, notes = [*checked, topology.key], list[str]()
     inside = sum(len(nodes) for nodes in topology.domains.values())
     if topology.relation == CROSSING:
         notes.append(f"{naming.accelerator} is no level: domains cross leaf groups")

@@ -176,7 +176,7 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
         for group, line in zip(topology.groups, lines, strict=True)
     ]
     tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
-    why = "the site's labels have them apart" if topology.levels else "no label has a level above"
+    why = "the labels have them apart" if topology.levels else "no label has a level above"
     return SwitchTree(
         (
             *leaves,

@@ -20,14 +20,17 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
-from agent import encode
-from agent.encode import Naming
+from agent.encode import Naming, is_subdomain, is_value
 from agent.fleet.exports.text import listed
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.pattern.infer import infer
+from agent.fleet.tiers import label, tree
 from agent.grouped import grouped
+from agent.kube.managed_fields import Keys
 from agent.text import natural
 
 LEAF_GROUP = "leafgroup.current"  # below P
@@ -40,6 +43,8 @@ MOVES = frozenset({"swapped", "shifted", "miscabled"})  # codes of cables on ano
 
 Levels = Sequence[str]  # labels above the leaf group, outermost first, that the operator chose
 Path = tuple[str | None, ...]  # a value for each of Topology.levels; None is unknown
+Tiers = Mapping[str, Mapping[str, str | None]]  # by label and leaf group
+NO_TIERS: Tiers = MappingProxyType({})
 
 
 class LeafGroup(NamedTuple):
@@ -96,11 +101,17 @@ def topology(fleet: Fleet, naming: Naming, given: Levels = ()) -> Topology:
     nodes = _usable(fleet.nodes, key, notes)
     if broken := [*_no_trees(nodes, given)]:  # a finding, and no topology
         return Topology(key, tuple(given), (), (), {}, None, (*notes, *broken))
-    levels = tuple(given) or tuple(_levels(nodes, naming, notes))
-    lacking = ((level, labeled(nodes, level)[1]) for level in given)
+    levels, tiers = tuple(given), NO_TIERS
+    if not given:
+        site = tuple(_levels(nodes, naming, notes))
+        tiers = _tiers(nodes, naming, site, notes)
+        levels = (*site, *tiers)
+    lacking = ((level, labeled(nodes, level)[1]) for level in (*given, *tiers))
     notes += [f"no {level} of their own: {listed(lack)}" for level, lack in lacking if lack]
-    groups = _groups(nodes, levels)
-    if not given and (seen := _candidates(nodes, groups, {*levels, naming.accelerator})):
+    groups = _groups(nodes, levels, tiers)
+    if not given and (
+        seen := _candidates(nodes, groups, {*levels, *Keys(naming).tiers, naming.accelerator})
+    ):
         notes.append(f"labels that may be levels (--level): {', '.join(seen)}")
     if odd := [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
@@ -143,17 +154,12 @@ def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]
     return have, lack
 
 
-def is_value(text: str | None) -> bool:
-    """Return True for a valid value of a label that is not empty."""
-    return bool(text) and len(text or "") <= encode.MAX_LENGTH and encode.value(text or "") == text
-
-
 def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[FleetNode]:
     """Return the nodes to export; note the others by their reason."""
     left: dict[str, list[str]] = defaultdict(list)
     usable = []
     for node in nodes:
-        if not encode.is_subdomain(node.name):
+        if not is_subdomain(node.name):
             left["not a Node name"].append(node.name)
         elif node.leaf_group is None:
             left[f"no {key}"].append(node.name)
@@ -178,6 +184,38 @@ def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Ite
                 break
             if have:
                 notes.append(f"{key} is no level, only {len(have)} of {len(nodes)} Nodes have it")
+
+
+def _tiers(
+    nodes: Sequence[FleetNode], naming: Naming, site: Levels, notes: list[str]
+) -> dict[str, dict[str, str | None]]:
+    """Return the tiers that more than half of the nodes have, outermost first, made a tree.
+
+    A tier that joins what the site's levels have apart is none.
+    """
+    keys = [key for key in Keys(naming).tiers if 2 * len(labeled(nodes, key)[0]) > len(nodes)]
+    whole = tree(nodes, keys)
+    tiers: dict[str, dict[str, str | None]] = {}
+    for at, key in reversed([*enumerate(keys)]):
+        values = {group: path[at] for group, path in whole.values.items()}
+        inside = grouped(((values[node.leaf_group or ""], node) for node in nodes), itemgetter(0))
+        apart = [
+            f"{value} has {level} {' and '.join(parts)}"
+            for value, pairs in inside.items()
+            for level in site
+            if value and len(parts := by_value([node for _, node in pairs], level)) > 1
+        ]
+        if apart:
+            notes.append(f"{key} is no level: {apart[0]}")
+        else:
+            tiers[key] = values
+    notes += [
+        f"{odd.key} is {odd.usual} in {odd.place}, as on most Nodes, not {odd.value}: "
+        f"{listed(odd.nodes)}"
+        for odd in whole.differing
+        if odd.value and odd.key in tiers
+    ]
+    return tiers
 
 
 def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str]:
@@ -222,12 +260,16 @@ def _candidates(
     return sorted(values_of, key=lambda key: (values_of[key], natural(key)))[:MAX_LISTED]
 
 
-def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGroup, ...]:
+def _groups(
+    nodes: Sequence[FleetNode], levels: Sequence[str], tiers: Tiers
+) -> tuple[LeafGroup, ...]:
     """Return the leaf groups; a node without a level's label is where its leaf group is."""
     by_place: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
     for value, members in grouped(nodes, lambda node: node.leaf_group or "").items():
-        values_of = [[node.labels.get(key) for key in levels] for node in members]
-        own = [[label if is_value(label) else None for label in some] for some in values_of]
+        own = [
+            [tiers[key][value] if key in tiers else label(node, key) for key in levels]
+            for node in members
+        ]
         known = [{*column} - {None} for column in zip(*own, strict=True)]
         agreed = [values.pop() if len(values) == 1 else None for values in known]
         for node, path in zip(members, own, strict=True):

@@ -19,10 +19,11 @@ from agent.encode import Naming
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.exports.topology import Levels
 from agent.fleet.model import Fleet, FleetNode, FleetPort
+from agent.kube.managed_fields import Keys
 from agent.text import natural, visible
 
 MAX_CELL = 1000  # characters
-TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
+TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "tier-1", "tier-2", "accelerator")
 
 
 class Wire(NamedTuple):
@@ -51,16 +52,17 @@ class Wiring(NamedTuple):
         return tuple({link.node.name: link.node for link in self.links}.values())
 
 
-def csv_rows(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
+def csv_rows(fleet: Fleet, naming: Naming, _given: Levels = ()) -> Exported:
     """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
     wiring = _wiring(fleet)
     if not wiring.links:
         return Exported("", wiring.notes)
     rows: list[Iterable[str]] = [TITLES]
+    tiers = Keys(naming).tiers
     for link in wiring.links:
         node, port, end = link
         cells = [node.name, port.interface, end.device, end.port_id, end.port_name, link.rate]
-        cells += [port.pci, end.id, node.leaf_group, node.accelerator]
+        cells += [port.pci, end.id, node.leaf_group, *map(node.labels.get, tiers), node.accelerator]
         rows.append([visible(cell or "", MAX_CELL) for cell in cells])
     return Exported(rows_text(rows, names=True), wiring.notes)
 

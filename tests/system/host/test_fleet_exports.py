@@ -28,6 +28,7 @@ from tests.support.wired_fleets import (
     names,
     node,
     tall,
+    tiered,
 )
 
 ATTACK = '\nSwitchName=evil Nodes=gpu-001 "],#\\'
@@ -82,6 +83,15 @@ def test_slurmctld_understands_levels(tmp_path: Path) -> None:
     assert switches["f1.sp1"].switches == {"leaf1", "leaf2"}
     assert switches["f1.sp2"].switches == {"leaf3"}
     assert (switches["f1"].level, len(switches["f1"].nodes)) == (2, 8)
+
+
+def test_slurmctld_understands_tiers(tmp_path: Path) -> None:
+    """The tiers that agents publish are switches above, with all nodes below, though two differ."""
+    switches = understood(tmp_path, tree_conf(tiered(), NAMING).text, tiered())
+    assert leaves(switches) == groups(tiered())
+    assert switches["core1.spine1"].switches == {"leaf1", "leaf2"}
+    assert (switches["core1"].level, len(switches["core1"].nodes)) == (2, 12)
+    assert len(switches) == 4 + 2 + 1
 
 
 def test_slurmctld_understands_levels_of_the_operator(tmp_path: Path) -> None:

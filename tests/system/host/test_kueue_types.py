@@ -9,10 +9,10 @@ from agent.fleet.exports.levels import kueue
 from agent.fleet.model import Fleet
 from tests.support import kueue as judge
 from tests.support.real_parts import require
-from tests.support.wired_fleets import NAMING, flat, mixed, tall
+from tests.support.wired_fleets import NAMING, flat, mixed, tall, tiered
 
 
-@pytest.mark.parametrize("found", [flat(), tall(), mixed()])
+@pytest.mark.parametrize("found", [flat(), tall(), mixed(), tiered()])
 def test_kueues_own_types_decode_it(found: Fleet) -> None:
     """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
     require(judge.missing())

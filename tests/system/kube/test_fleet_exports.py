@@ -11,7 +11,7 @@ from tests.support import kueue
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.real_parts import require
-from tests.support.wired_fleets import NAMING, mixed, tall
+from tests.support.wired_fleets import NAMING, mixed, tall, tiered
 
 APPLY = ("apply", "--server-side", "--field-manager=fleet-export", "-f", "-")
 
@@ -48,6 +48,19 @@ def test_kueues_crds_take_it(kinds: Cluster) -> None:
     ]
     flavor = kinds.request("GET", f"{path}/resourceflavors/bwagent-infiniband").body
     assert flavor["spec"]["topologyName"] == "bwagent"
+
+
+def test_kueues_crds_take_tiers(kinds: Cluster) -> None:
+    """The tiers that agents publish are levels above the leaf groups."""
+    kinds.kubectl("delete", "topologies.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io", "--all")
+    kinds.kubectl(*APPLY, stdin=kueue_manifests(tiered(), NAMING).text)
+    path = "/apis/kueue.x-k8s.io/v1beta2/topologies/bwagent"
+    levels = [level["nodeLabel"] for level in kinds.request("GET", path).body["spec"]["levels"]]
+    assert levels == [
+        *(f"{NAMING.prefix}/tier-{tier}.current" for tier in (2, 1)),
+        f"{NAMING.prefix}/leafgroup.current",
+        "kubernetes.io/hostname",
+    ]
 
 
 def test_kueues_crds_take_kinds_of_machines(kinds: Cluster) -> None:

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.encode import Naming, is_subdomain
+from agent.encode import Naming, is_subdomain, is_value
 from agent.fleet.exports import FORMATS
-from agent.fleet.exports.topology import is_value, topology
+from agent.fleet.exports.topology import topology
 from agent.fleet.model import Fleet
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
