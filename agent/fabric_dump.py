@@ -21,7 +21,7 @@ from agent.node_description import switch_name
 
 if TYPE_CHECKING:
     from agent.host import Host
-    from agent.infiniband.devices import AskingPort, Entries
+    from agent.infiniband.devices import AskingPort
 
 PATH = "sa/ibnetdiscover.txt"
 INSIDE = "Aggregation Node"  # in the NodeDescription of the CA inside a switch (SHARP)
@@ -34,7 +34,7 @@ def with_dump(host: Host) -> Host:
     except OSError:
         return host
 
-    def explore(ports: Sequence[AskingPort], _entries: Entries | None = None) -> Exploration:
+    def explore(ports: Sequence[AskingPort], *_others: object) -> Exploration:
         return _explored({leaf for _, leaf in ports}, PlanContent(PATH, data))
 
     return replace(host, explore=explore)

@@ -19,9 +19,10 @@ from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:  # an agent without --tiers does not load it
-    from agent.infiniband.exploration import Exploration
+    from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
 
-    Explore = Callable[[Sequence[AskingPort], Entries | None], Exploration]
+    Explore = Callable[[Sequence[AskingPort], Entries | None, KnownNames], Exploration]
+    Look = Callable[[Sequence[AskingPort], Uplinks, Lids], LeafLook]
 
 
 def _no_gpus() -> dict[str, Any]:
@@ -55,9 +56,10 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     # the same by the subnet administrator; from a poller, only the ports that have an answer
     ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
-    # each port that has a leaf, and the entries to record; returns the switches above the leaves
-    # (agent/infiniband/exploration.py). None: --tiers is off.
+    # each port that has a leaf, the entries to record, and switches that are remembered; returns
+    # the switches above the leaves (agent/infiniband/exploration.py). None: --tiers is off.
     explore: Explore | None = None
+    look: Look | None = None  # the same ports; only the links of leaves that are remembered
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

@@ -26,7 +26,8 @@ from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
 
 if TYPE_CHECKING:
-    from agent.infiniband.exploration import Exploration
+    from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
+    from agent.text import Json
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
@@ -61,6 +62,7 @@ def live_host(
         ask_sa=DeviceQueries(_query_sa, processes=1),
         routes=RouteTable(),
         explore=_explore if options.get("tiers") else None,
+        look=_look if options.get("tiers") else None,
         **nvml.by_helper(call, options),
     )
 
@@ -82,23 +84,35 @@ def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
 
 
 def _explore(
-    ports: Sequence[AskingPort],
-    entries: Entries | None = None,
-    known: Mapping[str, str | None] | None = None,
+    ports: Sequence[AskingPort], entries: Entries | None, known: KnownNames
 ) -> Exploration:
     """Explore by a helper; adds what is asked to `entries`. Raises Unavailable."""
     from agent.infiniband.exploration import loaded
 
+    return loaded(_tiers(ports, entries, known=dict(known)))
+
+
+def _look(ports: Sequence[AskingPort], uplinks: Uplinks, lids: Lids) -> LeafLook:
+    """Look at the leaves by a helper. Raises Unavailable."""
+    from agent.infiniband.exploration import LeafLook
+
+    rows = {leaf: [*at.items()] for leaf, at in uplinks.items()}
+    answer = _tiers(ports, uplinks=rows, lids=dict(lids))
+    return LeafLook(answer["agrees"], answer["lids"], answer["outcomes"])
+
+
+def _tiers(ports: Sequence[AskingPort], entries: Entries | None = None, **of: Json) -> Json:
+    from agent.infiniband.exploration import Unexplored
+
     if not any(port for port, _ in ports):
         raise Unavailable("no port can ask a subnet administrator")
-    payload = {"ports": ports, "seconds": TIERS_LIMIT, "record": entries is not None}
-    payload["known"] = known or {}
+    payload = {"ports": ports, "seconds": TIERS_LIMIT, "record": entries is not None, **of}
     answer = call("tiers", payload, TIERS_LIMIT + TIERS_TIMEOUT)
     if entries is not None:
         entries |= by_port(answer)
     if "error" in answer:
-        raise Unavailable(answer["error"])
-    return loaded(answer)
+        raise Unexplored(answer["error"], answer["outcomes"])
+    return answer
 
 
 def _subject(ports: Sequence[tuple[str, int]] | Sequence[SubnetPort]) -> tuple[str, bool]:

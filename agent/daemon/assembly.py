@@ -106,7 +106,7 @@ def assemble(
         lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
     )
-    memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold))
+    memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
     host, polled = pollers(host, memories, flags.source_options, io.background)
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)

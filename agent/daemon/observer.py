@@ -53,6 +53,8 @@ class Cycle(NamedTuple):
     annotation: Annotation
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
+    # to subnet administrators about the tiers, by outcome; None: --tiers is off
+    sa_questions: Mapping[str, int] | None = None
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -165,7 +167,10 @@ class Observer:
         # The label of a netdev that is lent to a pod is held as well; that is no degradation.
         is_held = any(why is not HoldReason.LENT for why in rendered.kept.values())
         degraded = is_held or _is_degraded(seen)
-        self._cycle = Cycle(observation, known, rendered, self._annotation, took, degraded)
+        questions = dict(self.memories.sa_questions) if self.memories.fabric else None
+        self._cycle = Cycle(
+            *(observation, known, rendered, self._annotation, took, degraded, questions)
+        )
         return self._cycle
 
     def _remembered(self, observation: Observation, known: Known) -> FabricMemory | None:

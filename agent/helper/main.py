@@ -99,12 +99,13 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, or null if it
     cannot ask, with the node GUID of its leaf. For a look at the leaves alone also "lids" and
     "uplinks", {leaf: [[port, GUID]]}.
-    Out: as_json of agent/infiniband/exploration.py, or {"uplinks": as in}, or {"error": one line};
-    and if it records {"ports": [...]} as that of `sa`.
+    Out: as_json of agent/infiniband/exploration.py, or {"agrees": bool, "lids"}, or {"error": one
+    line}; with them {"outcomes": {word: number of questions}}, and if it records {"ports": [...]}
+    as that of `sa`.
     """
     from agent.errors import Unavailable
     from agent.infiniband.devices import Entries, SubnetPort
-    from agent.infiniband.exploration import as_json, explore, look, recording
+    from agent.infiniband.exploration import as_json, counting, explore, look, recording
     from agent.infiniband.query import SaQueries
     from agent.infiniband.umad import LIBRARY, Umad
 
@@ -117,6 +118,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     queries = SaQueries(open_port, payload.get("timeout_ms", TABLE_TIMEOUT_MS))
     end = time.monotonic() + payload["seconds"]
     entries: Entries = {}
+    outcomes: dict[str, int] = {}
 
     def ask(port: SubnetPort, request: bytes) -> bytes:
         return queries.ask(port, request, end)
@@ -124,16 +126,16 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     try:
         ports = [(SubnetPort(*port) if port else None, leaf) for port, leaf in payload["ports"]]
         tid = int.from_bytes(os.urandom(4))
+        asking = counting(recording(ask, entries) if payload.get("record") else ask, outcomes)
         if uplinks := payload.get("uplinks"):
             known = {leaf: dict(at) for leaf, at in uplinks.items()}
-            found = look(ports, ask, tid, known, payload["lids"])
-            answer = {"uplinks": {leaf: [*at.items()] for leaf, at in found.items()}}
+            looked = look(ports, asking, tid, known, payload["lids"])
+            answer = {"agrees": looked.agrees, "lids": looked.lids}
         else:
-            asking = recording(ask, entries) if payload.get("record") else ask
             answer = as_json(explore(ports, asking, tid, payload.get("known", {})))
     except Unavailable as error:
         answer = {"error": str(error)}
-    return answer | {"ports": [*entries.values()]}
+    return answer | {"outcomes": outcomes, "ports": [*entries.values()]}
 
 
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:

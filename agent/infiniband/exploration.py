@@ -6,6 +6,9 @@ The questions, one at a time, each a SubnAdmGetTable (agent/infiniband/sa.py):
     LinkRecords from a switch's LID       once a switch that agent/infiniband/tiers.py asks for
     NodeRecords of the CAs in switches    once a subnet, if a link leads to a LID of no switch
 
+A look at the leaves alone is one question a leaf. It asks for the switches of a subnet, too, where
+the LIDs are not known, or the subnet manager has given others.
+
 A LinkRecord names its far end by LID alone. One that is no switch's and no CA's inside a switch
 counts as a host; a router or gateway does, too. Asking for each such LID would cost a question a
 host.
@@ -20,7 +23,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from itertools import count
 from types import MappingProxyType
@@ -30,14 +33,21 @@ from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
 from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, unanswered
-from agent.infiniband.smp import Exchange
+from agent.infiniband.smp import Exchange, PortUnavailable
 from agent.infiniband.tiers import LinkEnd, Tiers, TreeLink, tiers
-from agent.reasons import TierReason
+from agent.reasons import NeighborReason, TierReason
 from agent.text import Json
 
 AskSa = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
 UNKNOWN = ""  # the GUID of a far end that is no switch
+ANSWERED = "answered"  # the outcome of a question that has no NeighborReason
 _TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
+
+
+KnownNames = Mapping[str, str | None]  # switches that are remembered: names by GUID
+Uplinks = Mapping[str, Mapping[int, str]]  # switches by leaf and port
+Lids = Mapping[str, int]  # by GUID; 0: the subnet manager lists no such switch, or no LID
+Outcomes = Mapping[str, int]  # how many questions: ANSWERED, or the NeighborReason
 
 
 class Exploration(NamedTuple):
@@ -47,12 +57,25 @@ class Exploration(NamedTuple):
     faults: tuple[str, ...] = ()  # why a subnet was not explored
     # the names of listed switches: of the tiers, at the uplinks, known ones, and all that have the
     # same name as one of these
-    switches: Mapping[str, str | None] = MappingProxyType({})
-    # of the leaves, and of the switches at their uplinks
-    lids: Mapping[str, int] = MappingProxyType({})
+    switches: KnownNames = MappingProxyType({})
+    lids: Lids = MappingProxyType({})  # of the leaves, and of the switches at their uplinks
+    outcomes: Outcomes = MappingProxyType({})
 
 
-KnownNames = Mapping[str, str | None]  # switches that are remembered: names by GUID
+class LeafLook(NamedTuple):
+    """What the links of the leaves say of the uplinks that are remembered."""
+
+    agrees: bool  # False: a port of a leaf leads to another switch
+    lids: Lids  # as those of an exploration
+    outcomes: Outcomes = MappingProxyType({})
+
+
+class Unexplored(Unavailable):
+    """An exploration, or a look at the leaves, that failed."""
+
+    def __init__(self, text: str, outcomes: Outcomes) -> None:
+        super().__init__(text)
+        self.outcomes = outcomes
 
 
 def explore(
@@ -97,33 +120,27 @@ def explore(
 
 
 def look(
-    ports: Iterable[AskingPort],
-    ask: AskSa,
-    tid: int,
-    uplinks: Mapping[str, Mapping[int, str]],
-    lids: Mapping[str, int],
-) -> dict[str, dict[int, str]]:
-    """Ask for the links of known leaves alone; return the switches at the ports of `uplinks`.
+    ports: Iterable[AskingPort], ask: AskSa, tid: int, uplinks: Uplinks, lids: Lids
+) -> LeafLook:
+    """Ask for the links of the leaves alone, and compare them with the remembered ones.
 
-    A port that leads to another LID than that of its switch has UNKNOWN; one that has no link is
-    left out. Raises Unavailable.
+    One that is down contradicts nothing. Takes transaction IDs from `tid` on; raises Unavailable.
     """
-    found: dict[str, dict[int, str]] = {}
+    subnets, known, agrees = Subnets(ask, tid), dict(lids), dict[str, bool]()
     for port, leaf in ports:
-        if port is None or leaf in found or leaf not in uplinks or not lids.get(leaf):
+        if port is None or leaf in agrees or not uplinks.get(leaf):
             continue
-        request = sa.get_table(sa.RecordType.LINK_RECORD, tid + len(found), lids[leaf])
         try:
-            links = sa.links(ask(port, request), request)
+            is_same = subnets.agrees(port, known.get(leaf, 0), uplinks[leaf], known)
+            if not is_same:
+                if leaf not in subnets.switches:
+                    subnets.add(port)
+                known |= {guid: subnets.lid(guid) for guid in (leaf, *uplinks[leaf].values())}
+                is_same = subnets.agrees(port, known[leaf], uplinks[leaf], known)
         except Malformed as error:
             raise Unavailable(f"{_name(port)}: {error}") from error
-        known = uplinks[leaf]
-        found[leaf] = {
-            at: known[at] if lids.get(known[at]) == link.to_lid else UNKNOWN
-            for link in links
-            if (at := link.from_port) in known
-        }
-    return found
+        agrees[leaf] = is_same is not False
+    return LeafLook(all(agrees.values()), known)
 
 
 @dataclass(slots=True)
@@ -162,8 +179,21 @@ class Subnets:
         return len(nodes)
 
     def lid(self, guid: str) -> int:
-        """Return the LID of a switch; 0: it has none yet."""
-        return self._nodes[guid][1].lid
+        """Return the LID of a switch; 0: it has none yet, or is not listed."""
+        return self._nodes[guid][1].lid if guid in self._nodes else 0
+
+    def agrees(
+        self, port: SubnetPort, lid: int, uplinks: Mapping[int, str], lids: Lids
+    ) -> bool | None:
+        """Return True if the known ports of the leaf with this LID lead to these switches.
+
+        None: the LID is not known, or all of them are down. Raises as `add`.
+        """
+        if not lid:
+            return None
+        up = {link.from_port: link.to_lid for link in self._records(port, lid)}
+        known = uplinks.keys() & up.keys()
+        return all(lids.get(uplinks[at]) == up[at] for at in known) if known else None
 
     def links(self, guid: str) -> list[LinkEnd]:
         """Return the links of a switch in the order of its ports; raises as `add`.
@@ -179,8 +209,7 @@ class Subnets:
     def _far_ends(self, subnet: _Subnet, node: sa.SubnetNode) -> Iterator[LinkEnd]:
         """Ask for the links of a switch; raises Malformed for one that cannot be."""
         name, previous = f"SA reply: LinkRecord of {node.info.node_guid}", -1
-        request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), node.lid)
-        for link in sa.links(self._ask(subnet.port, request), request):
+        for link in self._records(subnet.port, node.lid):
             if link.from_port == previous:
                 raise Malformed(f"{name}: two from port {link.from_port}")
             if not 1 <= link.from_port <= node.info.ports:
@@ -197,6 +226,11 @@ class Subnets:
             far = link.from_port, guid or UNKNOWN, link.to_port
             yield LinkEnd(*far, is_switch=guid is not None, is_host=is_host)
 
+    def _records(self, port: SubnetPort, lid: int) -> list[sa.LinkRecord]:
+        """Ask for the links of a LID."""
+        request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), lid)
+        return sa.links(self._ask(port, request), request)
+
     def _inside(self, subnet: _Subnet) -> frozenset[int]:
         """Return the LIDs of the CAs that are inside switches."""
         if subnet.inside is None:
@@ -211,11 +245,12 @@ class Subnets:
 
 def as_json(exploration: Exploration) -> Json:
     """Return an exploration as the helper writes it."""
-    found, faults, switches, lids = exploration
+    found, faults, switches, lids, outcomes = exploration
     uplinks = {leaf: [*ports.items()] for leaf, ports in found.uplinks.items()}
     sets = {"above": sorted(found.above), "refused": sorted(found.refused)}
     row = asdict(found) | sets | {"uplinks": uplinks}
-    return {"tiers": row, "faults": [*faults], "switches": dict(switches), "lids": dict(lids)}
+    of_subnets = {"switches": dict(switches), "lids": dict(lids), "outcomes": dict(outcomes)}
+    return {"tiers": row, "faults": [*faults], **of_subnets}
 
 
 def loaded(answer: Json) -> Exploration:
@@ -229,7 +264,27 @@ def loaded(answer: Json) -> Exploration:
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
     row["strays"] = tuple(TreeLink(*hop) for hop in row["strays"])
     row["paths"] = tuple(tuple(TreeLink(*hop) for hop in path) for path in row["paths"])
-    return Exploration(Tiers(**row), tuple(answer["faults"]), answer["switches"], answer["lids"])
+    of_subnets = answer["switches"], answer["lids"], answer["outcomes"]
+    return Exploration(Tiers(**row), tuple(answer["faults"]), *of_subnets)
+
+
+def counting(ask: AskSa, outcomes: MutableMapping[str, int]) -> AskSa:
+    """Return an `AskSa` that counts its questions by outcome."""
+
+    def counted(port: SubnetPort, request: bytes) -> bytes:
+        outcome: str = NeighborReason.MALFORMED
+        try:
+            reply = ask(port, request)
+            sa.decode(reply, request)
+            outcome = ANSWERED
+        except PortUnavailable as error:
+            outcome = error.reason
+            raise
+        finally:
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        return reply
+
+    return counted
 
 
 def recording(ask: AskSa, entries: Entries) -> AskSa:

@@ -18,7 +18,7 @@ none, as long as the memory has both.
 The text of the annotation `P/fabric`:
 
     {"schema": 1, "time": "2026-11-20T13:34:49Z", "due": "2026-11-27T13:34:49Z",
-     "reason": "top", "answer": "x1f2e3d4c5b6a7988", "agreed": 2,
+     "looked": "2026-11-22T13:34:51Z", "reason": "top", "answer": "x1f2e3d4c5b6a7988", "agreed": 2,
      "switches": [
         {"guid": "b0cf0e0300d4ee40", "name": "spine01", "tier": 1},
         {"guid": "b0cf0e0300d4ee80", "name": "spine02", "tier": 1,
@@ -29,10 +29,10 @@ The text of the annotation `P/fabric`:
                  "far_port": 1}, ...], ...],
      "left_out": 12}
 
-`time` is that of the last answer, or look at the leaves; `seen` is left out where a switch is as
-old, and `name` where it has none. Anyone with access to the Node can edit the text, so what is
-malformed is refused as a whole: one line says why, and the agent starts anew. Pure; times are
-seconds since the epoch.
+`time` is that of the last answer, `looked` that of a look at the links of the leaves after it;
+`seen` is left out where a switch is as old as the answer, and `name` where it has none. Anyone with
+access to the Node can edit the text, so what is malformed is refused as a whole: one line says why,
+and the agent starts anew. Pure; times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -99,6 +99,17 @@ class FabricMemory:
     answer: str = ""  # the last one, hashed
     agreed: int = 0  # how many before it, in a row, were the same
     left_out: int = 0  # switches that the text had no room for
+    looked: int = 0  # when the leaves were looked at since; 0: not yet
+
+    @property
+    def heard(self) -> int:
+        """The time of the last answer, or look at the leaves."""
+        return max(self.time, self.looked)
+
+    @property
+    def next_question(self) -> int:
+        """When to ask for an answer, or to look at the leaves: a day after the last of both."""
+        return min(self.due, self.heard + DAY)
 
     def switch(self, tier: int) -> str | None:
         """Return the GUID of the switch that is the value of tier 1 or 2."""
@@ -123,19 +134,9 @@ def is_due(memory: FabricMemory, now: int) -> bool:
     return not memory.time <= now < memory.due
 
 
-def is_look_due(memory: FabricMemory, now: int) -> bool:
-    """Return True if a look at the links of the leaves is due."""
-    return now >= memory.time + DAY
-
-
-def looked(
-    memory: FabricMemory, uplinks: Mapping[str, Mapping[int, str]], now: int
-) -> FabricMemory:
-    """Return the memory after a daily look at the leaves: another switch makes an answer due."""
-    is_known = all(
-        ports.items() <= memory.uplinks.get(leaf, {}).items() for leaf, ports in uplinks.items()
-    )
-    return replace(memory, time=now, due=memory.due if is_known else now)
+def after_look(memory: FabricMemory, now: int, *, agrees: bool) -> FabricMemory:
+    """Return the memory after a look at the leaves: one that contradicts makes an answer due."""
+    return replace(memory, looked=now, due=memory.due if agrees else now)
 
 
 def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
@@ -291,6 +292,7 @@ _PENDING: Schema = {"leaf": _GUID, "port": _PORT, "guid": _GUID}
 _DOCUMENT: Schema = {
     "time": TIME,
     "due": TIME,
+    "looked": TIME,
     "reason": Kind(TierReason.of, str),
     "answer": WORD,
     "agreed": COUNT,
@@ -343,6 +345,7 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
     facts: Json = {
         "time": memory.time,
         "due": memory.due,
+        "looked": memory.looked or None,
         "reason": memory.reason,
         "answer": memory.answer or None,
         "agreed": memory.agreed or None,
@@ -399,4 +402,5 @@ def _memory(content: str) -> FabricMemory:
         facts.get("answer", ""),
         facts.get("agreed", 0),
         facts.get("left_out", 0),
+        facts.get("looked", 0),
     )

@@ -52,7 +52,7 @@ class RecordedSmps:
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
-    def explore(self, ports: Sequence[AskingPort], _entries: Entries | None = None) -> Exploration:
+    def explore(self, ports: Sequence[AskingPort], *_others: object) -> Exploration:
         """Explore by the recorded answers; raises Unavailable and Malformed."""
         from agent.infiniband.exploration import explore, replaying
 
@@ -123,7 +123,7 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
 
     fields: dict[str, Any] = {"ask_smp": ask_smp, "ask_sa": ask_sa}
     if explore := host.explore:
-        fields["explore"] = lambda ports, _entries: explore(ports, recorded.of_tiers)
+        fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
     return recorded, fields
 
 

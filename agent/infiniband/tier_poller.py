@@ -2,15 +2,16 @@
 
 An exploration costs a hundred questions, and ten thousand nodes may be started at once. So the
 first one, and one that is overdue when the agent starts, is at a random time within a day; what is
-remembered (agent/infiniband/fabric_memory.py) says when the next one is due. After a failure it
-backs off from an hour to a day. No event asks for anything.
+remembered (agent/infiniband/fabric_memory.py) says when the next one is due. Between two
+explorations it looks at the links of the leaves once a day; one that leads to another switch makes
+the next exploration due. After a failure it backs off from an hour to a day. No event asks for
+anything.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Pending, Unavailable
@@ -19,38 +20,39 @@ from agent.pace import doubled
 if TYPE_CHECKING:  # packages that import this one, and what an agent without --tiers does not load
     from agent.daemon.background import BackgroundTask
     from agent.events.event import Event
-    from agent.host import Host
+    from agent.host import Explore, Host, Look
     from agent.infiniband.devices import AskingPort
-    from agent.infiniband.exploration import Exploration
+    from agent.infiniband.exploration import Exploration, LeafLook, Lids
     from agent.infiniband.fabric_memory import FabricMemory
     from agent.model import Observation
     from agent.sources.memories import Memories
 
-    Ports = Collection[AskingPort]
-    Explore = Callable[..., Exploration]  # as Host.explore
+    Ports = Sequence[AskingPort]
 
 MIN_RETRY, DAY = 3600.0, 86_400.0  # seconds
+NOT_ASKED = "the switches above were not asked for yet"
 
 
 class TierPoller:
     """Host.explore with a cache: calling it returns the last answer, or raises Unavailable.
 
-    `explore` asks and may block for minutes; `wall` returns seconds since the epoch.
+    `queries` ask and may block for minutes.
     """
 
     source: ClassVar[str] = "ib"
 
     def __init__(
         self,
-        explore: Explore,
+        queries: tuple[Explore, Look],
         memories: Memories,
-        task: BackgroundTask[Exploration],
+        task: BackgroundTask[Exploration | LeafLook],
         random: Callable[[], float],
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.task = task
-        self._explore, self._memories, self._random, self._wall = explore, memories, random, wall
-        self._answer: Exploration | Exception = Pending("the switches above were not asked for yet")
+        self._explore, self._look = queries
+        self._memories, self._random = memories, random
+        self._answer: Exploration | Exception = Pending(NOT_ASKED)
+        self._lids: Lids = {}  # of the leaves and their uplinks
         self._ports: Ports = ()  # of the last observation
         self._is_new = False  # the answer: no observation has taken it
         self._of: FabricMemory | None = None  # the memory that `_due` is by
@@ -78,26 +80,47 @@ class TierPoller:
         if self.next_due() > now or (memory := self._memories.fabric) is None:
             return
         if memory is not self._of:
-            wait, is_first = memory.due - self._wall(), self._of is None or not self._of.time
-            wait = min(max(wait, 0.0), memory.due - memory.time)
+            due, is_first = memory.next_question, self._of is None or not self._of.time
+            wait = min(max(due - self._memories.wall(), 0.0), max(due - memory.heard, 0))
             if is_first and not wait:
                 wait = DAY * self._random()
             self._of, self._due = memory, now + wait
         if self._due <= now:
-            ports, known = self._ports, {row.guid: row.name for row in memory.switches.values()}
-            self.task.start(lambda: self._explore(ports, None, known))
+            self.task.start(self._question(memory))
+
+    def _question(self, memory: FabricMemory) -> Callable[[], Exploration | LeafLook]:
+        """Return the exploration that is due, or a look at the leaves."""
+        from agent.infiniband.fabric_memory import is_due
+
+        ports, lids, uplinks = self._ports, self._lids, memory.uplinks
+        is_known = {leaf for _, leaf in ports} <= uplinks.keys()
+        if not is_known or is_due(memory, math.ceil(self._memories.wall())):
+            known = {row.guid: row.name for row in memory.switches.values()}
+            return lambda: self._explore(ports, None, known)
+        return lambda: self._look(ports, uplinks, lids)
 
     def collect(self, now: float) -> bool:
-        answer = self.task.take()
-        if answer is None:
+        from agent.infiniband.exploration import LeafLook
+        from agent.infiniband.fabric_memory import after_look
+
+        answer, memory = self.task.take(), self._memories.fabric
+        if answer is None or memory is None:
             return False
+        self._memories.sa_questions.update(getattr(answer, "outcomes", {}))
         if isinstance(answer, Exception):
             self._due = now + doubled(MIN_RETRY, DAY, self._failures)
             self._failures += 1
             if isinstance(self._answer, Exception):
                 self._answer = answer
-        else:  # the memory after it says when the next one is due
-            self._answer, self._is_new, self._failures, self._due = answer, True, 0, math.inf
+            return True
+        self._lids, self._failures = answer.lids, 0
+        if isinstance(answer, LeafLook):  # the memory says when the next one is due
+            at = int(self._memories.wall())
+            self._memories.fabric = after_look(memory, at, agrees=answer.agrees)
+            if isinstance(self._answer, Exception):
+                self._answer = Pending(NOT_ASKED)
+        else:
+            self._answer, self._is_new, self._due = answer, True, math.inf
         return True
 
     def next_due(self) -> float:
@@ -110,10 +133,10 @@ def make(
     host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Any]
 ) -> tuple[TierPoller, dict[str, Any]] | None:
     """Return the poller, and the field of a Host that reads its cache; None without --tiers."""
-    if host.explore is None:
+    if host.explore is None or host.look is None:
         return None
     from agent.infiniband.fabric_memory import NOTHING
 
     memories.fabric = NOTHING
-    poller = TierPoller(host.explore, memories, task, host.random)
+    poller = TierPoller((host.explore, host.look), memories, task, host.random)
     return poller, {"explore": poller}

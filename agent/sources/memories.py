@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,3 +26,6 @@ class Memories:
     switch_names: SwitchNames = field(default_factory=SwitchNames)  # by earlier answers to SMPs
     roles: RoleMemory | None = None  # None: each observation decides by itself
     fabric: FabricMemory | None = None  # the switches above; None: --tiers is off
+    wall: Callable[[], float] = time.time  # seconds since the epoch
+    # to subnet administrators about them, by outcome
+    sa_questions: Counter[str] = field(default_factory=Counter)

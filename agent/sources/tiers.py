@@ -50,7 +50,7 @@ def read(
             faults[leaf.node_guid] = f"{role.interface}: {text}"
         asking.append((port, leaf.node_guid))
     try:
-        found = host.explore(asking, None)
+        found = host.explore(asking, None, {})
     except (Malformed, Unavailable) as error:
         can_ask = any(port for port, _ in asking)
         text = str(error) if can_ask else next(iter(faults.values()))

@@ -298,6 +298,18 @@ def source_problems(cycle: Cycle) -> Iterable[Sample]:
     return [((source,), problems[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
 
 
+def tier_questions(cycle: Cycle) -> Iterable[Sample]:
+    """Count the questions about the switches above by outcome; none without --tiers."""
+    if (questions := cycle.sa_questions) is not None:
+        yield from by_key({"answered": 0, **questions}.items())
+
+
+def tier_answer(cycle: Cycle) -> Iterable[Sample]:
+    """Return the time of the last answer about the switches above; unknown before the first."""
+    fabric = cycle.known.fabric
+    return single(fabric.heard or None if fabric else None)
+
+
 def _of_observation(
     samples: Callable[[Observation], Iterable[Sample]],
 ) -> Callable[[Cycle], Iterable[Sample]]:
@@ -359,6 +371,12 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_neighbor_missing", GAUGE,
            "Reason for a missing neighbor, always 1.",
            ("interface", "reason"), neighbor_missing),
+    Metric("bwagent_tier_questions_total", COUNTER,
+           "Questions to subnet administrators about the switches above the leaves.",
+           ("outcome",), tier_questions),
+    Metric("bwagent_tier_answer_timestamp_seconds", GAUGE,
+           "Time of their last answer, about all switches above or the daily one about the leaves.",
+           (), tier_answer),
     *(Metric(row.name, row.kind, row.text, row.labels, _of_observation(row.samples))
       for row in domain.METRICS),
     Metric("bwagent_source_success", GAUGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.daemon.observer import Cycle
+from agent.infiniband.fabric_memory import FabricMemory
 from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
@@ -64,7 +65,10 @@ def complete() -> Metrics:
     )
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
-    metrics = fed(*knowing(seen), rdma=0.1)
+    seen, known = knowing(seen)
+    asked = cycle(seen, known._replace(fabric=FabricMemory(time=1, due=2)))
+    metrics = Metrics()
+    metrics.observed(asked._replace(sa_questions={"no-answer": 1}), {"rdma": 0.1})
     metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_unread=True)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))
     metrics.update(findings=findings, plan_rows=8, verified_at=1.0, policy_in_force=True)

@@ -170,6 +170,7 @@ class World:
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp = smp or self.no_smp
         self.explore: Callable[..., Any] | None = None  # with --tiers
+        self.look_above: Callable[..., Any] | None = None
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
@@ -209,6 +210,7 @@ class World:
         host = Host(
             self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self.ask_smp,
             gpus=self._ask_nvml, random=self._chance.random, explore=self.explore,
+            look=self.look_above,
         )  # fmt: skip
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self.wall_time)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from agent.infiniband import sa
 from agent.infiniband.devices import AskingPort, Entries, SubnetPort
-from agent.infiniband.exploration import Exploration, explore, recording
+from agent.infiniband.exploration import (
+    Exploration,
+    KnownNames,
+    LeafLook,
+    Lids,
+    Uplinks,
+    explore,
+    look,
+    recording,
+)
 from agent.infiniband.sa import RecordType
 from agent.model import IbNeighbor
 from tests.support.smps import node_info
@@ -132,13 +142,33 @@ class Administrator:
         """Return the records that were asked for."""
         lid, _ = sa.require_get_table(request)
         if lid:
-            return self.links[lid]
+            return self.links.get(lid, [])
         return self.nodes(2 if request[55] == 0x10 else 1)
 
-    def explore(self, ports: Sequence[AskingPort], entries: Entries | None = None) -> Exploration:
+    def explore(
+        self,
+        ports: Sequence[AskingPort],
+        entries: Entries | None = None,
+        known: KnownNames = MappingProxyType({}),
+    ) -> Exploration:
         """Explore it: that of a Host."""
         ask = self if entries is None else recording(self, entries)
-        return explore(ports, ask, TID)
+        return explore(ports, ask, TID, known)
+
+    def look(self, ports: Sequence[AskingPort], uplinks: Uplinks, lids: Lids) -> LeafLook:
+        """Look at the leaves: that of a Host."""
+        return look(ports, self, TID, uplinks, lids)
+
+    def renumber(self, by: int = 100) -> None:
+        """Give each node another LID, as `opensm -r` does; their GUIDs stay."""
+        self._guid -= by
+        self.lids = {name: lid + by for name, lid in self.lids.items()}
+        self.links = {
+            lid + by: [
+                link(*(int.from_bytes(row[4:6]) + by, row[3], lid + by, row[2])) for row in rows
+            ]
+            for lid, rows in self.links.items()
+        }
 
     def __call__(self, _port: SubnetPort, request: bytes) -> bytes:
         self.asked.append(request)

@@ -41,7 +41,7 @@ def explored(dump: str | bytes) -> Exploration:
     data = dump.encode() if isinstance(dump, str) else dump
     host = with_dump(Host(Tree(MemoryStore({PATH: data}), {}), lambda: 0.0))
     assert host.explore
-    return host.explore([LEAF], None)
+    return host.explore([LEAF], None, {})
 
 
 def test_the_switches_above_are_those_of_the_dump() -> None:

@@ -141,11 +141,13 @@ def test_the_switches_above_are_explored_and_looked_at(
         assert (mad[1], mad[3]) == (0x03, 0x12)
         sa.require_get_table(mad[:8] + bytes(4) + mad[12:])
     asked = [(SubnetPort(*port), leaf) for port, leaf in ports]
-    assert explore(asked, replaying(by_port(answer)), 0) == found
+    assert answer["outcomes"] == {"answered": 10}
+    assert explore(asked, replaying(by_port(answer)), 0) == found._replace(outcomes={})
     uplinks = {leaf: [*at.items()] for leaf, at in found.tiers.uplinks.items()}
     payload |= {"uplinks": uplinks, "lids": found.lids}
     looked = child.call("tiers", payload, 10)
-    assert looked["uplinks"] == {leaf: [*map(list, at)] for leaf, at in uplinks.items()}
+    assert (looked["agrees"], looked["lids"]) == (True, found.lids)
+    assert looked["outcomes"] == {"answered": 1}
     assert len(log.read_text().splitlines()) == 11
 
 
@@ -158,6 +160,7 @@ def test_an_exploration_that_fails_is_one_line(
     payload = {"ports": ports, "library": library, "seconds": 5, "record": True}
     answer = child.call("tiers", payload, 10)
     assert answer["error"] == "SA reply: Status is 0x0700 (request denied)"
+    assert answer["outcomes"] == {"sa-refused": 1}
     assert len(answer["ports"][0]["exchanges"]) == 1
 
 

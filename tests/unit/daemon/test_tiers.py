@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -13,16 +15,17 @@ from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.infiniband.devices import AskingPort
-from agent.infiniband.exploration import Exploration
-from agent.infiniband.fabric_memory import HOUR
+from agent.infiniband.exploration import Exploration, LeafLook
+from agent.infiniband.fabric_memory import DAY, HOUR
 from agent.inputs import observed
 from agent.kube.commands import planned, target
 from agent.labels.render import render, subject_of
 from agent.output.explain import explained
+from tests.support.exposition import text
 from tests.support.kernel_tree import HOME, Entries, hca
 from tests.support.nodes import KEYS, PREFIX
 from tests.support.running import World
-from tests.support.sas import CABLES, Administrator
+from tests.support.sas import CABLES, Administrator, link
 from tests.support.server_side_apply import ANNOTATIONS, MANAGER
 from tests.support.smps import answer, exchanges
 
@@ -46,7 +49,8 @@ class Fabric(World):
         super().__init__(
             hca("ibp0", A), places, smp=lambda address: answer(*address, exchanges=found())
         )
-        self.explore = self.ask
+        self.explore, self.look_above = self.ask, self.ask_leaves
+        self.looked: list[float] = []
         self._chance.random = lambda: 0.01  # type: ignore[method-assign]
         self.start_again()
 
@@ -61,6 +65,10 @@ class Fabric(World):
         if self.fault:
             raise Unavailable(self.fault)
         return self.administrator.explore(ports)
+
+    def ask_leaves(self, *of: Any) -> LeafLook:
+        self.looked.append(self.time)
+        return self.administrator.look(*of)
 
     @property
     def tiers(self) -> list[str | None]:
@@ -93,6 +101,35 @@ def test_a_restart_asks_for_nothing_that_is_known() -> None:
     world.run(HOUR)
     assert len(world.explored) == 2
     assert world.tiers == ["spine1", "core1"]
+
+
+def test_the_leaves_are_looked_at_once_a_day() -> None:
+    """Also by an agent that was restarted; LIDs that are others make no exploration due."""
+    world = asked_twice().run(DAY)
+    assert (len(world.explored), len(world.looked)) == (3, 0)
+    world.administrator.renumber()
+    world.run(DAY)
+    world.start_again()
+    world.run(DAY)
+    assert (len(world.explored), len(world.looked)) == (3, 2)
+    assert world.tiers == ["spine1", "core1"]
+    told = json.loads(world.fabric or "")
+    assert told["looked"] > told["time"]
+    world.look()
+    shown = text(world.metrics)
+    (heard,) = re.findall(r"^bwagent_tier_answer_timestamp_seconds (.+)", shown, re.MULTILINE)
+    assert float(heard) == datetime.fromisoformat(told["looked"]).timestamp()
+    assert 'bwagent_tier_questions_total{outcome="answered"} 0.0' in shown
+
+
+def test_a_cable_that_is_elsewhere_is_found_within_a_day() -> None:
+    """The look makes an exploration due, and a second one an hour later settles it."""
+    world = asked_twice().run(DAY)
+    lids = world.administrator.lids
+    rows = world.administrator.links[lids["leaf1"]]
+    rows[:] = [link(lids["spine3"], 9, lids["leaf1"], 41) if row[2] == 41 else row for row in rows]
+    world.run(DAY + 2 * HOUR)
+    assert (len(world.explored), len(world.looked)) == (5, 1)
 
 
 def test_without_the_flag_the_labels_and_the_annotation_go() -> None:
@@ -134,7 +171,7 @@ def test_probe_without_the_flag_leaves_all_as_it_is(*, with_tiers: bool) -> None
     """With it, it adds its answer to what the Node has."""
     world = asked_twice()
     on = target(world.api, "n1", Naming())
-    explore = partial(world.ask, known={}) if with_tiers else None
+    explore = world.ask if with_tiers else None
     host = Host(world, world.wall_time, "n1", ask_smp=world.ask_smp, explore=explore)
     observation, known = observed(host, {"source": ()}, on)
     rendered = render(known, Naming())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
+from agent.infiniband import sa
 from agent.infiniband.devices import Entries, SubnetPort
 from agent.infiniband.exploration import (
     UNKNOWN,
     Exploration,
     Subnets,
+    counting,
     explore,
     look,
     recording,
@@ -291,35 +293,70 @@ def test_what_a_memory_needs_of_the_table() -> None:
     assert {*found.lids.values()} == {administrator.lids[n] for n in ("leaf1", "spine1", "spine2")}
 
 
-def looked(administrator: Administrator) -> tuple[dict[int, str], list[bytes]]:
-    """Return what a look at the first leaf tells after an exploration, and what was asked."""
-    whole = Administrator(*CABLES)
-    found = explored(whole)
-    port = administrator.port("leaf1")
-    uplinks = look([port, port], administrator, 1, found.tiers.uplinks, found.lids)
-    return uplinks[port[1]], administrator.asked
+def looked(
+    administrator: Administrator, lids: Mapping[str, int] | None = None
+) -> tuple[bool, list[str]]:
+    """Return if a look at the first leaf agrees with an exploration before, and what was asked."""
+    found = explored(Administrator(*CABLES))
+    port, known = administrator.port("leaf1"), found.lids if lids is None else lids
+    administrator.asked.clear()
+    agrees, after, _ = look([port, port], administrator, 1, found.tiers.uplinks, known)
+    near = ("leaf1", "spine1", "spine2")
+    if len(administrator.asked) > 1:
+        assert after == {
+            **known,
+            **{administrator.guid(name): administrator.lids[name] for name in near},
+        }
+    return agrees, [
+        "links" if sa.require_get_table(request)[0] else "switches"
+        for request in administrator.asked
+    ]
 
 
 def test_a_look_at_a_leaf_is_one_question() -> None:
-    """The same switches, by their LIDs; hosts are none."""
-    uplinks, asked = looked(Administrator(*CABLES))
+    """The same switches, by their LIDs; hosts are none, and a link that is down says nothing."""
     administrator = Administrator(*CABLES)
-    assert uplinks == {41: administrator.guid("spine1"), 42: administrator.guid("spine2")}
-    assert len(asked) == 1
+    assert looked(administrator) == (True, ["links"])
+    administrator.links[1] = [row for row in administrator.links[1] if row[2] != 42]
+    assert looked(administrator) == (True, ["links"])
 
 
-def test_a_look_tells_of_another_switch_and_a_link_that_is_down() -> None:
-    """One LID that is not that of the switch, and no link."""
+def test_a_look_tells_of_another_switch() -> None:
+    """Once the switches were asked for: it might have been another LID alone."""
     administrator = Administrator(*CABLES)
     rows = administrator.links[1]
-    administrator.links[1] = [link(99, 1, 1, 41) if row[2] == 41 else row for row in rows]
-    assert looked(administrator)[0] == {41: UNKNOWN, 42: administrator.guid("spine2")}
-    administrator.links[1] = [row for row in rows if row[2] != 42]
-    assert looked(administrator)[0] == {41: administrator.guid("spine1")}
+    other = administrator.lids["spine3"]
+    administrator.links[1] = [link(other, 1, 1, 41) if row[2] == 41 else row for row in rows]
+    assert looked(administrator) == (False, ["links", "switches", "links"])
 
 
-def test_a_look_at_another_lid_fails() -> None:
-    """The leaf has another one now: its links are not known."""
+def test_a_look_without_lids_asks_for_the_switches() -> None:
+    """As after a restart."""
+    assert looked(Administrator(*CABLES), {}) == (True, ["switches", "links"])
+
+
+def test_other_lids_are_no_other_switches() -> None:
+    """All of them are others, or those of two spines and of the leaf and a host are exchanged."""
+    administrator = Administrator(*CABLES)
+    administrator.renumber()
+    assert looked(administrator) == (True, ["links", "switches", "links"])
+    found = explored(Administrator(*CABLES))
+    names = ("spine1", "spine2"), ("leaf1", "leaf3")
+    for first, second in names:
+        administrator = Administrator(*CABLES)
+        one, two = (administrator.guid(name) for name in (first, second))
+        lids = {**found.lids, one: administrator.lids[second], two: administrator.lids[first]}
+        assert looked(administrator, lids) == (True, ["links", "switches", "links"])
+
+
+def test_a_leaf_whose_uplinks_are_down_may_have_another_lid() -> None:
+    """So the switches are asked for; it contradicts nothing."""
+    administrator = Administrator(*CABLES)
+    administrator.links[1] = [row for row in administrator.links[1] if row[2] < 40]
+    assert looked(administrator) == (True, ["links", "switches", "links"])
+
+
+def test_a_look_that_fails_is_one_line() -> None:
     administrator = Administrator(*CABLES)
     administrator.links[1] = [link(1, 1, 9, 41)]
     with pytest.raises(Unavailable, match="LinkRecord of LID 9 instead of 1"):
@@ -327,3 +364,22 @@ def test_a_look_at_another_lid_fails() -> None:
     administrator.links[1] = [link(0xC000, 1, 1, 41)]
     with pytest.raises(Unavailable, match="ib-leaf1 port 1: SA reply: LinkRecord from LID 1"):
         looked(administrator)
+
+
+def test_questions_are_counted_by_outcome() -> None:
+    """A refusal is known by the reply; what it means is left to the caller."""
+    administrator, outcomes = Administrator(*CABLES), dict[str, int]()
+    explore([administrator.port("leaf1")], counting(administrator, outcomes), 1)
+    assert outcomes == {"answered": len(administrator.asked)}
+
+    def refusing(_port: SubnetPort, request: bytes) -> bytes:
+        return reply(request, status=0x0700)
+
+    def silent(port: SubnetPort, _request: bytes) -> bytes:
+        raise PortUnavailable(NeighborReason.NO_ANSWER, f"{port.device}: no answer")
+
+    for ask in (refusing, silent, lambda *_: b"short"):
+        with pytest.raises(Unavailable):
+            explore([administrator.port("leaf1")], counting(ask, outcomes), 1)
+    known = {"sa-refused": 1, "no-answer": 1, "malformed": 1}
+    assert outcomes == {"answered": len(administrator.asked)} | known

@@ -21,9 +21,8 @@ from agent.infiniband.fabric_memory import (
     FabricMemory,
     TreeAnswer,
     TreeSwitch,
+    after_look,
     is_due,
-    is_look_due,
-    looked,
     merge,
     read,
     text,
@@ -147,8 +146,7 @@ def test_answers_are_due_more_seldom_while_they_agree() -> None:
     assert not is_due(agent.memory, agent.now)
     assert is_due(agent.memory, agent.now + WEEK)
     assert is_due(agent.memory, agent.now - 1)  # the clock was set back
-    assert not is_look_due(agent.memory, agent.now + DAY - 1)
-    assert is_look_due(agent.memory, agent.now + DAY)
+    assert agent.memory.next_question == agent.now + DAY
     agent.ask(["core00"])
     assert agent.memory.due == agent.now + HOUR
 
@@ -187,16 +185,18 @@ def test_a_contradiction_waits_while_its_port_is_down() -> None:
     assert [agent.ask()[0], agent.ask(cut=cut)[0], agent.ask()[0]] == ["old", "old", "a-new"]
 
 
-def test_a_look_at_the_leaves_finds_another_switch() -> None:
-    """What is known makes no answer due, nor what is down; another switch, or a new port, does."""
-    subnet, agent = pod()
-    leaf = subnet.named("p0-r0-leaf0")
-    ports = dict(agent.memory.uplinks[leaf])
-    later = agent.now + DAY
-    after = looked(agent.memory, {leaf: dict([*ports.items()][2:])}, later)
-    assert (after.time, after.due) == (later, agent.memory.due)
-    for change in ({min(ports): subnet.named("core00")}, {99: ports[min(ports)]}):
-        assert is_due(looked(agent.memory, {leaf: ports | change}, later), later)
+def test_after_a_look_at_the_leaves() -> None:
+    """The next one is a day later; another switch makes an answer due, which ends the looks."""
+    _, agent = pod()
+    due, later = agent.memory.due, agent.now + DAY
+    memory = after_look(agent.memory, later, agrees=True)
+    assert (memory.heard, memory.next_question, memory.due) == (later, later + DAY, due)
+    assert read(text(memory)) == memory
+    assert after_look(memory, due - 1, agrees=True).next_question == due
+    agent.memory = after_look(memory, later, agrees=False)
+    assert is_due(agent.memory, later)
+    agent.ask(after=DAY)
+    assert (agent.memory.looked, agent.memory.heard) == (0, agent.now)
 
 
 def test_a_node_that_moves_takes_the_tiers_of_its_new_leaves() -> None:

@@ -102,7 +102,7 @@ def explored() -> RecordedSmps:
     """The record of an exploration."""
     root = Tree(MemoryStore({}), {})
     recorded, fields = record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
-    assert fields["explore"](ASKED, None) == ADMINISTRATOR.explore(ASKED)
+    assert fields["explore"](ASKED, None, {}) == ADMINISTRATOR.explore(ASKED)
     return recorded
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
+from agent.infiniband.exploration import LeafLook, Unexplored
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory
 from agent.infiniband.tier_poller import TierPoller
 from agent.sources.memories import Memories
@@ -18,6 +19,7 @@ from tests.support.sas import CABLES, Administrator
 
 ADMINISTRATOR = Administrator(*CABLES)
 PORTS = [ADMINISTRATOR.port("leaf1")]
+LEAF = {ADMINISTRATOR.guid("leaf1"): {41: ADMINISTRATOR.guid("spine1")}}
 NOW = 1_800_000_000
 
 
@@ -26,17 +28,23 @@ class Asking:
 
     def __init__(self, memory: FabricMemory = NOTHING, fault: str | None = None) -> None:
         self.fault, self.times, self.now = fault, list[float](), 0.0
-        self.memories = Memories(fabric=memory)
+        self.looks, self.agrees, self.lids = list[float](), True, list[Any]()
+        self.memories = Memories(fabric=memory, wall=lambda: NOW + self.now)
         task = BackgroundTask[Any](lambda work: work())
-        self.poller = TierPoller(
-            self.explore, self.memories, task, lambda: 0.5, lambda: NOW + self.now
-        )
+        self.poller = TierPoller((self.explore, self.look), self.memories, task, lambda: 0.5)
 
     def explore(self, ports: Any, *_others: Any) -> Any:
         self.times.append(self.now)
         if self.fault:
             raise Unavailable(self.fault)
         return ADMINISTRATOR.explore(ports)
+
+    def look(self, _ports: Any, _uplinks: Any, lids: Any) -> LeafLook:
+        self.looks.append(self.now)
+        self.lids.append(lids)
+        if self.fault:
+            raise Unexplored(self.fault, {"no-answer": 1})
+        return LeafLook(self.agrees, {"a": 1}, {"answered": 1})
 
     def turn(self, after: float = 0.0) -> list[float]:
         """Let time pass, observe, and return when questions were asked."""
@@ -50,12 +58,17 @@ class Asking:
 
 
 def known(due: float) -> FabricMemory:
-    return FabricMemory(time=NOW - HOUR, due=NOW + int(due))
+    return FabricMemory(LEAF, time=NOW - HOUR, due=NOW + int(due))
 
 
 @pytest.mark.parametrize(
     ("memory", "at"),
-    [(NOTHING, DAY / 2), (known(-HOUR), DAY / 2), (known(300), 300), (known(DAY), DAY)],
+    [
+        (NOTHING, DAY / 2),
+        (known(-HOUR), DAY / 2),
+        (known(300), 300),
+        (known(DAY - HOUR), 23 * HOUR),
+    ],
 )
 def test_the_first_question(memory: FabricMemory, at: float) -> None:
     """At a random time within a day, also where it is overdue; else when it is due."""
@@ -100,3 +113,46 @@ def test_a_wall_clock_that_jumps_back_delays_no_question_for_long() -> None:
     asking = Asking(FabricMemory(time=NOW + 365 * DAY, due=NOW + 365 * DAY + HOUR))
     asking.turn()
     assert asking.poller.next_due() == HOUR
+
+
+def test_between_two_explorations_it_looks_once_a_day() -> None:
+    """At most; the last time as it was a day before. The first look knows no LIDs."""
+    asking = Asking(known(3 * DAY))
+    for _ in range(3 * 24 + 1):
+        asking.turn(HOUR)
+    assert (asking.looks, asking.times) == ([23 * HOUR, 47 * HOUR, 71 * HOUR], [72 * HOUR])
+    assert asking.lids == [{}, {"a": 1}, {"a": 1}]
+    assert asking.memories.sa_questions == {"answered": 3}
+
+
+def test_a_look_that_finds_another_switch_is_followed_by_an_exploration() -> None:
+    asking = Asking(known(3 * DAY))
+    asking.agrees = False
+    asking.turn()
+    asking.turn(23 * HOUR)
+    assert (asking.looks, asking.turn(1)) == ([23 * HOUR], [23 * HOUR + 1])
+
+
+def test_a_leaf_that_is_not_known_is_explored() -> None:
+    """No look can tell what is above it."""
+    asking = Asking(FabricMemory(time=NOW, due=NOW + 7 * DAY))
+    asking.turn()
+    assert asking.turn(DAY) == [DAY]
+    assert not asking.looks
+
+
+def test_a_look_that_fails_is_repeated_and_said() -> None:
+    """Until one is answered."""
+    asking = Asking(known(7 * DAY), fault="no answer")
+    asking.turn()
+    for _ in range(4):
+        asking.turn(23 * HOUR if not asking.looks else HOUR)
+    assert asking.looks == [23 * HOUR, 24 * HOUR, 26 * HOUR]
+    assert asking.memories.sa_questions == {"no-answer": 3}
+    with pytest.raises(Unavailable, match="no answer") as failed:
+        asking.poller(PORTS)
+    assert not isinstance(failed.value, Pending)
+    asking.fault = None
+    asking.turn(4 * HOUR)
+    with pytest.raises(Pending):
+        asking.poller(PORTS)

@@ -54,7 +54,7 @@ def test_the_ports_that_have_a_leaf_ask() -> None:
     """A port that was not reached by SMPs may be a virtual one, and has its prefix."""
     asked: list[AskingPort] = []
 
-    def explore(ports: Sequence[AskingPort], entries: Any) -> Exploration:
+    def explore(ports: Sequence[AskingPort], entries: Any, _known: Any) -> Exploration:
         asked.extend(ports)
         return ADMINISTRATOR.explore(ports, entries)
 
@@ -114,7 +114,7 @@ def test_a_port_that_is_not_active_asks_nobody() -> None:
 
 
 def test_a_failed_exploration_is_one_line() -> None:
-    def explore(_ports: Any, _entries: Any) -> Exploration:
+    def explore(*_of: Any) -> Exploration:
         raise Unavailable("ibp0 port 1: no answer in 5000 ms")
 
     failed = reading(link("ibp0"), explore=explore)
@@ -124,7 +124,7 @@ def test_a_failed_exploration_is_one_line() -> None:
 def test_the_faults_of_an_exploration_are_problems() -> None:
     """A subnet that does not answer, beside one that does."""
 
-    def explore(ports: Sequence[AskingPort], _entries: Any) -> Exploration:
+    def explore(ports: Sequence[AskingPort], *_others: Any) -> Exploration:
         return ADMINISTRATOR.explore(ports)._replace(faults=("ibp1 port 1: no answer",))
 
     found = reading(link("ibp0"), explore=explore)
