@@ -45,7 +45,7 @@ _CLASS_VERSION = 1
 _GET, _GET_RESP = 0x01, 0x81
 _RETURNING = 0x8000  # the D bit: the packet is on its way back
 _PERMISSIVE_LID = 0xFFFF
-_LAST_PORT = 254
+LAST_PORT = 254
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
 STATUSES = {  # of any MAD, 13.4.7
@@ -139,8 +139,8 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
     `tid` has 32 bits: the kernel puts its agent's number into the upper half of the TransactionID.
     Raises Malformed if `local_port` is out of range.
     """
-    if not 1 <= local_port <= _LAST_PORT:
-        raise Malformed(f"SMP request: {local_port} is no port number (1 to {_LAST_PORT})")
+    if not 1 <= local_port <= LAST_PORT:
+        raise Malformed(f"SMP request: {local_port} is no port number (1 to {LAST_PORT})")
     tid, path = tid & 0xFFFFFFFF, bytes((0, local_port))
     smp = _Smp(tid=tid, attribute=Attribute(attribute), modifier=modifier, initial_path=path)
     return _SMP.pack(*smp)
@@ -275,10 +275,8 @@ def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
     return replay_of(exchanges, lambda first: conversation(*require_get(first)))
 
 
-def replay_of(
-    exchanges: Iterable[Exchange], begin: Callable[[bytes], Conversation[IbNeighbor]]
-) -> IbNeighbor:
-    """Return the neighbor of a recorded conversation; `begin` makes it from its first request.
+def replay_of(exchanges: Iterable[Exchange], begin: Callable[[bytes], Conversation[T]]) -> T:
+    """Return the result of a recorded conversation; `begin` makes it from its first request.
 
     Raises Unavailable with the recorded reason (`no-answer`), and Malformed for other content.
     """

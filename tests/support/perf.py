@@ -1,0 +1,57 @@
+"""Performance management datagrams, and the helper's record of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from agent.infiniband import perf
+from agent.infiniband.perf import Attribute, Counters
+from agent.infiniband.smp import Exchange
+
+TID = 0x5EED0001
+KERNEL_TID = 0x0000_0012_0000_0000
+NONE = Counters(*[0] * 7)
+
+
+def port_counters(port: int, counters: Counters = NONE) -> bytes:
+    """The attribute PortCounters; every other counter of it is 1."""
+    symbol, recovery, downed, received, remote, integrity, overrun = counters
+    shared = integrity << 4 | overrun
+    row = (0, port, 0, symbol, recovery, downed, received, remote, 1, 1, 1, 1, 0, shared)
+    return struct.pack(">BBHHBBHHHHBBBB", *row) + struct.pack(">HHIIIII", 0, 1, 1, 1, 1, 1, 1)
+
+
+def port_counters_extended(port: int, counters: Counters = NONE) -> bytes:
+    """The attribute PortCountersExtended; every other counter of it is 1."""
+    *first, integrity, overrun = counters
+    row = (*[1] * 8, *first, *[1] * 4, integrity, overrun, 1, 1, 1)
+    return struct.pack(f">BBHI{len(row)}Q", 0, port, 0, 0, *row)
+
+
+def class_port_info(*, has_errors: bool = True) -> bytes:
+    """The attribute ClassPortInfo."""
+    return struct.pack(">BBHI", 1, 1, 0x1300, (0x2 if has_errors else 0) << 5 | 18)
+
+
+def reply(request: bytes, data: bytes, status: int = 0) -> bytes:
+    """Return the reply to a request, as the kernel hands it over."""
+    tid = int.from_bytes(request[8:16], "big") | KERNEL_TID
+    head = request[:3] + struct.pack(">BHHQ", 0x81, status, 0, tid) + request[16:64]
+    return head + data.ljust(192, b"\0")
+
+
+def exchange(counters: Counters = NONE, port: int = 1, tid: int = TID) -> Exchange:
+    """The exchange of a port whose counters are below their maxima."""
+    request = perf.get(Attribute.PORT_COUNTERS, tid, port)
+    return Exchange(request, reply(request, port_counters(port, counters)))
+
+
+def side(counters: Counters = NONE, port: int = 1) -> dict[str, Any]:
+    """One end of a reading in the helper's answer."""
+    return {"exchanges": [exchange(counters, port).as_json()], "error": None, "text": None}
+
+
+def refused(error: str = "no-answer") -> dict[str, Any]:
+    """One end of a reading that was not answered."""
+    return {"exchanges": [], "error": error, "text": "ibp0 port 1: no answer in 500 ms"}
