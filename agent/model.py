@@ -176,6 +176,22 @@ class IbNeighbor:
     via: str = field(default="smp", compare=False)
 
 
+class PlatformPosition(NamedTuple):
+    """The position of a node in its chassis (nvml.h, nvmlPlatformInfo_v2_t).
+
+    The NVLink domain is another thing: one chassis may have several, or a domain several racks.
+    """
+
+    chassis: str  # .chassisSerialNumber
+    slot: int  # .slotNumber; switch trays have slots, too
+    tray: int  # .trayIndex: of the compute trays
+    host: int  # .hostId: of the tray's hosts
+
+    def __str__(self) -> str:
+        """Return `tray 4 of chassis 1823825185529`."""
+        return f"tray {self.tray} of chassis {self.chassis}"
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One NVIDIA GPU and its place in the NVLink fabric (nvml.h, nvmlGpuFabricInfo_t to _v3_t)."""
@@ -195,6 +211,8 @@ class Gpu:
     health: tuple[tuple[str, str], ...] = ()  # its parts: ("degraded_bandwidth", "false")
     # .healthSummary, since version 3: "healthy" | "unhealthy" | ...
     health_summary: str | None = None
+    position: PlatformPosition | None = None  # of its node; None: the driver tells none
+    module_id: int | None = None  # nvmlPlatformInfo_v2_t.moduleId, of the GPUs of a tray
     # the nvmlReturn_t of the failed call by name, or "malformed"; other fields are None then
     error: str | None = None
     text: str | None = None  # the error as a sentence
@@ -318,3 +336,17 @@ class Observation:
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs; none if they could not be read."""
         return self.nvml.value if isinstance(self.nvml, Seen) else ()
+
+    @property
+    def positions(self) -> tuple[PlatformPosition, ...]:
+        """The distinct platform positions that the GPUs tell; a node has one."""
+        return tuple(dict.fromkeys(gpu.position for gpu in self.gpus if gpu.position))
+
+    @property
+    def position(self) -> PlatformPosition | None:
+        """The platform position of the node; None if the GPUs tell none, or several."""
+        return self.positions[0] if len(self.positions) == 1 else None
+
+    def position_after(self, last: PlatformPosition | None) -> PlatformPosition | None:
+        """Return the platform position; the last one while the GPUs cannot be read."""
+        return last if isinstance(self.nvml, Failed) else self.position

@@ -15,6 +15,7 @@
      "rules": "2", "others": [{"pci": "0000:5e:00.0", "port": 1, "rule": "front-end"}, ...],
      "gpus": ["0000:1b:00.0", ...], "away": ["0000:1a:00.0", ...],
      "missed": "2026-11-20T13:30:00Z",
+     "position": {"chassis": "1823825185529", "slot": 5, "tray": 4, "host": 1},
      "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z", "verdict": "fail",
                  "findings": 9},
      "left_out": {"lost_ends": 2, "port_names": 64}}
@@ -37,6 +38,7 @@
   out of the backend. Ports of another rule set keep no role. `gpus` are the addresses of the GPUs
   by which it did, missing ones too, and `away` those of missing NICs; `missed` is since when
   anything is missing that they were decided by (agent/sources/steady.py).
+- `position` is the platform position that the GPUs told last.
 - `verdict` is the last verdict (agent/cabling/verdict.py), so that a restart does not lose it, with
   the number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
@@ -83,7 +85,7 @@ from agent.ids import GUID, PCI
 from agent.kube import annotation_2
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
-from agent.model import Problem
+from agent.model import PlatformPosition, Problem
 from agent.reasons import Remembered, Verdict
 from agent.text import Json, utc, visible
 
@@ -100,7 +102,7 @@ MAX_OTHERS = 64  # ports that a rule took out of the backend; GPUs
 MAX_PREFIXES = 8
 MAX_PROBLEM = 200  # characters
 MAX_GBPS = 10_000.0  # of one interface
-MAX_PORT = 255  # number of a port
+MAX_OCTET = 255  # number of a port, slot, tray or host
 MAX_TEXT_BYTES = 64  # of a text that is written
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -108,6 +110,7 @@ _INTERFACE = re.compile(r"[ -~]{1,64}")
 _PREFIX = re.compile(r"[!-~]{1,317}")  # a whole label key at most
 _LAYER = re.compile("InfiniBand|Ethernet")
 _VIA = re.compile("sa")
+_SERIAL = re.compile(r"[!-~]([ -~]{0,14}[!-~])?")
 _CUT = re.compile(r"~x[0-9a-f]{1,16}\Z")
 
 
@@ -180,6 +183,7 @@ class Annotation:
     away: tuple[str, ...] = ()  # addresses of missing NICs
     missed: int | None = None  # seconds since the epoch: since when anything is missing
     uptime: int | None = None  # seconds of CLOCK_BOOTTIME: the last observation
+    position: PlatformPosition | None = None
 
     @property
     def reported(self) -> Report:
@@ -202,12 +206,12 @@ class Annotation:
         boots = self.boot_id, self.reported.boot_id
         since = self.unknown_since, self.domain_since, self.group_since
         rows = [(*row.identity, row.node_guid, row.gbps, *unread(row)) for row in self.interfaces]
-        return *boots, *since, self.left_out, verdict, *lost, *rows
+        return *boots, *since, self.left_out, verdict, self.position, *lost, *rows
 
 
 FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
 _UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
-_PORT = Kind(lambda value: int(number(MAX_PORT).parse(value)))
+_OCTET = Kind(lambda value: int(number(MAX_OCTET).parse(value)))
 
 
 def _parse_flag(value: object) -> bool:
@@ -220,7 +224,7 @@ def _parse_flag(value: object) -> bool:
 _ROW: Schema = {
     "interface": matching(_NAME),
     "pci": matching(PCI),
-    "port": _PORT,
+    "port": _OCTET,
     "leg": matching(_INTERFACE),
     "netdev": matching(_INTERFACE),
     "port_guid": matching(GUID),
@@ -266,8 +270,9 @@ _VERDICT: Schema = {
     "findings": Kind(lambda value: int(number(MAX_COUNT).parse(value))),
 }
 _OTHER = record(
-    OtherPort, {"pci": matching(PCI), "port": _PORT, "rule": WORD}, ("pci", "port", "rule")
+    OtherPort, {"pci": matching(PCI), "port": _OCTET, "rule": WORD}, ("pci", "port", "rule")
 )
+_POSITION: Schema = {"chassis": matching(_SERIAL), "slot": _OCTET, "tray": _OCTET, "host": _OCTET}
 _NODE_UNREAD: Schema = dict.fromkeys(("node", "domain", "group"), SECONDS)
 _LEFT_OUT: Schema = dict.fromkeys(LeftOut._fields, COUNT)
 _HEAD: Schema = {
@@ -281,6 +286,7 @@ _HEAD: Schema = {
     "away": array(matching(PCI), MAX_OTHERS),
     "missed": TIME,
     "uptime": SECONDS,
+    "position": record(PlatformPosition, _POSITION, _POSITION),
 }
 
 

@@ -102,6 +102,7 @@ def annotate(
         away=seen.away[:MAX_OTHERS],
         missed=None if seen.missed is None else int(seen.missed),
         uptime=uptime,
+        position=observation.position_after(previous.position),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from agent import ids
 from agent.errors import Malformed
-from agent.model import Gpu
+from agent.model import Gpu, PlatformPosition
 from agent.text import Json
 
 STATES = ("not-supported", "not-started", "in-progress", "completed")  # NVML_GPU_FABRIC_STATE_*
@@ -85,6 +85,7 @@ _HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_{SHIFT,WIDTH}_*: name, shift, width, 
 )
 
 _VERSIONS = {0x02000024: 2, 0x03000028: 3}
+MAX_SERIAL = 16  # bytes of nvmlPlatformInfo_v2_t.chassisSerialNumber
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -191,6 +192,34 @@ def pci_address(bus_id: Any) -> str:
     if not address:
         raise Malformed(f"{str(bus_id)[:64]!r} is no PCI address")
     return address
+
+
+def platform(data: Any) -> Json:
+    """Return the fields of Gpu that come from its platform information; {} without a chassis.
+
+    Trays are numbered within a chassis, and a machine that is in none has zeros. Raises Malformed
+    for anything else than an answer.
+    """
+    if data is None:
+        return {}
+    fields = _object(data, "the platform information")
+    serial = _text(fields.get("chassis_serial_number"), "chassis serial number").strip()
+    names = ("slot_number", "tray_index", "host_id", "module_id")
+    slot, tray, host, module = (_octet(fields.get(name), name) for name in names)
+    if not serial:
+        return {}
+    if len(serial) > MAX_SERIAL or not serial.isascii():
+        raise Malformed(
+            f"chassis serial number {serial[:64]!r} is not 1 to {MAX_SERIAL} bytes of ASCII"
+        )
+    return {"position": PlatformPosition(serial, slot, tray, host), "module_id": module}
+
+
+def _octet(value: Any, field: str) -> int:
+    number = _number(value, field)
+    if number > 0xFF:
+        raise Malformed(f"{field} {number} is no number of 8 bits")
+    return number
 
 
 def _object(data: Any, subject: str) -> Json:

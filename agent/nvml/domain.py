@@ -111,6 +111,9 @@ def hints(observation: Observation) -> Iterable[Problem]:
     gpus, domain = observation.nvml.value, observation.accelerator
     if domain.text and domain.reason != AcceleratorReason.UNSUPPORTED:
         yield Problem(SOURCE, "accelerator", None, f"{domain.reason}: {domain.text}")
+    if len(positions := observation.positions) > 1:
+        text = f"the GPUs tell {len(positions)}, none is taken: {', '.join(map(str, positions))}"
+        yield Problem(SOURCE, "platform position", None, text)
     for gpu in gpus if identities(gpus) else ():
         if gpu.cluster_uuid == ZERO and gpu.status == "success":
             text = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"

@@ -56,6 +56,12 @@ _KEYS = {
     "healthMask": "health_mask",
     "healthSummary": "health_summary",
 }
+_PLATFORM_KEYS = {  # of nvmlPlatformInfo_v2_t, each an unsigned char
+    "slotNumber": "slot_number",
+    "trayIndex": "tray_index",
+    "hostId": "host_id",
+    "moduleId": "module_id",
+}
 
 
 class CallFailed(Exception):  # noqa: N818 - it is the event that the answer reports
@@ -77,10 +83,12 @@ def query(path: str | None = None) -> Json:
     ERROR: {"call": name, "code": nvmlReturn_t, "text": text}
     GPU: {"index": 0, "uuid": "GPU-..." | null, "pci": "00000008:01:00.0" | null, "error":
     ERROR | null, "fabric": null | {"version": 0x03000028, "cluster_uuid": 32 hex digits, "status":
-    nvmlReturn_t, "clique_id": 32766, "state": 3, "health_mask": 0, "health_summary": 0}}
+    nvmlReturn_t, "clique_id": 32766, "state": 3, "health_mask": 0, "health_summary": 0},
+    "platform": {"chassis_serial_number": "1823825185529", "slot_number": 5, "tray_index": 4,
+    "host_id": 1, "module_id": 2}}
 
     A structure of version 1 has no version field; health_mask came with version 2, health_summary
-    with version 3.
+    with version 3. "platform" is left out where the driver or the GPU has none.
     """
     answer: Json = {"library": None, "driver": None, "error": None, "count": 0, "gpus": []}
     try:
@@ -145,6 +153,8 @@ def _gpu(index: int) -> Json:
         pci = _call("nvmlDeviceGetPciInfo_v3", pynvml.nvmlDeviceGetPciInfo_v3, device)
         gpu["pci"] = str(pci.busId)
         gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
+        with suppress(CallFailed):
+            gpu["platform"] = _platform(device)
         gpu["fabric"] = _fabric(device)
     except CallFailed as failed:
         gpu["error"] = failed.as_json()
@@ -172,6 +182,23 @@ def _fabric(device: Any) -> Json:
     function = pynvml.nvmlDeviceGetGpuFabricInfo
     _call("nvmlDeviceGetGpuFabricInfo", function, device, ctypes.byref(info))
     return _facts(info)
+
+
+def _platform(device: Any) -> Json:
+    """Return the fields of nvmlPlatformInfo_v2_t that tell the GPU's position.
+
+    nvmlDeviceGetPlatformInfo came with driver 565, version 2 of the structure with driver 570.
+    """
+    info = pynvml.c_nvmlPlatformInfo_v2_t()
+    function = pynvml.nvmlDeviceGetPlatformInfo
+    _call("nvmlDeviceGetPlatformInfo", function, device, ctypes.byref(info))
+    # The attributes of pynvml's structure are text, decoded strictly: 255 could not be read.
+    octets, at = bytes(info), type(info).chassisSerialNumber
+    serial = octets[at.offset : at.offset + at.size].rstrip(b"\0")
+    return {
+        "chassis_serial_number": serial.decode("ascii", "backslashreplace"),
+        **{key: octets[getattr(type(info), name).offset] for name, key in _PLATFORM_KEYS.items()},
+    }
 
 
 def _facts(info: Any) -> Json:

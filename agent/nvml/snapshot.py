@@ -45,7 +45,7 @@ class RecordedNvml:
         """Return no time: an answer has none."""
 
     def anonymized(self, names: Names) -> Self:
-        """Return the record with replaced UUIDs of GPUs and clusters."""
+        """Return the record with replaced UUIDs of GPUs and clusters, and serials."""
         return type(self)(_anonymized(self.answer, names))
 
     def facts(self) -> dict[str, Any]:
@@ -74,11 +74,13 @@ def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedNvml:
 
 
 def _anonymized(value: Any, names: Names) -> Any:
-    """Replace names in JSON: UUIDs of GPUs in text, of clusters as 32 hex digits."""
+    """Replace names in JSON: UUIDs of GPUs in text, of clusters as 32 hex digits, serials."""
     if isinstance(value, list):
         return [_anonymized(item, names) for item in value]
     if isinstance(value, dict):
         cluster = value.get("cluster_uuid")
         replaced = {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else {}
+        serial = value.get("chassis_serial_number")
+        replaced |= {"chassis_serial_number": names.peer(serial, "chassis")} if serial else {}
         return {key: _anonymized(item, names) for key, item in (value | replaced).items()}
     return names.text(value) if isinstance(value, str) else value

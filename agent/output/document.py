@@ -179,6 +179,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
                     "clique_id": gpu.clique_id,
                     "state": gpu.state,
                     "status": gpu.status,
+                    "module_id": gpu.module_id,
                     # the decoded bits of the fabric health mask, and their summary
                     "health": None
                     if gpu.health_mask is None
@@ -187,6 +188,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
                 for gpu in observation.gpus
             ],
         },
+        "position": observation.position and observation.position._asdict(),
         "tiers": _tiers(observation),
         "problems": [problem._asdict() for problem in problems],
     }

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from agent import encode
-from agent.model import OF_NOTE
+from agent.model import OF_NOTE, PlatformPosition
 from agent.output.document import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
@@ -60,6 +60,7 @@ def render(document: Json, *, color: bool) -> str:
             [_headline(document)],
             _port_lines(document, color=color),
             _section("NVLink", _accelerator(document["accelerator"])),
+            _section("Platform", _position(document["position"])),
             ["Labels", *labels] if labels else [],
             _section("Switches above", _tiers(document["tiers"])),
             _section("Backend ports that do not count", _not_counting(document)),
@@ -178,6 +179,12 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
         yield f"{gpus} GPU{'s' * (gpus != 1)}: {domain}"
     elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
+
+
+def _position(position: Json | None) -> Iterator[str]:
+    """Yield the position of the node in its chassis, if the driver tells one."""
+    if position:
+        yield f"{PlatformPosition(**position)}, slot {position['slot']}, host {position['host']}"
 
 
 def _tiers(tiers: Json | None) -> Iterator[str]:

@@ -10,6 +10,8 @@ agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
@@ -35,7 +37,7 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
     except Unavailable as error:
         outcome = Failed(str(error))
     if outcome is None or host.gpus_off_bus:
-        outcome = _query(host, outcome)
+        outcome = _query(host, outcome, reader.problems)
     problems = reader.problems
     for gpu in outcome.value if isinstance(outcome, Seen) else ():
         if gpu.error is not None and gpu.state is None:
@@ -71,7 +73,9 @@ def _bus_without_gpus(reader: Reader, known: dict[str, bool]) -> Absent | Failed
     return Absent("no NVIDIA GPU on the PCI bus")
 
 
-def _query(host: Host, bus: Absent | Failed | None) -> Seen[Gpus] | Absent | Failed:
+def _query(
+    host: Host, bus: Absent | Failed | None, problems: list[Problem]
+) -> Seen[Gpus] | Absent | Failed:
     """Query the GPUs through NVML; Failed if there is no answer, or not one to use.
 
     `bus` is the outcome of a bus without GPUs. A missing library, driver or GPU is none where the
@@ -91,7 +95,13 @@ def _query(host: Host, bus: Absent | Failed | None) -> Seen[Gpus] | Absent | Fai
     gpus = []
     for index, entry in enumerate(entries):
         try:
-            gpus.append(decode.gpu(entry))
+            gpu = decode.gpu(entry)
         except Malformed as error:  # so that the others stay
             gpus.append(Gpu(index, error="malformed", text=str(error)))
+            continue
+        try:
+            gpu = replace(gpu, **decode.platform(entry.get("platform")))
+        except Malformed as error:
+            problems.append(Problem(SOURCE, gpu.pci or f"GPU {index}", None, str(error)))
+        gpus.append(gpu)
     return Seen(tuple(gpus))

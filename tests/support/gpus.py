@@ -14,6 +14,13 @@ FABRIC = {
     "health_mask": 0x51AA,
     "health_summary": 1,
 }
+PLATFORM = {
+    "chassis_serial_number": "1823825185529",
+    "slot_number": 5,
+    "tray_index": 4,
+    "host_id": 1,
+    "module_id": 2,
+}
 GPU = {
     "index": 0,
     "uuid": "GPU-24fb92fc",

@@ -4,6 +4,7 @@
  * STAND_IN_NVML=FILE is the plan, a line each:
  *
  *   gpu UUID BUS-ID STATE STATUS CLIQUE CLUSTER MASK SUMMARY    CLUSTER: 16 bytes as 32 hex digits, MASK in hex
+ *   platform GPU SERIAL SLOT TRAY HOST MODULE    what nvmlDeviceGetPlatformInfo tells of it; SERIAL "-" is none
  *   count N                 what nvmlDeviceGetCount_v2 says; the number of GPUs otherwise
  *   newest N                the newest structure that nvmlDeviceGetGpuFabricInfoV knows: 3 (as without this line), 2 or 1
  *   mismatch N              what it returns to a structure that it does not know (25, NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
@@ -14,8 +15,8 @@
  *   stop CALL GPU           the process stops itself, once
  *   daemon CALL GPU N       N processes in sessions of their own, whose parent has ended; then the call goes on
  *
- * CALL is init, driver, count, handle, pci, uuid, fabric or shutdown.
- * -DWITHOUT_V, -DWITHOUT_FABRIC, -DWITHOUT_INIT leave functions out, as older drivers do.
+ * CALL is init, driver, count, handle, pci, uuid, platform, fabric or shutdown.
+ * -DWITHOUT_V, -DWITHOUT_FABRIC, -DWITHOUT_INIT, -DWITHOUT_PLATFORM leave functions out, as older drivers do.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 7, VERSION_MISMATCH = 25 };
 enum { GPUS = 64, FAULTS = 16, UUID = 16 };
 
 struct pci {
@@ -50,9 +51,18 @@ struct fabric_v3 {
 
 _Static_assert(sizeof(struct fabric_v3) == 0x28, "nvmlGpuFabricInfo_v3_t");
 
+struct platform_v2 {
+	unsigned version;
+	unsigned char ib_guid[16], chassis_serial[16], slot, tray, host, peer, module;
+};
+
+_Static_assert(sizeof(struct platform_v2) == 0x2c, "nvmlPlatformInfo_v2_t");
+
 static struct gpu {
 	char uuid[96], bus_id[32];
 	struct fabric_v3 fabric;
+	struct platform_v2 platform;
+	int has_platform;
 } gpus[GPUS];
 
 static struct fault {
@@ -82,12 +92,29 @@ static void read_gpu(const char *line)
 	}
 }
 
+static void read_platform(const char *line)
+{
+	struct platform_v2 platform = { .version = 0x0200002c, .peer = 1 };
+	char serial[17];
+	unsigned gpu;
+
+	if (sscanf(line, "platform %u %16s %hhu %hhu %hhu %hhu", &gpu, serial, &platform.slot, &platform.tray,
+		   &platform.host, &platform.module) == 6 && gpu < GPUS) {
+		if (strcmp(serial, "-"))
+			memcpy(platform.chassis_serial, serial, strlen(serial)); /* 16 bytes have no NUL */
+		gpus[gpu].platform = platform;
+		gpus[gpu].has_platform = 1;
+	}
+}
+
 static void read_line(const char *line)
 {
 	struct fault *fault = &faults[fault_count];
 
 	if (!strncmp(line, "gpu ", 4))
 		read_gpu(line);
+	else if (!strncmp(line, "platform ", 9))
+		read_platform(line);
 	else if (!strncmp(line, "dirty", 5))
 		dirty = 1;
 	else if (!(sscanf(line, "count %u", &told) || sscanf(line, "newest %u", &newest) ||
@@ -216,6 +243,22 @@ unsigned nvmlDeviceGetPciInfo_v3(const struct gpu *gpu, struct pci *pci)
 
 	return error ? error : copy(pci->bus_id, sizeof pci->bus_id, gpu->bus_id);
 }
+
+#ifndef WITHOUT_PLATFORM
+unsigned nvmlDeviceGetPlatformInfo(const struct gpu *gpu, struct platform_v2 *info)
+{
+	unsigned error = begin("platform", gpu);
+
+	if (error)
+		return error;
+	if (info->version != 0x0200002c)
+		return VERSION_MISMATCH;
+	if (!gpu->has_platform)
+		return NOT_SUPPORTED;
+	*info = gpu->platform;
+	return SUCCESS;
+}
+#endif
 
 #ifndef WITHOUT_FABRIC
 static void set_state(struct fabric *to, const struct fabric *from)

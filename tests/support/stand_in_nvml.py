@@ -17,7 +17,7 @@ HEALTHY = 0x51AA  # not degraded, configuration right, in a partition, fabric ma
 
 
 def build(folder: Path, *without: str) -> str:
-    """Build the library, without some functions ("V", "FABRIC", "INIT"); return its path."""
+    """Build the library, without "V", "FABRIC", "INIT" or "PLATFORM"; return its path."""
     folder.mkdir(exist_ok=True)
     library = str(folder / "libnvidia-ml.so.1")
     flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
@@ -55,10 +55,24 @@ def given(plan: str, version: int = 3) -> list[dict[str, Any]]:
     `version` is the newest version of the structure in the library.
     """
     lines = [line.split() for line in plan.splitlines() if line.startswith("gpu ")]
-    return [_given(index, words, version) for index, (_, *words) in enumerate(lines)]
+    platforms = {
+        int(line.split()[1]): _platform(*line.split()[2:])
+        for line in plan.splitlines()
+        if line.startswith("platform ")
+    }
+    return [
+        _given(index, words, version, platforms.get(index, {}))
+        for index, (_, *words) in enumerate(lines)
+    ]
 
 
-def _given(index: int, words: list[str], version: int) -> dict[str, Any]:
+def _platform(serial: str, *numbers: str) -> dict[str, Any]:
+    names = ("slot_number", "tray_index", "host_id", "module_id")
+    facts = dict(zip(names, map(int, numbers), strict=True))
+    return {"platform": {"chassis_serial_number": serial.strip("-"), **facts}}
+
+
+def _given(index: int, words: list[str], version: int, platform: dict[str, Any]) -> dict[str, Any]:
     uuid, bus_id, state, status, clique, cluster, mask, summary = words
     fabric: dict[str, Any] = {
         "cluster_uuid": cluster,
@@ -70,4 +84,4 @@ def _given(index: int, words: list[str], version: int) -> dict[str, Any]:
         fabric |= {"version": (0, 0, 0x02000024, 0x03000028)[version], "health_mask": int(mask, 16)}
     if version > 2:
         fabric["health_summary"] = int(summary)
-    return {"index": index, "uuid": uuid, "pci": bus_id, "error": None, "fabric": fabric}
+    return {"index": index, "uuid": uuid, "pci": bus_id, "error": None, "fabric": fabric} | platform

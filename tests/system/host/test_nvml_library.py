@@ -98,6 +98,12 @@ PLANS = {
     "a UUID with zero bytes inside": gpu(0, cluster=CLUSTER[:10] + "00000000" + CLUSTER[18:]),
     "a nonsense state": gpu(0, state=77),
     "a clique that nobody has set": gpu(0, clique=0xFFFFFFFF),
+    "a position": tray(
+        *(f"platform {index} 1823825185529 5 4 1 {index + 1}" for index in range(4))
+    ),
+    "a serial of 16 bytes, and no serial": tray(
+        "platform 0 SERIAL0123456789 255 255 255 255", "platform 1 - 0 0 0 1", gpus=2
+    ),
 }
 STATUSES = (*decode.RETURNS, 31, 4096)
 PLANS |= {
@@ -125,6 +131,19 @@ def test_every_value_is_the_one_that_the_library_gave(ask: Ask, name: str) -> No
     gpus = given(PLANS[name])
     assert (answer["error"], answer["driver"]) == (None, "580.95.05")
     assert (answer["count"], answer["gpus"]) == (len(gpus), gpus)
+
+
+@pytest.mark.parametrize(
+    ("line", "without"),
+    [("", ("PLATFORM",)), ("fail platform 0 25", ()), ("fail platform 0 999", ())],
+)
+def test_a_driver_without_platform_information_says_nothing(
+    ask: Ask, line: str, without: tuple[str, ...]
+) -> None:
+    """The fabric is read all the same."""
+    plan = tray(gpus=1)
+    answer = ask(plan + f"platform 0 1823825185529 5 4 1 2\n{line}\n", *without)
+    assert answer["gpus"] == given(plan)
 
 
 @pytest.mark.parametrize("name", OLDER)
@@ -262,7 +281,7 @@ def test_a_named_library_is_asked_without_a_gpu_on_the_bus(
     libraries: Callable[..., str], probe: Callable[..., str], tmp_path: Path
 ) -> None:
     """GPUs that are no PCI functions count; the snapshot of such a node is replayed alike."""
-    plan = tray(gpu(4, cluster=ZERO, clique=0).rstrip())
+    plan = tray(gpu(4, cluster=ZERO, clique=0).rstrip(), "platform 0 1823825185529 5 4 1 2")
     flag = ("--nvml-library", libraries())
     found = probe(plan, *DRY, *flag)
     assert accelerator_of(found) == (f"{CLUSTER_TEXT}.32766", None)
@@ -275,6 +294,8 @@ def test_a_named_library_is_asked_without_a_gpu_on_the_bus(
     probe(plan, "capture", str(tmp_path / "snapshot"), *flag)
     replayed = bwagent("probe", "--replay", str(tmp_path / "snapshot"), "-o", "json")
     assert accelerator_of(replayed.stdout) == (f"{CLUSTER_TEXT}.32766", None)
+    position = {"chassis": "1823825185529", "slot": 5, "tray": 4, "host": 1}
+    assert document["position"] == json.loads(replayed.stdout)["position"] == position
 
 
 @pytest.mark.parametrize("kind", ["no library", "no GPU", "no driver", "another library"])

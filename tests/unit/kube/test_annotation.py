@@ -33,10 +33,12 @@ from agent.memory import Fact, FarEnd, Known
 from agent.model import (
     Absent,
     Failed,
+    Gpu,
     IbNeighbor,
     Link,
     LldpNeighbor,
     Neighbor,
+    PlatformPosition,
     Problem,
     Seen,
 )
@@ -656,3 +658,37 @@ def test_an_observation_keeps_the_verdict() -> None:
 def test_a_change_of_the_verdict_makes_a_request_due(after: Remembered | None, due: bool) -> None:
     """A later time does not."""
     assert (replace(JUDGED, verdict=after).facts != JUDGED.facts) == due
+
+
+POSITION = PlatformPosition("1823825185529", slot=5, tray=4, host=1)
+
+
+def test_the_platform_position_both_ways() -> None:
+    """It is remembered while the GPUs are not read, and is a fact that makes a request due."""
+    gpu = Gpu(0, position=POSITION)
+    read = annotate(*alone(observation(nvml=Seen((gpu,)))))
+    assert read.position == POSITION
+    assert parse(render(read), KEY) == (read, None)
+    assert read.facts != replace(read, position=None).facts
+    for outcome, position in ((Failed("x"), POSITION), (Seen(()), None), (Absent("x"), None)):
+        assert annotate(*alone(observation(nvml=outcome)), read).position == position
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chassis": ""},
+        {"chassis": None},
+        {"chassis": "a" * 17},
+        {"chassis": "a\nb"},
+        {"chassis": ["a"]},
+        {"tray": -1},
+        {"tray": 256},
+        {"slot": "5"},
+        {"host": None},
+    ],
+)
+def test_a_malformed_platform_position_is_dropped_as_a_whole(change: dict[str, Any]) -> None:
+    annotation, problem = parse(told(position=POSITION._asdict() | change), KEY)
+    assert annotation == ANNOTATED
+    assert problem == ignored("position")

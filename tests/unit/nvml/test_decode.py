@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.model import Gpu
+from agent.model import Gpu, PlatformPosition
 from agent.nvml import decode as nvml
 from agent.nvml.decode import FailedCall
 from tests.support.gpus import FABRIC as V3
-from tests.support.gpus import GPU
+from tests.support.gpus import GPU, PLATFORM
 
 V2 = {name: value for name, value in V3.items() if name != "health_summary"} | {
     "version": 0x02000024
@@ -208,6 +208,30 @@ def test_a_version_without_its_fields(structure: dict[str, Any], claimed: str) -
     words = f"^the fabric structure has not the fields of version {claimed}$"
     with pytest.raises(Malformed, match=words):
         gpu(structure)
+
+
+def test_the_platform_position() -> None:
+    """Without a chassis there is none: a machine that is in no chassis has zeros."""
+    position = PlatformPosition("1823825185529", slot=5, tray=4, host=1)
+    assert nvml.platform(PLATFORM) == {"position": position, "module_id": 2}
+    assert nvml.platform(PLATFORM | {"chassis_serial_number": " "}) == {}
+    assert nvml.platform(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"chassis_serial_number": None}, "chassis serial number 'None' is no printable text"),
+        ({"chassis_serial_number": "a\nb"}, "chassis serial number .* is no printable text"),
+        ({"chassis_serial_number": "a" * 17}, "is not 1 to 16 bytes of ASCII"),
+        ({"chassis_serial_number": "東京"}, "is not 1 to 16 bytes of ASCII"),
+        ({"tray_index": 256}, "tray_index 256 is no number of 8 bits"),
+        ({"module_id": None}, "module_id 'None' is no number"),
+    ],
+)
+def test_a_malformed_platform_position(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(Malformed, match=complaint):
+        nvml.platform(PLATFORM | changed)
 
 
 def test_a_clique_of_all_ones_is_a_clique() -> None:

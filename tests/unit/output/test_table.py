@@ -42,6 +42,7 @@ def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
         "neighbors": [],
         "missing_neighbors": [],
         "accelerator": {"value": None, "reason": "not-found", "text": None, "gpus": []},
+        "position": None,
         "tiers": None,
         "problems": [],
     }
@@ -248,6 +249,14 @@ def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | No
     """A node without GPUs has none, nor does one whose GPUs are not queried."""
     empty: dict[str, Any] = {"value": None, "reason": None, "text": None, "gpus": []}
     assert below("NVLink", table(accelerator=empty | accelerator)) == ([line] if line else [])
+
+
+def test_the_platform_position_is_a_line() -> None:
+    """A node whose driver tells none has no such section."""
+    position = {"chassis": "1823825185529", "slot": 5, "tray": 4, "host": 1}
+    line = "tray 4 of chassis 1823825185529, slot 5, host 1"
+    assert below("Platform", table(position=position)) == [line]
+    assert below("Platform", table()) == []
 
 
 def test_an_unread_class_is_the_headline() -> None:

@@ -94,7 +94,8 @@ def originals(folder: Path) -> set[str]:
 def _gpus(answer: Path) -> set[str]:
     gpus = json.loads(answer.read_bytes())["gpus"] if answer.exists() else []
     clusters = {(gpu["fabric"] or {}).get("cluster_uuid", "") for gpu in gpus}
-    return clusters | {gpu["uuid"].removeprefix("GPU-") for gpu in gpus if gpu["uuid"]}
+    serials = {gpu["platform"]["chassis_serial_number"] for gpu in gpus if "platform" in gpu}
+    return clusters | serials | {gpu["uuid"].removeprefix("GPU-") for gpu in gpus if gpu["uuid"]}
 
 
 def _addresses(name: str, digits: str) -> set[str]:

@@ -12,12 +12,12 @@ import pytest
 
 from agent.errors import Pending, Unavailable
 from agent.host import Host
-from agent.model import Absent, Failed, Seen
-from agent.nvml.domain import domain_of
+from agent.model import Absent, Failed, PlatformPosition, Seen
+from agent.nvml.domain import domain_of, hints
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
-from tests.support.gpus import FABRIC, GPU, answer
+from tests.support.gpus import FABRIC, GPU, PLATFORM, answer
 from tests.support.kernel_tree import BUS, Kernel
 from tests.support.sources import read_nvml
 
@@ -239,3 +239,24 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
     plain = GPU | {"error": refused, "fabric": None}
     reading = read_nvml(machine.add("0008:01:00.0").host(lambda: answer(plain)))
     assert (reading.problems, domain_of(reading.outcome).reason) == ((), "unsupported")
+
+
+def test_the_position_that_all_gpus_tell(machine: Machine) -> None:
+    """One malformed position is a problem, and costs neither the GPU nor the others' position."""
+    gpus = [GPU | {"platform": PLATFORM}, GPU | {"platform": PLATFORM | {"slot_number": "5"}}, GPU]
+    host = machine.add("0008:01:00.0").host(lambda: answer(*gpus))
+    observation = observe(host)
+    assert observation.position == PlatformPosition("1823825185529", slot=5, tray=4, host=1)
+    assert [gpu.module_id for gpu in observation.gpus] == [2, None, None]
+    assert observation.accelerator.value is not None
+    problems = [problem.text for problem in observation.problems if problem.source == "nvml"]
+    assert problems == ["slot_number '5' is no number of 32 bits"]
+
+
+def test_gpus_in_two_positions_have_none(machine: Machine) -> None:
+    """It is a hint, and changes no label."""
+    gpus = [GPU | {"platform": PLATFORM}, GPU | {"platform": PLATFORM | {"tray_index": 3}}]
+    observation = observe(machine.add("0008:01:00.0").host(lambda: answer(*gpus)))
+    assert observation.position is None
+    expected = "the GPUs tell 2, none is taken: " + ", ".join(map(str, observation.positions))
+    assert [hint.text for hint in hints(observation)] == [expected]
