@@ -30,13 +30,14 @@ from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import firmware, identity, planned, silent
+from agent.fleet import firmware, identity, planned, silent, uplinks
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
 from agent.grouped import grouped
+from agent.kube.managed_fields import Keys
 from agent.text import listed, many
 
 NAMING = Naming()
@@ -84,6 +85,8 @@ def judge(  # noqa: PLR0913 - most are choices
         for finding in identity.findings(kept, quiet, options.off)
         if finding.code != "claimed" or frozenset(finding.ports) not in doubled
     )
+    trunks = (cable for plan in plans for cable in plan.cables if cable.is_trunk)
+    findings += uplinks.findings(awake, Keys(naming).tiers, trunks)
     findings += firmware.findings(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)

@@ -63,6 +63,8 @@ class FleetNode:
     node_boot_id: str | None = None  # status.nodeInfo.bootID; only where whole Nodes are read
     agent: str | None = None  # version
     problems: tuple[str, ...] = ()  # one line each: what could not be read of this Node
+    # with --tiers, of a few nodes of a leaf group: by leaf (GUID) and port, the name of the switch
+    uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

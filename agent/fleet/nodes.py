@@ -11,6 +11,7 @@ gives the label's value; otherwise the label's text stands alone.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from sys import intern
@@ -19,10 +20,12 @@ from agent import encode
 from agent.cabling.plans.rates import rate
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
+from agent.errors import Malformed
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
+from agent.infiniband.fabric_memory import read as read_fabric
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
 from agent.kube.answers import boot_id_of, part
-from agent.kube.managed_fields import OBSERVED
+from agent.kube.managed_fields import FABRIC, OBSERVED
 from agent.memory import Fact, FarEnd
 from agent.node_description import switch_name
 from agent.text import Json, listed, natural, visible
@@ -33,6 +36,7 @@ LabelSubject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of a
 MAX_SPEED = 1_000_000.0  # Gb/s of one node
 MAX_QUOTE = 64  # characters of a Node's text in a problem
 MAX_NAMES = 5  # in one line
+MAX_REPORTS = 3  # of the switches above, for each leaf group: its nodes know the same
 MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
@@ -47,7 +51,8 @@ class NodeReader:
 
     def __init__(self, naming: Naming, now: float) -> None:
         self._naming, self._now = naming, now
-        self._annotation = f"{naming.prefix}/{OBSERVED}"
+        self._annotation, self._fabric = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/{FABRIC}"
+        self._reports = Counter[str]()  # by leaf group
         self._subjects = dict[str, tuple[str, LabelSubject] | None]()  # of every label key seen
 
     def read(self, document: Json) -> FleetNode | None:
@@ -69,20 +74,43 @@ class NodeReader:
         if parsed and annotation and parsed.reported != annotation.reported:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
         flavor, gbps = _flavor(own, problems), _speed(own, problems)
+        leaf_group = _leaf_group(own.get(("leafgroup.current", None)), annotation)
+        uplinks = self._uplinks(leaf_group, annotations.get(self._fabric), problems)
         return FleetNode(
             name=metadata["name"],
             flavor=flavor,
             speed_gbps=gbps,
             ports=_ports(own, annotation, flavor, problems),
             labels=labels,
-            leaf_group=_leaf_group(own.get(("leafgroup.current", None)), annotation),
+            leaf_group=leaf_group,
             accelerator=labels.get(self._naming.accelerator),
             time=annotation.reported.time if annotation else None,
             boot_id=annotation.reported.boot_id if annotation else None,
             node_boot_id=boot_id_of(document),
             agent=intern(annotation.agent) or None if annotation else None,
             problems=tuple(problems),
+            uplinks=uplinks,
         )
+
+    def _uplinks(
+        self, leaf_group: str | None, text: str | None, problems: list[str]
+    ) -> dict[str, dict[int, str]]:
+        """Return the switch at each uplink of a leaf; nothing if the text had no room for all."""
+        if leaf_group is None or text is None or self._reports[leaf_group] >= MAX_REPORTS:
+            return {}
+        try:
+            memory = read_fabric(text)
+        except Malformed as error:
+            problems.append(f"{self._fabric}: {error}")
+            return {}
+        self._reports[leaf_group] += 1
+        if memory.left_out or not memory.tier_1:
+            return {}
+        names = {guid: intern(row.name or guid) for guid, row in memory.switches.items()}
+        return {
+            intern(leaf): {port: names[guid] for port, guid in ports.items()}
+            for leaf, ports in memory.uplinks.items()
+        }
 
     def _own(self, labels: Texts, problems: list[str]) -> dict[LabelSubject, str]:
         """Return the values of the agent's labels; where both prefixes have a label, that of P."""

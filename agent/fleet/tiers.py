@@ -2,7 +2,8 @@
 
 A fresh agent has another value than its siblings while the lowest switch of the tier is down. So a
 leaf group has the value that most of its nodes have, and so has all that is in one value of the
-tier below; of as many nodes each, the lowest value.
+tier below; of as many nodes each, the lowest value. A node that differs in a tier says nothing of
+those above it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Differing(NamedTuple):
     place: str  # in words: `leaf group leaf[1-8]`, `backend.coreweave.cloud/tier-1.current spine1`
     usual: str
     value: str | None  # theirs; None: they have the tier below only
-    nodes: tuple[str, ...]
+    nodes: Sequence[str]
 
 
 class Tree(NamedTuple):
@@ -39,10 +40,11 @@ def tree(nodes: Iterable[FleetNode], keys: Sequence[str]) -> Tree:
     members = grouped((n for n in nodes if n.leaf_group), lambda node: node.leaf_group or "")
     values: dict[str, tuple[str | None, ...]] = dict.fromkeys(members, ())
     place = {group: f"leaf group {group}" for group in members}
-    differing = []
+    differing, elsewhere = list[Differing](), set[str]()
     for tier, key in enumerate(keys):
         for where, groups in grouped(members, place.__getitem__).items():
-            same = [node for group in groups for node in members[group]]
+            every = (node for group in groups for node in members[group])
+            same = [node for node in every if node.name not in elsewhere]
             labels = {node.name: label(node, key) for node in same}
             counts = Counter(filter(None, labels.values()))
             usual = min(counts, key=lambda value: (-counts[value], natural(value)), default=None)
@@ -53,11 +55,9 @@ def tree(nodes: Iterable[FleetNode], keys: Sequence[str]) -> Tree:
             below = [node.name for node in same if tier and label(node, keys[tier - 1])]
             known = {*below} if 2 * counts[usual] > len(below) else set[str]()
             others = [name for name in labels if labels[name] or name in known]
-            differing += [
-                Differing(key, where, usual, value, tuple(names))
-                for value, names in grouped(others, labels.__getitem__).items()
-                if value != usual
-            ]
+            odd = grouped((n for n in others if labels[n] != usual), labels.__getitem__)
+            differing += [Differing(key, where, usual, *pair) for pair in odd.items()]
+            elsewhere.update(*odd.values())
     return Tree(values, tuple(differing))
 
 

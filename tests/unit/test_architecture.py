@@ -69,7 +69,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "shell": {"host", "inputs", "kube", "lldp", "options", "snapshot", "sources", "sysfs"},
     "verify": {"cabling", "inputs", "kube", "options", "output"},
     "fleet": {
-        *("cabling", "inputs", "kube", "labels", "memory", "options", "output"),
+        *("cabling", "infiniband", "inputs", "kube", "labels", "memory", "options", "output"),
         *("snapshot", "sources"),
     },
 }

@@ -73,6 +73,9 @@ CODES = {
         "a lower speed than planned, or than at the others of the group",
         "a rate below the plan's, or below that of the same NICs of this node",
     ),
+    "uplinks": Code(
+        WARNING, FLEET, "leaves have fewer uplinks than planned, or than the others of their kind"
+    ),
     "silent": Code(
         UNKNOWN,
         FLEET,
@@ -91,6 +94,9 @@ CODES = {
         WARNING, NODE, "a PCIe link of a NIC is slower or narrower than both of its ends permit"
     ),
     "firmware": Code(INFO, FLEET, "firmware of few NICs of a model is another than of the others"),
+    "tier-incomplete": Code(
+        INFO, FLEET, "nodes have another switch above than the others of their leaf group or tier"
+    ),
     "unverifiable": Code(UNKNOWN, NODE, "a privilege, a source or a fact is missing"),
 }
 NODE_CODES = {

@@ -138,7 +138,8 @@ def _plan(
         place = source.place._replace(row=row)
         a, b = near.end(several), far.end(several)
         if b.node:
-            cables.add(PlanCable(a, b, place, gbps))
+            is_trunk = near.is_switch and far.is_switch
+            cables.add(PlanCable(a, b, place, gbps, is_trunk=is_trunk))
         else:
             cables.skip("the far end has neither name nor GUID", place)
     what = f"{many(len(around), 'line')} around the dump left out"

@@ -1,0 +1,174 @@
+"""The uplinks of leaves, and the tiers of nodes, as agents with --tiers publish them.
+
+A leaf of a real fabric often lacks a few uplinks, and leaves for storage have fewer by design. So
+without a plan only leaves of one kind are compared: those of one tier 1 whose names have one form.
+What agents saw once they remember (agent/infiniband/fabric_memory.py): an uplink that is missing
+here was never seen, or its switch is gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from agent.cabling.findings.finding import INFO, WARNING, Finding, finding
+from agent.cabling.findings.names import LeafNames, leaf_key
+from agent.cabling.interfaces import shape
+from agent.cabling.plans.model import PlanCable
+from agent.fleet.model import FleetNode
+from agent.fleet.tiers import Tree, tree
+from agent.grouped import grouped
+from agent.text import listed, many, natural
+
+MIN_LEAVES = 4  # of a kind
+USUAL = 0.5  # more of them than this share have as many uplinks
+MUCH = 0.25  # of a leaf's uplinks: what is more than a remark
+
+
+Report = tuple[tuple[int, str], ...]  # ports with their switches
+
+
+class Leaf(NamedTuple):
+    """A leaf as most of its nodes know it."""
+
+    name: str
+    tier_1: str | None
+    uplinks: Mapping[int, str]  # the switch at each port
+
+    @property
+    def to(self) -> Counter[str]:
+        """The number of uplinks to each switch."""
+        return Counter(self.uplinks.values())
+
+
+def findings(
+    nodes: Sequence[FleetNode], keys: Sequence[str], trunks: Iterable[PlanCable]
+) -> Iterator[Finding]:
+    """Yield the findings of nodes that are not silent.
+
+    `keys` are the labels of the tiers, closest first, `trunks` the plan's cables between switches.
+    """
+    whole = tree(nodes, keys)
+    planned = _planned(trunks)
+    names = LeafNames(planned)
+    others = []
+    leaves = _leaves(nodes, whole)
+    lateral = {leaf_key(leaf.name) for leaf in leaves}  # a cable to another leaf is no uplink
+    for leaf in leaves:
+        alike = names.like(leaf.name)
+        if len(alike) == 1:
+            wanted = planned[alike[0]].items()
+            uplinks = {port: far for port, far in wanted if leaf_key(far) not in lateral}
+            yield from _unlike_plan(leaf._replace(name=alike[0]), uplinks)
+        else:
+            others.append(leaf)
+    yield from _short(others)
+    yield from _incomplete(whole)
+
+
+def _leaves(nodes: Sequence[FleetNode], whole: Tree) -> list[Leaf]:
+    """Return the leaves in natural order, each with the uplinks that most of its reports have."""
+    reporting = [node for node in nodes if node.uplinks and node.leaf_group]
+    if not reporting:
+        return []
+    ends = (port.far_end or port.last_end for node in nodes for port in node.ports)
+    names = {end.id: end.name or end.device for end in ends if end and end.id}
+    reports = defaultdict[str, Counter[Report]](Counter)
+    tiers: dict[str, str | None] = {}
+    for node in reporting:
+        for guid, ports in node.uplinks.items():
+            reports[guid][tuple(sorted(ports.items()))] += 1
+            tiers[guid] = tiers.get(guid) or whole.values[node.leaf_group or ""][0]
+
+    def usual(same: Counter[Report]) -> Report:
+        return max(same, key=lambda report: (same[report], len(report)))
+
+    leaves = [
+        Leaf(names.get(guid) or guid, tiers[guid], dict(usual(same)))
+        for guid, same in reports.items()
+    ]
+    return sorted(leaves, key=lambda leaf: natural(leaf.name))
+
+
+def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
+    """Yield one finding for the leaves of a kind that have fewer uplinks than most of it.
+
+    Kinds of several pods whose names and uplinks are alike are one.
+    """
+    short = defaultdict[tuple[str, int], list[tuple[Leaf, str]]](list)
+    totals = Counter[tuple[str, int]]()
+    for (_, form), same in grouped(leaves, lambda leaf: (leaf.tier_1, shape(leaf.name))).items():
+        counts = Counter(len(leaf.uplinks) for leaf in same)
+        usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+        if len(same) < MIN_LEAVES or count <= USUAL * len(same):
+            continue
+        totals[form, usual] += len(same)
+        width = {
+            switch: Counter(leaf.to[switch] for leaf in same).most_common(1)[0][0]
+            for switch in {switch for leaf in same for switch in leaf.to}
+        }
+        for leaf in same:
+            if len(leaf.uplinks) < usual:
+                fewer = [switch for switch, cables in width.items() if leaf.to[switch] < cables]
+                to = f", fewer to {listed(sorted(fewer, key=natural), 3)}" if fewer else ""
+                short[form, usual].append((leaf, to))
+    for kind, pairs in short.items():
+        names, usual = [leaf.name for leaf, _ in pairs], kind[1]
+        shown = [f"{leaf.name} has {len(leaf.uplinks)}{to}" for leaf, to in pairs]
+        text = (
+            f"Look at the cables above {len(names):,} of {totals[kind]:,} leaves of one kind: most "
+            f"have {many(usual, 'uplink')}, but {listed(shown, separator='; ')}."
+        )
+        missing = max(usual - len(leaf.uplinks) for leaf, _ in pairs)
+        yield finding(
+            "uplinks",
+            [],
+            text,
+            severity=WARNING if missing >= MUCH * usual else INFO,
+            key=names,
+            facts={"usual": usual, **{f"of {leaf.name}": len(leaf.uplinks) for leaf, _ in pairs}},
+            expected=(names[0] if len(names) == 1 else None, None),
+        )
+
+
+def _planned(trunks: Iterable[PlanCable]) -> dict[str, dict[int, str]]:
+    """Return the switch at each port that leads to another switch, by the name of its switch."""
+    planned = defaultdict[str, dict[int, str]](dict)
+    for cable in trunks:
+        for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
+            planned[near.node][int(near.interface)] = far.node
+    return planned
+
+
+def _unlike_plan(leaf: Leaf, planned: Mapping[int, str]) -> Iterator[Finding]:
+    """Yield a finding if the leaf lacks an uplink of the plan, or has it at another switch."""
+    wrong = {
+        port: switch
+        for port, switch in sorted(planned.items())
+        if leaf_key(leaf.uplinks.get(port, "")) != leaf_key(switch)
+    }
+    if wrong:
+        shown = [
+            f"port {port} leads to {leaf.uplinks[port]}, not to {switch}"
+            if port in leaf.uplinks
+            else f"port {port} to {switch} was not seen"
+            for port, switch in wrong.items()
+        ]
+        text = f"Look at the uplinks of {leaf.name}: {listed(shown)}."
+        facts = {"planned": len(planned), "as-planned": len(planned) - len(wrong)}
+        yield finding("uplinks", [], text, key=[leaf.name], facts=facts, expected=(leaf.name, None))
+
+
+def _incomplete(whole: Tree) -> Iterator[Finding]:
+    """Yield one finding for all nodes that have another value than this one of a tier."""
+    for (key, usual), same in grouped(whole.differing, lambda odd: (odd.key, odd.usual)).items():
+        nodes = sorted({name for odd in same for name in odd.nodes}, key=natural)
+        values = sorted({odd.value or "missing" for odd in same}, key=natural)
+        places = sorted({odd.place for odd in same}, key=natural)
+        where = f"{many(len(nodes), 'node')} ({listed(nodes)})"
+        text = (
+            f"{key} of {where} is {listed(values)}, and {usual} on most others of "
+            f"{listed(places, 3)}: look at {usual} if their agents started long ago."
+        )
+        yield finding("tier-incomplete", [], text, nodes=nodes, key=[key, usual])

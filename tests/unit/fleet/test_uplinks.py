@@ -1,0 +1,148 @@
+"""The findings of the switches above the leaves, over agents on subnets of all shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.cabling.findings.finding import Finding
+from agent.cabling.plans.model import End, FilePlace, PlanCable
+from agent.fleet.model import Fleet, FleetNode
+from agent.fleet.nodes import MAX_REPORTS, NodeReader
+from agent.fleet.uplinks import findings
+from agent.infiniband.fabric_memory import text
+from agent.kube.managed_fields import Keys
+from tests.support.subnets import SHAPES, Subnet, three_tiers, two_tiers
+from tests.support.tier_fleets import NAMING, NOW, P, fleet_of, memory_of, node_of
+
+KEYS = Keys(NAMING).tiers
+QUIET = [name for name in SHAPES if name not in {"a stray cable", "all kinds of oddities"}]
+
+
+def of(fleet: Fleet, *trunks: PlanCable) -> list[Finding]:
+    return [*findings(fleet.nodes, KEYS, trunks)]
+
+
+@pytest.mark.parametrize("shape", QUIET)
+def test_a_quiet_fleet_has_none(shape: str) -> None:
+    subnet = SHAPES[shape].make()
+    assert of(fleet_of(subnet, subnet.pods)) == []
+
+
+def cut(subnet: Subnet, leaf: str, *ports: int) -> None:
+    """Unplug uplinks of a leaf."""
+    for port in ports:
+        far, far_port = subnet.ports[leaf].pop(port)
+        del subnet.ports[far][far_port]
+
+
+def uplinks(subnet: Subnet, leaf: str) -> list[int]:
+    """Return the ports of a leaf that lead to a switch."""
+    ports = subnet.ports[leaf].items()
+    return [port for port, (far, _) in ports if subnet.kinds[far] == "switch"]
+
+
+@pytest.mark.parametrize(("number", "severity"), [(1, "info"), (2, "warning")])
+def test_leaves_with_fewer_uplinks_are_one_finding(number: int, severity: str) -> None:
+    """It names the leaves, and the switches to which they have fewer."""
+    subnet = two_tiers(leaves=8, spines=8, rails=4)
+    for leaf in ("leaf02", "leaf05"):
+        guid = subnet.named(leaf)
+        cut(subnet, guid, *uplinks(subnet, guid)[: 2 * number])
+    (short,) = of(fleet_of(subnet, subnet.pods))
+    assert (short.code, short.severity, short.nodes) == ("uplinks", severity, ())
+    left = 16 - 2 * number
+    fewer = "spine00" if number == 1 else "spine00, spine01"
+    assert short.text == (
+        "Look at the cables above 2 of 8 leaves of one kind: most have 16 uplinks, but leaf02 has "
+        f"{left}, fewer to {fewer}; leaf05 has {left}, fewer to {fewer}."
+    )
+
+
+def test_leaves_of_other_kinds_are_not_compared() -> None:
+    """Storage leaves have fewer uplinks by design, and so may have those of another pod."""
+    subnet = two_tiers(leaves=12, spines=8, rails=4)
+    for at in range(8, 12):
+        guid = subnet.named(f"leaf{at:02}")
+        subnet.names[guid] = f"storage{at}"
+        cut(subnet, guid, *uplinks(subnet, guid)[:5])
+    assert of(fleet_of(subnet, subnet.pods)) == []
+
+
+def trunks(subnet: Subnet) -> list[PlanCable]:
+    """Return the cables between switches as a dump has them."""
+    place = FilePlace("fabric.txt", None, 1)
+    return [
+        PlanCable(
+            End(subnet.names[near] or near, str(port)),
+            End(subnet.names[far] or far, str(far_port)),
+            place,
+            is_trunk=True,
+        )
+        for near in subnet.names
+        for port, (far, far_port) in subnet.ports[near].items()
+        if far in subnet.names and near < far
+    ]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES])
+def test_a_dump_of_the_fabric_as_plan(shape: str) -> None:
+    subnet = SHAPES[shape].make()
+    assert [
+        f for f in of(fleet_of(subnet, subnet.pods), *trunks(subnet)) if f.code == "uplinks"
+    ] == []
+
+
+def test_a_dump_of_a_better_day() -> None:
+    """A finding for each leaf, with the ports: of a cable that is gone, and of one elsewhere."""
+    subnet = two_tiers(leaves=8, spines=8, rails=4)
+    plan, leaf = trunks(subnet), subnet.named("leaf02")
+    first, second, third, *_ = uplinks(subnet, leaf)
+    spine = subnet.named("spine02")
+    cut(subnet, leaf, first, second, third)
+    subnet.ports[leaf][third] = spine, 200
+    subnet.ports[spine][200] = leaf, third
+    (short,) = of(fleet_of(subnet, subnet.pods), *plan)
+    assert (short.code, short.severity, short.expected) == ("uplinks", "warning", ("leaf02", None))
+    assert short.text == (
+        f"Look at the uplinks of leaf02: port {first} to spine00 was not seen, port {second} to "
+        f"spine00 was not seen, port {third} leads to spine02, not to spine01."
+    )
+
+
+def test_a_fresh_agent_while_the_lowest_switch_is_down() -> None:
+    """A finding for each switch that most have, with all nodes of which it is true."""
+    subnet = three_tiers(rails=1, pods=4, units=6)
+    names = [*subnet.pods]
+    first = memory_of(subnet, subnet.leaves(names[0]))
+    lowest = first.switch(1)
+    assert lowest
+    fresh = [
+        node_of(subnet, name, memory_of(subnet, subnet.leaves(name), subnet.seen({lowest})))
+        for name in names[:2]
+    ]
+    whole = fleet_of(subnet, names, fresh)
+    (odd,) = of(whole)
+    assert (odd.code, odd.severity, odd.nodes) == ("tier-incomplete", "info", (*names[:2],))
+    value = fresh[0].labels[KEYS[0]]
+    assert f"is {value}, and {first.label(1)} on most others of leaf group" in odd.text
+
+
+def test_few_nodes_of_a_leaf_group_are_read() -> None:
+    """Malformed texts are a problem of the Node, and no report."""
+    reader = NodeReader(NAMING, NOW)
+    subnet = two_tiers()
+    name, *_ = subnet.pods
+    leaves = subnet.leaves(name)
+
+    def read(content: str) -> FleetNode | None:
+        labels = {f"{P}/leafgroup.current": "leaf1"}
+        metadata = {"name": "gpu-1", "labels": labels, "annotations": {f"{P}/fabric": content}}
+        return reader.read({"metadata": metadata})
+
+    broken = read("{")
+    assert broken
+    assert broken.problems[0].startswith(f"{P}/fabric: not JSON")
+    whole = text(memory_of(subnet, leaves))
+    reports = [node.uplinks for _ in range(MAX_REPORTS + 1) if (node := read(whole))]
+    assert [bool(each) for each in reports] == [True] * MAX_REPORTS + [False]
+    assert reports[0].keys() == leaves
