@@ -58,7 +58,6 @@ class Fabric:
         self._log = folder / "ibsim.log"
         self._netlist = folder / "netlist"
         self._netlist.write_text(netlist)
-        self._no_qp0: str | None = None
         # ibsim binds abstract sockets, which all processes of the machine share.
         self._socket = f"bwagent-{os.getpid()}-{folder.name}"
 
@@ -116,11 +115,11 @@ class Fabric:
             timeout=TIMEOUT,
         ).stdout
 
-    def bwagent(self, host: str, *words: str, smps: bool = True) -> str:
+    def bwagent(self, host: str, *words: str, smps: bool = True, tables: bool = False) -> str:
         """Return the output of bwagent on a host: 1 is the code of problems, 3 that of findings."""
         python = ("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "agent.cli")
         done = subprocess.run(
-            [*self.under(host, smps=smps), *python, *words],
+            [*self.under(host, smps=smps, tables=tables), *python, *words],
             check=False,
             capture_output=True,
             text=True,
@@ -155,18 +154,19 @@ class Fabric:
         records = self.run(host, "saquery", *arguments).split("dump:\n")[1:]
         return [dict(_RECORD_FIELD.findall(record)) for record in records]
 
-    def under(self, host: str, *, smps: bool = True) -> list[str]:
+    def under(self, host: str, *, smps: bool = True, tables: bool = False) -> list[str]:
         """Return the prefix of a command line that runs it on one host of the fabric.
 
-        Without `smps` its port refuses them, as one without subnet management interface does.
+        Without `smps` its port refuses them, as one without subnet management interface does. With
+        `tables` those of NodeRecords are whole (tests/support/whole_tables.c).
         """
         place = [f"{key}={value}" for key, value in self._place(host).items()]
         prefix = ["env", "-C", str(self._folder), *place, "ibsim-run"]
-        if smps:
+        names = ("no_qp0",) * (not smps) + ("whole_tables",) * tables
+        if not names:
             return prefix
-        if self._no_qp0 is None:
-            self._no_qp0 = stand_in.build_no_qp0(self._folder)
-        return [*prefix, "sh", "-c", f'LD_PRELOAD="{self._no_qp0} $LD_PRELOAD" exec "$@"', "sh"]
+        paths = " ".join(stand_in.build_preloaded(name, self._folder) for name in names)
+        return [*prefix, "sh", "-c", f'LD_PRELOAD="{paths} $LD_PRELOAD" exec "$@"', "sh"]
 
     @contextmanager
     def manager(self, host: str, *arguments: str) -> Iterator[int]:

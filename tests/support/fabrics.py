@@ -50,6 +50,47 @@ lid 1 4xNDR
 MANAGED_HOST = "H-b83fd20300aabb00"
 
 
+# Two pods below two cores; an HCA with the DeviceID of a CA inside a switch.
+_PODS = """
+devid=0xcf09
+Hca 1 "inside"
+[1] "leaf1"[8]
+
+devid=0x1021
+Hca 1 "host1"
+[1] "leaf1"[1]
+
+Hca 1 "host2"
+[1] "leaf3"[1]
+"""
+_PODS_LINKS = [
+    *((f"leaf{leaf}", 3 + spine, f"spine{spine}", leaf) for leaf in (1, 2) for spine in (1, 2)),
+    *((f"leaf{leaf}", 1 + spine, f"spine{spine}", leaf) for leaf in (3, 4) for spine in (3, 4)),
+    *(
+        (f"spine{spine}", 4 + core, f"core{core}", spine)
+        for spine in (1, 2, 3, 4)
+        for core in (1, 2)
+    ),
+    ("leaf1", 8, "inside", 1),
+    ("leaf1", 1, "host1", 1),
+    ("leaf3", 1, "host2", 1),
+]
+
+
+def pods() -> str:
+    """Return the netlist, which has each link at both ends."""
+    rows: dict[str, list[str]] = {}
+    for one, port, other, far in _PODS_LINKS:
+        rows.setdefault(one, []).append(f'[{port}] "{other}"[{far}]')
+        rows.setdefault(other, []).append(f'[{far}] "{one}"[{port}]')
+    switches = [
+        "\n".join([f'Switch 8 "{name}"', *links, ""])
+        for name, links in rows.items()
+        if name.startswith(("leaf", "spine", "core"))
+    ]
+    return "\n".join(["", *switches]) + _PODS
+
+
 def one_leaf(*hosts: str) -> str:
     """Return the netlist of a switch `leaf1` with these hosts on its ports."""
     rows = [f'[{port}] "{host}"[1]' for port, host in enumerate(hosts, 1)]

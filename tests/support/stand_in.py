@@ -1,4 +1,4 @@
-"""The stand-in libibumad and a refusal of queue pair 0, built from C when a test needs them."""
+"""The stand-in libibumad, and what is preloaded for ibsim, built from C when a test needs them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("stand_in_umad.c")
-
-NO_QP0 = SOURCE.with_name("no_qp0.c")
 
 
 def missing() -> str | None:
@@ -23,11 +21,12 @@ def build(folder: Path) -> str:
     return library
 
 
-def build_no_qp0(folder: Path) -> str:
-    """Build the library that is preloaded to refuse SMPs, and return its path."""
-    library = str(folder / "no_qp0.so")
-    _compile(NO_QP0, library)
-    return library
+def build_preloaded(name: str, folder: Path) -> str:
+    """Build a library that is preloaded, once in a folder, and return its path."""
+    library = folder / f"{name}.so"
+    if not library.exists():
+        _compile(SOURCE.with_name(f"{name}.c"), str(library))
+    return str(library)
 
 
 def _compile(source: Path, library: str) -> None:

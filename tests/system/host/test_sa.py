@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.fabric import MANAGERS, REPOSITORY, Fabric, missing
-from tests.support.fabrics import MANAGED, MANAGED_HOST, TWO_LEAVES
+from tests.support.fabric import MANAGERS, Fabric, missing
+from tests.support.fabrics import MANAGED, MANAGED_HOST, TWO_LEAVES, pods
 from tests.support.real_parts import require
 
 DIRECTOR = "MF0;cs7500:IS5200/L01/U1"
@@ -72,47 +71,6 @@ def test_a_capture_has_the_switches_above(tmp_path: Path) -> None:
     assert (secret["tiers"], secret["problems"]) == (live["tiers"], live["problems"])
 
 
-# Two pods below two cores; an HCA with the DeviceID of a CA inside a switch.
-PODS = """
-devid=0xcf09
-Hca 1 "inside"
-[1] "leaf1"[8]
-
-devid=0x1021
-Hca 1 "host1"
-[1] "leaf1"[1]
-
-Hca 1 "host2"
-[1] "leaf3"[1]
-"""
-PODS_LINKS = [
-    *((f"leaf{leaf}", 3 + spine, f"spine{spine}", leaf) for leaf in (1, 2) for spine in (1, 2)),
-    *((f"leaf{leaf}", 1 + spine, f"spine{spine}", leaf) for leaf in (3, 4) for spine in (3, 4)),
-    *(
-        (f"spine{spine}", 4 + core, f"core{core}", spine)
-        for spine in (1, 2, 3, 4)
-        for core in (1, 2)
-    ),
-    ("leaf1", 8, "inside", 1),
-    ("leaf1", 1, "host1", 1),
-    ("leaf3", 1, "host2", 1),
-]
-
-
-def pods() -> str:
-    """Return the netlist, which has each link at both ends."""
-    rows: dict[str, list[str]] = {}
-    for one, port, other, far in PODS_LINKS:
-        rows.setdefault(one, []).append(f'[{port}] "{other}"[{far}]')
-        rows.setdefault(other, []).append(f'[{far}] "{one}"[{port}]')
-    switches = [
-        "\n".join([f'Switch 8 "{name}"', *links, ""])
-        for name, links in rows.items()
-        if name.startswith(("leaf", "spine", "core"))
-    ]
-    return "\n".join(["", *switches]) + PODS
-
-
 SWITCHES_FULL = LIMITED.replace("SELF", "ALL_SWITCHES=full, SELF")  # as UFM does
 
 
@@ -124,15 +82,11 @@ def test_the_switches_above_a_leaf(partitions: str, tmp_path: Path) -> None:
     arguments = ("-r", *(("-P", str(tmp_path / "-P")) if partitions else ()))  # LIDs from 1 on
     with Fabric(pods(), tmp_path) as fabric, fabric.manager("host2", *arguments):
         fabric.boot("host1", tmp_path / "sys")
-        port = tmp_path / "sys/class/infiniband/ibsim0/ports/1"
-        lids = [int((port / name).read_text(), 0) for name in ("sm_lid", "lid")]
-        leaf = fabric.smpquery("host1", "nodeinfo", "0,1")["Guid"].removeprefix("0x")
-        words = *map(str, (lids[0], max(40, *lids))), leaf
-        python = ("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "tests.support.explore")
-        said = fabric.run("host1", *python, *words)
-    tiers, core, reason, faults, uplinks = json.loads(said)
-    assert (tiers, core, reason, faults) == (["spine1", "spine2"], "core1", None, [])
-    assert [*uplinks] == ["4", "5"]
+        words = "--tiers", "-o", "json", "--dry-run", "--sysfs-root", str(tmp_path / "sys")
+        said = json.loads(fabric.bwagent("host1", "probe", *words, tables=True))["tiers"]
+    first, second = said["tiers"]
+    assert [row["name"] for row in first["switches"]] == ["spine1", "spine2"]
+    assert (second["value"], said["reason"]) == ("core1", None)
 
 
 KEYS = """
