@@ -22,10 +22,11 @@ restarts, and receives two frames of a BMC or of another switch before that of t
 keeps the leaf.
 
 Another port of one chassis, from one source address, is another station, or the same one under a
-new Port ID. It is no neighbor until it is confirmed. After REPLACING_FRAMES of its frames in a row,
-without one of the former port between, it replaces that. Example, with `confirm` 2: a SONiC switch
-that restarts sends its MAC address as Port ID in one frame and its alias in the next ones; the
-label keeps the alias. Two ports of a switch behind a hub send by turns, and are two neighbors.
+new Port ID. It is no neighbor until it is confirmed, though the former port ends meanwhile. After
+REPLACING_FRAMES of its frames in a row, without one of the former port between, it replaces that.
+Example, with `confirm` 2: a SONiC switch that restarts sends its MAC address as Port ID in one
+frame and its alias in the next ones; the label keeps the alias. Two ports of a switch behind a hub
+send by turns, and are two neighbors.
 
 Order. The first neighbor is the selected one. Criteria, in this order: a destination address with
 a smaller scope (nearest bridge first); it says that it is a bridge or router, before one that does
@@ -80,6 +81,7 @@ class Sender:
     first_link_ups: int  # the same by its first frame
     repetitions: int = 0  # the last frames in a row with the same identity
     confirmed: bool = False  # an identity was confirmed
+    is_second: bool = False  # another station of its chassis was there before
     uninterrupted: int = 0  # the last frames in a row, without a frame of another station between
     shut_down: bool = False  # the last frame was a shutdown frame
     kept_until: float = -math.inf  # no earlier expiry by the TTL
@@ -184,10 +186,10 @@ class _Netdev:
     def is_candidate(self, msap: Msap) -> bool:
         """Return True for a port that is no neighbor yet.
 
-        It is not confirmed, beside the neighbor of before the start or an older station.
+        It is not confirmed, beside the neighbor of before the start, or came beside a station.
         """
-        is_first = not self.former and self.stations(msap)[0] == msap
-        return not self.senders[msap].confirmed and not is_first
+        sender = self.senders[msap]
+        return not sender.confirmed and (self.former is not None or sender.is_second)
 
     def recognize(self, msap: Msap) -> None:
         """Confirm a sender that was the neighbor before the start: oldest, and selected before."""
@@ -196,6 +198,8 @@ class _Netdev:
             self.former, sender.confirmed, sender.effective = None, True, sender.latest
             self.senders = {msap: sender, **self.senders}
             self.order = (msap, *(other for other in self.order if other != msap))
+            for other in self.stations(msap)[1:]:
+                self.senders[other].is_second = True
 
 
 class NeighborTable:
@@ -245,6 +249,7 @@ class NeighborTable:
             before = netdev.link_ups - (frame.time < netdev.link_up_at)
             sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1, before)
             netdev.senders[msap] = sender
+            sender.is_second = netdev.stations(msap)[0] != msap
             netdev.shutdown_at = None
         sender.update(frame, facts, self._confirm)
         netdev.recognize(msap)

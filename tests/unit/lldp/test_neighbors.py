@@ -316,6 +316,10 @@ DAMPED: dict[str, Story] = {
         *((31, SECOND), (60, ALIAS), (61, SECOND), (90, ALIAS), (91, SECOND)),
         *((91, ["leaf-1", "leaf-2"]), (91, ("etp1a", "swp1"))),
     ],
+    "one odd frame of a switch that was silent since is no neighbor, two are": [
+        *((0, ON_A), (1, ON_A), (1, ["leaf-1"]), (100, ALIAS), (100, ["leaf-1"])),
+        *((122, "expired"), (152, "expired"), (160, ALIAS), (160, ["leaf-1"])),
+    ],
 }
 
 
