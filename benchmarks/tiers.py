@@ -14,6 +14,9 @@ leave, two hosts move to a spine, the partition hides all hosts. A fresh agent s
 that knew has its memory, restarts, and sees the part come back. A cell is how many of them give
 another value than before; GROUPS leaf groups are tried with each part. The exit code is 1 if the
 share of fresh agents is above MOST, or an agent that knew changes a label because of what is down.
+
+The third table is `fleet verify` over agents on all nodes of the healthy fabric, without a plan and
+with the dump as plan; then CUTS leaves lose an uplink each, and the agents know nothing of before.
 """
 
 from __future__ import annotations
@@ -28,18 +31,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Self
 
-from agent.cabling.plans.ib_dump import discovered
+from agent.cabling.plans.ib_dump import discovered, read_ibnetdiscover
+from agent.cabling.plans.model import PlanCable
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
+from agent.fleet.uplinks import findings
+from agent.grouped import grouped
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
 from agent.infiniband.fabric_memory import read as read_memory
 from agent.infiniband.tiers import LinkEnd, Tiers, tiers
+from agent.kube.managed_fields import Keys
 from agent.node_description import switch_name
 from agent.text import listed
 from tests.support.subnets import End, Seen, Subnet
+from tests.support.tier_fleets import NAMING, fleet_of, memory_of, node_of
 
 SAMPLE = 100
 GROUPS = 4
+CUTS = 15
 # Percent of fresh agents with another value in one tier
 MOST = {"tier-1 switch": 6.0, "core": 2.0, "uplink of a leaf": 1.0}
 CHANGES = {"a leaf is drained", "a spine gets hosts", "a limited member"}  # nothing is down
@@ -59,6 +68,10 @@ TRIED = (
     *("fabric", "what is down", "cases", "fresh agents: another tier 1", "another tier 2"),
     "agents that knew: another value",
 )
+VERIFIED = (
+    *("fabric", "nodes", "leaves", "`uplinks`: severity and leaves of each", "`tier-incomplete`"),
+    *("with the dump as plan", "cut uplinks found"),
+)
 _NODE = re.compile(r"(\S+) +(?:HCA-\d+|mlx\d_\d+|ibp\S+)")  # a host's own NodeDescription
 _NOBODY = {"localhost", "ubuntu"}
 LeafGroup = frozenset[str]
@@ -71,6 +84,7 @@ class Dump(NamedTuple):
     subnet: Subnet
     ranks: dict[str, int]
     groups: dict[LeafGroup, object]  # leaf groups with their pods
+    trunks: Sequence[PlanCable]
 
 
 def read(path: Path) -> Dump:
@@ -98,7 +112,9 @@ def read(path: Path) -> Dump:
     for node in [*subnet.nodes]:
         if not re.search(compute, node):
             del subnet.nodes[node]
-    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks))
+    trunks = [cable for plan in read_ibnetdiscover(content) for cable in plan.cables]
+    trunks = [cable for cable in trunks if cable.is_trunk]
+    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks), trunks)
 
 
 def ranked(subnet: Subnet, texts: dict[str, str], patterns: Collection[str]) -> dict[str, int]:
@@ -173,6 +189,29 @@ def healthy_row(dump: Dump, *, is_limited: bool) -> str:
         sum(len(answer.strays) for answer in answers.values()),
         f"{median(questions):.0f}, {max(questions)}",
     ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def verified_row(dump: Dump) -> str:
+    """Return the row of `fleet verify`."""
+    subnet, keys, choose = dump.subnet, Keys(NAMING).tiers, random.Random(1)  # noqa: S311
+    names = [name for name in subnet.nodes if subnet.leaves(name) in dump.groups]
+    nodes = fleet_of(subnet, names).nodes
+    leaves = {leaf for group in dump.groups for leaf in group}
+    codes = grouped(findings(nodes, keys, ()), lambda finding: finding.code)
+    short = [f"{found.severity} {len(found.facts) - 1}" for found in codes.get("uplinks", ())]
+    cut = hit = 0
+    for leaf in choose.sample(sorted(leaves), min(CUTS, len(leaves))):
+        ends = subnet.ports[leaf].items()
+        ports = [p for p, (far, _) in ends if subnet.kinds[far] == "switch" and far not in leaves]
+        seen = subnet.seen(cut={(leaf, port := choose.choice(ports))})
+        on_leaf = [name for name in names if leaf in subnet.leaves(name)]
+        fresh = [node_of(subnet, n, memory_of(subnet, subnet.leaves(n), seen)) for n in on_leaf]
+        told = findings([n for n in nodes if n.name not in on_leaf] + fresh, keys, dump.trunks)
+        cut, hit = cut + 1, hit + any(f"port {port} to" in found.text for found in told)
+    planned = len([*findings(nodes, keys, dump.trunks)])
+    cells = [dump.name, len(nodes), len(leaves), listed(short) or 0]
+    cells += [len(codes.get("tier-incomplete", ())), planned, f"{hit} of {cut}"]
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -296,7 +335,7 @@ def tried(place: Place) -> dict[str, Counter[str]]:
 
 
 def main(folder: Path) -> int:
-    """Print both tables; return the exit code."""
+    """Print the tables; return the exit code."""
     try:
         dumps = [read(path) for path in sorted(folder.iterdir()) if path.suffix != ".md"]
     except Malformed as error:
@@ -314,6 +353,9 @@ def main(folder: Path) -> int:
             print(row(dump.name, kind, count), flush=True)
     for kind, count in total.items():
         print(row("all", kind, count))
+    print(f"\n| {' | '.join(VERIFIED)} |\n|{'---|' * len(VERIFIED)}")
+    for dump in dumps:
+        print(verified_row(dump), flush=True)
     return int(any(is_missed(kind, count) for kind, count in total.items()))
 
 

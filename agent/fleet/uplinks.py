@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import INFO, WARNING, Finding, finding
-from agent.cabling.findings.names import LeafNames, leaf_key
+from agent.cabling.findings.names import LeafNames, guid, leaf_key
 from agent.cabling.interfaces import shape
 from agent.cabling.plans.model import PlanCable
 from agent.fleet.model import FleetNode
@@ -77,16 +77,16 @@ def _leaves(nodes: Sequence[FleetNode], whole: Tree) -> list[Leaf]:
     reports = defaultdict[str, Counter[Report]](Counter)
     tiers: dict[str, str | None] = {}
     for node in reporting:
-        for guid, ports in node.uplinks.items():
-            reports[guid][tuple(sorted(ports.items()))] += 1
-            tiers[guid] = tiers.get(guid) or whole.values[node.leaf_group or ""][0]
+        for switch, ports in node.uplinks.items():
+            reports[switch][tuple(sorted(ports.items()))] += 1
+            tiers[switch] = tiers.get(switch) or whole.values[node.leaf_group or ""][0]
 
     def usual(same: Counter[Report]) -> Report:
         return max(same, key=lambda report: (same[report], len(report)))
 
     leaves = [
-        Leaf(names.get(guid) or guid, tiers[guid], dict(usual(same)))
-        for guid, same in reports.items()
+        Leaf(names.get(switch) or switch, tiers[switch], dict(usual(same)))
+        for switch, same in reports.items()
     ]
     return sorted(leaves, key=lambda leaf: natural(leaf.name))
 
@@ -98,7 +98,7 @@ def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
     """
     short = defaultdict[tuple[str, int], list[tuple[Leaf, str]]](list)
     totals = Counter[tuple[str, int]]()
-    for (_, form), same in grouped(leaves, lambda leaf: (leaf.tier_1, shape(leaf.name))).items():
+    for (_, form), same in grouped(leaves, _kind).items():
         counts = Counter(len(leaf.uplinks) for leaf in same)
         usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
         if len(same) < MIN_LEAVES or count <= USUAL * len(same):
@@ -110,8 +110,9 @@ def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
         }
         for leaf in same:
             if len(leaf.uplinks) < usual:
-                fewer = [switch for switch, cables in width.items() if leaf.to[switch] < cables]
-                to = f", fewer to {listed(sorted(fewer, key=natural), 3)}" if fewer else ""
+                less = Counter(width) - leaf.to
+                is_told = less.total() == usual - len(leaf.uplinks)  # else it has other switches
+                to = f", fewer to {listed(sorted(less, key=natural), 3)}" if is_told else ""
                 short[form, usual].append((leaf, to))
     for kind, pairs in short.items():
         names, usual = [leaf.name for leaf, _ in pairs], kind[1]
@@ -130,6 +131,11 @@ def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
             facts={"usual": usual, **{f"of {leaf.name}": len(leaf.uplinks) for leaf, _ in pairs}},
             expected=(names[0] if len(names) == 1 else None, None),
         )
+
+
+def _kind(leaf: Leaf) -> tuple[str | None, str]:
+    """Return the tier 1 and the form of the name; switches without a name are alike."""
+    return leaf.tier_1, "" if guid(leaf.name) else shape(leaf.name)
 
 
 def _planned(trunks: Iterable[PlanCable]) -> dict[str, dict[int, str]]:

@@ -20,6 +20,7 @@ that is none of the format refuses the file, since a part of the dump may be los
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -133,12 +134,14 @@ def _plan(
     """Return the plan; `several` are the descriptions of HCAs with several ports."""
     peers = [peer for _, near, far, _ in links for peer in (near, far)]
     several |= {peer.text for peer in peers if not peer.is_switch and int(peer.port) > 1}
+    switches = {(peer.end(()).node, peer.guid) for peer in peers if peer.is_switch}
+    own = {name for name, count in Counter(name for name, _ in switches).items() if count == 1}
     cables = Cables(source.place, mirrored=True)
     for row, near, far, gbps in links:
         place = source.place._replace(row=row)
         a, b = near.end(several), far.end(several)
         if b.node:
-            is_trunk = near.is_switch and far.is_switch
+            is_trunk = near.is_switch and far.is_switch and {a.node, b.node} <= own
             cables.add(PlanCable(a, b, place, gbps, is_trunk=is_trunk))
         else:
             cables.skip("the far end has neither name nor GUID", place)

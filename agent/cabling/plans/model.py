@@ -55,7 +55,7 @@ class PlanCable(NamedTuple):
     rate_gbps: float | None = None
     mark: str | None = None  # "ignore" or "link-state-only"
     fields: Mapping[str, str] = NO_FIELDS  # all other columns, by their header
-    is_trunk: bool = False  # between two switches, as a dump says
+    is_trunk: bool = False  # between two switches with names of their own, as a dump says
 
 
 class Plan(NamedTuple):

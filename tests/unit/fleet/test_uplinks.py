@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from agent.cabling.findings.finding import Finding
+from agent.cabling.plans.ib_dump import read_ibnetdiscover
 from agent.cabling.plans.model import End, FilePlace, PlanCable
+from agent.cabling.plans.source import PlanContent
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.nodes import MAX_REPORTS, NodeReader
 from agent.fleet.uplinks import findings
 from agent.infiniband.fabric_memory import text
 from agent.kube.managed_fields import Keys
+from tests.support.plans import ibnetdiscover
 from tests.support.subnets import SHAPES, Subnet, three_tiers, two_tiers
 from tests.support.tier_fleets import NAMING, NOW, P, fleet_of, memory_of, node_of
 
@@ -146,3 +149,29 @@ def test_few_nodes_of_a_leaf_group_are_read() -> None:
     reports = [node.uplinks for _ in range(MAX_REPORTS + 1) if (node := read(whole))]
     assert [bool(each) for each in reports] == [True] * MAX_REPORTS + [False]
     assert reports[0].keys() == leaves
+
+
+def test_a_dump_says_which_cables_are_between_switches() -> None:
+    """Those of two switches of one name are left out: whose port is whose is not known."""
+    place = FilePlace("fabric.txt")
+    ends = [("leaf1", "spine1"), ("leaf2", "spine1"), ("leaf3", "spine1")]
+    cables = [
+        PlanCable(End(leaf, "33"), End(spine, str(at)), place)
+        for at, (leaf, spine) in enumerate(ends, 1)
+    ]
+    cables.append(PlanCable(End("gpu-1", "mlx5_0"), End("leaf1", "1"), place))
+    dump = ibnetdiscover(cables)
+    for content, wanted in ((dump, ends), (dump.replace("leaf3", "leaf2"), ends[:1])):
+        (plan,) = read_ibnetdiscover(PlanContent("fabric.txt", content.encode()))
+        pairs = {frozenset((c.a.node, c.b.node)) for c in plan.cables if c.is_trunk}
+        assert pairs == {frozenset(pair) for pair in wanted}
+
+
+def test_leaves_without_names_are_of_one_kind() -> None:
+    subnet = two_tiers(leaves=8, spines=8, rails=4)
+    leaf = subnet.named("leaf02")
+    cut(subnet, leaf, *uplinks(subnet, leaf)[:2])
+    for at in range(8):
+        subnet.names[subnet.named(f"leaf{at:02}")] = None
+    (short,) = of(fleet_of(subnet, subnet.pods))
+    assert f"1 of 8 leaves of one kind: most have 16 uplinks, but {leaf} has 14" in short.text
