@@ -30,7 +30,7 @@ from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import firmware, identity, planned, silent, uplinks
+from agent.fleet import firmware, identity, planned, position, silent, uplinks
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
@@ -91,13 +91,14 @@ def judge(  # noqa: PLR0913 - most are choices
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)
     findings = planned.habits(findings, {node.name: len(node.ports) for node in fleet.nodes})
+    findings = [*position.told(expectations.placed(findings), fleet.nodes)]
     unread = sum(count for name, count in expected.items() if name in quiet)
     gap = None
     if expected and not is_partial:
         gap = expectations.gap(expected, compared.planned, is_selected=is_selected)
     return Judged(
         fleet,
-        tuple(_distinct(sorted(expectations.placed(findings), key=fleet_order))),
+        tuple(_distinct(sorted(findings, key=fleet_order))),
         tuple(inferred.groups),
         tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,

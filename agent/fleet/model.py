@@ -16,6 +16,7 @@ from typing import NamedTuple
 from agent.cabling.findings.baseline import Accepted
 from agent.cabling.findings.finding import Finding
 from agent.cabling.seen import SeenEnd
+from agent.model import PlatformPosition
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -62,6 +63,7 @@ class FleetNode:
     boot_id: str | None = None  # the boot of that observation
     node_boot_id: str | None = None  # status.nodeInfo.bootID; only where whole Nodes are read
     agent: str | None = None  # version
+    position: PlatformPosition | None = None  # in its chassis
     problems: tuple[str, ...] = ()  # one line each: what could not be read of this Node
     # with --tiers, of a few nodes of a leaf group: by leaf (GUID) and port, the name of the switch
     uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)

@@ -88,6 +88,7 @@ class NodeReader:
             boot_id=annotation.reported.boot_id if annotation else None,
             node_boot_id=boot_id_of(document),
             agent=intern(annotation.agent) or None if annotation else None,
+            position=annotation.position if annotation else None,
             problems=tuple(problems),
             uplinks=uplinks,
         )

@@ -272,17 +272,18 @@ def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
         return domain.sub("", text)
 
     work = [numbered for numbered in findings if numbered.finding.code not in APART]
+    positions = {node.name: str(node.position) for node in nodes if node.position}
     walk = []
     for _, group in groupby(work, lambda numbered: place_of(numbered.finding)):
         same = list(group)
         first = same[0].finding
         title = [f"Rack {first.rack}"] if first.rack else []
-        lines = tuple(line for numbered in same for line in _lines(*numbered, cut))
+        lines = tuple(line for numbered in same for line in _lines(*numbered, cut, positions))
         walk.append(Stop(cut(", ".join([*title, first.leaf or NO_LEAF])), lines))
     return walk
 
 
-def _lines(number: int, finding: Finding, cut: Cut) -> Iterator[Line]:
+def _lines(number: int, finding: Finding, cut: Cut, positions: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line for each cable, before them the sentence that they do not say."""
     if not finding.moves or finding.code in OF_NODES:
         yield Line(number, finding.code, text=cut(finding.text))
@@ -293,7 +294,7 @@ def _lines(number: int, finding: Finding, cut: Cut) -> Iterator[Line]:
             number,
             finding.code,
             cut(" ".join(move.port)),
-            move.near.text,
+            move.near.text or positions.get(move.port.node, ""),
             cut(place_text(*move.actual)) if any(move.actual) else "no link",
             move.present.text
             if is_still or move.present != move.far
