@@ -363,7 +363,7 @@ wait_options = options(
          type=Seconds(0, 3600)),
     no_wait_option,
 )
-# The switches above the leaves: probe, run, capture.
+# The switches above the leaves: probe, run, capture, doctor.
 tiers_option = switch("--tiers", "Ask for the switches above the leaves.", cls=ForAllCommands)
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")

@@ -38,6 +38,10 @@ SA_NEEDS = {  # prerequisite of the SA's answer, by the reason of a port that ha
     NeighborReason.SA_AMBIGUOUS: "planes that lead to one switch",
     NeighborReason.LIMITED_PKEY: "full membership of a partition",
 }
+TIERS_NEED = (
+    "--tiers needs the subnet administrator of an ACTIVE port, and switches that are full members"
+    " of its partition (opensm: ALL_SWITCHES=full)"
+)
 
 SMI_HCAS = frozenset({"15b3:1023", "15b3:1025"})  # ConnectX-8 and -9: several planes
 MAKE_SMI = "rdma dev add smi1 type SMI parent"
@@ -83,9 +87,28 @@ def checks(around: Surroundings) -> Iterator[Check]:
     if text := next((text for text in texts if LIBRARY in text), None):
         lacks.append(missing(Step.LIBRARY, text, INSTALL))
     yield from lacks or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
+    if not lacks:
+        yield from _tiers(around.observation)
     for hint in hints(around.observation):
         first = without_smi(around.observation)[0].device.name
         yield missing(Step.DEVICE_FILE, hint.text, f"{MAKE_SMI} {first}")
+
+
+def _tiers(observation: Observation) -> Iterator[Check]:
+    """Report the switches above the leaves, or what is in the way; nothing without --tiers."""
+    if observation.tiers is None:
+        return
+    if isinstance(observation.tiers, Seen):
+        tiers = observation.tiers.value.tiers
+        for number in (1, 2):
+            if switch := tiers.label(number):
+                yield there(f"switches above the leaves: tier {number}: {switch}")
+        texts = [f"no more: {tiers.reason.text}"] if tiers.reason else []
+    else:
+        texts = [f"{observation.tiers.reason}; {TIERS_NEED}"]
+    texts += [problem.text for problem in observation.problems if problem.source == "tiers"]
+    for text in texts:
+        yield absent(f"switches above the leaves: {text}")
 
 
 def _umads(around: Surroundings) -> Iterator[Check]:

@@ -27,6 +27,7 @@ from agent.options import (
     replay_option,
     source_options,
     switch,
+    tiers_option,
 )
 
 VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
@@ -61,6 +62,7 @@ def completion(shell: str) -> None:
 @node_name_option
 @device_options
 @source_options
+@tiers_option
 def doctor(no_cluster: bool, **flags: Any) -> None:
     from agent import inputs
     from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
@@ -104,6 +106,7 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 @anonymize_option
 @click.option("--wait", type=Seconds(0, 3600), metavar="SECONDS", help="Wait for LLDP frames.")
 @no_wait_option
+@switch("--tiers", "Ask for the switches above the leaves.")
 def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
     from agent.folder import refuse_archive
     from agent.shell.pod import save
@@ -112,8 +115,8 @@ def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
         refuse_archive(target)
     if flags["wait"] is not None and flags["no_wait"]:
         raise click.UsageError("--wait excludes --no-wait")
-    words = ["--anonymize"] if flags["anonymize"] else []
-    words += ["--no-wait"] if flags["no_wait"] else []
+    names = ("anonymize", "no_wait", "tiers")
+    words = [f"--{name.replace('_', '-')}" for name in names if flags[name]]
     words += [] if flags["wait"] is None else ["--wait", f"{flags['wait']:g}"]
     of_kubectl = {name: flags[name] for name in ("kubeconfig", "context")}
     target = target or f"{node}.tar"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration
 
 SOURCE = "tiers"
+NO_LID = "its LID was not recorded (`capture --tiers` does)"
 
 
 def read(
@@ -43,7 +44,9 @@ def read(
         address, leaf = (role.device.name, role.port.number), leaves[role.interface]
         place, port = places.get(address), None
         fault = place.fault(role.port.state) if place else None
-        if place and not fault:  # one that does not send SMPs may be a virtual port
+        if place and place.lid is None:
+            faults[leaf.node_guid] = f"{role.interface}: {NO_LID}"
+        elif place and not fault:  # one that does not send SMPs may be a virtual port
             port = place.port(address, may_be_virtual=leaf.via == "sa")
         else:
             text = fault.text if fault else "its LID could not be read"

@@ -6,11 +6,12 @@ import pytest
 
 from agent.check import Step
 from agent.infiniband.checks import checks
+from agent.infiniband.exploration import Exploration
 from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Seen
 from agent.reasons import NeighborReason
 from tests.support.observations import observation
-from tests.support.sas import LEAF
+from tests.support.sas import CABLES, LEAF, Administrator
 from tests.support.surroundings import around
 
 UMADS = {"sys/class/infiniband_mad": ["abi_version", "issm0", "umad0", "umad1"]}
@@ -100,3 +101,41 @@ def test_queries_that_were_not_sent(reason: NeighborReason, step: Step) -> None:
 def test_a_helper_that_fails() -> None:
     (check,) = checks(around(observation(ib=Failed("smp helper for 8 devices: late")), UMADS))
     assert (check.missing, check.text) == (Step.DRIVER, "smp helper for 8 devices: late")
+
+
+def above(outcome: Seen[Exploration] | Absent | Failed, *problems: str) -> list[tuple[bool, str]]:
+    """Return what the lines about the switches above say."""
+    told = tuple(Problem("tiers", "tiers", None, text) for text in problems)
+    _, *lines = checks(around(observation(ib=SEEN, tiers=outcome, problems=told), UMADS))
+    assert not any(line.missing for line in lines)
+    start = "switches above the leaves: "
+    assert all(line.text.startswith(start) for line in lines)
+    return [(line.is_there, line.text.removeprefix(start)) for line in lines]
+
+
+def test_the_switches_above() -> None:
+    """A line a tier, why there is no more, and what is in the way of a subnet."""
+    pods = Administrator(*CABLES)
+    found = pods.explore([pods.port("leaf1")])
+    assert above(Seen(found), "ibp1 port 1: no answer in 5000 ms") == [
+        (True, "tier 1: spine1"),
+        (True, "tier 2: core1"),
+        (False, "ibp1 port 1: no answer in 5000 ms"),
+    ]
+    alone = Administrator(("leaf1/1", "host1/1"))
+    [line] = above(Seen(alone.explore([alone.port("leaf1")])))
+    assert line == (False, "no more: no switch of the subnet is above")
+
+
+@pytest.mark.parametrize(
+    "text", ["ibp0: no subnet manager has configured the port", "SA reply: Status is 0x0700"]
+)
+def test_what_is_in_the_way_of_the_tiers(text: str) -> None:
+    """The line, and what an exploration needs."""
+    [(is_there, told)] = above(Failed(text))
+    assert (is_there, told.startswith(f"{text}; --tiers needs the subnet")) == (False, True)
+
+
+def test_without_umad_nothing_is_said_of_the_tiers() -> None:
+    (check,) = checks(around(observation(ib=SEEN, tiers=Failed("not permitted")), {}))
+    assert check.missing == Step.MODULE

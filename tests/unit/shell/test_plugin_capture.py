@@ -81,13 +81,24 @@ def test_the_capture_is_here(
 
 def test_kubectl_gets_the_flags(environment: dict[str, str]) -> None:
     """Node, namespace, context and kubeconfig for both; those of the capture for the second."""
-    flags = ("-n", "net", "--context", "prod", "--kubeconfig", "k", "--anonymize", "--wait", "1.5")
+    flags = [
+        "-n",
+        "net",
+        "--context",
+        "prod",
+        "--kubeconfig",
+        "k",
+        "--anonymize",
+        "--wait",
+        "1.5",
+        "--tiers",
+    ]
     capture(environment, "gpu-17", *flags, CUT="1")
     common = "--namespace net --kubeconfig k --context prod"
     select = "--selector app.kubernetes.io/name=bwagent --field-selector"
     assert asked(environment) == [
         f"{common} get pods {select} spec.nodeName=gpu-17,status.phase=Running -o json",
-        f"{common} exec bwagent-x -- bwagent capture - --anonymize --wait 1.5",
+        f"{common} exec bwagent-x -- bwagent capture - --anonymize --tiers --wait 1.5",
     ]
 
 

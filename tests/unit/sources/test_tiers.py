@@ -32,13 +32,14 @@ def link(interface: str, kind: str = "switch", via: str = "smp", leaf: str = "le
 
 
 def reading(
-    *links: Link, place: dict[str, str] | None = None, explore: Any = ADMINISTRATOR.explore
+    *links: Link, place: dict[str, str | None] | None = None, explore: Any = ADMINISTRATOR.explore
 ) -> Reading[Any]:
     """Read over two ports with these places in the subnet."""
     files = {
         f"sys/class/infiniband/ibp{number}/ports/1/{name}": f"{text}\n".encode()
         for number in range(2)
         for name, text in (PLACE | (place or {}) if number == 0 else PLACE).items()
+        if text is not None
     }
     readers = DeviceReaders(worker=InlineWorker)
     tree = Tree(MemoryStore(files), {})
@@ -85,9 +86,10 @@ def test_a_source_that_failed_has_no_leaves() -> None:
     [
         ({"sm_lid": "0x0"}, "ibp0: no subnet manager has configured the port"),
         ({"lid": "0x0"}, "ibp0: the port has no LID of its own to ask the subnet"),
+        ({"lid": None, "sm_lid": None}, "ibp0: its LID was not recorded (`capture --tiers` does)"),
     ],
 )
-def test_a_port_that_cannot_ask_is_told(place: dict[str, str], text: str) -> None:
+def test_a_port_that_cannot_ask_is_told(place: dict[str, str | None], text: str) -> None:
     """If no other one asks about its leaf."""
     both = reading(link("ibp0"), link("ibp1"), place=place)
     assert isinstance(both.outcome, Seen)
