@@ -117,10 +117,6 @@ def explained(
     values = [*row.values(known)]
     value = rendered.labels.get(key)
     hold = rendered.held.get(key) or rendered.incomplete.get(key)
-    state = "absent"
-    if key in rendered.labels:
-        unsettled = "incomplete" if key in rendered.incomplete else "seen"
-        state = "held" if key in rendered.held else unsettled
     absence = ABSENCE.get(row.key.partition("/")[2] or row.key, _absence)
     evidence = list(of_row(row.key)(observation, known, interface))
     names = {interface, *(fact.interface for fact in evidence)} - {None}
@@ -137,7 +133,7 @@ def explained(
         # of the first row with these values; a later row may say "the same"
         "meaning": next(label.value for label in LABELS if label.values is row.values),
         "absent_when": row.absent,
-        "state": state,
+        "state": _state(key, rendered),
         "value": value,
         "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
@@ -150,6 +146,13 @@ def explained(
         ],
         "on_node": on_node,
     }
+
+
+def _state(key: str, rendered: Rendered) -> str:
+    if key not in rendered.labels:
+        return "absent"
+    unsettled = "incomplete" if key in rendered.incomplete else "seen"
+    return "held" if key in rendered.held else unsettled
 
 
 def _absence(row: Label, interface: str | None, observation: Observation, known: Known) -> str:

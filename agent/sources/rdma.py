@@ -303,10 +303,6 @@ def _device(
         # Without a PCI function it would pass for a software device.
         reader.undecided.append(f"/{base} has an unread link")
     layers = _link_layers(reader, base)
-    netdevs = reader.decisive.names(f"{base}/device/net")
-    if not netdevs:  # that of a software device (rxe, siw), which has no PCI function
-        parent = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
-        netdevs = [parent] if parent else []
     driver = (reader.decisive.link(f"{base}/device/driver") or "").rpartition("/")[2]
     ids = once("ids", lambda: read_ids(reader.decisive, f"{base}/device"))
     subsystem = once("subsystem", lambda: read_ids(of_card, f"{base}/device", subsystem=True))
@@ -340,7 +336,7 @@ def _device(
         board_id=once("board_id", psid),
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
-        netdevs=tuple(netdevs),
+        netdevs=_netdevs(reader.decisive, base),
     )
     is_pattern = bool(constants.get(PATTERN))
     if is_pattern:
@@ -372,6 +368,15 @@ def _linked_pci(reader: Reader, name: str) -> str | None:
         except Unavailable:
             continue
     return None
+
+
+def _netdevs(reader: Reader, base: str) -> tuple[str, ...]:
+    """Return the netdevs of a device; that of a software device (rxe, siw) is its parent."""
+    netdevs = reader.names(f"{base}/device/net")
+    if not netdevs:
+        parent = reader.value(f"{base}/parent", kernel.netdev_name)
+        netdevs = [parent] if parent else []
+    return tuple(netdevs)
 
 
 def _is_sub_function(reader: Reader, base: str) -> bool:

@@ -212,18 +212,21 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
     learned = {name: _learned(reader, memory, name) for name in names}
     memory.is_complete = len(memory.known) == len(names)
     memory.odd = [problem for problem in reader.problems[before:] if not problem.error]
-    functions = {}
-    for function in filter(None, learned.values()):
-        ids = tuple(_bridge_ids(reader, memory, bridge) for bridge in function.bridges or ())
-        functions[function.address] = function._replace(bridge_ids=ids)
     unread = {
         name
         for name, function in learned.items()
         if name not in memory.known
         and (function is None or (function.ids is None and function.code in GPU_CLASSES))
     }
-    memory.bus = Bus(functions, frozenset(unread))
+    functions = [_placed(reader, memory, function) for function in filter(None, learned.values())]
+    memory.bus = Bus({function.address: function for function in functions}, frozenset(unread))
     return memory.bus
+
+
+def _placed(reader: Reader, memory: BusMemory, function: Function) -> Function:
+    """Return a function with the PCI ids of the bridges above it."""
+    ids = tuple(_bridge_ids(reader, memory, bridge) for bridge in function.bridges or ())
+    return function._replace(bridge_ids=ids)
 
 
 def _unlisted(memory: BusMemory, failure: str) -> Bus:
