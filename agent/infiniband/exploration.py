@@ -89,20 +89,8 @@ def explore(
     Takes transaction IDs from `tid` on. Raises Unavailable if a question is not answered, refused
     or its answer is malformed; for the table of a subnet, only if no other one lists a leaf.
     """
-    ports = list(ports)
-    subnets, faults = Subnets(ask, tid), dict[str, None]()
-    for port, leaf in ports:
-        if port is None or leaf in subnets.switches:
-            continue
-        try:
-            number = subnets.add(port)
-        except (Malformed, Unavailable) as error:
-            faults[str(error)] = None
-            continue
-        if leaf not in subnets.switches:
-            text = f"leaf switch {leaf} is none of {number:,} that the subnet administrator lists"
-            limited = "" if number else " (limited members of a partition see only full members)"
-            faults[f"{_name(port)}: {text}{limited}"] = None
+    ports, subnets = list(ports), Subnets(ask, tid)
+    faults = dict.fromkeys(filter(None, (_listed(subnets, *asking) for asking in ports)))
     leaves = {leaf for _, leaf in ports} & subnets.switches.keys()
     if faults and not leaves:
         raise Unavailable(next(iter(faults)))
@@ -117,6 +105,21 @@ def explore(
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
     return Exploration(found, tuple(faults), listed, {guid: subnets.lid(guid) for guid in near})
+
+
+def _listed(subnets: Subnets, port: SubnetPort | None, leaf: str) -> str | None:
+    """Ask for the switches of a port's subnet; return why its leaf is not listed."""
+    if port is None or leaf in subnets.switches:
+        return None
+    try:
+        number = subnets.add(port)
+    except (Malformed, Unavailable) as error:
+        return str(error)
+    if leaf in subnets.switches:
+        return None
+    limited = "" if number else " (limited members of a partition see only full members)"
+    text = f"leaf switch {leaf} is none of {number:,} that the subnet administrator lists"
+    return f"{_name(port)}: {text}{limited}"
 
 
 def look(

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -335,12 +335,6 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
         )
         for row in kept
     ]
-    leaves = []
-    for leaf, ports in memory.uplinks.items():
-        by_switch = grouped(sorted(ports), ports.__getitem__)
-        leaves.append(
-            _LeafRow(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out})
-        )
     pending = [] if left_out else [_Pending(*port, guid) for port, guid in memory.pending.items()]
     facts: Json = {
         "time": memory.time,
@@ -350,12 +344,17 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
         "answer": memory.answer or None,
         "agreed": memory.agreed or None,
         "switches": rows,
-        "leaves": leaves,
+        "leaves": [_leaf(leaf, ports, left_out) for leaf, ports in memory.uplinks.items()],
         "pending": pending or None,
         "paths": memory.paths or None,
         "left_out": memory.left_out + len(left_out) or None,
     }
     return json.dumps({"schema": SCHEMA, **written(facts, _DOCUMENT)}, separators=(",", ":"))
+
+
+def _leaf(leaf: str, ports: Mapping[int, str], left_out: Collection[str]) -> _LeafRow:
+    by_switch = grouped(sorted(ports), ports.__getitem__)
+    return _LeafRow(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out})
 
 
 def read(content: str) -> FabricMemory:
@@ -382,15 +381,8 @@ def _memory(content: str) -> FabricMemory:
         row.guid: TreeSwitch(row.guid, row.name, time if row.seen is None else row.seen, row.end)
         for row in rows
     }
-    uplinks = {
-        leaf.guid: {port: guid for guid, ports in leaf.uplinks.items() for port in ports}
-        for leaf in facts["leaves"]
-    }
-    ends = {guid for ports in uplinks.values() for guid in ports.values()}
-    if not ends <= switches.keys():
-        raise Malformed(f"no row of the switch {min(ends - switches.keys())}")
     return FabricMemory(
-        uplinks,
+        _ends(facts["leaves"], switches),
         frozenset(row.guid for row in rows if row.tier == 1),
         frozenset(row.guid for row in rows if row.tier == 2),
         switches,
@@ -404,3 +396,14 @@ def _memory(content: str) -> FabricMemory:
         facts.get("left_out", 0),
         facts.get("looked", 0),
     )
+
+
+def _ends(leaves: Iterable[_LeafRow], known: Collection[str]) -> dict[str, dict[int, str]]:
+    """Return the switches by leaf and port; raises Malformed for one that has no row."""
+    unknown = {guid for leaf in leaves for guid in leaf.uplinks if guid not in known}
+    if unknown:
+        raise Malformed(f"no row of the switch {min(unknown)}")
+    return {
+        leaf.guid: {port: guid for guid, ports in leaf.uplinks.items() for port in ports}
+        for leaf in leaves
+    }

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median_low
 from typing import NamedTuple
 
@@ -230,10 +231,7 @@ class _Answers:
 
 
 def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
-    """Return the switches above the leaves.
-
-    Some leaves beside ours complete what missing cables hide. A stray cable is left out.
-    """
+    """Return the switches above the leaves."""
     subnet.ask(ours)
     if subnet.part(ours, ours) >= LATERAL:
         return _Tier1(TierReason.NO_TIERS)
@@ -241,35 +239,37 @@ def _tier_1(subnet: _Answers, ours: Sequence[str]) -> _Tier1:
     if not first:
         return _Tier1(TierReason.TOP)
     asked = subnet.ask(first, MAX_TIER_1_QUESTIONS)
-    if subnet.part(asked, first) >= LATERAL:
-        return _Tier1(TierReason.NO_TIERS)
     beside = {leaf: _beside(subnet, leaf, ours) for leaf in ours}
-    if _is_alone(subnet, ours, asked, beside):
+    if subnet.part(asked, first) >= LATERAL or _is_alone(subnet, ours, asked, beside):
         return _Tier1(TierReason.NO_TIERS)
-    sure = {
-        guid
-        for leaf in ours
-        for guid in subnet.neighbors(leaf).keys() & first
-        if not _is_stray(subnet, guid, beside[leaf])
-    }
+    return _completed(subnet, ours, first, beside)
+
+
+def _completed(
+    subnet: _Answers,
+    ours: Sequence[str],
+    first: Collection[str],
+    beside: dict[str, frozenset[str] | None],
+) -> _Tier1:
+    """Return tier 1 from what is `first` above our leaves.
+
+    Some leaves beside ours complete what missing cables hide. A stray cable is left out.
+    """
+    pairs = ((leaf, guid) for leaf in ours for guid in subnet.neighbors(leaf).keys() & {*first})
+    sure = {guid for leaf, guid in pairs if not _is_stray(subnet, guid, beside[leaf])}
     others = _others(subnet, ours, sure or first, beside)
     beside |= {leaf: _beside(subnet, leaf, ours) for leaf in others}
-    above = {(leaf, guid) for leaf in beside for guid in subnet.neighbors(leaf)}
-    above = {(leaf, guid) for leaf, guid in above if guid not in ours}
+    above = {(leaf, guid) for leaf in beside for guid in subnet.neighbors(leaf).keys() - {*ours}}
     strays = {
         (leaf, guid)
         for leaf, guid in above
         if _is_stray(subnet, guid, beside[leaf]) or _is_single(subnet, leaf, guid, beside)
     }
+    of_ours = (subnet.links_between(*ends) for ends in sorted(strays) if ends[0] in ours)
     return _Tier1(
         None,
         frozenset({guid for _, guid in above - strays} or first),
-        tuple(
-            hop
-            for leaf, guid in sorted(strays)
-            if leaf in ours
-            for hop in subnet.links_between(leaf, guid)
-        ),
+        tuple(chain.from_iterable(of_ours)),
         frozenset().union(*(beside[leaf] or () for leaf in ours)),
     )
 

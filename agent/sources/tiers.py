@@ -37,21 +37,7 @@ def read(
     roles = [role for role in ports if role.interface in leaves]
     if host.explore is None or not roles:
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
-    places, problems = subnet_places(host, roles)
-    asking: list[AskingPort] = []
-    faults: dict[str, str] = {}  # by leaf: why its port cannot ask
-    for role in roles:
-        address, leaf = (role.device.name, role.port.number), leaves[role.interface]
-        place, port = places.get(address), None
-        fault = place.fault(role.port.state) if place else None
-        if place and place.lid is None:
-            faults[leaf.node_guid] = f"{role.interface}: {NO_LID}"
-        elif place and not fault:  # one that does not send SMPs may be a virtual port
-            port = place.port(address, may_be_virtual=leaf.via == "sa")
-        else:
-            text = fault.text if fault else "its LID could not be read"
-            faults[leaf.node_guid] = f"{role.interface}: {text}"
-        asking.append((port, leaf.node_guid))
+    asking, faults, problems = _asking(host, roles, leaves)
     try:
         found = host.explore(asking, None, {})
     except (Malformed, Unavailable) as error:
@@ -62,3 +48,25 @@ def read(
     unexplored = (text for leaf, text in faults.items() if leaf not in found.tiers.leaves)
     problems += [Problem(SOURCE, SOURCE, None, text) for text in (*unexplored, *found.faults)]
     return Reading(Seen(found), tuple(problems))
+
+
+def _asking(
+    host: Host, roles: list[PortRole], leaves: dict[str, IbNeighbor]
+) -> tuple[list[AskingPort], dict[str, str], list[Problem]]:
+    """Return each port with its leaf, and by leaf why its port cannot ask."""
+    places, problems = subnet_places(host, roles)
+    asking: list[AskingPort] = []
+    faults: dict[str, str] = {}
+    for role in roles:
+        address, leaf = (role.device.name, role.port.number), leaves[role.interface]
+        place, port = places.get(address), None
+        fault = place.fault(role.port.state) if place else None
+        text = fault.text if fault else "its LID could not be read"
+        if place and place.lid is None:
+            text = NO_LID
+        elif place and not fault:  # one that does not send SMPs may be a virtual port
+            port = place.port(address, may_be_virtual=leaf.via == "sa")
+        if port is None:
+            faults[leaf.node_guid] = f"{role.interface}: {text}"
+        asking.append((port, leaf.node_guid))
+    return asking, faults, problems
