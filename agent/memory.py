@@ -253,6 +253,7 @@ class Known(NamedTuple):
     is_seeded: bool = False  # the Node was read
     off: frozenset[str] = frozenset()  # sources whose labels stay as published
     disabled: frozenset[str] = frozenset()  # sources that are absent
+    domain_was: str | None = None  # the last one, if this observation found another
     # Far ends before this observation, by interface, of ports that have another far end now
     was: Mapping[str, FarEnd] = MappingProxyType({})
     now: float = 0.0  # the time of this observation
@@ -306,6 +307,7 @@ class Memory:
         self._unknown_since: float | None = None
         self._domain: str | None = None
         self._domain_since: float | None = None
+        self._last_domain: str | None = None  # that the Node had, or that was read
         self._settles_at = -math.inf
         # Why the published leaf group may have more than the rows; unread since
         self._gap: HoldReason | None = None
@@ -330,6 +332,7 @@ class Memory:
             domain_since = _past(published.domain_since, begun, awaited)
             self._domain = published.domain
             self._domain_since = domain_since if published.domain else None
+        self._last_domain = published.domain
         own = {_key(fact): fact for fact in self._facts}
         counted = published.rows
         if published.fault:
@@ -420,6 +423,9 @@ class Memory:
         if _is_over(self._unknown_since, self._hold, now):
             unknown = None
         domain_why = self._merge_domain(observation, now)
+        domain_was = self._last_domain if self._domain else None
+        if self._is_seeded:
+            self._last_domain = self._domain or self._last_domain
         return Known(
             self._facts,
             self._lost,
@@ -438,6 +444,7 @@ class Memory:
             self._is_seeded,
             observation.off,
             observation.disabled,
+            domain_was if domain_was != self._domain else None,
             was,
             now,
             -math.inf if self._started is None else self._started,

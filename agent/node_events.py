@@ -3,6 +3,7 @@
 What is worth a notice:
 - A cable has changed if the port's neighbor is another device or port than the last known
   neighbor, be that from the annotation. A neighbor that is seen for the first time is no change.
+- The NVLink domain has changed if it is another one than the last known, as a cable.
 - A port is lost once: when it is found missing (agent/memory.py). A port that the annotation has as
   lost already is not lost again.
 - A port is flapping once, until it was quiet (agent/daemon/flapping.py).
@@ -63,7 +64,12 @@ class EventReason(StrEnum):
     PORT_LOST = "PortLost"
     PORT_FLAPPING = "PortFlapping"
     ROLE_CHANGED = "RoleChanged"
+    DOMAIN_CHANGED = "DomainChanged"
     LABELS_REFUSED = "LabelsRefused"
+
+
+# What a combined Event counts, but ports
+SUBJECTS = {EventReason.LABELS_REFUSED: "refusal", EventReason.DOMAIN_CHANGED: "NVLink domain"}
 
 
 class Notice(NamedTuple):
@@ -114,6 +120,14 @@ def of_roles(changes: Iterable[RoleChange]) -> list[Notice]:
         )
         for change in changes
     ]
+
+
+def of_domain(known: Known) -> list[Notice]:
+    """Return the NVLink domain if it is another one than the last known."""
+    if not known.domain or not known.domain_was:
+        return []
+    text = f"the NVLink domain was {known.domain_was}, is {known.domain}"
+    return [Notice(EventReason.DOMAIN_CHANGED, "domain", text)]
 
 
 def of_cables(known: Known) -> list[Notice]:
@@ -299,7 +313,7 @@ class _Series:
         for subject in list(self._texts)[:-MAX_SUBJECTS]:
             del self._texts[subject]
         # The texts that fit, and the number of the others.
-        subject = "refusal" if self.reason is EventReason.LABELS_REFUSED else "port"
+        subject = SUBJECTS.get(self.reason, "port")
         head = f"{many(len(self._texts), subject)}: "
         room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
         fitting: list[str] = []

@@ -33,6 +33,7 @@ from agent.node_events import (
     Notice,
     name_for,
     of_cables,
+    of_domain,
     of_flapping,
     of_refusals,
     of_roles,
@@ -85,11 +86,12 @@ class Recorder(Companion):
     def learned(
         self, known: Known, time: float, roles: Sequence[RoleChange], flapping: Sequence[str]
     ) -> None:
-        """Take the cables that changed, the ports that were lost or flap, and other roles."""
+        """Take what has changed, and the ports that were lost or flap."""
         began = [name for name in flapping if name not in self._flapping]
         self._flapping = tuple(flapping)
         lost = self._losses.observed(known, time)
-        self._add([*of_roles(roles), *of_cables(known), *lost, *of_flapping(began)])
+        changed = [*of_roles(roles), *of_cables(known), *of_domain(known)]
+        self._add([*changed, *lost, *of_flapping(began)])
 
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""

@@ -181,6 +181,28 @@ def test_a_domain_that_is_read_seconds_after_the_start_writes_nothing() -> None:
     assert len(world.api.writes) == writes
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("is_away", [False, True])
+def test_another_domain_is_an_event(*, restarts: bool, is_away: bool) -> None:
+    """One, of the last known domain and the new one, though the node had none between."""
+    world = World(EIGHT, gpu(), smp=leaf, events=True)
+    world.nvml = lambda: answer(GPU)
+    world.run(300)
+    assert not world.api.events
+    if is_away:  # it is registering again
+        world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})
+        world.run(60)
+    world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"clique_id": 7}})
+    if restarts:
+        world.start_again(events=True)
+    world.run(300)
+    [event] = world.api.events.values()
+    uuid = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
+    assert (event["reason"], event["count"]) == ("DomainChanged", 1)
+    assert event["message"] == f"the NVLink domain was {uuid}.4026, is {uuid}.7"
+    assert world.api.labels[ACCELERATOR] == f"{uuid}.7"
+
+
 def test_a_cable_that_moved_while_nobody_looked_is_another_one() -> None:
     """The agent sees the new switch before it can read the Node: it is told from the one before."""
     world = World(EIGHT, smp=leaf, events=True).run(300)
