@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from agent import encode
 from agent.cabling.findings.finding import Spot
-from agent.cabling.findings.names import SeenDevice, compare_device, guid, mac
+from agent.cabling.findings.names import LeafNames, SeenDevice, compare_device, guid, mac
 from agent.cabling.findings.port_names import SeenPort, compare_port
 from agent.cabling.plans.columns import FACTS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace
@@ -78,7 +79,26 @@ class ExpectedRow(NamedTuple):
         return self.device, self.port_id, self.port_name
 
 
-NO_PLACES: Mapping[str, Spot] = MappingProxyType({})
+@dataclass(frozen=True)
+class LeafPlaces:
+    """Where switches stand, by any spelling of their names."""
+
+    by_name: Mapping[str, Spot] = field(default_factory=dict)
+    _known: dict[str, Spot | None] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def _names(self) -> LeafNames:
+        return LeafNames(self.by_name)
+
+    def get(self, name: str) -> Spot | None:
+        """Return the place of a switch; None if it is not known."""
+        if name not in self._known:
+            alike = self._names.like(name)
+            self._known[name] = self.by_name[alike[0]] if len(alike) == 1 else None
+        return self._known[name]
+
+
+NO_PLACES = LeafPlaces()
 FarPort = tuple[str, str]  # device and port, as a plan or a neighbor names them
 
 
@@ -92,7 +112,7 @@ class Expected(NamedTuple):
     # `end_key` of the far ends that the plans give to other nodes, to "node interface"
     taken: Mapping[FarPort, str] = NO_FIELDS  # type: ignore[assignment]
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
-    places: Mapping[str, Spot] = NO_PLACES  # of switches, by name
+    places: LeafPlaces = NO_PLACES  # of switches
     interfaces: tuple[str, ...] = ()  # all host interfaces of the plans, of any node
     notes: tuple[str, ...] = ()
     off: frozenset[str] = frozenset()  # tolerances of names that the plans do not permit
@@ -222,7 +242,7 @@ def merged(parts: Sequence[Expected]) -> Expected:
         _one("ports", parts),
         taken={key: text for part in parts for key, text in part.taken.items()},
         devices=frozenset().union(*(part.devices for part in parts)),
-        places={name: place for part in parts for name, place in part.places.items()},
+        places=LeafPlaces({k: v for part in parts for k, v in part.places.by_name.items()}),
         interfaces=tuple(dict.fromkeys(name for part in parts for name in part.interfaces)),
         notes=tuple(note for part in parts for note in part.notes),
         off=frozenset().union(*(part.off for part in parts)),
@@ -246,7 +266,7 @@ def dump(expected: Expected) -> dict[str, Any]:
         "rows": [row._replace(fields=dict(row.fields)) for row in expected.rows],
         "taken": [[*end, text] for end, text in expected.taken.items()],
         "devices": sorted(expected.devices),
-        "places": {},  # the agent's verdict does not tell where the wrong switch stands
+        "places": None,  # the agent's verdict does not tell where the wrong switch stands
         "off": sorted(expected.off),
     }
 
@@ -260,6 +280,7 @@ def load(document: dict[str, Any]) -> Expected:
         rows.append(row._replace(place=FilePlace(*row.place), near=near, far=far))
     return Expected(**document)._replace(
         rows=tuple(rows),
+        places=NO_PLACES,
         taken={(device, port): text for device, port, text in document["taken"]},
         devices=frozenset(document["devices"]),
         interfaces=tuple(document["interfaces"]),

@@ -15,7 +15,6 @@ from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected, ExpectedRow, one_each
 from agent.cabling.findings.baseline import Accepted
 from agent.cabling.findings.finding import INFO, NO_END, Draft, Finding, order
-from agent.cabling.findings.names import LeafNames
 from agent.cabling.interfaces import HcaMap, Resolved, names_of
 from agent.cabling.plan_index import unsafe
 from agent.cabling.plans.model import IGNORE
@@ -59,6 +58,7 @@ class VerifyResult(NamedTuple):
     findings: tuple[Finding, ...]
     cables: tuple[ComparedCable, ...]
     unresolved: Without = ()
+    ignored: int = 0  # cables of the plan that --ignore names
     assumption: str | None = None
     accepted: tuple[Accepted, ...] = ()  # findings of --baseline
 
@@ -79,7 +79,9 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
     resolved = interfaces.resolve(expected.rows, node, mapped, expected.interfaces)
+    planned = _cables(resolved)
     kept, resolved = _without_ignored(node, resolved, options)
+    ignored = planned - _cables(resolved)
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
     compared = _placed(of_cables.without_doubled(compared, expected), expected)
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
@@ -94,20 +96,23 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
     findings.sort(key=order)
-    return VerifyResult(node.name, tuple(findings), tuple(compared), without, resolved.assumption)
+    found = tuple(findings), tuple(compared), without
+    return VerifyResult(node.name, *found, ignored, resolved.assumption)
+
+
+def _cables(resolved: Resolved) -> int:
+    return len({row.interface for row in resolved.rows}) + len(resolved.without)
 
 
 def _placed(compared: Collection[ComparedCable], expected: Expected) -> list[ComparedCable]:
     """Return the cables, wrong ones with the place of the switch where they are."""
-    if not expected.places or all(cable.status != cables.MISCABLED for cable in compared):
-        return [*compared]
-    leaves = LeafNames(expected.places)
-
-    def placed(cable: ComparedCable) -> ComparedCable:
-        names = leaves.like(cable.actual[0] or "") if cable.status == cables.MISCABLED else []
-        return cable._replace(place=expected.places[names[0]]) if len(names) == 1 else cable
-
-    return [placed(cable) for cable in compared]
+    return [
+        cable._replace(place=place)
+        if cable.status == cables.MISCABLED
+        and (place := expected.places.get(cable.actual[0] or ""))
+        else cable
+        for cable in compared
+    ]
 
 
 def _without_ignored(

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from agent.cabling.cables import shapes
-from agent.cabling.expected import Expected, ExpectedRow, FarPort, distinct, end_key
+from agent.cabling.expected import Expected, ExpectedRow, FarPort, LeafPlaces, distinct, end_key
 from agent.cabling.findings.finding import Spot, spot
 from agent.cabling.findings.names import (
-    LeafNames,
     Off,
     device_key,
     hosts,
@@ -40,24 +39,23 @@ class PlanIndex:
         self._node_of = node_of
         self.rows: dict[str, list[ExpectedRow]] = {}  # by node
         self.names: dict[str, None] = {}  # of hosts and switches
-        self.places: dict[str, Spot] = {}  # by the name of the switch
         self._interfaces: dict[str, None] = {}
         self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
         self._like: dict[str, frozenset[str]] = {}
-        self._placed: dict[str, Spot | None] = {}
+        places: dict[str, Spot] = {}  # by the name of the switch
         for cable in cables:
             for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
                 node = node_of(near.node)
                 if node is not None:
                     self.rows.setdefault(node, []).append(row_of(cable, near, far))
                 elif near.rack or near.unit:
-                    self.places[near.node] = spot(near)
+                    places[near.node] = spot(near)
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
                 self.names[near.node] = None
                 self._interfaces[near.interface] = None
-        self._leaves = LeafNames(self.places)
+        self.places = LeafPlaces(places)
         self._numbers = tuple(numbers(self._interfaces).values())
 
     @cached_property
@@ -72,29 +70,19 @@ class PlanIndex:
             every = ((device, port) for device, ports in self._users.items() for port in ports)
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
             taken = dict(self._taken(every, node))
-            interfaces, places = (*self._interfaces,), self.places
+            interfaces = (*self._interfaces,)
             return Expected(
                 rows,
                 taken=taken,
                 devices=devices,
-                places=places,
+                places=self.places,
                 interfaces=interfaces,
                 off=self.off,
             )
         ends = {*ends}
         names = {device for device, _ in ends}
         devices = frozenset[str]().union(*map(self._names_like, names))
-        part = self._part(node, ends, devices)
-        if not self.places:
-            return part
-        return part._replace(places={name: at for name in names if (at := self.place(name))})
-
-    def place(self, device: str) -> Spot | None:
-        """Return the place of a switch by any spelling of its name; None if it is not known."""
-        if device not in self._placed:
-            names = self._leaves.like(device)
-            self._placed[device] = self.places[names[0]] if len(names) == 1 else None
-        return self._placed[device]
+        return self._part(node, ends, devices)._replace(places=self.places)
 
     def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
         """Return the part of the expected half that is the same whatever the node sees.

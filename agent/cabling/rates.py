@@ -85,17 +85,20 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
             yield _unverifiable(doubtful, doubt, draft)
     for low in slow:
         if not low.doubt:
-            port, cable = low.port, cables.get(low.port.interface)
-            near = words.near(cable.row) if cable else port.interface
-            to = words.present(port, cable)
-            text = (
-                f"Reseat or replace the cable of {near} to {to}: it runs at "
-                f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
-            )
-            facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}"}
-            known = (cable.facts if cable else {}) | facts | {"pci": port.pci}
-            moves = (cable.stay,) if cable else ()
-            yield draft("slow", [port.interface], text, facts=known, moves=moves)
+            yield _slower(low, cables.get(low.port.interface), draft)
+
+
+def _slower(low: Low, cable: ComparedCable | None, draft: Draft) -> Finding:
+    """Return the finding of a port; `cable` is that of the plan."""
+    port = low.port
+    near = words.near(cable.row) if cable else port.interface
+    text = (
+        f"Reseat or replace the cable of {near} to {words.present(port, cable)}: it runs at "
+        f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
+    )
+    facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}", "pci": port.pci}
+    known = (cable.facts if cable else {}) | facts
+    return draft("slow", [port.interface], text, facts=known, moves=(cable.stay,) if cable else ())
 
 
 def _is_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:

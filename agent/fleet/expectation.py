@@ -43,6 +43,7 @@ class Expectations:
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
+        self.trunks = [cable for cable in cables if cable.is_trunk]
         if plans and not self.index.rows and fleet.nodes:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]
@@ -54,7 +55,7 @@ class Expectations:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for finding in findings:
             leaf = finding.leaf if not finding.rack else None
-            rack = place.rack if leaf and (place := self.index.place(leaf)) else None
+            rack = place.rack if leaf and (place := self.index.places.get(leaf)) else None
             fact = ("far-rack", rack) if rack else None
             yield finding._replace(facts=(*finding.facts, fact)) if fact else finding
 

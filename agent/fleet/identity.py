@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -64,16 +65,11 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
     `off` are the tolerances of names that are switched off.
     """
     reports = _Reports({node.name: node.time for node in fleet.nodes})
-    machines: dict[str, set[int]] = {}  # by Node: those that have several Nodes
+    machines = defaultdict[str, set[int]](set)  # by Node: those that have several Nodes
     for machine, names in enumerate(_machines(fleet)):
-        stale = [name for name in names if name in silent]
-        why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
-        if 0 < len(stale) < len(names):
-            why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
-        text = f"{listed(names)} have the same HCA: {why}."
-        yield finding("cloned", [], text, nodes=names, facts={"reported": reports.text(names)})
+        yield _cloned(names, silent, reports)
         for name in names:
-            machines.setdefault(name, set()).add(machine)
+            machines[name].add(machine)
     claims = [
         _Claim(PortRef(node.name, port.interface), end, end.name or "", _address(end.id) or "")
         for node in fleet.nodes
@@ -91,8 +87,18 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
 
     for same in grouped(pairs, cause_of).values():
         first, second = (claim.port.node for claim in same[0])
-        if first == second or not machines.get(first, set()) & machines.get(second, set()):
+        if first == second or not machines[first] & machines[second]:
             yield _claim(same, reports)
+
+
+def _cloned(names: Sequence[str], silent: Collection[str], reports: _Reports) -> Finding:
+    """Return the finding of Nodes that are one machine."""
+    stale = [name for name in names if name in silent]
+    why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
+    if 0 < len(stale) < len(names):
+        why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
+    text = f"{listed(names)} have the same HCA: {why}."
+    return finding("cloned", [], text, nodes=names, facts={"reported": reports.text(names)})
 
 
 def _machines(fleet: Fleet) -> Iterable[tuple[str, ...]]:

@@ -75,18 +75,10 @@ def judge(  # noqa: PLR0913 - most are choices
             finding for finding in inferred.findings if quiet.keys().isdisjoint(finding.nodes)
         )
     rated = {port for finding in findings if finding.code in OF_SPEED for port in finding.ports}
-    doubled = {
-        frozenset(finding.ports) for finding in findings if finding.code in {"duplicate", "claimed"}
-    }
     awake = [node for node in kept.nodes if node.name not in quiet]
     findings += _slow(awake, inferred.groups, rated, compared.cables)
-    findings += (
-        finding
-        for finding in identity.findings(kept, quiet, options.off)
-        if finding.code != "claimed" or frozenset(finding.ports) not in doubled
-    )
-    trunks = (cable for plan in plans for cable in plan.cables if cable.is_trunk)
-    findings += uplinks.findings(awake, Keys(naming).tiers, trunks)
+    findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
+    findings += uplinks.findings(awake, Keys(naming).tiers, expectations.trunks)
     findings += firmware.findings(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)
@@ -123,6 +115,17 @@ def _halves(
         else:
             halves += [] if half.is_empty else [(node, half)]
     return halves, contradictions
+
+
+def _undoubled(identities: Iterable[Finding], findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of identities without claims that others have."""
+    known = (other for other in findings if other.code in {"duplicate", "claimed"})
+    doubled = {frozenset(other.ports) for other in known}
+    return [
+        each
+        for each in identities
+        if each.code != "claimed" or frozenset(each.ports) not in doubled
+    ]
 
 
 def _without_ignored(fleet: Fleet, options: VerifyOptions) -> Fleet:
@@ -195,7 +198,7 @@ def _slow(
     be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
-    planned = {cable.ref: cable for cable in cables}
+    causes: list[tuple[list[_Rated], _Share]] = []
     for group in groups:
         rated = [port for name in group.nodes if name in by_name for port in _rated(by_name[name])]
         slow: dict[str, list[_Rated]] = {}  # slow ports by node
@@ -207,8 +210,9 @@ def _slow(
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
                         slow.setdefault(port.ref.node, []).append(port)
-        for ports in slow.values():
-            yield _slower(ports, shares[ports[0].address], planned)
+        causes += [(ports, shares[ports[0].address]) for ports in slow.values()]
+    planned = {cable.ref: cable for cable in cables} if causes else {}
+    yield from (_slower(ports, share, planned) for ports, share in causes)
 
 
 class _Share(NamedTuple):

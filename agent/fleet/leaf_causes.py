@@ -20,7 +20,6 @@ from agent.fleet.model import FleetNode, FleetPort
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
-Explained = tuple[Finding, list[PortRef]]  # and the ports that it explains
 PlannedLeaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
@@ -126,8 +125,8 @@ class _Link(NamedTuple):
     planned: str | None = None  # key of its leaf in the plan
 
 
-def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Iterator[Explained]:
-    """Yield a finding for each leaf that lost its ports, and the ports; `leaves` are of a plan.
+def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Iterator[Finding]:
+    """Yield a finding for each leaf that lost its ports; `leaves` are of a plan.
 
     A cable counts where it was seen last, wherever it is planned. The ID is of the name that the
     annotations of the nodes have, so it is the same with a plan and without one.
@@ -142,16 +141,25 @@ def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Ite
         names = sorted({link.port.node for link in lost}, key=natural)
         if len(lost) < max(MIN_PORTS, NEARLY_ALL * len(same)) or len(names) < 2:
             continue
-        seen, facts = next((link.name for link in lost if link.name), ""), dict[str, object]()
-        name = shown = seen
-        if leaves is not None:  # that for which most of them are planned
-            row = leaves[Counter(link.planned or "" for link in same).most_common(1)[0][0]].row
-            name, shown, facts = row.device or "", words.far(row), row.facts
-        share = f"all its {len(same):,}" if lost == same else f"{len(lost):,} of its {len(same):,}"
-        text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(names)}."
-        ports, key, end = [link.port for link in lost], [leaf_key(seen or name)], (name, None)
-        cause = finding("leaf-down", ports, text, nodes=names, key=key, facts=facts, expected=end)
-        yield cause, ports
+        yield _down(same, lost, names, leaves)
+
+
+def _down(
+    same: Sequence[_Link],
+    lost: Sequence[_Link],
+    names: Sequence[str],
+    leaves: PlannedLeaves | None,
+) -> Finding:
+    """Return the finding of a leaf that lost these of its links, to the nodes of these names."""
+    seen, facts = next((link.name for link in lost if link.name), ""), dict[str, object]()
+    name = shown = seen
+    if leaves is not None:  # that for which most of them are planned
+        row = leaves[Counter(link.planned or "" for link in same).most_common(1)[0][0]].row
+        name, shown, facts = row.device or "", words.far(row), row.facts
+    share = f"all its {len(same):,}" if lost == same else f"{len(lost):,} of its {len(same):,}"
+    text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(names)}."
+    ports, key, end = [link.port for link in lost], [leaf_key(seen or name)], (name, None)
+    return finding("leaf-down", ports, text, nodes=names, key=key, facts=facts, expected=end)
 
 
 def _planned(leaves: PlannedLeaves, known: Mapping[PortRef, _Link]) -> Iterator[_Link]:
@@ -177,20 +185,20 @@ def _is_down(port: FleetPort) -> bool:
     return port.gbps == 0 and port.far_end is None and not port.is_lost
 
 
-def without_plan(nodes: Sequence[FleetNode]) -> list[Explained]:
+def without_plan(nodes: Sequence[FleetNode]) -> list[Finding]:
     """Return the leaves that are down by the annotations of the nodes, and nodes without a link."""
     lost = [*down(nodes)]
     dark = (node for node in nodes if any(map(_is_down, node.ports)))
     links = ((link.port, link.is_down) for node in dark for link in _known(node))
-    return [*lost, *nodes_down(links, {port for _, ports in lost for port in ports})]
+    return [*lost, *nodes_down(links, {port for cause in lost for port in cause.ports})]
 
 
 def nodes_down(
     ports: Iterable[tuple[PortRef, bool]], explained: Collection[PortRef]
-) -> Iterator[Explained]:
+) -> Iterator[Finding]:
     """Yield a finding for each node none of whose several ports has a link; True: it is down."""
     for node, same in grouped(ports, lambda pair: pair[0].node).items():
         lost = [port for port, is_down in same if is_down]
         if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
             text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."
-            yield finding("missing", lost, text, key=[node, "all"]), lost
+            yield finding("missing", lost, text, key=[node, "all"])

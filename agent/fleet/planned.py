@@ -118,49 +118,36 @@ def _findings(
     off: Off,
 ) -> Iterator[Finding]:
     """Yield the causes of several ports, then what they do not explain."""
-    in_rings = {
-        PortRef(result.node, name)
-        for result in results
-        for finding in result.findings
-        if finding.code == SWAPPED
-        for name in finding.interfaces
-    }
+    of_one = [finding for result in results for finding in result.findings]
+    in_rings = {port for finding in of_one if finding.code == SWAPPED for port in finding.ports}
     explained: set[PortRef] = set()
-    for cause, ports in leaf_causes.down(nodes, leaves):
-        yield cause
-        explained.update(ports)
+
+    def explaining(causes: Iterable[Finding]) -> Iterator[Finding]:
+        for cause in causes:
+            explained.update(cause.ports)
+            yield cause
+
+    yield from explaining(leaf_causes.down(nodes, leaves))
     wrong = [cable for cable in all_cables if cable.is_wrong]
     left = [cable for cable in wrong if cable.ref not in in_rings and cable.ref not in explained]
     rings = rings_in(left, off)  # over several nodes
     cabled = grouped(all_cables, lambda cable: cable.ref.node)
     astray = grouped(left, lambda cable: cable.ref.node)
-    for cause in places.exchanged(rings, [node.name for node in nodes], cabled, astray):
-        yield cause
-        explained.update(cause.ports)
-    for ring in rings:
-        if not explained.issuperset(cable.ref for cable in ring):
-            yield _swapped(ring)
-            explained.update(cable.ref for cable in ring)
+    names = [node.name for node in nodes]
+    yield from explaining(places.exchanged(rings, names, cabled, astray))
+    others = (ring for ring in rings if not explained.issuperset(cable.ref for cable in ring))
+    yield from explaining(map(_swapped, others))
     owners = {
         finding.ports[0]: owner
-        for result in results
-        for finding in result.findings
+        for finding in of_one
         if (owner := dict(finding.facts).get("planned-for"))
     }
-    left = [cable for cable in left if cable.ref not in explained]
-    for cause in places.moved(cabled, grouped(left, lambda cable: cable.ref.node), owners):
-        yield cause
-        explained.update(cause.ports)
-    links = [
-        (cable.ref, cable.status == cables.MISSING)
-        for same in cabled.values()
-        if any(cable.status == cables.MISSING for cable in same)
-        for cable in same
-        if cable.status != cables.IGNORED
-    ]
-    for cause, ports in leaf_causes.nodes_down(links, explained):
-        yield cause
-        explained.update(ports)
+    astray = grouped((c for c in left if c.ref not in explained), lambda cable: cable.ref.node)
+    yield from explaining(places.moved(cabled, astray, owners))
+    dark = dict.fromkeys(c.ref.node for c in all_cables if c.status == cables.MISSING)
+    kept = (cable for name in dark for cable in cabled[name] if cable.status != cables.IGNORED)
+    links = ((cable.ref, cable.status == cables.MISSING) for cable in kept)
+    yield from explaining(leaf_causes.nodes_down(links, explained))
     rest = [(result.node, finding) for result in results for finding in result.findings]
     yield from _of_nodes(rest, explained)
 

@@ -9,7 +9,7 @@ those above it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.encode import is_value
@@ -28,14 +28,14 @@ class Differing(NamedTuple):
     nodes: Sequence[str]
 
 
-class Tree(NamedTuple):
+class TierTree(NamedTuple):
     """The values of each leaf group, closest tier first, and the nodes that differ."""
 
     values: Mapping[str, tuple[str | None, ...]]
     differing: tuple[Differing, ...]
 
 
-def tree(nodes: Iterable[FleetNode], keys: Sequence[str]) -> Tree:
+def tree(nodes: Iterable[FleetNode], keys: Sequence[str]) -> TierTree:
     """Return the tree by the labels of these keys, closest tier first."""
     members = grouped((n for n in nodes if n.leaf_group), lambda node: node.leaf_group or "")
     values: dict[str, tuple[str | None, ...]] = dict.fromkeys(members, ())
@@ -52,13 +52,19 @@ def tree(nodes: Iterable[FleetNode], keys: Sequence[str]) -> Tree:
             if usual is None:
                 continue
             place |= dict.fromkeys(groups, f"{key} {usual}")
-            below = [node.name for node in same if tier and label(node, keys[tier - 1])]
-            known = {*below} if 2 * counts[usual] > len(below) else set[str]()
-            others = [name for name in labels if labels[name] or name in known]
-            odd = grouped((n for n in others if labels[n] != usual), labels.__getitem__)
+            below = {node.name for node in same if tier and label(node, keys[tier - 1])}
+            odd = _odd(labels, usual, below if 2 * counts[usual] > len(below) else ())
             differing += [Differing(key, where, usual, *pair) for pair in odd.items()]
             elsewhere.update(*odd.values())
-    return Tree(values, tuple(differing))
+    return TierTree(values, tuple(differing))
+
+
+def _odd(
+    labels: Mapping[str, str | None], usual: str, known: Collection[str]
+) -> dict[str | None, list[str]]:
+    """Return the nodes with another value, and those of `known` without one."""
+    others = (name for name, value in labels.items() if value or name in known)
+    return grouped((name for name in others if labels[name] != usual), labels.__getitem__)
 
 
 def label(node: FleetNode, key: str) -> str | None:

@@ -17,7 +17,7 @@ from agent.cabling.findings.names import LeafNames, guid, leaf_key
 from agent.cabling.interfaces import shape
 from agent.cabling.plans.model import PlanCable
 from agent.fleet.model import FleetNode
-from agent.fleet.tiers import Tree, tree
+from agent.fleet.tiers import TierTree, tree
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
@@ -26,10 +26,10 @@ USUAL = 0.5  # more of them than this share have as many uplinks
 MUCH = 0.25  # of a leaf's uplinks: what is more than a remark
 
 
-Report = tuple[tuple[int, str], ...]  # ports with their switches
+UplinkReport = tuple[tuple[int, str], ...]  # ports with their switches
 
 
-class Leaf(NamedTuple):
+class SeenLeaf(NamedTuple):
     """A leaf as most of its nodes know it."""
 
     name: str
@@ -67,54 +67,46 @@ def findings(
     yield from _incomplete(whole)
 
 
-def _leaves(nodes: Sequence[FleetNode], whole: Tree) -> list[Leaf]:
+def _leaves(nodes: Sequence[FleetNode], whole: TierTree) -> list[SeenLeaf]:
     """Return the leaves in natural order, each with the uplinks that most of its reports have."""
     reporting = [node for node in nodes if node.uplinks and node.leaf_group]
     if not reporting:
         return []
     ends = (port.far_end or port.last_end for node in nodes for port in node.ports)
     names = {end.id: end.name or end.device for end in ends if end and end.id}
-    reports = defaultdict[str, Counter[Report]](Counter)
+    reports = defaultdict[str, Counter[UplinkReport]](Counter)
     tiers: dict[str, str | None] = {}
     for node in reporting:
         for switch, ports in node.uplinks.items():
             reports[switch][tuple(sorted(ports.items()))] += 1
             tiers[switch] = tiers.get(switch) or whole.values[node.leaf_group or ""][0]
 
-    def usual(same: Counter[Report]) -> Report:
+    def usual(same: Counter[UplinkReport]) -> UplinkReport:
         return max(same, key=lambda report: (same[report], len(report)))
 
     leaves = [
-        Leaf(names.get(switch) or switch, tiers[switch], dict(usual(same)))
+        SeenLeaf(names.get(switch) or switch, tiers[switch], dict(usual(same)))
         for switch, same in reports.items()
     ]
     return sorted(leaves, key=lambda leaf: natural(leaf.name))
 
 
-def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
+def _short(leaves: Sequence[SeenLeaf]) -> Iterator[Finding]:
     """Yield one finding for the leaves of a kind that have fewer uplinks than most of it.
 
     Kinds of several pods whose names and uplinks are alike are one.
     """
-    short = defaultdict[tuple[str, int], list[tuple[Leaf, str]]](list)
+    short = defaultdict[tuple[str, int], list[tuple[SeenLeaf, str]]](list)
     totals = Counter[tuple[str, int]]()
     for (_, form), same in grouped(leaves, _kind).items():
         counts = Counter(len(leaf.uplinks) for leaf in same)
         usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
-        if len(same) < MIN_LEAVES or count <= USUAL * len(same):
-            continue
-        totals[form, usual] += len(same)
-        width = {
-            switch: Counter(leaf.to[switch] for leaf in same).most_common(1)[0][0]
-            for switch in {switch for leaf in same for switch in leaf.to}
-        }
-        for leaf in same:
-            if len(leaf.uplinks) < usual:
-                less = Counter(width) - leaf.to
-                is_told = less.total() == usual - len(leaf.uplinks)  # else it has other switches
-                to = f", fewer to {listed(sorted(less, key=natural), 3)}" if is_told else ""
-                short[form, usual].append((leaf, to))
+        if len(same) >= MIN_LEAVES and count > USUAL * len(same):
+            totals[form, usual] += len(same)
+            short[form, usual] += _fewer(same, usual)
     for kind, pairs in short.items():
+        if not pairs:
+            continue
         names, usual = [leaf.name for leaf, _ in pairs], kind[1]
         shown = [f"{leaf.name} has {len(leaf.uplinks)}{to}" for leaf, to in pairs]
         text = (
@@ -133,7 +125,20 @@ def _short(leaves: Sequence[Leaf]) -> Iterator[Finding]:
         )
 
 
-def _kind(leaf: Leaf) -> tuple[str | None, str]:
+def _fewer(same: Sequence[SeenLeaf], usual: int) -> Iterator[tuple[SeenLeaf, str]]:
+    """Yield the leaves of a kind with fewer uplinks, and to which switches that is."""
+    switches = {switch for leaf in same for switch in leaf.to}
+    width = Counter(
+        {s: Counter(leaf.to[s] for leaf in same).most_common(1)[0][0] for s in switches}
+    )
+    for leaf in same:
+        if len(leaf.uplinks) < usual:
+            less = width - leaf.to
+            is_told = less.total() == usual - len(leaf.uplinks)  # else it has other switches
+            yield leaf, f", fewer to {listed(sorted(less, key=natural), 3)}" if is_told else ""
+
+
+def _kind(leaf: SeenLeaf) -> tuple[str | None, str]:
     """Return the tier 1 and the form of the name; switches without a name are alike."""
     return leaf.tier_1, "" if guid(leaf.name) else shape(leaf.name)
 
@@ -147,7 +152,7 @@ def _planned(trunks: Iterable[PlanCable]) -> dict[str, dict[int, str]]:
     return planned
 
 
-def _unlike_plan(leaf: Leaf, planned: Mapping[int, str]) -> Iterator[Finding]:
+def _unlike_plan(leaf: SeenLeaf, planned: Mapping[int, str]) -> Iterator[Finding]:
     """Yield a finding if the leaf lacks an uplink of the plan, or has it at another switch."""
     wrong = {
         port: switch
@@ -166,7 +171,7 @@ def _unlike_plan(leaf: Leaf, planned: Mapping[int, str]) -> Iterator[Finding]:
         yield finding("uplinks", [], text, key=[leaf.name], facts=facts, expected=(leaf.name, None))
 
 
-def _incomplete(whole: Tree) -> Iterator[Finding]:
+def _incomplete(whole: TierTree) -> Iterator[Finding]:
     """Yield one finding for all nodes that have another value than this one of a tier."""
     for (key, usual), same in grouped(whole.differing, lambda odd: (odd.key, odd.usual)).items():
         nodes = sorted({name for odd in same for name in odd.nodes}, key=natural)

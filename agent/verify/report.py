@@ -69,7 +69,8 @@ def verdict(result: VerifyResult) -> str:
     unknown = sum(finding.severity == UNKNOWN for finding in result.findings)
     parts = [
         counted(result.findings),
-        planned if result.planned else "no cables in the plan",
+        planned if result.planned or result.ignored else "no cables in the plan",
+        f"{result.ignored} ignored" if result.ignored else "",
         f"{unknown} unverifiable" if unknown else "",
         report.accepted_count(result.accepted),
     ]

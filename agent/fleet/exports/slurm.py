@@ -12,14 +12,14 @@ ends an entry and `#` begins a comment: no name here has either (topology.py).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from agent.encode import Naming
 from agent.fleet.exports import text
 from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
-from agent.fleet.exports.topology import Levels, Path, Topology
+from agent.fleet.exports.topology import LeafGroup, Levels, Path, Topology
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import Fleet, FleetNode
 from agent.text import natural
@@ -157,15 +157,7 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
         known = [at for at, value in enumerate(group.path) if value]
         above = [(group.path[: at + 1], None) for at in reversed(known)]
         lines.append([(group.path, group.value), *above])
-    times = Counter(group.value for group in topology.groups)
-    wanted = {
-        (path, value): value
-        if value and times[value] == 1
-        else ".".join(filter(None, (*path, value)))
-        for line in lines
-        for path, value in line
-    }
-    names = text.unique(wanted, MAX_NAME)
+    names = _names({place for line in lines for place in line}, topology.groups)
     children: dict[TreePlace, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
     for line in lines:
         for below, place in pairwise(line):
@@ -192,6 +184,17 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
         if len(tops) > 1
         else (),
     )
+
+
+def _names(places: Iterable[TreePlace], groups: Iterable[LeafGroup]) -> dict[TreePlace, str]:
+    """Return the names of switches: a leaf group's value if it is in one place, else the path."""
+    times = Counter(group.value for group in groups)
+
+    def name_of(path: Path, value: str | None) -> str:
+        is_alone = value and times[value] == 1
+        return value or "" if is_alone else ".".join(filter(None, (*path, value)))
+
+    return text.unique({place: name_of(*place) for place in places}, MAX_NAME)
 
 
 def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[SlurmSwitch], list[str]]:

@@ -43,8 +43,8 @@ MOVES = frozenset({"swapped", "shifted", "miscabled"})  # codes of cables on ano
 
 Levels = Sequence[str]  # labels above the leaf group, outermost first, that the operator chose
 Path = tuple[str | None, ...]  # a value for each of Topology.levels; None is unknown
-Tiers = Mapping[str, Mapping[str, str | None]]  # by label and leaf group
-NO_TIERS: Tiers = MappingProxyType({})
+TierValues = Mapping[str, Mapping[str, str | None]]  # by label and leaf group
+NO_TIERS: TierValues = MappingProxyType({})
 
 
 class LeafGroup(NamedTuple):
@@ -232,6 +232,11 @@ def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str
             yield f"{level} is no tree: leaf group {group} has {where}"
         if len(broken) > MAX_LISTED:
             yield f"{level} is no tree: {len(broken)} leaf groups in all"
+    yield from _misordered(nodes, levels)
+
+
+def _misordered(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str]:
+    """Yield the levels that are above those before them."""
     for outer, inner in pairwise(levels):
         pairs = {(node.labels.get(outer), node.labels.get(inner)) for node in nodes}
         if len({above for above, _ in pairs}) == len(pairs) > len({below for _, below in pairs}):
@@ -261,7 +266,7 @@ def _candidates(
 
 
 def _groups(
-    nodes: Sequence[FleetNode], levels: Sequence[str], tiers: Tiers
+    nodes: Sequence[FleetNode], levels: Sequence[str], tiers: TierValues
 ) -> tuple[LeafGroup, ...]:
     """Return the leaf groups; a node without a level's label is where its leaf group is."""
     by_place: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)

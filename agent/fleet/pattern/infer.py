@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from agent.cabling.findings.finding import RANK, Finding
 from agent.fleet import leaf_causes, silent
-from agent.fleet.leaf_causes import Explained
 from agent.fleet.model import Fleet, Group
 from agent.fleet.pattern.borders import by_design
 from agent.fleet.pattern.causes import (
@@ -81,7 +80,7 @@ def _findings(
     groups: Sequence[Ruled],
     odds: Sequence[Sequence[Odd]],
     leaves: LeafNamer,
-    lost: Sequence[Explained],
+    lost: Sequence[Finding],
     designed: Collection[tuple[str, int]],
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Return the findings in the order in which they are listed, and the number of odd cables.
@@ -91,23 +90,25 @@ def _findings(
     cables of regular groups; last the number of missing ones that never had a neighbor, which are
     not among these.
     """
-    dead = {tuple(port) for finding, ports in lost if finding.code == "leaf-down" for port in ports}
+    dead = {tuple(port) for cause in lost if cause.code == "leaf-down" for port in cause.ports}
     left: list[Odd] = []
     for group, some in zip(groups, odds, strict=True):
         alive = [odd for odd in some if (odd.row.node.name, odd.interface) not in dead]
         left += without_spares(group, alive)
-    explained = {port for _, same in lost for port in same}
+    explained = {port for cause in lost for port in cause.ports}
     mistakes, by_border = [], 0
     for cause in causes(left):
         if cause.code == MISCABLED and cause.odds[0].key in designed:
             by_border += 1
         else:
             mistakes.append(of_cause(cause, leaves))
-    findings = [finding for finding, _ in lost]
-    findings += [
-        finding
-        for finding in mistakes
-        if finding.code != MISSING or not explained.issuperset(finding.ports)
+    findings = [
+        *lost,
+        *(
+            each
+            for each in mistakes
+            if each.code != MISSING or not explained.issuperset(each.ports)
+        ),
     ]
     findings.sort(
         key=lambda finding: (

@@ -293,3 +293,15 @@ def test_a_list_of_kubeconfigs(tmp_path: Path) -> None:
     config.write_text("{}")
     env = {"KUBECONFIG": f"{tmp_path / 'none'}:{config}"}
     assert "nothing to compare with" not in complaint(bwagent("verify", "--no-wait", env=env))
+
+
+def test_ignored_cables_are_counted(tmp_path: Path) -> None:
+    """To ignore all of them is a wish: the exit code is 0, and the first line says so."""
+    words = ("--replay", str(H200), "--plan", str(written_plan(tmp_path)), "--ignore")
+    for glob, told in (
+        ("*", "0 of 0 cables as planned; 8 ignored"),
+        ("rocep26s0", "7 of 7 cables as planned; 1 ignored"),
+    ):
+        done = bwagent("verify", *words, glob)
+        assert done.returncode == 0
+        assert told in done.stdout.decode().partition("\n\n")[0].replace("\n ", "")
