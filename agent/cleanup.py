@@ -152,12 +152,16 @@ def removals(nodes: Iterable[Node], keys: Keys) -> list[Change]:
 def elsewhere(changes: Iterable[Change]) -> list[str]:
     """Return a line for each other prefix under which manager `bwagent` has labels on these Nodes.
 
-    It has the command that cleans the prefix up.
+    It has the command that cleans the prefix up. So has that of a key in no label table.
     """
     by_prefix = defaultdict[str, list[str]](list)
+    by_key = defaultdict[Field, list[str]](list)
     for change in changes:
         for prefix in sorted({prefix_of(field) or "" for field in change.outside} - {""}):
             by_prefix[prefix].append(change.node)
+        for field in sorted(change.outside):
+            if prefix_of(field) is None:
+                by_key[field].append(change.node)
     lines = []
     for prefix, names in by_prefix.items():
         where, flag = f"{len(names)} Nodes", "--all"
@@ -165,6 +169,11 @@ def elsewhere(changes: Iterable[Change]) -> list[str]:
             where, flag = f"Node {names[0]}", f"--node-name {names[0]}"
         command = f"{cleanup_command(prefix)} {flag}"
         lines.append(f"{prefix}: labels of manager bwagent on {where}; {command} removes them")
+    for field, names in by_key.items():
+        where = f"Node {names[0]}" if len(names) == 1 else f"{len(names)} Nodes"
+        which = "this command with its --tier-label or --accelerator-label"
+        command = f"{which}, or {kubectl_removal(names[0], field)},"
+        lines.append(f"{field.key}: of manager bwagent on {where}; {command} removes it")
     return lines
 
 

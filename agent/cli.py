@@ -294,8 +294,8 @@ def _subject(key: str, naming: Naming) -> Subject:
     from agent.labels.render import subject_of
     from agent.output.explain import unknown_key
 
-    accelerator = naming.accelerator if naming.accelerator.endswith(f"/{key}") else ""
-    for full in (key, f"{naming.prefix}/{key}", f"{naming.ib_prefix}/{key}", accelerator):
+    whole = [full for full in (naming.accelerator, *naming.tiers) if full.endswith(f"/{key}")]
+    for full in (key, f"{naming.prefix}/{key}", f"{naming.ib_prefix}/{key}", *whole):
         if subject := subject_of(full, naming):
             return subject
     raise click.UsageError(unknown_key(key, naming, ["{if}"]))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from agent.errors import Malformed
 from agent.text import natural
 
 MAX_LENGTH = 63  # characters of a label value, and of the name part of a label key
@@ -23,6 +24,7 @@ _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_LIST = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _KUBERNETES = re.compile(r"(.*\.)?(kubernetes|k8s)\.io")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a for 64 bits
 
@@ -33,6 +35,9 @@ class Naming(NamedTuple):
     prefix: str = "backend.coreweave.cloud"
     ib_prefix: str = "ib.coreweave.cloud"  # "": the family is not written
     accelerator: str = "network.topology.nvidia.com/accelerator"  # a whole key; "": not written
+    tiers: tuple[
+        str, ...
+    ] = ()  # whole keys of tiers 0, 1 and 2 (--tier-label); (): as in the table
 
 
 def value(raw: str) -> str:
@@ -145,6 +150,29 @@ def key_fault(key: str) -> str | None:
             "and must begin and end with a letter or digit"
         )
     return None
+
+
+def tier_keys(pattern: str) -> tuple[str, ...]:
+    """Return the label keys of tiers 0, 1 and 2; raises Malformed for a pattern of other ones.
+
+    `a.example/tier-{n}` has the numbers, `a.example/{leaf,spine,core}` the names of the tiers.
+    """
+    shown = repr(pattern[:MAX_LENGTH])
+    if not (match := _LIST.fullmatch(pattern)):
+        raise Malformed(f"{shown} has neither one {{n}} nor one list in braces")
+    head, listed, tail = match.groups()
+    names = "012" if listed == "n" else listed.split(",")
+    keys = tuple(f"{head}{name}{tail}" for name in names)
+    if len(keys) != len("012"):
+        raise Malformed(f"{shown} has {len(keys)} names in braces, for tiers 0, 1 and 2")
+    for key in keys:
+        if "/" not in key:
+            raise Malformed(f"{shown} has no prefix with a slash")
+        if fault := key_fault(key):
+            raise Malformed(f"{shown}: {key[:MAX_LENGTH]!r}: {fault}")
+        if keys.count(key) > 1:
+            raise Malformed(f"{shown} has {key[:MAX_LENGTH]!r} for two tiers")
+    return keys
 
 
 def is_subdomain(name: str) -> bool:

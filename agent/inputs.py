@@ -74,10 +74,18 @@ def stranger(flags: Flags, host: Host) -> str | None:
 
 
 def naming(flags: Flags) -> Naming:
-    """Return the prefixes and keys of the labels."""
-    from agent.encode import Naming
+    """Return the prefixes and keys of the labels.
 
-    return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
+    Raises click.UsageError if --tier-label has a key of another label, or of the site's half.
+    """
+    from agent.encode import Naming
+    from agent.labels.render import is_taken
+
+    naming = Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
+    tiers = flags["tier_label"] or ()
+    if taken := next((key for key in tiers if is_taken(key, naming)), None):
+        raise click.UsageError(f"--tier-label: {taken} is the key of another label")
+    return naming._replace(tiers=tiers)
 
 
 def target(flags: Flags, host: Host) -> Target:

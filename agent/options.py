@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import click
@@ -29,7 +30,7 @@ Flags = dict[str, Any]  # of a command, by their names
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds
 # Of no use to commands that compare cables, so left out of their --help (docs/verify.md).
-HIDDEN = {"accelerator_label", "nvml_library"}
+HIDDEN = {"accelerator_label", "nvml_library", "tier_label"}
 # Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
 _NO_SETTINGS = re.compile(r"BWAGENT_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?)")
 
@@ -155,6 +156,24 @@ def _prefix(text: str) -> str:
 
 def _prefix_or_empty(text: str) -> str:
     return text and _prefix(text)
+
+
+def _tier_keys(text: str) -> tuple[str, ...]:
+    from agent.encode import tier_keys
+    from agent.errors import Malformed
+
+    try:
+        return tier_keys(text)
+    except Malformed as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _former(text: str) -> tuple[str, ...]:
+    return _tier_keys(text) if "/" in text else (_prefix(text),)
+
+
+def _joined(_ctx: object, _param: object, several: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(several))
 
 
 def _label_key_or_empty(text: str) -> str:
@@ -384,8 +403,10 @@ label_options = options(
          default="backend.coreweave.cloud", show_default=True, cls=ForAllCommands),
     flag("--ib-label-prefix", "DOMAIN", "Empty: none.", type=_prefix_or_empty,
          default="ib.coreweave.cloud", show_default=True, cls=MayBeEmpty),
-    flag("--accelerator-label", "KEY", None, type=_label_key_or_empty,
-         default="network.topology.nvidia.com/accelerator", show_default=True, cls=MayBeEmpty),
+    flag("--accelerator-label", "KEY", "[network.topology.nvidia.com/accelerator]", cls=MayBeEmpty,
+         type=_label_key_or_empty, default="network.topology.nvidia.com/accelerator"),
+    flag("--tier-label", "PATTERN", "Keys of the tiers: example.com/tier-{n}.", type=_tier_keys,
+         cls=ForAllCommands),
 )
 # The Node and its label keys: probe, run, cleanup, explain, verify; doctor has the first flag.
 node_name_option = flag(
@@ -393,10 +414,11 @@ node_name_option = flag(
     default=lambda: os.environ.get("NODE_NAME") or None,
 )
 naming_options = options(node_name_option, label_options)
-# Prefixes that the operator has given up: probe, run. The variable has a list of them.
+# Prefixes and patterns that the operator has given up: probe, run. The variable has a list of them.
 former_options = flag(
     "--former-label-prefix former_label_prefixes", "DOMAIN",
-    "Prefix to clean of own labels. Repeatable.", type=_prefix, cls=ForAllCommands, multiple=True,
+    "Prefix to clean of own labels. Repeatable.", type=_former, callback=_joined,
+    cls=ForAllCommands, multiple=True,
 )
 # Times, metrics and log: run, whose --help is full: docs/verdict.md has the hidden one. The first
 # three defaults are those of daemon/schedule.py, too.

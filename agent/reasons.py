@@ -94,7 +94,7 @@ class TierReason(Reason):
 class HoldReason(Reason):
     """Reasons why a published label stays as it is though its source does not confirm it."""
 
-    SOURCE_OFF = "source-off", "its source is switched off by --source"
+    SOURCE_OFF = "source-off", "its source is switched off"
     SOURCE_FAILED = "source-failed", "its source could not be read"
     FRONT_END_UNKNOWN = (
         "front-end-unknown",

@@ -95,7 +95,8 @@ class Target:
         memory.seed(published(*known, observation.boot_id, globs), now)
         completed, known_now = memory.complete(observation, partial(place, host), now)
         fabric = remembered(fabric_of(state_of(self.node), self.keys)[0], completed, known_now)
-        return completed, known_now._replace(fabric=fabric)
+        off = known_now.off if completed.tiers else known_now.off | {"tiers"}
+        return completed, known_now._replace(fabric=fabric, off=off)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
@@ -159,7 +160,7 @@ def planned(
     annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
     frozen, fabric = frozenset(rendered.frozen), known.fabric
     if observation.tiers is None:  # not asked for: what the Node has of the tiers stays
-        frozen, fabric = frozen | {*on.keys.tiers, on.keys.fabric_field.key}, None
+        frozen, fabric = frozen | {on.keys.fabric_field.key}, None
     desired = Desired(
         rendered.labels,
         annotation,

@@ -25,13 +25,14 @@ from agent.errors import Malformed
 from agent.facts import TIME, read
 from agent.kube import MANAGER
 from agent.kube.answers import objects, part
-from agent.labels.render import ROWS, subject_of
+from agent.labels.render import ROWS, keys_of, subject_of
+from agent.labels.table import LABELS
 
 Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and the family of both
 FABRIC = "fabric"  # the name of the annotation of the switches above, with --tiers
-P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
+P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix; ACC: whole keys
 TABLE = (P, IB, ACC, OBSERVED)
 FORMER = "former"  # the family of what is removed: fields of the table's shape, a former prefix
 FAMILIES = (*TABLE, FORMER)
@@ -84,7 +85,7 @@ class Keys:
     """The label and annotation keys that the agent may write under one naming."""
 
     naming: Naming
-    former: Collection[str] = ()  # prefixes that the operator has given up
+    former: Collection[str] = ()  # prefixes, and keys of tiers, that the operator has given up
 
     @property
     def prefix(self) -> str:
@@ -108,8 +109,9 @@ class Keys:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The prefixes, and the accelerator's key, of the labels that are written."""
-        return tuple(filter(None, self.naming))
+        """The prefixes, and the whole keys, of the labels that are written."""
+        prefix, ib_prefix, accelerator, tiers = self.naming
+        return tuple(filter(None, (prefix, ib_prefix, accelerator, *tiers)))
 
     @property
     def annotation_field(self) -> Field:
@@ -118,8 +120,8 @@ class Keys:
 
     @property
     def tiers(self) -> tuple[str, ...]:
-        """The keys of the tiers above the leaf group."""
-        return tuple(f"{self.prefix}/tier-{tier}.current" for tier in (1, 2))
+        """The keys of the tiers above the leaf group, closest first."""
+        return tuple(key for row in LABELS if row.tier for key in keys_of(row, self.naming))
 
     @property
     def flavor(self) -> str:
@@ -138,8 +140,12 @@ class Keys:
             family = OBSERVED if field in {self.annotation_field, self.fabric_field} else None
         else:
             subject = subject_of(key, self.naming)
-            family = subject.row.key.partition("/")[0] if subject else None
-        return FORMER if family is None and prefix_of(field) in self.former else family
+            family = subject.family if subject else None
+        return FORMER if family is None and self.is_former(field) else family
+
+    def is_former(self, field: Field) -> bool:
+        """Return True for a field of the table's shape, or of a tier, that was given up."""
+        return prefix_of(field) in self.former or field.key in self.former
 
     def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
         """Return the fields of these families."""

@@ -65,7 +65,7 @@ def owned(state: State, keys: Keys, now: float | None = None) -> Owned:
     return Owned(
         mine,
         outside,
-        former={field for field in outside if not running and prefix_of(field) in keys.former},
+        former={field for field in outside if not running and keys.is_former(field)},
         running=running,
         foreign={field for field in others if family[field] in (P, IB)},
         ownerless={

@@ -25,6 +25,7 @@ ROWS = tuple(
     for row, (family, slash, name) in ((row, row.key.partition("/")) for row in LABELS)
     if slash
 )
+SITES = frozenset({"fabric", "leafgroup", "rack", "superpod"})  # the site's, below P and IB
 
 
 class Rendered(NamedTuple):
@@ -81,21 +82,19 @@ def _values(known: Known, naming: Naming) -> Iterator[tuple[str, Value]]:
     """Yield the values of all rows with their keys; only what was published whole is frozen."""
     with_infiniband = is_infiniband(known)
     for row in LABELS:
-        template = _template(row.key, naming)
-        if not template:
-            continue
+        templates = keys_of(row, naming)
         is_other = row.key.startswith("IB/") and not with_infiniband
         for value in row.values(known):
             is_frozen = value.is_frozen and row.key in known.whole
-            if is_frozen or not is_other:
+            for template in templates if is_frozen or not is_other else ():
                 key = template.replace("{if}", value.interface or "")
                 yield key, value._replace(is_frozen=is_frozen)
 
 
 def freezable(naming: Naming) -> dict[str, str]:
     """Return the keys of the labels that can be frozen, by their rows."""
-    keys = {row: _template(row, naming) for row in FREEZABLE}
-    return {row: key for row, key in keys.items() if key}
+    keys = {row.key: keys_of(row, naming) for row in LABELS if row.key in FREEZABLE}
+    return {row: several[0] for row, several in keys.items() if several}
 
 
 class Subject(NamedTuple):
@@ -104,35 +103,55 @@ class Subject(NamedTuple):
     key: str
     row: Label
     interface: str | None
+    family: str  # `P` or `IB`, or `ACC` for a whole key
 
 
 def subject_of(key: str, naming: Naming) -> Subject | None:
     """Return the row of a label key; None if the key is of no row."""
-    if key and key == naming.accelerator:
-        return Subject(key, LABELS[-1], None)  # the only row that is a whole key
+    if key and (row := _whole_keys(naming).get(key)):
+        return Subject(key, row, None, "ACC")
     prefix, _, name = key.partition("/")
     prefixes = {"P": naming.prefix, "IB": naming.ib_prefix}
     for row, family, pattern in ROWS if prefix else ():
         if prefixes[family] == prefix and (match := pattern.fullmatch(name)):
-            return Subject(key, row, match.groupdict().get("interface"))
+            return Subject(key, row, match.groupdict().get("interface"), family)
     return None
+
+
+def is_taken(key: str, naming: Naming) -> bool:
+    """Return True for a key of the table, or of the site's half below the same prefixes."""
+    prefix, _, name = key.rpartition("/")
+    is_below = prefix in {naming.prefix, naming.ib_prefix}
+    is_of_site = name in SITES or "expected" in name.split(".")
+    return subject_of(key, naming) is not None or (is_below and is_of_site)
+
+
+def _whole_keys(naming: Naming) -> dict[str, Label]:
+    """Return the rows whose keys are below no prefix."""
+    rows = {naming.accelerator: LABELS[-1]}
+    if naming.tiers:
+        rows |= {naming.tiers[row.tier]: row for row in LABELS if row.tier is not None}
+    return rows
 
 
 def keys_for(naming: Naming, interfaces: Iterable[str]) -> list[str]:
     """Return the keys of all rows for these interfaces."""
-    templates = filter(None, (_template(row.key, naming) for row in LABELS))
     names = list(interfaces)
     return [
         template.replace("{if}", name)
-        for template in templates
+        for row in LABELS
+        for template in keys_of(row, naming)
         for name in (names if "{if}" in template else [""])
     ]
 
 
-def _template(key: str, naming: Naming) -> str | None:
-    """Return a row's key with its prefix, `{if}` left in it; None if the naming turns it off."""
-    if key == "ACC":
-        return naming.accelerator or None
-    family, _, name = key.partition("/")
+def keys_of(row: Label, naming: Naming) -> list[str]:
+    """Return the keys that a row is written under, with `{if}`; none if the naming turns it off."""
+    if row.key == "ACC":
+        return [naming.accelerator] if naming.accelerator else []
+    family, _, name = row.key.partition("/")
     prefix = naming.ib_prefix if family == "IB" else naming.prefix
-    return f"{prefix}/{name}" if prefix else None
+    keys = [f"{prefix}/{name}"] if prefix else []
+    if row.tier is None or not naming.tiers:
+        return keys
+    return [*([] if row.tier else keys), naming.tiers[row.tier]]

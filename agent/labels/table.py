@@ -25,7 +25,8 @@ Values = Iterable["Value"]  # of one row
 
 FLAVOR, LEAF_GROUP = "P/flavor", "P/leafgroup.current"
 SPEEDS = frozenset({"P/speed.current", "IB/speed.current"})
-FREEZABLE = frozenset({FLAVOR, LEAF_GROUP}) | SPEEDS  # rows of the whole node
+TIERS = ("P/tier-1.current", "P/tier-2.current")
+FREEZABLE = frozenset({FLAVOR, LEAF_GROUP, *TIERS}) | SPEEDS  # rows of the whole node
 MAX_QUOTE = 64  # characters of a neighbor's text in a note
 
 
@@ -229,7 +230,9 @@ def tier_2(known: Known) -> Values:
 
 
 def _tier(known: Known, number: int) -> Values:
-    if known.fabric and is_infiniband(known) and (text := known.fabric.label(number)):
+    if "tiers" in known.off:
+        yield from [_frozen(HoldReason.SOURCE_OFF)] if TIERS[number - 1] in known.whole else []
+    elif known.fabric and is_infiniband(known) and (text := known.fabric.label(number)):
         yield Value(text)
 
 
@@ -251,6 +254,7 @@ class Label(NamedTuple):
     value: str  # in words
     absent: str  # in words
     values: Callable[[Known], Values]
+    tier: int | None = None  # of which it has the key in --tier-label, too; from 1 on that alone
 
 
 LABELS = (
@@ -300,18 +304,22 @@ LABELS = (
         "(`ibleaf-su1-r1..8`)",
         "no backend port ever had a leaf",
         leaf_group,
+        tier=0,
     ),
     Label(
-        "P/tier-1.current",
+        TIERS[0],
         "with `--tiers`: of the switches above the leaves the one with the lowest name",
-        "`--tiers` is off, flavor is not infiniband, no such switch, or nobody answered yet",
+        "`--tiers` is off, flavor is not infiniband, no such switch, nobody answered yet, or "
+        "`--tier-label` is set",
         tier_1,
+        tier=1,
     ),
     Label(
-        "P/tier-2.current",
+        TIERS[1],
         "the same, two tiers above the leaves",
         "as tier 1, or nothing is above that",
         tier_2,
+        tier=2,
     ),
     Label("IB/speed.current", "the same", "flavor is not infiniband", speed),
     Label(

@@ -113,7 +113,7 @@ def explained(
     on_node: Json | None,
 ) -> Json:
     """Return the document of a label; `on_node` are those of agent/kube/commands.py."""
-    key, row, interface = subject
+    key, row, interface, _ = subject
     values = [*row.values(known)]
     value = rendered.labels.get(key)
     hold = rendered.held.get(key) or rendered.incomplete.get(key)

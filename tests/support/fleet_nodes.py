@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 TIME = 1_790_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
-P, IB, ACC = Naming()
+P, IB, ACC, _ = Naming()
 OBSERVED = f"{P}/observed"
 RAILS = 8
 UNIT = 32  # nodes on one set of leaves

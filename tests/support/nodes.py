@@ -15,7 +15,7 @@ from agent.memory import Fact
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
 KEYS = Keys(Naming())
-PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
+PREFIX, IB_PREFIX, ACCELERATOR_KEY, _ = Naming()
 LEAF_GROUP = f"{PREFIX}/leafgroup.current"
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"

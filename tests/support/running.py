@@ -19,6 +19,7 @@ from agent.daemon.loop import Loop
 from agent.daemon.plan_file import PlanFile
 from agent.daemon.schedule import Settings
 from agent.daemon.verification import PlanRows
+from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
@@ -35,6 +36,8 @@ from tests.support.api_server import ask
 from tests.support.kernel_tree import NET, Entries
 from tests.support.server_side_apply import ANNOTATIONS, MANAGER, ApiServer, Key
 from tests.support.smps import answer
+
+NAMING = Naming()
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
 HOUR = 3600.0
@@ -200,12 +203,15 @@ class World:
         require_policy: bool = False,  # noqa: FBT002
         backend: tuple[str, ...] = (),  # --backend-device
         excluded: tuple[str, ...] = (),  # --exclude-device
+        naming: Naming = NAMING,
+        former: tuple[str, ...] = (),  # --former-label-prefix
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
         flags = RunFlags(
-            "n1", settings=Settings(**times), sources=sources, verdict_delay=DELAY,
+            "n1", naming, settings=Settings(**times), sources=sources, verdict_delay=DELAY,
             source_options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
+            former_label_prefixes=former,
         )  # fmt: skip
         host = Host(
             self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self.ask_smp,

@@ -145,6 +145,24 @@ USAGE: dict[str, tuple[str, str]] = {
             ("doctor", "--source ib --nvml-library n.so", "--source ib excludes --nvml-library"),
         )
     },
+    **{
+        f"a pattern of tiers: {pattern}": (f"{words} --tier-label {pattern}", named)
+        for words, pattern, named in (
+            ("run", "a.b/tier-{n", "--tier-label"),
+            ("fleet verify", "a.b/{a,b}", "'a.b/{a,b}' has 2 names"),
+            (
+                "cleanup --yes",
+                "backend.coreweave.cloud/tier-{n}.current",
+                "tier-1.current is the key",
+            ),
+            ("probe", "ib.coreweave.cloud/{leaves.current,a,b}", "leaves.current is the key"),
+            ("probe", "backend.coreweave.cloud/{rack,a,b}", "/rack is the key of another"),
+            ("run", "backend.coreweave.cloud/{a,b,speed.expected}", "speed.expected is the key"),
+            ("probe", "network.topology.nvidia.com/{accelerator,a,b}", "accelerator is the key"),
+            ("run", "k8s.io/tier-{n} --dry-run", "reserved for Kubernetes"),
+        )
+    },
+    "a former pattern": ("run --former-label-prefix a.b/c", "--former-label-prefix"),
     "an empty glob": ("probe --dry-run --exclude-device ''", "--exclude-device"),
     "no number": ("probe --dry-run --wait x", "'x' is not a valid number of seconds"),
     "no export": ("fleet export", "FORMAT"),

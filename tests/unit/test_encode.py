@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import encode
+from agent.errors import Malformed
 
 # apimachinery/pkg/util/validation: labelValueFmt, qualifiedNameFmt, dns1123SubdomainFmt.
 LABEL_VALUE = re.compile(r"\A(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
@@ -226,3 +227,46 @@ def test_ranges_tell_their_names(found: list[tuple[str, int, str, int]]) -> None
     assert not encode.is_in_range("leaf121", text)
     for name in list(names)[:3]:
         assert encode.ranged(names - {name}) != text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keys"),
+    [
+        ("fabric.topograph.run/tier-{n}", ("tier-0", "tier-1", "tier-2")),
+        ("network.topology.nvidia.com/{leaf,spine,core}", ("leaf", "spine", "core")),
+        ("a.b/x-{n}.current", ("x-0.current", "x-1.current", "x-2.current")),
+    ],
+)
+def test_the_keys_of_tiers(pattern: str, keys: tuple[str, ...]) -> None:
+    """The leaf group, and the two tiers above it."""
+    prefix = pattern.partition("/")[0]
+    assert encode.tier_keys(pattern) == tuple(f"{prefix}/{name}" for name in keys)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        ("", "neither one {n} nor one list"),
+        ("a.b/tier", "neither one {n} nor one list"),
+        ("a.b/tier-n", "neither one {n} nor one list"),
+        ("a.b/{n", "neither one {n} nor one list"),
+        ("a.b/{n}{n}", "neither one {n} nor one list"),
+        ("a.b/{}", "has 1 names"),
+        ("a.b/{a,b}", "has 2 names"),
+        ("a.b/{a,b,c,d}", "has 4 names"),
+        ("a.b/{a,b,a}", "has 'a.b/a' for two tiers"),
+        ("a.b/{a,,c}", "'a.b/': its name part"),
+        ("a.b/{a,b ,c}", "'a.b/b ': its name part"),
+        ("tier-{n}", "no prefix with a slash"),
+        ("kubernetes.io/tier-{n}", "reserved for Kubernetes"),
+        ("topology.k8s.io/{a,b,c}", "reserved for Kubernetes"),
+        ("A.b/tier-{n}", "not a lower-case DNS name"),
+        (f"a.b/{'x' * 63}{{n}}", "64 characters"),
+        (f"{'a' * 254}/{{n}}", "not a lower-case DNS name"),
+    ],
+)
+def test_no_keys_of_tiers(pattern: str, fault: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        encode.tier_keys(pattern)
+    assert fault in str(caught.value)
+    assert len(str(caught.value)) < 300

@@ -53,7 +53,7 @@
 {{- end }}
 {{- end }}
 {{- range .Values.formerLabelPrefixes }}
-{{- if or (eq . $.Values.labelPrefix) (eq . $.Values.ibLabelPrefix) }}
+{{- if or (eq . $.Values.labelPrefix) (eq . $.Values.ibLabelPrefix) (eq . $.Values.tierLabel) }}
 {{- $faults = append $faults (printf "formerLabelPrefixes has %s, which is in use" .) }}
 {{- end }}
 {{- end }}
@@ -140,7 +140,7 @@
 
 {{/* The values of labels' names that differ from those in a policy, as a JSON object: value -> the policy's. */}}
 {{- define "bwagent.otherNames" -}}
-{{- $values := dict "prefix" "labelPrefix" "ibPrefix" "ibLabelPrefix" "accelerator" "acceleratorLabel" "formerPrefixes" "formerLabelPrefixes" }}
+{{- $values := dict "prefix" "labelPrefix" "ibPrefix" "ibLabelPrefix" "accelerator" "acceleratorLabel" "tierLabel" "tierLabel" "formerPrefixes" "formerLabelPrefixes" }}
 {{- $names := include "bwagent.labelNames" (index . 0) | fromYaml }}
 {{- $others := dict }}
 {{- range (index . 1).spec.variables }}

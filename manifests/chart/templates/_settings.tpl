@@ -1,11 +1,12 @@
 {{/*
 The agent's flags as variables: BWAGENT_<FLAG> of those that decide labels, which are for all commands, and
-BWAGENT_RUN_<FLAG> of the others. What has no value is left out, but for the names of labels, of which two may be empty.
+BWAGENT_RUN_<FLAG> of the others. What has no value is left out, but for the names of labels, of which three may be empty.
 */}}
 {{- define "bwagent.settings" -}}
 BWAGENT_LABEL_PREFIX: {{ .Values.labelPrefix | quote }}
 BWAGENT_IB_LABEL_PREFIX: {{ .Values.ibLabelPrefix | quote }}
 BWAGENT_ACCELERATOR_LABEL: {{ .Values.acceleratorLabel | quote }}
+BWAGENT_TIER_LABEL: {{ .Values.tierLabel | quote }}
 BWAGENT_FORMER_LABEL_PREFIXES: {{ join " " .Values.formerLabelPrefixes | quote }}
 {{- with .Values.sources }}
 BWAGENT_SOURCE: {{ join " " . | quote }}
@@ -46,5 +47,6 @@ BWAGENT_RUN_REQUIRE_POLICY: "true"
 prefix: {{ .Values.labelPrefix | quote }}
 ibPrefix: {{ .Values.ibLabelPrefix | quote }}
 accelerator: {{ .Values.acceleratorLabel | quote }}
+tierLabel: {{ .Values.tierLabel | quote }}
 formerPrefixes: {{ join " " .Values.formerLabelPrefixes | quote }}
 {{- end }}

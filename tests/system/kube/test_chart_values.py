@@ -31,6 +31,7 @@ from tests.support.kube.manifests import TAG, Object, by_kind
 from tests.support.real_parts import require
 
 REPOSITORY = "r.example/bwagent"
+TIERS = "a.b/{leaf,spine,core}"
 MONITORS = {"metrics.podMonitor.enabled": True}
 CHECK = {"check.enabled": True}
 PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
@@ -87,6 +88,9 @@ EVERY: list[tuple[Object, Look, object]] = [
     ({"ibLabelPrefix": ""}, in_policy("ibPrefix"), ""),
     ({"acceleratorLabel": "a.b/c"}, setting("ACCELERATOR_LABEL"), "a.b/c"),
     ({"acceleratorLabel": "a.b/c"}, in_policy("accelerator"), "a.b/c"),
+    ({"tierLabel": TIERS}, setting("TIER_LABEL"), TIERS),
+    ({"tierLabel": TIERS}, in_policy("tierLabel"), TIERS),
+    ({"formerLabelPrefixes": [TIERS]}, in_policy("formerPrefixes"), TIERS),
     ({"formerLabelPrefixes": ["a.b", "c"]}, setting("FORMER_LABEL_PREFIXES"), "a.b c"),
     ({"formerLabelPrefixes": ["a.b", "c"]}, in_policy("formerPrefixes"), "a.b c"),
     ({"excludeDevices": ["mlx5_[0,1]", "b*"]}, setting("EXCLUDE_DEVICE"), "mlx5_[0,1] b*"),
@@ -344,6 +348,9 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     "no domain": ({"labelPrefix": "a_b"}, "/labelPrefix"),
     "no prefix": ({"labelPrefix": ""}, "/labelPrefix"),
     "a quote for the policy": ({"formerLabelPrefixes": ["a' + 'b"]}, "/formerLabelPrefixes/0"),
+    "no pattern": ({"tierLabel": "a.b/tier"}, "/tierLabel"),
+    "two names of three": ({"tierLabel": "a.b/{a,b}"}, "/tierLabel"),
+    "a quote in a pattern": ({"tierLabel": "a.b/{a,b,'}"}, "/tierLabel"),
     "no key": ({"acceleratorLabel": "accelerator"}, "/acceleratorLabel"),
     "a list in one glob": ({"excludeDevices": ["a,b"]}, "/excludeDevices/0"),
     "no time": ({"run.hold": "soon"}, "/run/hold"),
@@ -453,6 +460,10 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "a former prefix without policy": (
         {"policy.enabled": False, "formerLabelPrefixes": ["a.b"]},
         "formerLabelPrefixes is changed with policy.enabled=false",
+    ),
+    "a former pattern in use": (
+        {"tierLabel": TIERS, "formerLabelPrefixes": [TIERS]},
+        f"formerLabelPrefixes has {TIERS}, which is in use",
     ),
     "two policies": ({"policy.elsewhere": True}, "policy.elsewhere is for"),
     "a former prefix in use": (

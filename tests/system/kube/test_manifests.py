@@ -127,6 +127,7 @@ def test_policy_follows_the_settings(overlay: str) -> None:
     assert names["prefix"] == flag["BWAGENT_LABEL_PREFIX"]
     assert names["ibPrefix"] == flag["BWAGENT_IB_LABEL_PREFIX"]
     assert names["accelerator"] == flag["BWAGENT_ACCELERATOR_LABEL"]
+    assert names["tierLabel"] == flag["BWAGENT_TIER_LABEL"] == ""
     assert names["formerPrefixes"] == flag["BWAGENT_FORMER_LABEL_PREFIXES"] == ""
 
 
@@ -134,6 +135,7 @@ NAMES_OF_LABELS = {
     "LABEL_PREFIX": ("prefix", "a.example"),
     "IB_LABEL_PREFIX": ("ibPrefix", ""),
     "ACCELERATOR_LABEL": ("accelerator", "a.example/x"),
+    "TIER_LABEL": ("tierLabel", "a.example/{leaf,spine,core}"),
     "FORMER_LABEL_PREFIXES": ("formerPrefixes", "a.example"),
 }
 

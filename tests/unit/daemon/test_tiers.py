@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.encode import Naming
+from agent.encode import Naming, tier_keys
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.infiniband.devices import AskingPort
@@ -26,13 +26,15 @@ from tests.support.kernel_tree import HOME, Entries, hca
 from tests.support.nodes import KEYS, PREFIX
 from tests.support.running import World
 from tests.support.sas import CABLES, Administrator, link
-from tests.support.server_side_apply import ANNOTATIONS, MANAGER
+from tests.support.server_side_apply import ANNOTATIONS, LABELS, MANAGER
 from tests.support.smps import answer, exchanges
 
 A = "0000:18:00.0"
 PORT = f"{HOME}/{A}/infiniband/ibp0/ports/1"
 IN_SUBNET = {"lid": b"0x5\n", "sm_lid": b"0x9\n", "sm_sl": b"0\n", "pkeys/0": b"0xffff\n"}
 TIERS = ("tier-1.current", "tier-2.current")
+TOPOGRAPH = "fabric.topograph.run/tier-{n}"
+NVIDIA = "network.topology.nvidia.com/{leaf,spine,core}"
 
 
 class Fabric(World):
@@ -177,8 +179,65 @@ def test_probe_without_the_flag_leaves_all_as_it_is(*, with_tiers: bool) -> None
     rendered = render(known, Naming())
     change, _ = planned(on, observation, known, rendered)
     assert not [one for one in change.label_changes if "tier" in one.key]
-    assert [rendered.labels[f"{PREFIX}/{name}"] for name in TIERS] == ["spine1", "core1"]
+    shown = rendered.over(on.previous()).labels
+    assert [shown[f"{PREFIX}/{name}"] for name in TIERS] == ["spine1", "core1"]
     assert (change.wanted[KEYS.fabric_field] != world.fabric) is with_tiers
+
+
+def test_the_keys_of_a_pattern() -> None:
+    """They are in place of the tiers' own, and are removed with a list of former patterns."""
+    world = Fabric()
+    topograph, nvidia = (tier_keys(pattern) for pattern in (TOPOGRAPH, NVIDIA))
+
+    def written() -> list[dict[str, str]]:
+        labels = world.api.server.values(MANAGER, "Apply")
+        own = [f"{PREFIX}/{name}" for name in TIERS]
+        return [{k: labels[k] for k in keys if k in labels} for keys in (own, topograph, nvidia)]
+
+    world.run(2 * HOUR)
+    values = ["leaf1", "spine1", "core1"]
+    own = {f"{PREFIX}/{name}": value for name, value in zip(TIERS, values[1:], strict=True)}
+    assert written() == [own, {}, {}]
+    world.start_again(naming=Naming(tiers=topograph))
+    world.run(60)
+    assert written() == [{}, dict(zip(topograph, values, strict=True)), {}]
+    world.start_again(naming=Naming(tiers=nvidia))
+    world.run(60)
+    both = [dict(zip(keys, values, strict=True)) for keys in (topograph, nvidia)]
+    assert written() == [{}, *both]
+    assert [line for line in world.lines if f"{topograph[1]}- removes this key" in line]
+    world.start_again(naming=Naming(tiers=nvidia), former=topograph)
+    world.run(60)
+    assert written() == [{}, {}, both[1]]
+    world.explore = None
+    world.start_again(naming=Naming(tiers=nvidia))
+    world.run(60)
+    assert written() == [{}, {}, {nvidia[0]: "leaf1"}]
+
+
+def test_a_key_of_a_pattern_that_another_manager_has() -> None:
+    """Its value stays, as that of the accelerator's key does."""
+    world = Fabric()
+    keys = tier_keys(TOPOGRAPH)
+    world.api.server.hold("topograph", "Update", {keys[1]: "other"})
+    world.start_again(naming=Naming(tiers=keys))
+    world.run(2 * HOUR)
+    fields = world.api.server.fields
+    assert [fields.get((LABELS, key)) for key in keys] == ["leaf1", "other", "core1"]
+
+
+def test_probe_without_the_flag_brings_no_label_back() -> None:
+    """It was removed from the Node, and the annotation still has its value."""
+    world = asked_twice()
+    key = f"{PREFIX}/{TIERS[0]}"
+    own = world.api.server.values(MANAGER, "Apply")
+    world.api.server.hold(MANAGER, "Apply", {k: v for k, v in own.items() if k != key})
+    on = target(world.api, "n1", Naming())
+    host = Host(world, world.wall_time, "n1", ask_smp=world.ask_smp)
+    observation, known = observed(host, {"source": ()}, on)
+    change, _ = planned(on, observation, known, render(known, Naming()))
+    assert not change.label_changes
+    assert change.wanted[KEYS.fabric_field] == world.fabric
 
 
 def test_explain_has_the_way_to_the_core() -> None:

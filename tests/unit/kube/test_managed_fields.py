@@ -47,6 +47,16 @@ def test_keys_of_the_table(row: Any) -> None:
     assert keys.annotation == "p.example/observed"
 
 
+def test_keys_of_a_pattern() -> None:
+    """They are of the family of whole keys; those of the tiers below P are the agent's, too."""
+    keys = Keys(Naming(tiers=("a.b/leaf", "a.b/spine", "a.b/core")))
+    assert {keys.family(Field(LABEL, key)) for key in keys.naming.tiers} == {"ACC"}
+    assert keys.tiers == ("a.b/spine", "a.b/core")
+    assert KEYS.tiers == (f"{PREFIX}/tier-1.current", f"{PREFIX}/tier-2.current")
+    assert {keys.family(Field(LABEL, key)) for key in KEYS.tiers} == {"P"}
+    assert KEYS.family(Field(LABEL, "a.b/leaf")) is None
+
+
 def test_the_other_keys() -> None:
     """The accelerator's key and the annotation are families of their own, without an interface."""
     assert KEYS.family(Field(LABEL, ACCELERATOR_KEY)) == "ACC"

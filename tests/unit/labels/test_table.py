@@ -11,5 +11,9 @@ def test_every_row_is_complete() -> None:
     assert all(row.value and row.absent for row in LABELS)
 
 
+def test_each_tier_has_a_row() -> None:
+    assert [row.tier for row in LABELS if row.tier is not None] == [0, 1, 2]
+
+
 def test_no_key_has_two_rows() -> None:
     assert len({row.key for row in LABELS}) == len(LABELS)
