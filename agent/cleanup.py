@@ -171,9 +171,11 @@ def elsewhere(changes: Iterable[Change]) -> list[str]:
         lines.append(f"{prefix}: labels of manager bwagent on {where}; {command} removes them")
     for field, names in by_key.items():
         where = f"Node {names[0]}" if len(names) == 1 else f"{len(names)} Nodes"
-        which = "this command with its --tier-label or --accelerator-label"
-        command = f"{which}, or {kubectl_removal(names[0], field)},"
-        lines.append(f"{field.key}: of manager bwagent on {where}; {command} removes it")
+        command = kubectl_removal(names[0], field)
+        lines.append(
+            f"{field.key}: of manager bwagent on {where}, and in no label table; its former "
+            f"--tier-label or --accelerator-label, or {command}, removes it"
+        )
     return lines
 
 

@@ -114,7 +114,7 @@ def test_cleanup(patterned: Cluster) -> None:
     environment = patterned.kubeconfig()
     done = bwagent(*words, kubeconfig=environment)
     assert done.returncode == 0, done.stderr
-    assert f"{KEYS[1]}: of manager bwagent on Node {node}; " in done.stdout
+    assert f"{KEYS[1]}: of manager bwagent on Node {node}, and in no" in done.stdout
     assert {*KEYS} == patterned.request("GET", f"/api/v1/nodes/{node}").body["metadata"][
         "labels"
     ].keys() & {*KEYS, f"{P}/flavor"}

@@ -211,13 +211,15 @@ def test_other_prefixes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     labels = {f"{old}/flavor": "roce", f"{old}/x": "1"}
     several = [node(labels, observed=None, name=name) for name in "ab"]
     flags = f"--label-prefix {old} --ib-label-prefix {old} --accelerator-label="
+    keys = f"--tier-label or --accelerator-label, or kubectl label node a {old}/x-, removes it"
     assert cleaned(several, several) == []
     assert capsys.readouterr().out.splitlines() == [
         f"nothing to remove under {PREFIX} and ib.coreweave.cloud",
         f"{old}: labels of manager bwagent on 2 Nodes; bwagent cleanup {flags} --all removes them",
+        f"{old}/x: of manager bwagent on 2 Nodes, and in no label table; its former {keys}",
     ]
     assert cleaned(several[0], several[0]) == []
-    assert capsys.readouterr().out.splitlines()[-1] == (
+    assert capsys.readouterr().out.splitlines()[-2] == (
         f"{old}: labels of manager bwagent on Node a; "
         f"bwagent cleanup {flags} --node-name a removes them"
     )

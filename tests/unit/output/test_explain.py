@@ -351,7 +351,8 @@ def test_keys_of_ports_with_labels_are_named() -> None:
 )
 def test_a_key_that_is_turned_off(key: str, field: str, flag: str) -> None:
     """The error names the flag instead of near keys."""
-    text = explain.unknown_key(key, NAMING._replace(**{field: ""}), ["{if}"])
+    empty: Any = {field: ""}
+    text = explain.unknown_key(key, NAMING._replace(**empty), ["{if}"])
     assert text == f"{key!r} is turned off by an empty {flag}"
 
 
