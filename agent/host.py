@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.infiniband.devices import AskingPort, Entries, SubnetPort
+from agent.infiniband.devices import AskingPort, CounterPort, Entries, SubnetPort
 from agent.lldp.reception import LldpQuery
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
@@ -60,6 +60,9 @@ class Host:
     # the switches above the leaves (agent/infiniband/exploration.py). None: --tiers is off.
     explore: Explore | None = None
     look: Look | None = None  # the same ports; only the links of leaves that are remembered
+    # each port whose link's error counters are read at both ends; returns the helper's answer (verb
+    # perf). None: they are not read.
+    ask_perf: Callable[[Sequence[CounterPort]], dict[str, Any]] | None = None
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

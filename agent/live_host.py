@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
@@ -14,6 +15,7 @@ from agent.host import Host
 from agent.infiniband.devices import (
     SA_PORT_LIMIT,
     AskingPort,
+    CounterPort,
     DeviceQueries,
     Entries,
     SubnetPort,
@@ -34,6 +36,8 @@ SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
 TIERS_LIMIT = 60.0  # seconds for all questions about the switches above
 TIERS_TIMEOUT = 5.0  # seconds for the helper that asks them, beside TIERS_LIMIT
+PERF_TIMEOUT = 5.0  # seconds for the helper that reads counters, beside PERF_PORT_LIMIT a port
+PERF_PORT_LIMIT = 6.0  # two readings of two ends that each take two tries of 500 ms, and an SMP
 SA_TIMEOUT = (
     5.0  # seconds for the helper that asks the subnet administrator, beside SA_PORT_LIMIT a port
 )
@@ -60,6 +64,7 @@ def live_host(
         private_flags=private_flags,
         ask_smp=DeviceQueries(_query_ports),
         ask_sa=DeviceQueries(_query_sa, processes=1),
+        ask_perf=DeviceQueries(partial(_query_counters, sysfs_root)),
         routes=RouteTable(),
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
@@ -81,6 +86,12 @@ def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
 def _query_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
     payload = {"ports": [list(port) for port in ports]}
     return call("sa", payload, SA_TIMEOUT + SA_PORT_LIMIT * len(ports), _subject(ports)[0])
+
+
+def _query_counters(sysfs_root: str, ports: Sequence[CounterPort]) -> dict[str, Any]:
+    payload = {"ports": ports, "root": sysfs_root}
+    limit = PERF_TIMEOUT + PERF_PORT_LIMIT * len(ports) + max(port.again for port in ports)
+    return call("perf", payload, limit, _subject(ports)[0])
 
 
 def _explore(
@@ -115,7 +126,7 @@ def _tiers(ports: Sequence[AskingPort], entries: Entries | None = None, **of: Js
     return answer
 
 
-def _subject(ports: Sequence[tuple[str, int]] | Sequence[SubnetPort]) -> tuple[str, bool]:
+def _subject(ports: Sequence[tuple[Any, ...]]) -> tuple[str, bool]:
     """Return the name of the ports' device, or their number; and True for one device."""
     devices = {port[0] for port in ports}
     is_one = len(devices) == 1

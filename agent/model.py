@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from agent.reasons import AcceleratorReason, HoldReason
 
 if TYPE_CHECKING:  # a package that imports this module
+    from agent.infiniband.bad_link import LinkErrors
     from agent.infiniband.exploration import Exploration
 
 T = TypeVar("T")
@@ -174,6 +175,7 @@ class IbNeighbor:
     node_description: str | None  # NodeDescription.NodeString; None: not answered
     # "smp" | "sa": the way it was read, of which the neighbor is independent
     via: str = field(default="smp", compare=False)
+    lid: int | None = field(default=None, compare=False)  # LinkRecord.ToLID; None: by SMPs
 
 
 class PlatformPosition(NamedTuple):
@@ -309,6 +311,8 @@ class Observation:
     accelerator: NvlinkDomain = NO_DOMAIN  # over those GPUs
     # the switches above the leaves of `ib`; None: --tiers is off
     tiers: Seen[Exploration] | Absent | Failed | None = None
+    # the error counters of both ends of the links of `ib`; None: not read
+    link_errors: Seen[tuple[LinkErrors, ...]] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()

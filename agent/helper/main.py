@@ -138,6 +138,34 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     return answer | {"outcomes": outcomes, "ports": [*entries.values()]}
 
 
+def perf(payload: dict[str, Any]) -> dict[str, Any]:
+    """Read the error counters of both ends of links; of those with errors a second time.
+
+    In: {"ports": [[device, number, [device, number], far port, far LID | null, seconds], ...],
+    "root": of sysfs, "timeout_ms": 500, "tries": 2, "library": "libibumad.so.3"}; only ports and
+    root are required (agent.infiniband.devices.CounterPort).
+    Out: {"ports": [{"device", "port", "far_port", "readings": [{"time", "near": END, "far": END}],
+    "error": null, "text": null}]}; an END has exchanges, error and text as those of `smp`, and
+    agent/infiniband/perf.py decodes it. The time is CLOCK_BOOTTIME.
+    """
+    from agent.infiniband.counter_query import read_links
+    from agent.infiniband.umad import LIBRARY, SMPS, Umad
+    from agent.sysfs.parse import number
+    from agent.sysfs.reader import LiveRoot, Reader
+
+    library, reader = payload.get("library", LIBRARY), Reader(LiveRoot(payload["root"]), "ib")
+
+    def lid_of(address: tuple[str, int]) -> int | None:
+        path = "sys/class/infiniband/{}/ports/{}/lid".format(*address)
+        return reader.value(path, number)
+
+    def open_port(device: str, port: int, management: Any = SMPS) -> Any:
+        return Umad(library).open(device, port, management)
+
+    limits = payload.get("timeout_ms", TIMEOUT_MS), payload.get("tries", TRIES)
+    return {"ports": read_links(open_port, lid_of, payload["ports"], *limits)}
+
+
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
     """Query every GPU and its position in the NVLink fabric.
 
@@ -175,6 +203,7 @@ VERBS: dict[str, Verb] = {
     "smp": smp,
     "sa": sa,
     "tiers": tiers,
+    "perf": perf,
     "nvml": nvml,
     "kubeconfig": kubeconfig,
     "plan": plan,

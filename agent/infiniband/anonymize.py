@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent import node_description as nodedesc
-from agent.errors import Malformed
-from agent.infiniband import sa, smp
+from agent.errors import Malformed, Unavailable
+from agent.infiniband import perf, sa, smp
 from agent.infiniband.devices import recorded_reason
 from agent.infiniband.smp import Attribute, Exchange
 from agent.text import Json, natural
@@ -67,6 +67,51 @@ def anonymized(entry: Json, names: Names, rebuild: Rebuild) -> Json:
         }
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
+
+
+def anonymized_readings(entry: Json, names: Names) -> Json:
+    """Return the entry of one port (verb perf) with nothing but its counters.
+
+    Only the error "malformed" is left of an entry that does not follow the format.
+    """
+    port = {"device": names.text(entry["device"]), "port": entry["port"]}
+    try:
+        readings = [
+            {
+                "time": float(reading["time"]),
+                "near": _of_end(reading["near"], names, int(entry["port"])),
+                "far": _of_end(reading["far"], names, int(entry["far_port"])),
+            }
+            for reading in entry.get("readings", ())
+        ]
+        error = entry["error"] and recorded_reason(entry["error"])
+        text = entry["text"] and names.text(entry["text"])
+    except (Malformed, KeyError, TypeError, ValueError):
+        return {**port, "readings": [], "error": "malformed", "text": None}
+    return {
+        **port,
+        "far_port": entry.get("far_port"),
+        "readings": readings,
+        "error": error,
+        "text": text,
+    }
+
+
+def _of_end(side: Json, names: Names, port: int) -> Json:
+    """Rebuild what was read at one end; of a reply only the counters are kept."""
+    exchanges, error, text = [], side["error"], side["text"]
+    try:
+        recorded = [Exchange.from_json(row) for row in side["exchanges"]]
+        if not error:
+            perf.replay(recorded, port)
+            exchanges = [perf.rebuilt(exchange).as_json() for exchange in recorded]
+    except (Malformed, Unavailable) as fault:
+        exchanges, error, text = [], "malformed", str(fault)
+    return {
+        "exchanges": exchanges,
+        "error": error and recorded_reason(error),
+        "text": text and names.text(text),
+    }
 
 
 def by_smp(recorded: list[Json], names: Names) -> list[Exchange]:

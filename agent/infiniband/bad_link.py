@@ -69,6 +69,17 @@ class LinkVerdict(NamedTuple):
     text: str  # a sentence for operators
 
 
+class LinkErrors(NamedTuple):
+    """The error counters of a link as they were read last, and the verdict on it."""
+
+    interface: str
+    far_name: str  # "leaf1 port 3"
+    near: PortReading | str  # why it was not read, in words
+    far_end: PortReading | str
+    seconds: float | None = None  # between the last two readings; None: there is one
+    verdict: LinkVerdict | None = None
+
+
 class EndReadings(NamedTuple):
     """Two readings of one end of a link."""
 

@@ -44,6 +44,17 @@ class SubnetPort(NamedTuple):
         return self.device, self.number
 
 
+class CounterPort(NamedTuple):
+    """A port whose link's counters are read at both ends."""
+
+    device: str
+    number: int
+    sender: Address  # sends its SMPs
+    far_port: int  # number of the far end's port
+    far_lid: int | None = None  # None: the far end is asked for it, by an SMP
+    again: float = 0.0  # seconds after which a port with errors is read once more; 0: it is not
+
+
 # a port, None if it cannot ask, and the node GUID of the switch at its far end
 AskingPort = tuple[SubnetPort | None, str]
 

@@ -50,6 +50,7 @@ class PortQuery:
     exchanges: list[smp.Exchange] = field(default_factory=list)
     error: NeighborReason | None = None  # why there is no neighbor
     text: str | None = None  # the same in words
+    result: Any = None  # of the conversation
     _tries_left: int = 0
     _port: UmadPort | None = None
 
@@ -110,8 +111,8 @@ class PortQuery:
         before = self.request
         try:
             self.request = resume()
-        except StopIteration:
-            self.request = None
+        except StopIteration as end:
+            self.request, self.result = None, end.value
         except Malformed as error:
             self._end(NeighborReason.MALFORMED, error)
         except PortUnavailable as error:
@@ -162,7 +163,7 @@ def query_ports(
         PortQuery(device, number, timeout_ms, tries, smp.conversation(number, FIRST_TID))
         for device, number in ports
     ]
-    return _run(queries, open_port)
+    return run_all(queries, open_port)
 
 
 def query_sa(
@@ -242,7 +243,7 @@ class SaQueries:
                 subnet_prefix=subnet_prefix,
             )
             query = PortQuery(*port.address, self._timeout_ms, 1, conversation(), end)
-            _run([query], partial(self._open_port, management=to))
+            run_all([query], partial(self._open_port, management=to))
             if query.error is None:
                 self._prefixes[port] = subnet_prefix
             if query.error is not NeighborReason.NO_ANSWER or len(query.exchanges) > 1:
@@ -254,7 +255,8 @@ def _question(request: bytes) -> smp.Conversation[None]:
     yield request
 
 
-def _run(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:
+def run_all(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:
+    """Have these conversations at the same time, and return them as they ended."""
     try:
         for query in queries:
             query.start(open_port)

@@ -335,7 +335,7 @@ def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | No
             raise Malformed(f"SA reply: port {link.to_port} of a node with {node.ports}")
         text = nodedesc.text(description)
         ids = node.node_type, node.node_guid, node.sys_image_guid
-        far_ends.add(IbNeighbor(*ids, link.to_port, text, "sa"))
+        far_ends.add(IbNeighbor(*ids, link.to_port, text, "sa", lid))
     if len(far_ends) > 1:
         raise PortUnavailable(
             NeighborReason.SA_AMBIGUOUS, f"{len(far_ends)} nodes have LID {link.to_lid}"

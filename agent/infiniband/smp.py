@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
-from agent.infiniband.devices import recorded_reason
+from agent.infiniband.devices import LAST_UNICAST_LID, recorded_reason
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
@@ -46,6 +46,7 @@ _GET, _GET_RESP = 0x01, 0x81
 _RETURNING = 0x8000  # the D bit: the packet is on its way back
 _PERMISSIVE_LID = 0xFFFF
 LAST_PORT = 254
+_LID = slice(16, 18)  # octets of PortInfo
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
 STATUSES = {  # of any MAD, 13.4.7
@@ -61,7 +62,7 @@ STATUSES = {  # of any MAD, 13.4.7
 class Attribute(enum.IntEnum):
     """AttributeID of the attributes that a request may Get, 14.2.5.
 
-    PORT_INFO occurs in the recordings of bwagent 0.1.0 only.
+    PORT_INFO has the far end's LID; of neighbors only bwagent 0.1.0 recorded it.
     """
 
     NODE_DESCRIPTION = 0x0010
@@ -248,6 +249,18 @@ def conversation(local_port: int, tid: int) -> Conversation[IbNeighbor]:
     return IbNeighbor(
         info.node_type, info.node_guid, info.sys_image_guid, info.local_port, description
     )
+
+
+def far_lid(local_port: int, tid: int) -> Conversation[int]:
+    """Ask the node at the far end of `local_port` for its LID: that of its port 0, or of a CA's.
+
+    PortInfo is 14.2.5.6. Raises as `conversation`, and Malformed for a LID that is none.
+    """
+    data = yield from _query(get(Attribute.PORT_INFO, tid, local_port))
+    lid = int.from_bytes(data[_LID], "big")
+    if not 1 <= lid <= LAST_UNICAST_LID:
+        raise Malformed(f"PortInfo: LID is {lid:#06x}")
+    return lid
 
 
 def _query(request: bytes) -> Conversation[bytes]:

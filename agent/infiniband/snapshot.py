@@ -2,6 +2,7 @@
 
 smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, verb smp)
 sa/<device>-<port>.json     those of the subnet administrator (verb sa), if it was asked
+perf/<device>-<port>.json   readings of the counters of both ends of the link (verb perf)
 sa/tiers.json               all about the switches above, by port (verb tiers), with --tiers
 """
 
@@ -13,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, by_port, unanswered
+from agent.infiniband.devices import (
+    Address,
+    AskingPort,
+    CounterPort,
+    Entries,
+    SubnetPort,
+    by_port,
+    unanswered,
+)
 from agent.reasons import NeighborReason
 from agent.text import as_json
 
@@ -25,6 +34,7 @@ if TYPE_CHECKING:  # packages that import this one
 
 FOLDER = "smp"
 SA_FOLDER = "sa"
+PERF_FOLDER = "perf"
 TIERS = f"{SA_FOLDER}/tiers.json"
 
 
@@ -35,10 +45,12 @@ class RecordedSmps:
     answers: Entries = field(default_factory=dict)
     of_sa: Entries = field(default_factory=dict)
     of_tiers: Entries = field(default_factory=dict)
+    of_perf: Entries = field(default_factory=dict)
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        return {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
+        fields = {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
+        return fields | {"ask_perf": self.ask_perf}
 
     def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
         """Return the entries of these ports, without those that were not recorded."""
@@ -52,6 +64,11 @@ class RecordedSmps:
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
+    def ask_perf(self, ports: Sequence[CounterPort]) -> dict[str, Any]:
+        """Return the readings of the counters of these ports' links, as `ask_smp` does."""
+        addresses = [(port.device, port.number) for port in ports]
+        return {"ports": [self.of_perf[port] for port in addresses if port in self.of_perf]}
+
     def explore(self, ports: Sequence[AskingPort], *_others: object) -> Exploration:
         """Explore by the recorded answers; raises Unavailable and Malformed."""
         from agent.infiniband.exploration import explore, replaying
@@ -63,7 +80,13 @@ class RecordedSmps:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names."""
-        from agent.infiniband.anonymize import Rebuild, anonymized, by_sa, by_smp
+        from agent.infiniband.anonymize import (
+            Rebuild,
+            anonymized,
+            anonymized_readings,
+            by_sa,
+            by_smp,
+        )
 
         def renamed(entries: Entries, rebuild: Rebuild) -> Entries:
             return {
@@ -72,7 +95,11 @@ class RecordedSmps:
             }
 
         of_sa, of_tiers = (renamed(entries, by_sa) for entries in (self.of_sa, self.of_tiers))
-        return type(self)(renamed(self.answers, by_smp), of_sa, of_tiers)
+        of_perf = {
+            (names.text(device), number): anonymized_readings(entry, names)
+            for (device, number), entry in self.of_perf.items()
+        }
+        return type(self)(renamed(self.answers, by_smp), of_sa, of_tiers, of_perf)
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of host.json: none."""
@@ -82,7 +109,11 @@ class RecordedSmps:
         """Return the files of the entries."""
         recorded: dict[str, bytes | None] = {
             f"{folder}/{device}-{number}.json": as_json(entry)
-            for folder, entries in ((FOLDER, self.answers), (SA_FOLDER, self.of_sa))
+            for folder, entries in (
+                (FOLDER, self.answers),
+                (SA_FOLDER, self.of_sa),
+                (PERF_FOLDER, self.of_perf),
+            )
             for (device, number), entry in entries.items()
         }
         if self.of_tiers:
@@ -121,7 +152,15 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
             recorded.of_sa.update(by_port(answer))
         return answer
 
+    def ask_perf(ports: Sequence[CounterPort]) -> dict[str, Any]:
+        answer = host.ask_perf(ports) if host.ask_perf else {"ports": []}
+        with suppress(Malformed):
+            recorded.of_perf.update(by_port(answer))
+        return answer
+
     fields: dict[str, Any] = {"ask_smp": ask_smp, "ask_sa": ask_sa}
+    if host.ask_perf:
+        fields["ask_perf"] = ask_perf
     if explore := host.explore:
         fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
     return recorded, fields
@@ -135,8 +174,11 @@ def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     if not isinstance(recorded, list | tuple):
         raise Malformed(f"{TIERS}: 'ports' is no list")
     of_tiers = _loaded((TIERS, entry) for entry in recorded)
-    smps = ((path := f"{FOLDER}/{name}", files.json(path)) for name in files.names(FOLDER))
-    return RecordedSmps(_loaded(smps), of_sa, of_tiers)
+    smps, counters = (
+        _loaded((path := f"{folder}/{name}", files.json(path)) for name in files.names(folder))
+        for folder in (FOLDER, PERF_FOLDER)
+    )
+    return RecordedSmps(smps, of_sa, of_tiers, counters)
 
 
 def _loaded(documents: Iterable[tuple[str, Any]]) -> Entries:

@@ -190,6 +190,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
         },
         "position": observation.position and observation.position._asdict(),
         "tiers": _tiers(observation),
+        "link_errors": _link_errors(observation),
         "problems": [problem._asdict() for problem in problems],
     }
 
@@ -224,6 +225,30 @@ def _tiers(observation: Observation) -> Json | None:
         case Failed(reason) | Absent(reason) as missing:
             word = "failed" if isinstance(missing, Failed) else "absent"
             return {"reason": word, "text": reason, "tiers": [], "uplinks": [], "paths": []}
+
+
+def _link_errors(observation: Observation) -> list[Json]:
+    """Return the error counters of links as they were read last, and the verdicts."""
+    links = observation.link_errors.value if isinstance(observation.link_errors, Seen) else ()
+    return [
+        {
+            "interface": link.interface,
+            "far": link.far_name,
+            "verdict": link.verdict and link.verdict.end,
+            "unstable": link.verdict is not None and link.verdict.is_unstable,
+            "text": link.verdict and link.verdict.text,
+            "seconds": link.seconds,
+            "ends": [
+                {
+                    "end": name,
+                    "error": end if isinstance(end, str) else None,
+                    "counters": None if isinstance(end, str) else end.counters._asdict(),
+                }
+                for name, end in (("near", link.near), ("far", link.far_end))
+            ],
+        }
+        for link in links
+    ]
 
 
 def node_document(

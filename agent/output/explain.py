@@ -23,7 +23,7 @@ from agent.encode import Naming
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label
 from agent.memory import FarEnd, Known
-from agent.model import Failed, LldpNeighbor, Observation, PortRole
+from agent.model import Failed, LldpNeighbor, Observation, PortRole, Seen
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
@@ -231,7 +231,7 @@ class Evidence(NamedTuple):
     """One fact; None is unknown."""
 
     interface: str | None  # None: it is of no port
-    via: str  # "sysfs", "lldp", "smp", "sa", "gpu", "annotation", or SUM
+    via: str  # "sysfs", "lldp", "smp", "sa", "perf", "gpu", "annotation", or SUM
     subject: str  # a path, a netdev with its frame, a port with its query, a GPU, or what is summed
     fact: str  # the file, TLV, attribute or field
     value: str | None
@@ -327,6 +327,15 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
         at = seen.time - (selected.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)
+        yield from _errors(link.interface, seen)
+
+
+def _errors(interface: str, seen: Observation) -> Iterator[Evidence]:
+    """Yield the verdict on the error counters of the link of an interface."""
+    outcome, subject = seen.link_errors, "the counters of both ends of the link"
+    for link in outcome.value if isinstance(outcome, Seen) else ():
+        if link.interface == interface and link.verdict:
+            yield Evidence(interface, "perf", subject, "verdict", link.verdict.text, seen.time)
 
 
 def _tlvs(facts: LldpNeighbor) -> list[tuple[str, str | None]]:

@@ -64,6 +64,7 @@ def render(document: Json, *, color: bool) -> str:
             ["Labels", *labels] if labels else [],
             _section("Switches above", _tiers(document["tiers"])),
             _section("Backend ports that do not count", _not_counting(document)),
+            _section("Links with errors", _unstable(document["link_errors"])),
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
             _section("Ignored", _with_role("ignored", document["ports"])),
@@ -196,6 +197,11 @@ def _tiers(tiers: Json | None) -> Iterator[str]:
         yield f"tier {row['tier']}: {row['value']}" + (f" and {others} more" if others else "")
     if tiers["reason"]:
         yield f"tier {len(tiers['tiers']) + 1}: none, {tiers['text']}"
+
+
+def _unstable(links: Iterable[Json]) -> Iterator[str]:
+    """Yield the verdict on each link that has errors."""
+    return (f"{link['interface']}: {link['text']}" for link in links if link["unstable"])
 
 
 def _not_counting(document: Json) -> Iterator[str]:

@@ -52,7 +52,7 @@ OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD
 
 def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
-    senders = [(role, _sender(role, ports)) for role in ports if _is_infiniband(role)]
+    senders = [(role, sender_of(role, ports)) for role in ports if _is_infiniband(role)]
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
     asked = sorted({sender for role, sender in senders if not _is_down(role)})
@@ -84,7 +84,7 @@ def _is_infiniband(role: PortRole) -> bool:
     return role.backend and role.port.link_layer == "InfiniBand"
 
 
-def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
+def sender_of(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     """Return the device and port that send the SMPs of a port."""
     smis = (port for port in ports if is_smi_of(port.device, role.device))
     sending = next((smi for smi in smis if not _is_down(smi)), role)

@@ -15,7 +15,7 @@ from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
-from agent.sources import NAMES, ib, pci, tiers
+from agent.sources import NAMES, counters, ib, pci, tiers
 from agent.sources.evidence import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
@@ -80,6 +80,9 @@ def observe(
     if host.explore and (not sources or ib.SOURCE in sources):
         read = partial(tiers.read, host, ports, outcomes[ib.SOURCE])
         outcomes[tiers.SOURCE] = _read(tiers.SOURCE, read, took, problems)
+    if host.ask_perf and (not sources or ib.SOURCE in sources):
+        read = partial(counters.read, host, ports, outcomes[ib.SOURCE])
+        outcomes["link_errors"] = _read(counters.SOURCE, read, {}, problems)
     return Observation(
         time=host.clock(),
         node=host.name,

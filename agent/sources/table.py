@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from agent.check import Check, Surroundings
 from agent.host import Host
 from agent.infiniband import checks as ib_checks
+from agent.infiniband import counter_poller, tier_poller
 from agent.infiniband import poller as ib_poller
 from agent.infiniband import snapshot as ib_snapshot
-from agent.infiniband import tier_poller
 from agent.lldp import reception
 from agent.lldp import snapshot as lldp_snapshot
 from agent.model import Absent, Failed, Observation, PortRole, Problem, Reading, Seen
@@ -107,7 +107,7 @@ SOURCES = (
         link_layer="InfiniBand",
         snapshot=SnapshotPart(ib_snapshot.record, ib_snapshot.load),
         hints=ib_checks.hints,
-        pollers=(ib_poller.make, ib_poller.make_sa, tier_poller.make),
+        pollers=(ib_poller.make, ib_poller.make_sa, tier_poller.make, counter_poller.make),
     ),
     Source(
         "nvml",

@@ -55,3 +55,10 @@ def side(counters: Counters = NONE, port: int = 1) -> dict[str, Any]:
 def refused(error: str = "no-answer") -> dict[str, Any]:
     """One end of a reading that was not answered."""
     return {"exchanges": [], "error": error, "text": "ibp0 port 1: no answer in 500 ms"}
+
+
+def entry(*readings: tuple[float, Any, Any], **changes: Any) -> dict[str, Any]:
+    """The helper's entry of ibp0 port 1, whose far end has port 3."""
+    rows = [{"time": time, "near": near, "far": far} for time, near, far in readings]
+    facts = {"device": "ibp0", "port": 1, "far_port": 3, "error": None, "text": None}
+    return facts | {"readings": rows} | changes

@@ -48,7 +48,7 @@ BASE = {
 IMPORTS: dict[str, AbstractSet[str]] = {
     **dict.fromkeys([*BASE, "sysfs", "lldp", "infiniband", "nvml", "events"], frozenset()),
     "cabling": set(),  # plan rows and the node document in, findings out
-    "helper": {"cabling", "infiniband", "kube", "nvml"},
+    "helper": {"cabling", "infiniband", "kube", "nvml", "sysfs"},
     "host": {"infiniband", "lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "nvml", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},

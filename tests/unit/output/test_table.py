@@ -44,6 +44,7 @@ def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
         "accelerator": {"value": None, "reason": "not-found", "text": None, "gpus": []},
         "position": None,
         "tiers": None,
+        "link_errors": [],
         "problems": [],
     }
     return render(document | parts, color=False).splitlines()

@@ -1,0 +1,99 @@
+"""The error counters of InfiniBand links: both ends of each ACTIVE backend port's link.
+
+Only ports that have a neighbor are asked about, never functions that manage NVSwitches. An end that
+cannot be read has its reason in its row: it is no problem of the node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import Malformed, Unavailable
+from agent.host import Host
+from agent.infiniband.devices import CounterPort, by_port, printable, recorded_reason
+from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Reading, Seen
+from agent.sources.ib import sender_of
+from agent.text import Json
+
+if TYPE_CHECKING:  # an observation without readings does not load them
+    from agent.infiniband.bad_link import EndReadings, LinkErrors
+    from agent.infiniband.perf import PortReading
+
+SOURCE = "ib"
+AGAIN = 5.0  # seconds between the two readings of a single observation
+
+
+def read(
+    host: Host, ports: tuple[PortRole, ...], links: Seen[tuple[Link, ...]] | Absent | Failed
+) -> Reading[tuple[LinkErrors, ...]]:
+    """Read the counters of the links among `links`, those of the source of InfiniBand."""
+    by_name = {role.interface: role for role in ports if _may_be_asked(role)}
+    neighbors = links.value if isinstance(links, Seen) else ()
+    asked: dict[CounterPort, tuple[str, str]] = {}  # the interface, and the far end's name
+    for link in neighbors:
+        role, first = by_name.get(link.interface), next(iter(link.neighbors), None)
+        if role and first and isinstance(far := first.facts, IbNeighbor):
+            address = role.device.name, role.port.number
+            port = CounterPort(*address, sender_of(role, ports), far.port, far.lid, AGAIN)
+            asked[port] = link.interface, f"{first.device} port {first.port_id}"
+    if host.ask_perf is None or not asked:
+        return Reading(Absent("no InfiniBand backend port is ACTIVE and has a neighbor"))
+    try:
+        entries = by_port(host.ask_perf(tuple(asked)))
+    except (Unavailable, Malformed) as error:
+        return Reading(Failed(str(error)))
+    rows = (
+        _row(*names, port.far_port, entries[port.device, port.number])
+        for port, names in asked.items()
+        if (port.device, port.number) in entries
+    )
+    return Reading(Seen(tuple(rows)))
+
+
+def _may_be_asked(role: PortRole) -> bool:
+    device = role.device
+    is_management = device.nvswitch_pattern and device.nvswitch_management is not False
+    return role.backend and role.port.state == "ACTIVE" and not is_management
+
+
+def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkErrors:
+    """Decode the entry of a port (agent/helper/main.py, verb perf)."""
+    from agent.infiniband.bad_link import LinkErrors, judge
+
+    try:
+        readings: list[Json] = [{}, {}, *(entry.get("readings") or ())][-2:]
+        before, after = readings
+        seconds = after["time"] - before["time"] if before else 0.0
+        near_was, near = (_end(row.get("near"), entry, entry["port"]) for row in readings)
+        far_was, far = (_end(row.get("far"), entry, far_port) for row in readings)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        fault = printable(f"a recorded reading is malformed: {error!r}")
+        return LinkErrors(interface, far_name, fault, fault)
+    if seconds <= 0:
+        return LinkErrors(interface, far_name, near, far)
+    verdict = judge(_both(near_was, near), _both(far_was, far), seconds, far_name)
+    return LinkErrors(interface, far_name, near, far, seconds, verdict)
+
+
+def _both(before: PortReading | str, after: PortReading | str) -> EndReadings:
+    """Return two readings of an end, and why one is missing."""
+    from agent.infiniband.bad_link import EndReadings
+
+    faults = [end for end in (after, before) if isinstance(end, str)]
+    was, now = (None if isinstance(end, str) else end for end in (before, after))
+    return EndReadings(was, now, next(iter(faults), None))
+
+
+def _end(side: Json | None, entry: Json, port: int) -> PortReading | str:
+    """Return what was read at an end, or why nothing was, in words."""
+    from agent.infiniband import perf
+    from agent.infiniband.smp import Exchange
+
+    if side is None:
+        return printable(entry.get("text") or "its counters were read once")
+    try:
+        if side.get("error"):
+            return printable(side.get("text") or recorded_reason(side["error"]))
+        return perf.replay([Exchange.from_json(row) for row in side["exchanges"]], port)
+    except (Malformed, Unavailable) as error:
+        return printable(str(error))
