@@ -63,6 +63,9 @@ class Host:
     # each port whose link's error counters are read at both ends; returns the helper's answer (verb
     # perf). None: they are not read.
     ask_perf: Callable[[Sequence[CounterPort]], dict[str, Any]] | None = None
+    # netdevs of backend ports; returns the helper's answer about all NICs (agent/nic/query.py).
+    # None: the drivers are not asked.
+    ask_nics: Callable[[Sequence[str]], dict[str, Any]] | None = None
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

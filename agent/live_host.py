@@ -23,6 +23,7 @@ from agent.infiniband.devices import (
 )
 from agent.lldp.driver_flags import private_flags
 from agent.lldp.reception import LldpQuery
+from agent.nic import poller as nic
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
@@ -38,9 +39,7 @@ TIERS_LIMIT = 60.0  # seconds for all questions about the switches above
 TIERS_TIMEOUT = 5.0  # seconds for the helper that asks them, beside TIERS_LIMIT
 PERF_TIMEOUT = 5.0  # seconds for the helper that reads counters, beside PERF_PORT_LIMIT a port
 PERF_PORT_LIMIT = 6.0  # two readings of two ends that each take two tries of 500 ms, and an SMP
-SA_TIMEOUT = (
-    5.0  # seconds for the helper that asks the subnet administrator, beside SA_PORT_LIMIT a port
-)
+SA_TIMEOUT = 5.0  # seconds for the helper that asks the SA, beside SA_PORT_LIMIT a port
 
 
 def live_host(
@@ -66,6 +65,7 @@ def live_host(
         ask_sa=DeviceQueries(_query_sa, processes=1),
         ask_perf=DeviceQueries(partial(_query_counters, sysfs_root)),
         routes=RouteTable(),
+        ask_nics=nic.by_helper(call),
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
         **nvml.by_helper(call, options),
@@ -74,7 +74,7 @@ def live_host(
 
 def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
     """Return the host for a daemon: a fork server instead of a helper process for each query."""
-    return replace(host, **nvml.by_fork_server(ForkServer, options))
+    return replace(host, ask_nics=None, **nvml.by_fork_server(ForkServer, options))
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from agent.reasons import AcceleratorReason, HoldReason
 if TYPE_CHECKING:  # a package that imports this module
     from agent.infiniband.bad_link import LinkErrors
     from agent.infiniband.exploration import Exploration
+    from agent.nic.health import Nics
 
 T = TypeVar("T")
 
@@ -56,7 +57,8 @@ OF_NOTE = "note"  # the source of a problem that is none: a remark on the observ
 class Problem(NamedTuple):
     """One failed read or one malformed value; the rest of the observation goes on."""
 
-    # the name of a source (agent/sources/__init__.py), "tiers", "host", "labels", "node" or OF_NOTE
+    # the name of a source (agent/sources/__init__.py), "tiers", "nics", "host", "labels", "node",
+    # or OF_NOTE
     source: str
     subject: str  # a path, an interface, a flag or a label key
     error: str | None  # errno name, where the kernel returned one
@@ -313,6 +315,8 @@ class Observation:
     tiers: Seen[Exploration] | Absent | Failed | None = None
     # the error counters of both ends of the links of `ib`; None: not read
     link_errors: Seen[tuple[LinkErrors, ...]] | Absent | Failed | None = None
+    # what the drivers of the backend NICs told; None: they were not asked
+    nics: Seen[Nics] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
     problems: tuple[Problem, ...] = ()

@@ -166,6 +166,13 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
     return {"ports": read_links(open_port, lid_of, payload["ports"], *limits)}
 
 
+def nics(payload: dict[str, Any]) -> dict[str, Any]:
+    """Ask the drivers of NICs; agent/nic/query.py has the payload and the answer."""
+    from agent.nic.query import answer
+
+    return answer(payload)
+
+
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
     """Query every GPU and its position in the NVLink fabric.
 
@@ -204,6 +211,7 @@ VERBS: dict[str, Verb] = {
     "sa": sa,
     "tiers": tiers,
     "perf": perf,
+    "nics": nics,
     "nvml": nvml,
     "kubeconfig": kubeconfig,
     "plan": plan,

@@ -191,6 +191,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
         "position": observation.position and observation.position._asdict(),
         "tiers": _tiers(observation),
         "link_errors": _link_errors(observation),
+        "nics": _nics(observation),
         "problems": [problem._asdict() for problem in problems],
     }
 
@@ -248,6 +249,24 @@ def _link_errors(observation: Observation) -> list[Json]:
             ],
         }
         for link in links
+    ]
+
+
+def _nics(observation: Observation) -> list[Json] | None:
+    """Return a row for each NIC whose driver told anything; None if the drivers did not."""
+    if not isinstance(observation.nics, Seen):
+        return None
+    return [
+        {
+            "pci": nic.pci,
+            "driver": nic.driver,
+            "fault": nic.fault,
+            "reporters": [reporter._asdict() for reporter in nic.reporters],
+            "firmware": [
+                version._asdict() | {"pending": version.is_pending} for version in nic.firmware
+            ],
+        }
+        for nic in observation.nics.value.health.values()
     ]
 
 
@@ -382,9 +401,15 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
 
 def _ports(observation: Observation, known: Known) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
+    links = observation.nics.value.links if isinstance(observation.nics, Seen) else {}
     rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
+    for row in rows:
+        link = links.get(row["netdev"])
+        row["link_state"] = link.as_json() if link and link.state else None
+        row["netdev_downs"] = link.downs if link else None
     absent = [
-        dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **port._asdict()}
+        dict.fromkeys((*PORT_FACTS, "link_state", "netdev_downs"))
+        | {"state": ABSENT, "role": "backend", **port._asdict()}
         for port in absent_ports(observation, known)
     ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows

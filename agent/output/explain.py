@@ -24,6 +24,7 @@ from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label
 from agent.memory import FarEnd, Known
 from agent.model import Failed, LldpNeighbor, Observation, PortRole, Seen
+from agent.nic.health import HEALTHY
 from agent.output.document import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
@@ -231,7 +232,8 @@ class Evidence(NamedTuple):
     """One fact; None is unknown."""
 
     interface: str | None  # None: it is of no port
-    via: str  # "sysfs", "lldp", "smp", "sa", "perf", "gpu", "annotation", or SUM
+    # "sysfs", "lldp", "smp", "sa", "perf", "gpu", "ethtool", "devlink", "annotation", or SUM
+    via: str
     subject: str  # a path, a netdev with its frame, a port with its query, a GPU, or what is summed
     fact: str  # the file, TLV, attribute or field
     value: str | None
@@ -249,6 +251,25 @@ def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Ev
     return Evidence(role.interface, "sysfs", path, name, value, seen.time)
 
 
+def _driver(role: PortRole, seen: Observation) -> Iterator[Evidence]:
+    """Yield what the driver of a port tells: why its link is down, and reporters in error."""
+    if not isinstance(seen.nics, Seen):
+        return
+    nics, netdev = seen.nics.value, role.leg or role.port.netdev
+    link = nics.links.get(netdev.name) if netdev else None
+    if netdev and link and link.text:
+        name = f"{netdev.name}: link state"
+        yield Evidence(role.interface, "ethtool", name, "LINKSTATE_EXT_STATE", link.text, seen.time)
+    nic = nics.health.get(role.device.pci or "")
+    for reporter in nic.reporters if nic else ():
+        if reporter.state != HEALTHY:
+            name = f"{role.device.pci}: health reporter {reporter.name}"
+            state = reporter.state
+            yield Evidence(
+                role.interface, "devlink", name, "HEALTH_REPORTER_STATE", state, seen.time
+            )
+
+
 def flavor(seen: Observation, _known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield the link layer of each backend port."""
     return [_file(role, seen, "link_layer", role.port.link_layer) for role in seen.backend]
@@ -260,6 +281,7 @@ def speed(seen: Observation, known: Known, _interface: str | None) -> Iterable[E
         path = f"{CLASS}/{role.device.name}/ports/{role.port.number}"
         yield Evidence(role.interface, "sysfs", path, "role", role.reason, seen.time)
         yield _file(role, seen, "state", role.port.state)
+        yield from _driver(role, seen)
         # the rate of an Ethernet port is that of its netdev, where it has a netdev
         netdev = role.leg or role.port.netdev
         if role.port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
@@ -303,6 +325,7 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
             for role in roles:
                 yield _file(role, seen, "state", role.port.state)
                 yield _file(role, seen, "phys_state", role.port.phys_state)
+                yield from _driver(role, seen)
             continue
         selected = link.neighbors[0]
         facts = selected.facts

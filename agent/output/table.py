@@ -65,6 +65,7 @@ def render(document: Json, *, color: bool) -> str:
             _section("Switches above", _tiers(document["tiers"])),
             _section("Backend ports that do not count", _not_counting(document)),
             _section("Links with errors", _unstable(document["link_errors"])),
+            _section("NICs", _nics(document)),
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
             _section("Ignored", _with_role("ignored", document["ports"])),
@@ -228,8 +229,26 @@ def _meaning(port: Json) -> str:
     if port["state"] == "ACTIVE":
         return "its rate is unknown"
     if port["link_layer"] == "Ethernet" and port["state"] == "DOWN":
-        return NO_LINK
+        link = port["link_state"]
+        return f"no link; its driver: {link['text']}" if link else NO_LINK
     return STATES.get((port["state"], port["phys_state"]), "")
+
+
+def _nics(document: Json) -> Iterator[str]:
+    """Yield the NICs whose driver reports an error, and those that another firmware waits for."""
+    pending: dict[str, list[str]] = {}
+    for nic in document["nics"] or ():
+        ports = [port for port in document["ports"] if port["pci"] == nic["pci"]]
+        name = f"{nic['pci']} ({', '.join(port['interface'] for port in ports)})"
+        if nic["fault"]:
+            is_up = any(port["state"] == "ACTIVE" for port in ports)
+            yield f"{name}: {nic['fault']}{', although its link is up' * is_up}"
+        for version in nic["firmware"]:
+            if version["pending"]:
+                text = f"{version['name']} {version['running']} runs, {version['stored']} is stored"
+                pending.setdefault(text, []).append(name)
+    for text, names in pending.items():
+        yield f"{listed(names, MAX_NAMES)}: {text}: a reset of the NIC loads it"
 
 
 def _missing_and_ambiguous(document: Json) -> Iterator[str]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.nic import snapshot as nic_snapshot
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
-from agent.sources.table import SOURCES, Recording
+from agent.sources.table import SOURCES, Recording, SnapshotPart
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import Json, visible
 
@@ -34,7 +35,9 @@ SCHEMA = 1
 ERRNOS: dict[str, int] = {
     name: number for name, number in vars(errno).items() if name.startswith("E")
 }
-SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot}
+SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot} | {
+    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load)
+}
 BARE = "sys/class/infiniband"
 MAX_QUOTE = 128  # characters of a snapshot's text in an error message
 MAX_TEXT = 253  # a host name, RFC 1035

@@ -9,6 +9,7 @@ from agent.infiniband.snapshot import RecordedSmps
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
+from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.replay import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles, Store
@@ -57,7 +58,9 @@ def recorded(
     lldp = RecordedLldp(received or {}, failed or {}, flags or {}, listening)
     smps = RecordedSmps(answers or {})
     routes, nvml = RecordedRoutes(), RecordedNvml()
-    return RecordedIo({"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml})
+    return RecordedIo(
+        {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml, "nics": RecordedNics()}
+    )
 
 
 def loaded(store: Store, **facts: Any) -> RecordedIo:

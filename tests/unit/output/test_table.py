@@ -21,6 +21,7 @@ PORT: dict[str, Any] = {
     "counted_gbps": 400.0,
     "role": "backend",
     "reason": "InfiniBand",
+    "link_state": None,
 }
 NEIGHBOR: dict[str, Any] = {
     "interface": "ibp0",
@@ -45,6 +46,7 @@ def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
         "position": None,
         "tiers": None,
         "link_errors": [],
+        "nics": None,
         "problems": [],
     }
     return render(document | parts, color=False).splitlines()
@@ -105,6 +107,29 @@ def test_a_port_without_rate_has_a_reason(
     assert lines[3].split()[3:5] == [state, rate]
     found = " ".join(below("Backend ports that do not count", lines))
     assert found.endswith(reason) if reason else not found
+
+
+def test_the_driver_tells_why_there_is_no_link() -> None:
+    """Which end, where the driver knows it, instead of all that it may be."""
+    down = {"link_layer": "Ethernet", "state": "DOWN", "phys_state": "Disabled", "counted_gbps": 0}
+    told = {"link_state": {"state": "no-cable", "substate": None, "text": "no cable is plugged in"}}
+    assert " ".join(below("Backend ports that do not count", table(PORT | down | told))) == (
+        "ibp0 (0000:18:00.0): DOWN, Disabled: no link; its driver: no cable is plugged in"
+    )
+
+
+def test_a_nic_that_is_dead_while_its_link_is_up() -> None:
+    """The reporters in error, and firmware that waits for a reset."""
+    fault = "its driver reports fw_fatal in error (3 errors)"
+    versions = {"name": "fw.version", "running": "28.39", "stored": "28.42", "pending": True}
+    nic = {"pci": PORT["pci"], "driver": "mlx5_core", "fault": fault, "reporters": []}
+    lines = table(PORT, nics=[nic | {"firmware": [versions]}])
+    assert " ".join(below("NICs", lines)) == (
+        f"0000:18:00.0 (ibp0): {fault}, although its link is up "
+        "0000:18:00.0 (ibp0): fw.version 28.39 runs, 28.42 is stored: a reset of the NIC loads it"
+    )
+    healthy = nic | {"fault": None, "firmware": [versions | {"pending": False}]}
+    assert below("NICs", table(PORT, nics=[healthy])) == []
 
 
 def test_ports_of_one_state_are_one_line() -> None:

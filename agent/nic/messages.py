@@ -1,0 +1,113 @@
+"""The messages about NICs: requests, and the rows of the helper's answer from replies.
+
+The classes are pyroute2's where it has the attributes. That of the link state is our own, from
+genlmsg: pyroute2 0.9 lacks the extended state, and a subclass of a class that was decoded before
+would have the attributes of its parent. A row has the numbers of the kernel's ABI; an attribute
+that a message lacks is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyroute2.netlink import genlmsg  # type: ignore[import-untyped]
+from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
+from pyroute2.netlink.generic.ethtool import ethtoolheader  # type: ignore[import-untyped]
+
+from agent.text import Json
+
+LINKSTATE_GET = 6  # include/uapi/linux/ethtool_netlink.h: ETHTOOL_MSG_LINKSTATE_GET
+# include/uapi/linux/devlink.h: DEVLINK_CMD_INFO_GET, DEVLINK_CMD_HEALTH_REPORTER_GET
+INFO_GET, REPORTER_GET = 51, 52
+
+
+class LinkState(genlmsg):  # type: ignore[misc]
+    """ETHTOOL_MSG_LINKSTATE_GET and its reply."""
+
+    nla_map = (
+        ("ETHTOOL_A_LINKSTATE_UNSPEC", "none"),
+        ("ETHTOOL_A_LINKSTATE_HEADER", "ethtoolheader"),
+        ("ETHTOOL_A_LINKSTATE_LINK", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_SQI", "uint32"),
+        ("ETHTOOL_A_LINKSTATE_SQI_MAX", "uint32"),
+        ("ETHTOOL_A_LINKSTATE_EXT_STATE", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_EXT_SUBSTATE", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_EXT_DOWN_CNT", "uint32"),
+    )
+    ethtoolheader = ethtoolheader
+
+
+def link_request(netdev: str) -> Any:
+    """Return the request for the link state of a netdev."""
+    message = LinkState()
+    message["cmd"], message["version"] = LINKSTATE_GET, 1
+    header = {"attrs": [["ETHTOOL_A_HEADER_DEV_NAME", netdev]]}
+    message["attrs"].append(("ETHTOOL_A_LINKSTATE_HEADER", header))
+    return message
+
+
+def devlink_request(command: int) -> Any:
+    """Return a request without attributes, for all devices."""
+    message = devlinkcmd()
+    message["cmd"] = command
+    return message
+
+
+def link_row(netdev: str, message: Any) -> Json:
+    """Return the row of a reply to ETHTOOL_MSG_LINKSTATE_GET."""
+    keys = ("link", "ext_state", "ext_substate", "ext_down_cnt")
+    row = {key: message.get_attr(f"ETHTOOL_A_LINKSTATE_{key.upper()}") for key in keys}
+    return {"netdev": netdev} | row
+
+
+def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
+    """Return a row for each device; serial numbers are left out.
+
+    A device is named by its PCI address, one of another bus as `BUS/NAME`.
+    """
+    rows: dict[str, Json] = {}
+
+    def row_of(message: Any) -> Json:
+        bus, name = (message.get_attr(f"DEVLINK_ATTR_{key}_NAME") for key in ("BUS", "DEV"))
+        device = name if bus == "pci" else f"{bus}/{name}"
+        empty: Json = {
+            "device": device,
+            "driver": None,
+            "reporters": [],
+            "running": [],
+            "stored": [],
+        }
+        return rows.setdefault(device, empty)
+
+    for message in reporters:
+        row_of(message)["reporters"].append(_reporter(message))
+    for message in infos:
+        row = row_of(message)
+        row["driver"] = message.get_attr("DEVLINK_ATTR_INFO_DRIVER_NAME")
+        for key in ("running", "stored"):
+            row[key] = [
+                {
+                    word: version.get_attr(f"DEVLINK_ATTR_INFO_VERSION_{word.upper()}")
+                    for word in ("name", "value")
+                }
+                for version in message.get_attrs(f"DEVLINK_ATTR_INFO_VERSION_{key.upper()}")
+            ]
+    return [*rows.values()]
+
+
+def _reporter(message: Any) -> Json:
+    """Return the row of a reporter; what the message lacks is null."""
+    reporter = message.get_attr("DEVLINK_ATTR_HEALTH_REPORTER")
+    attributes = {
+        "name": "NAME",
+        "state": "STATE",
+        "errors": "ERR_COUNT",
+        "recoveries": "RECOVER_COUNT",
+        "dump_ns": "DUMP_TS_NS",
+    }
+    row = {
+        key: reporter.get_attr(f"DEVLINK_ATTR_HEALTH_REPORTER_{attribute}") if reporter else None
+        for key, attribute in attributes.items()
+    }
+    return row | {"port": message.get_attr("DEVLINK_ATTR_PORT_INDEX")}

@@ -1,0 +1,156 @@
+"""Health reporters and firmware: messages of a real kernel, and malformed answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
+
+from agent.errors import Malformed
+from agent.nic.health import Firmware, NicHealth, Reporter, decode
+from agent.nic.messages import device_rows
+
+# Recorded from netdevsim of Linux 6.1 (drivers/net/netdevsim/health.c), whose reporter `dummy` was
+# broken three times by `break_health`, the last two times with `fail_recover`.
+EMPTY = (
+    "6c0000001500020001000000d30f8588340100000e0001006e657464657673696d0000000f0002006e657464657673"
+    "696d310000380072000a007300656d70747900000005007400000000000c00750000000000000000000c0076000000"
+    "00000000000005008d0001000000"
+)
+DUMMY = (
+    "980000001500020001000000d30f8588340100000e0001006e657464657673696d0000000f0002006e657464657673"
+    "696d310000640072000a00730064756d6d7900000005007400010000000c00750003000000000000000c0076000100"
+    "0000000000000c007800000000000000000005007900010000000c007700b419fcff000000000c00890090456f7e8a"
+    "6aec1805008d0001000000"
+)
+INFO = (
+    "840000001500020001000000e33967a7330100000e0001006e657464657673696d0000000f0002006e657464657673"
+    "696d3100000e0062006e657464657673696d000000200066000c00670066772e6d676d74000d00680031302e32302e"
+    "333000000000200065000c00670066772e6d676d74000d00680031302e32302e333000000000"
+)
+PCI = "0000:18:00.0"
+
+
+def message(text: str) -> Any:
+    decoded = devlinkcmd(bytes.fromhex(text))
+    decoded.decode()
+    return decoded
+
+
+def device(**parts: Any) -> dict[str, Any]:
+    return {"device": PCI} | parts
+
+
+def faults(*devices: Any, **parts: Any) -> list[str]:
+    return [text for _, text in decode({"devices": [*devices]} | parts)[1]]
+
+
+def test_messages_of_a_kernel() -> None:
+    """A reporter in error, one that is healthy, the time of the last dump, one firmware."""
+    rows = device_rows([message(EMPTY), message(DUMMY)], [message(INFO)])
+    nics, problems = decode({"links": [], "devices": rows, "errors": []})
+    assert problems == []
+    assert nics.health == {
+        "netdevsim/netdevsim1": NicHealth(
+            "netdevsim/netdevsim1",
+            "netdevsim",
+            (
+                Reporter("empty", "healthy", 0, 0),
+                Reporter("dummy", "error", 3, 1, 1795927494.473238),
+            ),
+            (Firmware("fw.mgmt", "10.20.30", "10.20.30"),),
+        )
+    }
+    fault = nics.health["netdevsim/netdevsim1"].fault
+    assert fault == "its driver reports dummy in error (3 errors)"
+
+
+def test_a_truncated_message() -> None:
+    """What is cut off is missing, and one line says so."""
+    cut = DUMMY.replace("980000001500", "340000001500")[:104]
+    rows = device_rows([message(cut)], [])
+    assert faults(*rows) == ["a health reporter without a name"]
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"driver": "mlx5_core"}, "a devlink device without a name"),
+        (device(reporters=[{"state": 0}]), "a health reporter without a name"),
+        (device(reporters=[{"name": "fw"}]), "health reporter fw: the state is missing"),
+        (device(reporters=["fw"]), "a health reporter without a name"),
+        (
+            device(reporters=[{"name": "fw", "state": 0, "errors": -1}]),
+            f"{PCI}: health reporter fw: 'errors' is no unsigned number",
+        ),
+        (device(reporters=[{}] * 65), f"{PCI}: 'reporters' is no list of at most 64"),
+        (device(driver=5), f"{PCI}: 'driver' is no text"),
+    ],
+)
+def test_malformed_devices(row: Any, error: str) -> None:
+    """One line each."""
+    assert faults(row)[:1] == [error]
+
+
+def test_a_malformed_reporter_leaves_the_others() -> None:
+    """As a malformed device leaves the other devices."""
+    rows = [None, device(reporters=[{"state": 1}, {"name": "fw_fatal", "state": 1, "errors": 1}])]
+    nics, _ = decode({"devices": rows})
+    assert nics.health[PCI].fault == "its driver reports fw_fatal in error (1 error)"
+
+
+def test_a_state_that_a_newer_kernel_added() -> None:
+    """It is neither healthy nor an error."""
+    nics, problems = decode({"devices": [device(reporters=[{"name": "fw", "state": 2}])]})
+    assert (nics.health[PCI].reporters[0].state, nics.health[PCI].fault) == ("unnamed-2", None)
+    assert problems == []
+
+
+def test_firmware_that_waits_for_a_reset() -> None:
+    """Another version is stored than runs."""
+    new = Firmware("fw.version", "28.39.1002", "28.42.1000")
+    nics, _ = decode(
+        {
+            "devices": [
+                device(
+                    running=[{"name": new.name, "value": new.running}],
+                    stored=[{"name": new.name, "value": new.stored}, {"name": "fw", "value": "1"}],
+                )
+            ]
+        }
+    )
+    assert nics.health[PCI].firmware == (new, Firmware("fw", None, "1"))
+    assert [version.is_pending for version in nics.health[PCI].firmware] == [True, False]
+
+
+def test_refusals_are_faults() -> None:
+    """The kernel's error of a netdev."""
+    assert decode({"errors": [["eth0", "Operation not permitted"], "odd"]})[1] == [
+        ("eth0", "Operation not permitted"),
+        ("nics", "odd"),
+    ]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(["links", "devices", "errors", "device", "reporters", "name"]),
+                inner,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_only_malformed_is_raised(answer: Any) -> None:
+    """Whatever a recorded answer holds."""
+    try:
+        _, problems = decode(answer)
+    except Malformed:
+        return
+    assert all("\n" not in text for _, text in problems)
