@@ -297,6 +297,9 @@ def _subject(key: str, naming: Naming) -> Subject:
     whole = [full for full in (naming.accelerator, *naming.tiers) if full.endswith(f"/{key}")]
     for full in (key, f"{naming.prefix}/{key}", f"{naming.ib_prefix}/{key}", *whole):
         if subject := subject_of(full, naming):
+            if naming.tiers and subject.row.tier and full not in naming.tiers:
+                other = naming.tiers[subject.row.tier]
+                raise click.UsageError(f"{key[:64]!r} is {other} by --tier-label")
             return subject
     raise click.UsageError(unknown_key(key, naming, ["{if}"]))
 

@@ -309,8 +309,7 @@ LABELS = (
     Label(
         TIERS[0],
         "with `--tiers`: of the switches above the leaves the one with the lowest name",
-        "`--tiers` is off, flavor is not infiniband, no such switch, nobody answered yet, or "
-        "`--tier-label` is set",
+        "`--tiers` is off, flavor is not infiniband, no such switch, or nobody answered yet",
         tier_1,
         tier=1,
     ),

@@ -160,6 +160,7 @@ USAGE: dict[str, tuple[str, str]] = {
             ("run", "backend.coreweave.cloud/{a,b,speed.expected}", "speed.expected is the key"),
             ("probe", "network.topology.nvidia.com/{accelerator,a,b}", "accelerator is the key"),
             ("run", "k8s.io/tier-{n} --dry-run", "reserved for Kubernetes"),
+            ("explain tier-2.current", "a.b/{a,b,c}", "'tier-2.current' is a.b/c by --tier-label"),
         )
     },
     "a former pattern": ("run --former-label-prefix a.b/c", "--former-label-prefix"),
@@ -410,3 +411,14 @@ def test_probe_says_of_which_host_it_is() -> None:
     done = bwagent("probe", "--dry-run", "--node-name", "gpu-17", "--source", "rdma")
     assert b"Node gpu-17 was not compared with it: --dry-run --diff" in done.stderr
     assert b"gpu-17" not in done.stdout
+
+
+@pytest.mark.parametrize("key", ["leaf", "a.b/leaf", "leafgroup.current"])
+def test_a_tier_is_explained(key: str) -> None:
+    """Its prefix may be missing, as that of other keys; the leaf group has both keys."""
+    words = ("--tier-label", "a.b/{leaf,spine,core}", "-o", "json")
+    finished = bwagent("explain", key, *words, "--replay", MACHINE)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    assert found["key"].endswith(key)
+    assert found["meaning"].startswith("the distinct switches")
