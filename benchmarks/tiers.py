@@ -85,6 +85,7 @@ class Dump(NamedTuple):
     ranks: dict[str, int]
     groups: dict[LeafGroup, object]  # leaf groups with their pods
     trunks: Sequence[PlanCable]
+    is_whole: bool  # these are all cables between switches
 
 
 def read(path: Path) -> Dump:
@@ -113,8 +114,9 @@ def read(path: Path) -> Dump:
         if not re.search(compute, node):
             del subnet.nodes[node]
     trunks = [cable for plan in read_ibnetdiscover(content) for cable in plan.cables]
+    is_whole = all(cable.is_trunk is not None for cable in trunks)
     trunks = [cable for cable in trunks if cable.is_trunk]
-    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks), trunks)
+    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks), trunks, is_whole)
 
 
 def ranked(subnet: Subnet, texts: dict[str, str], patterns: Collection[str]) -> dict[str, int]:
@@ -207,9 +209,11 @@ def verified_row(dump: Dump) -> str:
         seen = subnet.seen(cut={(leaf, port := choose.choice(ports))})
         on_leaf = [name for name in names if leaf in subnet.leaves(name)]
         fresh = [node_of(subnet, n, memory_of(subnet, subnet.leaves(n), seen)) for n in on_leaf]
-        told = findings([n for n in nodes if n.name not in on_leaf] + fresh, keys, dump.trunks)
+        told = findings(
+            [n for n in nodes if n.name not in on_leaf] + fresh, keys, dump.trunks, is_whole=False
+        )
         cut, hit = cut + 1, hit + any(f"port {port} to" in found.text for found in told)
-    planned = len([*findings(nodes, keys, dump.trunks)])
+    planned = len([*findings(nodes, keys, dump.trunks, is_whole=dump.is_whole)])
     cells = [dump.name, len(nodes), len(leaves), listed(short) or 0]
     cells += [len(codes.get("tier-incomplete", ())), planned, f"{hit} of {cut}"]
     return f"| {' | '.join(map(str, cells))} |"

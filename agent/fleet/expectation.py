@@ -44,6 +44,7 @@ class Expectations:
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
         self.trunks = [cable for cable in cables if cable.is_trunk]
+        self.has_all_trunks = all(cable.is_trunk is not None for cable in cables)
         if plans and not self.index.rows and fleet.nodes:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]

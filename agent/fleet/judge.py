@@ -78,7 +78,9 @@ def judge(  # noqa: PLR0913 - most are choices
     awake = [node for node in kept.nodes if node.name not in quiet]
     findings += _slow(awake, inferred.groups, rated, compared.cables)
     findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
-    findings += uplinks.findings(awake, Keys(naming).tiers, expectations.trunks)
+    findings += uplinks.findings(
+        awake, Keys(naming).tiers, expectations.trunks, is_whole=expectations.has_all_trunks
+    )
     findings += firmware.findings(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)

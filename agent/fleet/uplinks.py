@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from agent import encode
 from agent.cabling.findings.finding import INFO, WARNING, Finding, finding
 from agent.cabling.findings.names import LeafNames, guid, leaf_key
 from agent.cabling.interfaces import shape
@@ -19,6 +20,7 @@ from agent.cabling.plans.model import PlanCable
 from agent.fleet.model import FleetNode
 from agent.fleet.tiers import TierTree, tree
 from agent.grouped import grouped
+from agent.infiniband.tiers import LinkEnd, tiers
 from agent.text import listed, many, natural
 
 MIN_LEAVES = 4  # of a kind
@@ -43,11 +45,16 @@ class SeenLeaf(NamedTuple):
 
 
 def findings(
-    nodes: Sequence[FleetNode], keys: Sequence[str], trunks: Iterable[PlanCable]
+    nodes: Sequence[FleetNode],
+    keys: Sequence[str],
+    trunks: Sequence[PlanCable],
+    *,
+    is_whole: bool = True,
 ) -> Iterator[Finding]:
     """Yield the findings of nodes that are not silent.
 
-    `keys` are the labels of the tiers, closest first, `trunks` the plan's cables between switches.
+    `keys` are the labels of the tiers, closest first, `trunks` the plan's cables between switches;
+    `is_whole`: these are all.
     """
     whole = tree(nodes, keys)
     planned = _planned(trunks)
@@ -65,6 +72,8 @@ def findings(
             others.append(leaf)
     yield from _short(others)
     yield from _incomplete(whole)
+    if is_whole:
+        yield from _unlike_planned_tier(nodes, keys[0], whole, planned)
 
 
 def _leaves(nodes: Sequence[FleetNode], whole: TierTree) -> list[SeenLeaf]:
@@ -75,17 +84,17 @@ def _leaves(nodes: Sequence[FleetNode], whole: TierTree) -> list[SeenLeaf]:
     ends = (port.far_end or port.last_end for node in nodes for port in node.ports)
     names = {end.id: end.name or end.device for end in ends if end and end.id}
     reports = defaultdict[str, Counter[UplinkReport]](Counter)
-    tiers: dict[str, str | None] = {}
+    tier_of: dict[str, str | None] = {}
     for node in reporting:
         for switch, ports in node.uplinks.items():
             reports[switch][tuple(sorted(ports.items()))] += 1
-            tiers[switch] = tiers.get(switch) or whole.values[node.leaf_group or ""][0]
+            tier_of[switch] = tier_of.get(switch) or whole.values[node.leaf_group or ""][0]
 
     def usual(same: Counter[UplinkReport]) -> UplinkReport:
         return max(same, key=lambda report: (same[report], len(report)))
 
     leaves = [
-        SeenLeaf(names.get(switch) or switch, tiers[switch], dict(usual(same)))
+        SeenLeaf(names.get(switch) or switch, tier_of[switch], dict(usual(same)))
         for switch, same in reports.items()
     ]
     return sorted(leaves, key=lambda leaf: natural(leaf.name))
@@ -183,3 +192,35 @@ def _incomplete(whole: TierTree) -> Iterator[Finding]:
             f"{listed(places, 3)}: look at {usual} if their agents started long ago."
         )
         yield finding("tier-incomplete", [], text, nodes=nodes, key=[key, usual])
+
+
+def _unlike_planned_tier(
+    nodes: Sequence[FleetNode],
+    key: str,
+    whole: TierTree,
+    planned: Mapping[str, Mapping[int, str]],
+) -> Iterator[Finding]:
+    """Yield one finding for all leaf groups with one tier 1 where the plan has another.
+
+    Tier 2 is not compared: what has hosts is none, and a plan does not say what is a host.
+    """
+    names = LeafNames(planned)
+    switches = {name: None if guid(name) else name for name in planned}
+
+    def links(name: str) -> list[LinkEnd]:
+        ends = sorted(planned[name].items())
+        return [LinkEnd(port, far, 0, is_switch=True, is_host=False) for port, far in ends]
+
+    known = (node for node in nodes if whole.values.get(node.leaf_group or "", [None])[0])
+    for value, same in grouped(known, lambda n: whole.values[n.leaf_group or ""][0]).items():
+        ends = (port.far_end for port in same[0].ports)
+        leaves = {name for end in ends if end for name in names.like(end.device)}
+        answer = tiers(leaves, switches, links) if leaves else None
+        lowest = encode.value(answer.label(1) or "") if answer else ""
+        if lowest not in {"", value}:
+            wrong = [node.name for node in same]
+            text = (
+                f"{key} of {many(len(wrong), 'node')} ({listed(wrong)}) is {value}, and {lowest} "
+                f"by the plan: look at {lowest}, or renew the plan."
+            )
+            yield finding("tier-incomplete", [], text, nodes=wrong, key=[key, value, lowest])

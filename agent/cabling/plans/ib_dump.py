@@ -141,7 +141,8 @@ def _plan(
         place = source.place._replace(row=row)
         a, b = near.end(several), far.end(several)
         if b.node:
-            is_trunk = near.is_switch and far.is_switch and {a.node, b.node} <= own
+            are_own = {a.node, b.node} <= own
+            is_trunk = (are_own or None) if near.is_switch and far.is_switch else False
             cables.add(PlanCable(a, b, place, gbps, is_trunk=is_trunk))
         else:
             cables.skip("the far end has neither name nor GUID", place)

@@ -55,7 +55,8 @@ class PlanCable(NamedTuple):
     rate_gbps: float | None = None
     mark: str | None = None  # "ignore" or "link-state-only"
     fields: Mapping[str, str] = NO_FIELDS  # all other columns, by their header
-    is_trunk: bool = False  # between two switches with names of their own, as a dump says
+    # between two switches, as a dump says; None: several switches have the name of one of them
+    is_trunk: bool | None = False
 
 
 class Plan(NamedTuple):

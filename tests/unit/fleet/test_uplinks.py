@@ -90,9 +90,7 @@ def trunks(subnet: Subnet) -> list[PlanCable]:
 @pytest.mark.parametrize("shape", [*SHAPES])
 def test_a_dump_of_the_fabric_as_plan(shape: str) -> None:
     subnet = SHAPES[shape].make()
-    assert [
-        f for f in of(fleet_of(subnet, subnet.pods), *trunks(subnet)) if f.code == "uplinks"
-    ] == []
+    assert of(fleet_of(subnet, subnet.pods), *trunks(subnet)) == []
 
 
 def test_a_dump_of_a_better_day() -> None:
@@ -175,3 +173,20 @@ def test_leaves_without_names_are_of_one_kind() -> None:
         subnet.names[subnet.named(f"leaf{at:02}")] = None
     (short,) = of(fleet_of(subnet, subnet.pods))
     assert f"1 of 8 leaves of one kind: most have 16 uplinks, but {leaf} has 14" in short.text
+
+
+def test_all_agents_of_a_pod_started_while_its_lowest_switch_was_down() -> None:
+    """By the plan it is told."""
+    subnet = three_tiers(rails=1, pods=4, units=6)
+    names = [name for name in subnet.pods if name.startswith("p1")]
+    lowest = subnet.named("p1-r0-spine0")
+    fresh = [
+        node_of(subnet, name, memory_of(subnet, subnet.leaves(name), subnet.seen({lowest})))
+        for name in names
+    ]
+    whole = fleet_of(subnet, [name for name in subnet.pods if name not in names], fresh)
+    assert [found.code for found in of(whole)] == []
+    found = of(whole, *trunks(subnet))
+    (odd,) = (each for each in found if each.code == "tier-incomplete")
+    assert "is p1-r0-spine1, and p1-r0-spine0 by the plan" in odd.text
+    assert {*odd.nodes} == {*names}
