@@ -45,6 +45,7 @@ from agent.text import visible
 
 if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
+    from agent.infiniband.bad_link import LinkErrors
     from agent.memory import Known
 
 T = TypeVar("T")
@@ -244,6 +245,20 @@ def port_state(cycle: Cycle) -> Iterable[Sample]:
     return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
+def _links(cycle: Cycle) -> Iterable[LinkErrors]:
+    outcome = cycle.observation.link_errors
+    return outcome.value if isinstance(outcome, Seen) else ()
+
+
+def link_errors(cycle: Cycle) -> Iterable[Sample]:
+    """Return the error counters of each end of a link that was read."""
+    for link in _links(cycle):
+        for name, end in (("near", link.near), ("far", link.far_end)):
+            if not isinstance(end, str):
+                for counter, value in end.counters._asdict().items():
+                    yield (link.interface, name, counter), value
+
+
 def port_physical_state(cycle: Cycle) -> Iterable[Sample]:
     """Return the physical state of each port, `ports/N/phys_state`; an unknown state is "other"."""
     backend = cycle.observation.backend
@@ -353,6 +368,13 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            "Lost links, counted by the HCA.", PORT,
            lambda cycle: [((role.interface,), role.port.link_downed)
                           for role in cycle.observation.backend]),
+    Metric("bwagent_link_errors_total", COUNTER,
+           "Errors that an InfiniBand link counts at an end, as they were read last.",
+           ("interface", "end", "counter"), link_errors),
+    Metric("bwagent_link_unstable", GAUGE,
+           "An InfiniBand link that has errors, always 1, and its bad end.", ("interface", "end"),
+           lambda cycle: [((link.interface, link.verdict.end), 1) for link in _links(cycle)
+                          if link.verdict and link.verdict.is_unstable]),
     Metric("bwagent_speed_bytes_per_second", GAUGE,
            "Sum of the counted rates, speed.current.", (),
            lambda cycle: single(_speed(cycle))),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.daemon.observer import Cycle
+from agent.infiniband.bad_link import BadEnd, LinkErrors, LinkVerdict
 from agent.infiniband.fabric_memory import FabricMemory
+from agent.infiniband.perf import Counters, PortReading
 from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
@@ -56,6 +58,13 @@ def text(metrics: Metrics) -> str:
     return Exposition(metrics)()[1].decode()
 
 
+LINK_ERRORS = (
+    LinkErrors("ibp0", "leaf1 port 3", PortReading(Counters(7, 0, 0, 0, 0, 0, 0)), "no answer"),
+    LinkErrors("ibp1", "leaf2", "?", "?", 60.0, LinkVerdict(BadEnd.NEAR, True, "bad")),  # noqa: FBT003 - a row
+    LinkErrors("ibp2", "leaf3", "?", "?", 60.0, LinkVerdict(BadEnd.QUIET, False, "quiet")),  # noqa: FBT003 - a row
+)
+
+
 def complete() -> Metrics:
     """Return metrics of which each has a sample."""
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2, port(netdev=netdev("eth2")))]
@@ -66,6 +75,7 @@ def complete() -> Metrics:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     seen, known = knowing(seen)
+    seen = replace(seen, link_errors=Seen(LINK_ERRORS))
     asked = cycle(seen, known._replace(fabric=FabricMemory(time=1, due=2)))
     metrics = Metrics()
     metrics.observed(asked._replace(sa_questions={"no-answer": 1}), {"rdma": 0.1})

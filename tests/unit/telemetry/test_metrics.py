@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.infiniband.perf import Counters
 from agent.labels.render import Rendered
 from agent.memory import Fact
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
@@ -40,7 +41,7 @@ from agent.telemetry.metrics import (
 )
 from tests.support.devices import eth, ib, plain, port
 from tests.support.documents import between
-from tests.support.exposition import complete, cycle, fed, neighbor, observation, text
+from tests.support.exposition import LINK_ERRORS, complete, cycle, fed, neighbor, observation, text
 from tests.support.kernel_tree import gpu, nic
 from tests.support.machines import MACHINES
 from tests.support.remembering import knowing
@@ -177,6 +178,18 @@ def test_metrics_can_be_selected() -> None:
 
 
 # The values.
+
+
+def test_the_errors_of_a_link() -> None:
+    """Each counter of an end that was read, and the bad end of a link that has errors."""
+    seen = observation([plain(ib("ibp0", 1))])
+    metrics = fed(replace(seen, link_errors=Seen(LINK_ERRORS)))
+    counters = of(metrics, "bwagent_link_errors_total")
+    assert counters == {
+        ("ibp0", "near", name): 7 * (name == "symbol_error") for name in Counters._fields
+    }
+    assert of(metrics, "bwagent_link_unstable") == {("ibp1", "near"): 1}
+    assert not of(fed(seen), "bwagent_link_errors_total")
 
 
 def test_a_port() -> None:
