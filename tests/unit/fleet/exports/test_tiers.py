@@ -119,3 +119,13 @@ def test_csv_has_columns_of_them() -> None:
     (rack,) = (Rack(names(1, 1), ("leaf1",), {"tier-1.current": "s1", "tier-2.current": "c1"}),)
     (row,) = csv.DictReader(io.StringIO(csv_rows(fleet_of(rack), NAMING).text))
     assert (row["leaf-group"], row["tier-1"], row["tier-2"]) == ("leaf1", "s1", "c1")
+
+
+def test_tiers_under_other_keys() -> None:
+    """Those of `--tier-label` are levels in place of ours."""
+    keys = tuple(f"example.com/tier-{tier}" for tier in range(3))
+    nodes = [
+        replace(each, labels={**each.labels, keys[1]: "s1", keys[2]: "c1"})
+        for each in fleet_of(Rack(names(1, 2), ("leaf1",))).nodes
+    ]
+    assert topology(fleet(nodes), NAMING._replace(tiers=keys)).levels == (keys[2], keys[1])
