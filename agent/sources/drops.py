@@ -18,7 +18,7 @@ from agent.sysfs.bus import OMNI_PATH_CLASS
 from agent.sysfs.front_end import netdevs_of
 
 CLOUD_DRIVERS = frozenset({"mana", "erdma"})  # Azure's and Alibaba's virtual NICs
-_OMNI_PATH = re.compile(r"hfi[0-9]")  # begins the name that the drivers hfi1 and hfi2 give
+_OMNI_PATH = re.compile(r"hfi[0-9]")  # the drivers hfi1 and hfi2, and the names that they give
 
 
 def ethernet_data_ports(evidence: RoleEvidence) -> list[DevicePort]:
@@ -50,8 +50,9 @@ def _other_network(device: RdmaDevice, evidence: RoleEvidence) -> Iterator[RoleV
     function = evidence.bus.functions.get(device.pci or "")
     if function and function.code == OMNI_PATH_CLASS:
         yield RoleVerdict("omni-path", f"Omni-Path (PCI class {OMNI_PATH_CLASS:#06x})")
-    elif device.driver is None and device.pci is None and _OMNI_PATH.match(device.name):
-        yield RoleVerdict("omni-path", f"Omni-Path (by its name {device.name})")
+    elif function is None and _OMNI_PATH.match(device.driver or device.name):
+        by = f"driver {device.driver}" if device.driver else f"name {device.name}"
+        yield RoleVerdict("omni-path", f"Omni-Path (by its {by})")
     is_accelerated = not evidence.front_end.accelerated.isdisjoint(netdevs_of(device))
     if is_accelerated or (device.driver in CLOUD_DRIVERS and evidence.carries_route(device)):
         what = "below hv_netvsc" if is_accelerated else f"driver {device.driver}"

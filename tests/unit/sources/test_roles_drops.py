@@ -60,6 +60,8 @@ DROPPED = [
         "a software device: no PCI function, beside GPUs or devices that have one",
         [eth(f"rxe{n}", n, pci=None, driver=None, pci_ids=None) for n in (1, 2)],
     ),
+    # the PCI class could not be read
+    ("Omni-Path (by its driver hfi1)", [ib("x0", 1, driver="hfi1", pci="0000:f2:00.0")]),
     # of a copied tree without `device` links
     ("Omni-Path (by its name hfi1_0)", [ib("hfi1_0", 1, driver=None, pci=None, pci_ids=None)]),
     (
