@@ -29,6 +29,7 @@ from agent.options import (
     force_option,
     former_options,
     is_on_command_line,
+    modules_option,
     naming_options,
     plan_option,
     refuse_cluster,
@@ -98,6 +99,7 @@ def cli() -> None: ...
 @device_options
 @wait_options
 @tiers_option
+@modules_option
 def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     if diff and (flags["replay"] or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
@@ -124,7 +126,9 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
     hardware = inputs.hardware(host, observation) if output == "json" else NOT_READ
-    show(document(observation, known, choices, notes, shown, hardware), output)
+    modules, problems = inputs.modules(flags, host, observation)
+    described = document(observation, known, choices, [*notes, *problems], shown, hardware)
+    show(described | modules, output)
     inputs.require_rdma(observation)
     if target:
         from agent.kube.commands import planned, publish
@@ -383,6 +387,7 @@ def verify(**flags: Any) -> None:
 @device_options
 @wait_options
 @tiers_option
+@modules_option
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.folder import refuse_archive, refuse_existing
     from agent.snapshot import anonymize as anonymizer
@@ -403,7 +408,7 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     elif sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal: redirect it, or name a folder")
     host = inputs.host(flags, inputs.lldp_wait(flags))
-    journal, observation = record(host, flags["source"])
+    journal, observation = record(host, flags["source"], modules=flags["modules"])
     if not any(path.startswith("sys/") for path in journal.files):
         inputs.require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal

@@ -67,6 +67,8 @@ class Host:
     # None: the drivers are not asked.
     ask_nics: Callable[[Sequence[str]], dict[str, Any]] | None = None
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
+    # netdevs; returns the helper's answer about their transceiver modules
+    modules: Callable[[Sequence[str]], dict[str, Any]] = lambda _netdevs: {"modules": []}
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
     # those that read the place in the subnet of ports that ask the subnet administrator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.kube.commands import Target
     from agent.lldp.inbox import LldpWait
     from agent.memory import Known
-    from agent.model import Observation
+    from agent.model import Observation, Problem
     from agent.options import Flags
     from agent.output.document import Hardware
     from agent.text import Json
@@ -163,6 +163,16 @@ def node_document(host: Host, flags: Flags, target: Target | None, node_name: st
     observation, known = observed(host, {**flags, "source": sources}, target)
     require_rdma(observation)
     return node_document(observation, known, node_name, hardware(host, observation))
+
+
+def modules(flags: Flags, host: Host, observation: Observation) -> tuple[Json, list[Problem]]:
+    """Return the part of the document that --modules adds, and its problems."""
+    if not flags["modules"]:
+        return {}, []
+    from agent.transceiver.modules import rows
+
+    described, problems = rows(observation, host.modules)
+    return {"modules": described}, problems
 
 
 def hardware(host: Host, observation: Observation) -> Hardware:

@@ -174,14 +174,17 @@ def nics(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
-    """Query every GPU and its position in the NVLink fabric.
-
-    In: {"library": path}, or {} to search for it. Out: see `agent.nvml.library.query`;
-    agent/nvml/decode.py decodes it.
-    """
+    """Query every GPU. In: {"library": path}, or {}. Out: see `agent.nvml.library.query`."""
     from agent.nvml.library import query
 
     return query(payload.get("library"))
+
+
+def modules(payload: dict[str, Any]) -> dict[str, Any]:
+    """Read transceiver modules. In and out: see `agent.transceiver.query.answer`."""
+    from agent.transceiver.query import answer
+
+    return answer(payload)
 
 
 def kubeconfig(payload: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +216,7 @@ VERBS: dict[str, Verb] = {
     "perf": perf,
     "nics": nics,
     "nvml": nvml,
+    "modules": modules,
     "kubeconfig": kubeconfig,
     "plan": plan,
 }

@@ -56,12 +56,8 @@ _KEYS = {
     "healthMask": "health_mask",
     "healthSummary": "health_summary",
 }
-_PLATFORM_KEYS = {  # of nvmlPlatformInfo_v2_t, each an unsigned char
-    "slotNumber": "slot_number",
-    "trayIndex": "tray_index",
-    "hostId": "host_id",
-    "moduleId": "module_id",
-}
+_PLATFORM = {"slotNumber": "slot_number", "trayIndex": "tray_index"}  # each an unsigned char
+_PLATFORM |= {"hostId": "host_id", "moduleId": "module_id"}
 
 
 class CallFailed(Exception):  # noqa: N818 - it is the event that the answer reports
@@ -194,11 +190,9 @@ def _platform(device: Any) -> Json:
     _call("nvmlDeviceGetPlatformInfo", function, device, ctypes.byref(info))
     # The attributes of pynvml's structure are text, decoded strictly: 255 could not be read.
     octets, at = bytes(info), type(info).chassisSerialNumber
+    facts: Json = {key: octets[getattr(type(info), name).offset] for name, key in _PLATFORM.items()}
     serial = octets[at.offset : at.offset + at.size].rstrip(b"\0")
-    return {
-        "chassis_serial_number": serial.decode("ascii", "backslashreplace"),
-        **{key: octets[getattr(type(info), name).offset] for name, key in _PLATFORM_KEYS.items()},
-    }
+    return {"chassis_serial_number": serial.decode("ascii", "backslashreplace"), **facts}
 
 
 def _facts(info: Any) -> Json:

@@ -8,6 +8,7 @@ stranger's (a neighbor's name, a snapshot's reason), so all of it is made printa
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -63,6 +64,7 @@ def render(document: Json, *, color: bool) -> str:
             _section("Platform", _position(document["position"])),
             ["Labels", *labels] if labels else [],
             _section("Switches above", _tiers(document["tiers"])),
+            _section("Transceivers", _modules(document.get("modules") or [])),
             _section("Backend ports that do not count", _not_counting(document)),
             _section("Links with errors", _unstable(document["link_errors"])),
             _section("NICs", _nics(document)),
@@ -187,6 +189,31 @@ def _position(position: Json | None) -> Iterator[str]:
     """Yield the position of the node in its chassis, if the driver tells one."""
     if position:
         yield f"{PlatformPosition(**position)}, slot {position['slot']}, host {position['host']}"
+
+
+def _modules(modules: Iterable[Json]) -> Iterator[str]:
+    """Yield a line for each transceiver module."""
+    for module in modules:
+        if module["error"]:
+            yield f"{module['interface']}: {module['error']}"
+            continue
+        temperature = module["celsius"]
+        parts = [
+            " ".join(filter(None, map(module.get, ("kind", "vendor", "part", "serial")))),
+            "" if temperature is None else f"{temperature:g} C",
+            *(
+                f"{way} {' '.join(map(_dbm, powers))} dBm"
+                for way in ("rx", "tx")
+                if (powers := module[f"{way}_power_mw"]) is not None
+            ),
+            *module["alarms"],
+        ]
+        yield f"{module['interface']}: {', '.join(filter(None, parts))}"
+
+
+def _dbm(milliwatts: float) -> str:
+    """Return an optical power in dBm; `dark` without light."""
+    return f"{10 * math.log10(milliwatts):.1f}" if milliwatts > 0 else "dark"
 
 
 def _tiers(tiers: Json | None) -> Iterator[str]:

@@ -21,6 +21,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 import agent
+from agent.errors import Unavailable
 from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation
@@ -31,6 +32,7 @@ from agent.sources.pci import read_paths
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json, many
+from agent.transceiver.modules import netdevs
 
 README = """\
 # Captured by bwagent {agent}
@@ -146,8 +148,13 @@ def recording(host: Host) -> tuple[Host, RecordedIo]:
     return replace(host, **merged(fields for _, fields in recorded.values())), io
 
 
-def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
-    """Observe a host once; return everything that was read, and the observation."""
+def record(
+    host: Host, sources: Collection[str] = (), *, modules: bool = False
+) -> tuple[Record, Observation]:
+    """Observe a host once; return everything that was read, and the observation.
+
+    The transceiver modules are read only if they are asked for.
+    """
     live = Record(facts={"hostname": host.name})
     recorded_host, io = recording(host)
     recorder = RecordingRoot(host.root, live)
@@ -160,6 +167,9 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     )
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
+    if modules:
+        with suppress(Unavailable):  # the rest of the capture is worth as much
+            recorded_host.modules(netdevs(observation))
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)

@@ -25,6 +25,7 @@ from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tr
 from agent.sources.table import SOURCES, Recording, SnapshotPart
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import Json, visible
+from agent.transceiver import modules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.anonymize import Names
@@ -36,7 +37,8 @@ ERRNOS: dict[str, int] = {
     name: number for name, number in vars(errno).items() if name.startswith("E")
 }
 SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot} | {
-    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load)
+    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load),
+    "modules": SnapshotPart(modules.record, modules.load),  # no source: only if asked for
 }
 BARE = "sys/class/infiniband"
 MAX_QUOTE = 128  # characters of a snapshot's text in an error message

@@ -13,7 +13,9 @@ from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.replay import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles, Store
+from agent.sources.table import Recording
 from agent.sysfs.route_snapshot import RecordedRoutes
+from agent.transceiver.modules import RecordedModules
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
 IB = ROCE | {"link_layer": b"InfiniBand\n"}
@@ -54,13 +56,12 @@ def recorded(
     *,
     listening: bool = False,
 ) -> RecordedIo:
-    """Recorded I/O of all sources, with the order of its parts in the table of sources."""
+    """Recorded I/O of all sources, in the order of their table, and of the modules."""
     lldp = RecordedLldp(received or {}, failed or {}, flags or {}, listening)
     smps = RecordedSmps(answers or {})
-    routes, nvml = RecordedRoutes(), RecordedNvml()
-    return RecordedIo(
-        {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml, "nics": RecordedNics()}
-    )
+    routes, nvml, modules = RecordedRoutes(), RecordedNvml(), RecordedModules()
+    parts: dict[str, Recording] = {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml}
+    return RecordedIo(parts | {"nics": RecordedNics(), "modules": modules})
 
 
 def loaded(store: Store, **facts: Any) -> RecordedIo:

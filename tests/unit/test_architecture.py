@@ -28,6 +28,7 @@ MODULES = {
 MEASURED_IO = {
     *("events.event", "events.port_states", "kube.api", "lldp.driver_flags", "lldp.inbox"),
     *("nic.query", "revision", "shell.doctor", "telemetry.certificates", "telemetry.server"),
+    "transceiver.query",
 }
 OMITTED_IO = {
     *("live_host", "events.monitor", "events.netlink", "helper.main", "helper.process"),
@@ -46,18 +47,20 @@ BASE = {
     *("grouped", "node_description", "pace", "reasons", "revision", "text"),
 }
 IMPORTS: dict[str, AbstractSet[str]] = {
-    **dict.fromkeys([*BASE, "sysfs", "lldp", "infiniband", "nvml", "nic", "events"], frozenset()),
+    **dict.fromkeys(
+        [*BASE, "sysfs", "lldp", "infiniband", "nvml", "nic", "events", "transceiver"], frozenset()
+    ),
     "cabling": set(),  # plan rows and the node document in, findings out
-    "helper": {"cabling", "infiniband", "kube", "nic", "nvml", "sysfs"},
+    "helper": {"cabling", "infiniband", "kube", "nic", "nvml", "sysfs", "transceiver"},
     "host": {"infiniband", "lldp", "sysfs"},
-    "live_host": {"helper", "host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
+    "live_host": {"helper", "host", "infiniband", "lldp", "nic", "nvml", "sysfs", "transceiver"},
     "sources": {"host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
     "fabric_dump": {"cabling", "infiniband"},  # a plan of cables as the subnet of a replay
     "memory": {"infiniband", "sources"},
     "labels": {"memory", "sources"},
     "kube": {"helper", "infiniband", "labels", "memory", "nvml", "sources"},
     "node_events": {"kube", "memory"},
-    "snapshot": {"host", "nic", "sources", "sysfs"},
+    "snapshot": {"host", "nic", "sources", "sysfs", "transceiver"},
     "output": {"cabling", "labels", "memory", "nic", "sources"},
     "telemetry": {"helper", "kube", "labels", "memory", "nvml", "output", "sources"},
     "daemon": {
@@ -110,7 +113,7 @@ THIRD_PARTY = {
         "output.formats",
     ),
     *("shell.commands", "snapshot.archive", "telemetry.log", "telemetry.metrics"),
-    *("telemetry.server", "verify.command"),
+    *("telemetry.server", "transceiver.query", "verify.command"),
 }
 
 

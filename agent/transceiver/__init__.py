@@ -1,0 +1,1 @@
+"""Transceiver modules of Ethernet ports: vendor, temperature, optical power, alarms."""
