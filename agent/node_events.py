@@ -6,6 +6,7 @@ What is worth a notice:
 - The NVLink domain has changed if it is another one than the last known, as a cable.
 - A port is lost once: when it is found missing (agent/memory.py). A port that the annotation has as
   lost already is not lost again.
+- A link is unstable once for each end that its errors accuse (agent/infiniband/bad_link.py).
 - A port is flapping once, until it was quiet (agent/daemon/flapping.py).
 - A refusal is noticed each time that the API server refuses; a key that is left out of a request
   because of an earlier refusal is not refused anew.
@@ -41,7 +42,7 @@ from agent.kube import MANAGER
 from agent.kube.answers import Request
 from agent.kube.negotiation import Refusal
 from agent.memory import FarEnd, Identity, Known
-from agent.model import RoleChange
+from agent.model import Observation, RoleChange, Seen
 from agent.text import listed, many, natural, utc, visible
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
@@ -65,6 +66,7 @@ class EventReason(StrEnum):
     PORT_FLAPPING = "PortFlapping"
     ROLE_CHANGED = "RoleChanged"
     DOMAIN_CHANGED = "DomainChanged"
+    LINK_UNSTABLE = "LinkUnstable"
     LABELS_REFUSED = "LabelsRefused"
 
 
@@ -98,6 +100,29 @@ class Losses:
             )
             for identity, port in lost.items()
             if port.lost_since == int(time) and identity not in before
+        ]
+
+
+class BadLinks:
+    """Finds the links whose errors accuse another end than at the reading before, or none then."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, str] = {}  # by interface
+
+    def observed(self, observation: Observation) -> list[Notice]:
+        """Return the links that have errors now, each with its counters and the end to touch."""
+        if not isinstance(observation.link_errors, Seen):
+            return []
+        bad = {
+            link.interface: link.verdict
+            for link in observation.link_errors.value
+            if link.verdict and link.verdict.is_unstable
+        }
+        before, self._ends = self._ends, {name: verdict.end for name, verdict in bad.items()}
+        return [
+            Notice(EventReason.LINK_UNSTABLE, name, visible(f"{name}: {verdict.text}", MAX_TEXT))
+            for name, verdict in bad.items()
+            if before.get(name) != verdict.end
         ]
 
 

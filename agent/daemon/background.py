@@ -146,9 +146,13 @@ class Companion:
         """Take that the Node was read for the first time."""
 
     def learned(
-        self, known: Known, time: float, roles: Sequence[RoleChange], flapping: Sequence[str]
+        self,
+        known: Known,
+        observation: Observation,
+        roles: Sequence[RoleChange],
+        flapping: Sequence[str],
     ) -> None:
-        """Take what is known after an observation at `time`, and the ports that are flapping."""
+        """Take what is known after an observation, and the ports that are flapping."""
 
     def reconciled(self, result: Result) -> None:
         """Take the result of a request."""

@@ -184,8 +184,7 @@ class Loop:
             self.schedule.set_desired(cycle.state)
             self.schedule.delay(self._flapping.resumes_at())
         for companion in self.companions:
-            time, flapping = cycle.observation.time, self._flapping.ports
-            companion.learned(cycle.known, time, changed, flapping)
+            companion.learned(cycle.known, cycle.observation, changed, self._flapping.ports)
         self._watch(cycle)
         took: dict[str, float] = {}
         for poller in self.pollers:  # a source may have several

@@ -25,8 +25,9 @@ from agent.daemon.background import BackgroundTask, Companion
 from agent.kube.answers import Answer, Kube, failure_of
 from agent.kube.reconcile import Result
 from agent.memory import Known
-from agent.model import RoleChange
+from agent.model import Observation, RoleChange
 from agent.node_events import (
+    BadLinks,
     Correlator,
     Losses,
     NodeEvent,
@@ -70,6 +71,7 @@ class Recorder(Companion):
     random: Callable[[], float]
     _correlator: Correlator = field(default_factory=Correlator)
     _losses: Losses = field(default_factory=Losses)
+    _bad_links: BadLinks = field(default_factory=BadLinks)
     _flapping: tuple[str, ...] = ()
     _bucket: TokenBucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
@@ -84,14 +86,19 @@ class Recorder(Companion):
         self.metrics.events(written=0, failed=0, dropped=0)
 
     def learned(
-        self, known: Known, time: float, roles: Sequence[RoleChange], flapping: Sequence[str]
+        self,
+        known: Known,
+        observation: Observation,
+        roles: Sequence[RoleChange],
+        flapping: Sequence[str],
     ) -> None:
         """Take what has changed, and the ports that were lost or flap."""
         began = [name for name in flapping if name not in self._flapping]
         self._flapping = tuple(flapping)
-        lost = self._losses.observed(known, time)
+        lost = self._losses.observed(known, observation.time)
+        bad = self._bad_links.observed(observation)
         changed = [*of_roles(roles), *of_cables(known), *of_domain(known)]
-        self._add([*changed, *lost, *of_flapping(began)])
+        self._add([*changed, *lost, *bad, *of_flapping(began)])
 
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""

@@ -176,7 +176,7 @@ class Alone:
         """Observe that the cable of a port is in another switch."""
         facts = (Fact("ibp3", "0000:1b:00.0", far=_leaf(now)),)
         known = Known(facts, is_seeded=True, was={"ibp3": _leaf(was)})
-        self.recorder.learned(known, SEEN.time, (), ())
+        self.recorder.learned(known, SEEN, (), ())
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.infiniband.bad_link import EndReadings, LinkErrors, judge
+from agent.infiniband.perf import Counters, PortReading
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
+from agent.model import Seen
 from agent.node_events import (
     KEPT_TIME,
     MAX_EVENTS,
@@ -18,6 +21,7 @@ from agent.node_events import (
     MAX_SUBJECTS,
     MAX_TEXT,
     WINDOW,
+    BadLinks,
     Correlator,
     EventReason,
     Losses,
@@ -234,6 +238,33 @@ def test_a_cable() -> None:
     assert text(A._replace(port_id=None), B).startswith("ibp0 was connected to leaf1, is")
     switch = FarEnd("0" * 15 + "1", "MF0;L90.1.3:MQM9700/U1", "3")
     assert "is connected to L90.1.3 port 3" in text(A, switch)
+
+
+def test_a_link_with_errors_is_told_once_for_each_end() -> None:
+    """Not at each observation until the next reading, nor where nothing was read."""
+    links, none = BadLinks(), Counters(*[0] * 7)
+
+    def look(near: int | None, far: int = 0) -> list[str]:
+        if near is None:
+            return [notice.text for notice in links.observed(observation(("ibp0", None)))]
+        first, second = (
+            EndReadings(PortReading(none), PortReading(none._replace(symbol_error=errors)))
+            for errors in (near, far)
+        )
+        verdict = judge(first, second, 3600.0, "leaf1 port 3")
+        row = LinkErrors("ibp0", "leaf1 port 3", "", "", 3600.0, verdict)
+        seen = observation(("ibp0", None), link_errors=Seen((row,)))
+        return [notice.text for notice in links.observed(seen)]
+
+    assert look(0) == []
+    [text] = look(500)
+    assert text.startswith("ibp0: in 60 min: this end counts 500 symbol_error; ")
+    assert text.endswith("first the plug at the node, then the cable")
+    assert look(500) == look(None) == look(700) == []
+    [text] = look(0, 500)
+    assert "leaf1 port 3 counts 500 symbol_error" in text
+    assert look(0) == []
+    assert len(look(0, 500)) == 1
 
 
 def test_no_cable() -> None:
