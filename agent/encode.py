@@ -35,9 +35,8 @@ class Naming(NamedTuple):
     prefix: str = "backend.coreweave.cloud"
     ib_prefix: str = "ib.coreweave.cloud"  # "": the family is not written
     accelerator: str = "network.topology.nvidia.com/accelerator"  # a whole key; "": not written
-    tiers: tuple[
-        str, ...
-    ] = ()  # whole keys of tiers 0, 1 and 2 (--tier-label); (): as in the table
+    # whole keys of tiers 0, 1 and 2 (--tier-label); (): as in the table
+    tiers: tuple[str, ...] = ()
 
 
 def value(raw: str) -> str:

@@ -27,7 +27,7 @@ from agent.nic import poller as nic
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
-from agent.transceiver import modules
+from agent.transceiver import ask as transceiver
 
 if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
@@ -69,7 +69,7 @@ def live_host(
         ask_nics=nic.by_helper(call),
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
-        modules=partial(modules.by_helper, call),
+        modules=partial(transceiver.by_helper, call),
         **nvml.by_helper(call, options),
     )
 

@@ -532,7 +532,7 @@ class Memory:
     ) -> Fact:
         """Return the facts of a port that is read; what this read lacks is remembered."""
         port, old = role.port, row or Fact(role.interface, role.device.pci)
-        netdev = role.leg or port.netdev
+        netdev = role.netdev
         fact = Fact(
             interface=role.interface,
             function=role.device.pci,

@@ -13,6 +13,7 @@ a millisecond to every start.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -269,6 +270,17 @@ class PortRole(NamedTuple):
     gpu: str | None = None  # the PCI address of the nearest GPU
     distance: str | None = None  # of that GPU: "PIX" | "PXB" | "PHB" | "NODE" | "SYS"
 
+    @property
+    def netdev(self) -> Netdev | None:
+        """The netdev of the leg, or of the whole port."""
+        return self.leg or self.port.netdev
+
+
+def ethernet_netdevs(roles: Iterable[PortRole]) -> list[str]:
+    """Return the names of the netdevs of Ethernet ports: the legs of a bond, not the bond."""
+    netdevs = (role.netdev for role in roles if role.port.link_layer == "Ethernet")
+    return [*dict.fromkeys(netdev.name for netdev in netdevs if netdev)]
+
 
 class Neighbor(NamedTuple):
     """A node at the far end of a backend port, under the names that labels are encoded from."""
@@ -344,6 +356,11 @@ class Observation:
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs; none if they could not be read."""
         return self.nvml.value if isinstance(self.nvml, Seen) else ()
+
+    @property
+    def read_links(self) -> tuple[LinkErrors, ...]:
+        """The links whose error counters were read; none if they could not be."""
+        return self.link_errors.value if isinstance(self.link_errors, Seen) else ()
 
     @property
     def positions(self) -> tuple[PlatformPosition, ...]:

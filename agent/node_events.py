@@ -115,7 +115,7 @@ class BadLinks:
             return []
         bad = {
             link.interface: link.verdict
-            for link in observation.link_errors.value
+            for link in observation.read_links
             if link.verdict and link.verdict.is_unstable
         }
         before, self._ends = self._ends, {name: verdict.end for name, verdict in bad.items()}

@@ -229,7 +229,7 @@ def _is_degraded(observation: Observation) -> bool:
     if isinstance(observation.rdma, Failed):
         return True
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    netdevs = (role.leg or role.port.netdev for role in observation.backend)
+    netdevs = (role.netdev for role in observation.backend)
     return (
         any(map(is_unread, devices))
         or any(role.counted_gbps is None for role in observation.backend)

@@ -31,10 +31,10 @@ def read_links(
     queries, entries, again = CounterQueries(open_port, lid_of, timeout_ms, tries), [], []
     for device, number, sender, *far in ports:
         port = CounterPort(device, number, tuple(sender), *far)
-        reading, is_worth_another = queries.read(port)
+        reading, is_worth = queries.read(port)
         entry = {"device": device, "port": number, "far_port": port.far_port, "error": None}
         entries.append(entry | {"text": None, "readings": [reading]})
-        if is_worth_another and port.again:
+        if is_worth and port.again:
             again.append((port, entries[-1]["readings"]))
     if again:
         time.sleep(max(port.again for port, _ in again))

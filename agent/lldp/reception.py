@@ -17,7 +17,7 @@ from agent.errors import Malformed, Unavailable
 from agent.grouped import grouped
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable, Sender
-from agent.model import Netdev, Observation, Problem, Seen
+from agent.model import Netdev, Observation, Problem, Seen, ethernet_netdevs
 from agent.reasons import NeighborReason
 from agent.text import listed
 
@@ -193,11 +193,7 @@ def hints(observation: Observation) -> Iterator[Problem]:
 
 def checks(around: Surroundings) -> Iterator[Check]:
     """Open the packet socket of each Ethernet backend port, and read the flags of its driver."""
-    roles = around.observation.backend
-    ethernet = [role for role in roles if role.port.link_layer == "Ethernet"]
-    # the legs of a bond, not the bond
-    legs = (role.leg or role.port.netdev for role in ethernet)
-    netdevs = [netdev.name for netdev in legs if netdev]
+    netdevs = ethernet_netdevs(around.observation.backend)
     if not netdevs:
         yield absent("no Ethernet backend port with a network device")
         return

@@ -6,9 +6,10 @@ nics.json    answer of the helper's verb `nics` (agent/nic/query.py, query)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent.text import Json, as_json
+from agent.recorded_answer import RecordedAnswer
+from agent.text import Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,29 +23,18 @@ FILE = "nics.json"
 
 
 @dataclass(slots=True)
-class RecordedNics:
+class RecordedNics(RecordedAnswer):
     """The recorded answer, and the Host I/O that replays it."""
 
-    answer: Json | None = None  # None: the drivers were not asked, or did not answer
+    file: ClassVar[str] = FILE
 
     def replayed(self) -> dict[str, Any]:
         """Return the field of a Host that replays this record."""
         return {"ask_nics": None if self.answer is None else lambda _netdevs: self.answer}
 
-    def newest(self) -> None:
-        """Return no time: an answer has none."""
-
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced addresses in names of netdevs."""
         return type(self)(_anonymized(self.answer, names))
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return the file of the answer, if there is one."""
-        return {} if self.answer is None else {FILE: as_json(self.answer)}
 
 
 def record(host: Host) -> tuple[RecordedNics, dict[str, Any]]:

@@ -6,10 +6,10 @@ nvml.json    answer of the helper (agent/nvml/library.py, query)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Unavailable
-from agent.text import as_json
+from agent.recorded_answer import RecordedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +23,10 @@ FILE = "nvml.json"
 
 
 @dataclass(slots=True)
-class RecordedNvml:
+class RecordedNvml(RecordedAnswer):
     """The recorded answer, and the Host I/O that replays it."""
 
-    answer: dict[str, Any] | None = None  # None: NVML was not queried, or did not answer
+    file: ClassVar[str] = FILE
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record.
@@ -41,20 +41,9 @@ class RecordedNvml:
             raise Unavailable("the snapshot has no answer of NVML")
         return self.answer
 
-    def newest(self) -> None:
-        """Return no time: an answer has none."""
-
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced UUIDs of GPUs and clusters, and serials."""
         return type(self)(_anonymized(self.answer, names))
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return the file of the answer, if there is one."""
-        return {} if self.answer is None else {FILE: as_json(self.answer)}
 
 
 def record(host: Host) -> tuple[RecordedNvml, dict[str, Any]]:

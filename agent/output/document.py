@@ -84,7 +84,7 @@ PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
     "port": attrgetter("port.number"),
     "leg": lambda role: role.leg.name if role.leg else None,
     "pci": attrgetter("device.pci"),
-    "netdev": lambda role: netdev.name if (netdev := role.leg or role.port.netdev) else None,
+    "netdev": lambda role: netdev.name if (netdev := role.netdev) else None,
     "link_layer": attrgetter("port.link_layer"),
     "state": attrgetter("port.state"),
     "phys_state": attrgetter("port.phys_state"),
@@ -230,7 +230,6 @@ def _tiers(observation: Observation) -> Json | None:
 
 def _link_errors(observation: Observation) -> list[Json]:
     """Return the error counters of links as they were read last, and the verdicts."""
-    links = observation.link_errors.value if isinstance(observation.link_errors, Seen) else ()
     return [
         {
             "interface": link.interface,
@@ -248,7 +247,7 @@ def _link_errors(observation: Observation) -> list[Json]:
                 for name, end in (("near", link.near), ("far", link.far_end))
             ],
         }
-        for link in links
+        for link in observation.read_links
     ]
 
 

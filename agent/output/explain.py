@@ -255,7 +255,7 @@ def _driver(role: PortRole, seen: Observation) -> Iterator[Evidence]:
     """Yield what the driver of a port tells: why its link is down, and reporters in error."""
     if not isinstance(seen.nics, Seen):
         return
-    nics, netdev = seen.nics.value, role.leg or role.port.netdev
+    nics, netdev = seen.nics.value, role.netdev
     link = nics.links.get(netdev.name) if netdev else None
     if netdev and link and link.text:
         name = f"{netdev.name}: link state"
@@ -283,7 +283,7 @@ def speed(seen: Observation, known: Known, _interface: str | None) -> Iterable[E
         yield _file(role, seen, "state", role.port.state)
         yield from _driver(role, seen)
         # the rate of an Ethernet port is that of its netdev, where it has a netdev
-        netdev = role.leg or role.port.netdev
+        netdev = role.netdev
         if role.port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
             path, value = f"{NET}/{netdev.name}/speed", f"{netdev.speed_mbps} Mb/s"
             yield Evidence(role.interface, "sysfs", path, "speed", value, seen.time)
@@ -355,8 +355,8 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
 
 def _errors(interface: str, seen: Observation) -> Iterator[Evidence]:
     """Yield the verdict on the error counters of the link of an interface."""
-    outcome, subject = seen.link_errors, "the counters of both ends of the link"
-    for link in outcome.value if isinstance(outcome, Seen) else ():
+    subject = "the counters of both ends of the link"
+    for link in seen.read_links:
         if link.interface == interface and link.verdict:
             yield Evidence(interface, "perf", subject, "verdict", link.verdict.text, seen.time)
 

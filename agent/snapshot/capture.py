@@ -24,7 +24,7 @@ import agent
 from agent.errors import Unavailable
 from agent.folder import new_folder
 from agent.host import Host
-from agent.model import Observation
+from agent.model import Observation, ethernet_netdevs
 from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
 from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
 from agent.sources.observe import observe
@@ -32,7 +32,6 @@ from agent.sources.pci import read_paths
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json, many
-from agent.transceiver.modules import netdevs
 
 README = """\
 # Captured by bwagent {agent}
@@ -169,7 +168,7 @@ def record(
     read_paths(recorded_host, observation.ports)
     if modules:
         with suppress(Unavailable):  # the rest of the capture is worth as much
-            recorded_host.modules(netdevs(observation))
+            recorded_host.modules(ethernet_netdevs(observation.backend))
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)

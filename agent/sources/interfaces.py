@@ -92,12 +92,12 @@ def counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:
 
 def rate_of(role: PortRole) -> float:
     """Return the Gb/s of a port or leg, whatever its role; 0 if unknown."""
-    return printed_gbps(role.leg or role.port.netdev, role.port) or 0.0
+    return printed_gbps(role.netdev, role.port) or 0.0
 
 
 def speed_of(role: PortRole) -> int | None:
     """Return the Mb/s that the netdev of a port or leg tells."""
-    netdev = role.leg or role.port.netdev
+    netdev = role.netdev
     return netdev.speed_mbps if netdev else None
 
 

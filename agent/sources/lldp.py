@@ -58,7 +58,7 @@ def read(host: Host, ports: tuple[PortRole, ...], _memories: Memories) -> Readin
         return Reading(Absent("no Ethernet backend port"))
     pairs = list(_socket_direct(ports, backend))
     listened = [*backend, *(second for second, _ in pairs)]
-    netdevs = [netdev for role in listened if (netdev := role.leg or role.port.netdev)]
+    netdevs = [netdev for role in listened if (netdev := role.netdev)]
     if host.lldp_neighbors is None:
         reception = not_listened(netdevs)
     else:
@@ -81,7 +81,7 @@ def _two_cables(
     host: Host, pairs: Collection[tuple[PortRole, PortRole]], reception: Reception
 ) -> Iterator[Problem]:
     def far_end(role: PortRole) -> tuple[str | None, str | None] | None:
-        netdev = role.leg or role.port.netdev
+        netdev = role.netdev
         senders = reception.neighbors.get(netdev.name if netdev else "", ())
         neighbors = [named(sender.effective, host.name) for sender in senders[:1]]
         return (neighbors[0].device, neighbors[0].port_id) if neighbors else None
@@ -100,7 +100,7 @@ def _two_cables(
 
 def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     """Return the neighbors of a port, or the reason for which it has none."""
-    netdev = role.leg or role.port.netdev
+    netdev = role.netdev
     name = netdev.name if netdev else None
     if name is None:
         device = role.device

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from agent.check import Check, Step, Surroundings, missing, there
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
-from agent.model import Absent, Failed, PortRole, Problem, Reading, Seen
+from agent.model import Absent, Failed, PortRole, Problem, Reading, Seen, ethernet_netdevs
 from agent.nic.health import Nics, decode
 
 SOURCE = "nics"
@@ -20,17 +20,12 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[Nics]:
     """Ask about the backend NICs, all in one question."""
     roles = [role for role in ports if role.backend]
     functions = {role.device.pci for role in roles if role.device.pci}
-    netdevs = {
-        netdev.name: None
-        for role in roles
-        for netdev in (role.leg or role.port.netdev,)
-        if netdev and role.port.link_layer == "Ethernet"
-    }
+    netdevs = ethernet_netdevs(roles)
     functions |= {role.leg.function for role in roles if role.leg and role.leg.function}
     if host.ask_nics is None or not functions:
         return Reading(Absent("no backend port is on a PCI function"))
     try:
-        nics, faults = decode(host.ask_nics([*netdevs]))
+        nics, faults = decode(host.ask_nics(netdevs))
     except (Malformed, Unavailable) as error:
         return Reading(Failed(str(error), isinstance(error, Pending)))
     ours = Nics(

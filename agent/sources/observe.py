@@ -15,7 +15,7 @@ from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
-from agent.sources import NAMES, counters, ib, nics, pci, tiers
+from agent.sources import NAMES, counters, ib, pci, tiers
 from agent.sources.evidence import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
@@ -83,7 +83,9 @@ def observe(
     if host.ask_perf and (not sources or ib.SOURCE in sources):
         read = partial(counters.read, host, ports, outcomes[ib.SOURCE])
         outcomes["link_errors"] = _read(counters.SOURCE, read, {}, problems)
-    if host.ask_nics and ports:
+    if host.ask_nics and ports:  # not in the daemon
+        from agent.sources import nics
+
         read = partial(nics.read, host, ports)
         outcomes[nics.SOURCE] = _read(nics.SOURCE, read, took, problems)
     return Observation(

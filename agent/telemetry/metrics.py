@@ -45,7 +45,6 @@ from agent.text import visible
 
 if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
-    from agent.infiniband.bad_link import LinkErrors
     from agent.memory import Known
 
 T = TypeVar("T")
@@ -222,7 +221,7 @@ def port_info(cycle: Cycle) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
     for role in cycle.observation.backend:
         device, port = role.device, role.port
-        netdev = role.leg or port.netdev
+        netdev = role.netdev
         yield (
             (
                 *(role.interface, device.name, str(port.number), device.pci),
@@ -245,14 +244,9 @@ def port_state(cycle: Cycle) -> Iterable[Sample]:
     return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
-def _links(cycle: Cycle) -> Iterable[LinkErrors]:
-    outcome = cycle.observation.link_errors
-    return outcome.value if isinstance(outcome, Seen) else ()
-
-
 def link_errors(cycle: Cycle) -> Iterable[Sample]:
     """Return the error counters of each end of a link that was read."""
-    for link in _links(cycle):
+    for link in cycle.observation.read_links:
         for name, end in (("near", link.near), ("far", link.far_end)):
             if not isinstance(end, str):
                 for counter, value in end.counters._asdict().items():
@@ -373,7 +367,8 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            ("interface", "end", "counter"), link_errors),
     Metric("bwagent_link_unstable", GAUGE,
            "An InfiniBand link that has errors, always 1, and its bad end.", ("interface", "end"),
-           lambda cycle: [((link.interface, link.verdict.end), 1) for link in _links(cycle)
+           lambda cycle: [((link.interface, link.verdict.end), 1)
+                          for link in cycle.observation.read_links
                           if link.verdict and link.verdict.is_unstable]),
     Metric("bwagent_speed_bytes_per_second", GAUGE,
            "Sum of the counted rates, speed.current.", (),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
-from agent.model import Observation, Problem
-from agent.text import Json, as_json
+from agent.model import Observation, Problem, ethernet_netdevs
+from agent.recorded_answer import RecordedAnswer
+from agent.text import Json
 from agent.transceiver.eeprom import LOWER, QSFP, UPPER, decode
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
-Call = Callable[[str, Json, float], Json]  # verb, payload, seconds
 Query = Callable[[Sequence[str]], Json]  # netdevs; returns {"modules": [...]}
 
 SUBJECT = "--modules"
@@ -33,37 +33,20 @@ NO_NETDEV = "InfiniBand, no network device that gives its module: run mlxlink -d
 NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
 NOT_ASKED = "{} of it was not asked for"
 MAX_MODULES = 64
-TIMEOUT = 10.0  # seconds for the helper, beside LIMIT for each module
-LIMIT = 5.0  # seconds: four pages by i2c take tenths of one
 SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
 CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
 
 
-def by_helper(call: Call, netdevs: Sequence[str]) -> Json:
-    """Return the answer of a helper process."""
-    return call("modules", {"netdevs": [*netdevs]}, TIMEOUT + LIMIT * len(netdevs))
-
-
-def netdevs(observation: Observation) -> list[str]:
-    """Return the network devices of the Ethernet backend ports, those of a bond for each leg."""
-    named = (
-        (role.leg or role.port.netdev)
-        for role in observation.backend
-        if role.port.link_layer == "Ethernet"
-    )
-    return [*dict.fromkeys(netdev.name for netdev in named if netdev)]
-
-
 def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Problem]]:
     """Ask for the modules of the backend ports; return a row for each port, and the problems."""
-    names = netdevs(observation)
+    names = ethernet_netdevs(observation.backend)
     try:
         answers = {answer["netdev"]: answer for answer in _checked(query(names) if names else {})}
     except (Malformed, Unavailable) as error:
         return [], [Problem("host", SUBJECT, None, str(error))]
     described = []
     for role in observation.backend:
-        netdev = role.leg or role.port.netdev
+        netdev = role.netdev
         row: Json = {"interface": role.interface, "netdev": netdev and netdev.name}
         if role.port.link_layer != "Ethernet" or netdev is None:
             text = NO_NETDEV.format(role.device.pci or role.device.name)
@@ -116,10 +99,10 @@ def _checked(answer: Any) -> list[Json]:
 
 
 @dataclass(slots=True)
-class RecordedModules:
+class RecordedModules(RecordedAnswer):
     """The recorded answer, and the Host I/O that replays it."""
 
-    answer: Json | None = None  # None: no module was asked for
+    file: ClassVar[str] = FILE
 
     def replayed(self) -> dict[str, Any]:
         """Return the field of a Host that replays this record."""
@@ -131,23 +114,12 @@ class RecordedModules:
             raise Unavailable(NOT_IN_IT)
         return self.answer
 
-    def newest(self) -> None:
-        """Return no time: an answer has none."""
-
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced serial numbers, and without the vendors' own octets."""
         if self.answer is None:
             return self
         modules = [_anonymized(module, names) for module in _checked(self.answer)]
         return type(self)({"modules": modules})
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return the file of the answer, if there is one."""
-        return {} if self.answer is None else {FILE: as_json(self.answer)}
 
 
 def record(host: Host) -> tuple[RecordedModules, dict[str, Any]]:

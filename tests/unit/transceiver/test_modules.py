@@ -12,12 +12,13 @@ import jsonschema
 import pytest
 
 from agent.errors import Malformed, Unavailable
+from agent.model import ethernet_netdevs
 from agent.output.table import _modules
 from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.transceiver.modules import NOT_IN_IT, netdevs, rows
+from agent.transceiver.modules import NOT_IN_IT, rows
 from tests.support.transceivers import DR8, SR4
 
 ROCE, INFINIBAND = "bond-roce", "dgx-h100"
@@ -42,7 +43,7 @@ def asked(names: Sequence[str]) -> dict[str, Any]:
 
 def test_each_port_has_a_row_or_a_line(repository: Path) -> None:
     observation = observe(replay(str(repository / "sysfs_fixtures" / ROCE)))
-    names = netdevs(observation)
+    names = ethernet_netdevs(observation.backend)
     assert len(names) == 4
     described, problems = rows(observation, asked)
     assert problems == []
