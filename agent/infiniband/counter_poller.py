@@ -4,6 +4,9 @@ A port is read within a minute of the start, once an hour, and after a change: i
 has counted a lost link. Changes that follow each other, as of a link that flaps, back off up to an
 hour. While an end refuses or does not answer, so do the readings, up to a day. The last two
 readings of a port are kept, also while it is down; two are at least MIN_INTERVAL apart.
+
+A helper process costs more than the readings of all ports, so it also reads those that are due
+within TOGETHER: the ports of a node have one helper an hour.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ if TYPE_CHECKING:  # packages that import this one
 INTERVAL, MAX_INTERVAL = 3600.0, 24 * 3600.0  # seconds
 MIN_INTERVAL = 60.0  # seconds between two readings, doubled with each change up to INTERVAL
 SETTLE = 10.0  # seconds that a link is given after a change
+TOGETHER = INTERVAL / 2  # seconds
 
 
 @dataclass(slots=True)
@@ -43,6 +47,9 @@ class _Row:
     is_by_change: bool = False  # `due` is because of a change
     changes: int = 0  # readings in a row that a change has caused
     failures: int = 0
+
+    def is_due(self, now: float) -> bool:
+        return self.due is not None and self.due <= now
 
 
 class CounterPoller:
@@ -100,7 +107,8 @@ class CounterPoller:
                 wait = doubled(MIN_INTERVAL, INTERVAL, row.changes)
                 row.due = min(row.due, max(now + SETTLE, row.read + wait))
                 row.has_changed, row.is_by_change = False, True
-        if due := [row for row in rows if row.due is not None and row.due <= now]:
+        if any(row.is_due(now) for row in rows):
+            due = [row for row in rows if row.is_due(now if row.is_by_change else now + TOGETHER)]
             for row in due:
                 row.changes = row.changes + 1 if row.is_by_change else 0
                 row.is_by_change, row.read = False, now
@@ -115,6 +123,7 @@ class CounterPoller:
             entries = {} if isinstance(answer, Exception) else by_port(answer)
         except Malformed:
             entries = {}
+        jitter = 0.9 + 0.1 * self._random()
         for port in self._queried:
             row = self._rows.get((port.device, port.number))
             if row is None or row.port != port:  # it has another far end now
@@ -126,7 +135,7 @@ class CounterPoller:
             is_read = readings and not any(readings[-1][end]["error"] for end in ("near", "far"))
             row.failures = 0 if is_read else row.failures + 1
             wait = doubled(INTERVAL, MAX_INTERVAL, max(row.failures - 1, 0))
-            row.due = now + wait * (0.9 + 0.1 * self._random())
+            row.due = now + wait * jitter
         return True
 
     def next_due(self) -> float:

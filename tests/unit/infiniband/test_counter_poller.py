@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 from agent.daemon.background import BackgroundTask
@@ -72,6 +73,46 @@ def test_a_quiet_port_is_read_once_an_hour() -> None:
     assert [of["time"] for of in row["readings"]] == [60.0 + INTERVAL * 22, 60.0 + INTERVAL * 23]
     reading.turn()
     assert reading.poller.next_due() == math.inf
+
+
+def test_all_ports_of_a_node_are_read_by_one_helper() -> None:
+    """Eight ports, one helper an hour; a change of one port parts it for less than an hour."""
+    links = [CounterPort(f"ibp{n}", 1, (f"ibp{n}", 1), 3, again=5.0) for n in range(8)]
+    asked = list[tuple[float, int]]()
+    now, random = 0.0, Random(1)  # noqa: S311 - a simulation
+
+    def ask(ports: Sequence[CounterPort]) -> Any:
+        asked.append((now, len(ports)))
+        row = entry((now, side(), side(port=3)))
+        return {"ports": [row | {"device": port.device, "port": 1} for port in ports]}
+
+    poller = CounterPoller(ask, BackgroundTask[Any](lambda work: work()), random.random)
+
+    def turn(ports: Sequence[CounterPort]) -> None:
+        poller.begin_cycle()
+        poller(ports)
+        poller.start_due(now)
+        poller.collect(now)
+
+    def run(until: float) -> list[tuple[float, int]]:
+        nonlocal now
+        asked.clear()
+        turn(links)
+        while (due := poller.next_due()) <= until:
+            now = due
+            turn(links)
+        now = until
+        return asked
+
+    assert [ports for _, ports in run(24 * INTERVAL)] == [8] * len(asked)
+    assert 24 <= len(asked) <= 27
+    last, _ = asked[-1]
+    run(last + INTERVAL)
+    last, _ = asked[-1]
+    run(last + 600)
+    turn(links[1:])  # the first port is down, and up again
+    assert [ports for _, ports in run(last + 700)] == [1]
+    assert {ports for _, ports in run(last + 5 * INTERVAL)} == {8}
 
 
 def test_a_change_is_followed_by_a_reading() -> None:
