@@ -628,21 +628,22 @@ class Memory:
     ) -> HoldReason | None:
         """Return why a sum of the facts may lack some; None if it does not.
 
-        A device that is not read, and of which there is no row, may be a backend port, unless all
-        that count were known before.
+        A candidate that is not read, and of which there is no row, may be a backend port, unless
+        all that count were known before.
         """
         devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
         strangers = [
             device.name
             for device in devices
-            if is_unread(device)
+            if device.name in observation.unread
             and not self._is_whole
             and not any(_is_row_of(fact, device) for fact in facts)
         ]
         if not strangers and not any(fact.gbps is None for fact in facts):
             self._is_whole = True
         self._strangers = {name: self._strangers.get(name, now) for name in strangers}
-        self._may_be_infiniband = not observation.may_be_infiniband.isdisjoint(strangers)
+        layers = {observation.unread[name] for name in strangers}
+        self._may_be_infiniband = "InfiniBand" in layers
         if any(not _is_over(since, self._hold, now) for since in self._strangers.values()):
             return HoldReason.DEVICE_FAILED
         uncounted = (fact.state_since for fact in facts if fact.gbps is None)

@@ -13,7 +13,7 @@ a millisecond to every start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -330,7 +330,8 @@ class Observation:
     # what the drivers of the backend NICs told; None: they were not asked
     nics: Seen[Nics] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
-    may_be_infiniband: frozenset[str] = frozenset()  # unread devices (agent/sources/roles.py)
+    # the link layers of unread devices that may be the backend (agent/sources/roles.py)
+    unread: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     hints: tuple[Hint, ...] = ()  # doubts about the backend (agent/sources/left_out.py)
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent

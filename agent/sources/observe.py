@@ -95,7 +95,7 @@ def observe(
         ports=ports,
         off=frozenset(NAMES).difference(sources or NAMES),
         problems=tuple(problems),
-        may_be_infiniband=decision.may_be_infiniband,
+        unread=decision.unread,
         hints=decision.hints,
         accelerator=domain.domain_of(outcomes["nvml"]),
         **outcomes,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.ids import card_of, is_named
@@ -48,7 +49,7 @@ class Decision(NamedTuple):
     undecided: str | None = None
     hold: HoldReason | None = None  # of what was published; None: HoldReason.SOURCE_FAILED
     hints: tuple[Hint, ...] = ()
-    may_be_infiniband: frozenset[str] = frozenset()  # unread devices
+    unread: Mapping[str, str] = MappingProxyType({})  # link layers, by device
 
 
 NOTHING_DECIDED = Decision(())
@@ -64,7 +65,7 @@ def decide(
     """
     unread = _unread(evidence)
     if globs:
-        return _by_flag(evidence, globs, _infiniband(unread, {}))
+        return _by_flag(evidence, globs, _layers(unread, {}))
     dropped = {port.key: next(drops.rules(port, evidence), None) for port in evidence.ports}
     verdicts = {key: verdict for key, verdict in dropped.items() if verdict}
     left = [port for port in evidence.ports if port.key not in verdicts]
@@ -73,7 +74,7 @@ def decide(
     candidates = [*(kinds.candidate(port, evidence) for port in left), *known.values()]
     kinds.assign(candidates, evidence)
     verdicts |= _judge(candidates, evidence)
-    decision = Decision((), may_be_infiniband=_infiniband(unread, verdicts))
+    decision = Decision((), unread=_layers(unread, verdicts))
     unknown = _unknown(candidates, unread, evidence)
     if unknown and (evidence.labeled or memory is None or memory.awaits_unread()):
         what = f"{', '.join(unknown)} cannot be read"
@@ -98,15 +99,14 @@ def decide(
     return decision._replace(roles=roles, hints=left_out.hints(roles, evidence, candidates))
 
 
-def _infiniband(unread: Candidates, verdicts: Mapping[PortKey, RoleVerdict]) -> frozenset[str]:
-    """Return the unread devices that may be InfiniBand, without those that rule 4 takes out."""
+def _layers(unread: Candidates, verdicts: Mapping[PortKey, RoleVerdict]) -> dict[str, str]:
+    """Return the link layers of unread devices, without those that rule 4 takes out."""
     out = {key for key, its in verdicts.items() if its.rule == "link-layer" and not its.backend}
-    nics = (nic for nic in unread if nic.layer == "InfiniBand" and nic.device.pci)
-    return frozenset(nic.device.name for nic in nics if nic.key not in out)
+    return {nic.device.name: nic.layer for nic in unread if nic.key not in out}
 
 
-def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: frozenset[str]) -> Decision:
-    """Decide by --backend-device; `infiniband` are unread devices that may be InfiniBand."""
+def _by_flag(evidence: RoleEvidence, globs: Sequence[str], unread: Mapping[str, str]) -> Decision:
+    """Decide by --backend-device; `unread` are link layers of unread devices."""
     named = {
         device.name
         for device in evidence.devices
@@ -118,7 +118,8 @@ def _by_flag(evidence: RoleEvidence, globs: Sequence[str], infiniband: frozenset
         port.key: next(drops.no_data(port), data) if port.device.name in named else other
         for port in evidence.ports
     }
-    return Decision(roles_of(evidence, verdicts), may_be_infiniband=infiniband & named)
+    its = {name: layer for name, layer in unread.items() if name in named}
+    return Decision(roles_of(evidence, verdicts), unread=its)
 
 
 def _unread(evidence: RoleEvidence) -> list[Candidate]:

@@ -169,6 +169,23 @@ def test_a_device_that_is_no_hca_of_the_backend_withholds_nothing(
     assert world.look(HOUR).labels["flavor"] == "roce"
 
 
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        *(NO_HCA[name] for name in ("named by no --backend-device", "virtual function")),
+        ({f"{HOME}/{bdf(0)}/class": b"0x020800\n"}, {}),
+    ],
+    ids=["named by no --backend-device", "virtual function", "Omni-Path"],
+)
+def test_a_fresh_node_has_its_speed_beside_a_device_that_is_no_candidate(
+    changes: Entries, flags: dict[str, Any]
+) -> None:
+    """What cannot be read of it lacks nothing of the sum."""
+    world = agent(rails(1), STORED, changes, unread="ports", count=1, **flags)
+    world.look(HOUR)
+    assert {*world.speeds} == {"100G"}
+
+
 def test_an_hca_that_was_no_backend_port_withholds_nothing() -> None:
     """An InfiniBand HCA in a node whose backend is RoCE is unread, also by a new agent."""
     world = agent(rails(1), STORED, backend=("mlx5_8",))

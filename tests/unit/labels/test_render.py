@@ -13,8 +13,9 @@ from agent.kube.managed_fields import Keys
 from agent.labels.render import Rendered, render
 from agent.model import Absent, Failed, NvlinkDomain, Observation, RdmaDevice, Seen
 from agent.reasons import AcceleratorReason, HoldReason
+from agent.sources.roles import NOTHING_DECIDED
 from agent.sysfs.bus import Bus, Function
-from tests.support.devices import assign, eth, ib, netdev, plain, port
+from tests.support.devices import decide, eth, ib, netdev, plain, port
 from tests.support.remembering import completed
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
@@ -46,11 +47,12 @@ def rendered(
     naming: Naming | None = None,
 ) -> Rendered:
     """Render the first observation of these devices of a new agent; `previous` are its labels."""
-    roles = assign(rdma.value, bus=BUS) if isinstance(rdma, Seen) else ()
+    decision = decide(rdma.value, bus=BUS) if isinstance(rdma, Seen) else NOTHING_DECIDED
     absent = Absent("not asked")
     observation = Observation(
         *(0.0, "n1", None),
-        ports=roles,
+        ports=decision.roles,
+        unread=decision.unread,
         rdma=rdma,
         lldp=absent,
         ib=absent,

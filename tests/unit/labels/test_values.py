@@ -31,9 +31,10 @@ from agent.model import (
 from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.pci import Place
+from agent.sources.roles import NOTHING_DECIDED
 from agent.sysfs.bus import Bus, Function
 from agent.text import visible
-from tests.support.devices import assign, eth, ib, netdev, port
+from tests.support.devices import decide, eth, ib, netdev, port
 from tests.support.remembering import completed
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
@@ -97,7 +98,8 @@ def rendered(
     off = outcomes.pop("off", frozenset())
     facts = {"rdma": Seen(tuple(devices)), "lldp": NONE, "ib": NONE, "nvml": NONE, **outcomes}
     facts["accelerator"] = domain_of(facts["nvml"])
-    facts["ports"] = assign(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else ()
+    decision = decide(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else NOTHING_DECIDED
+    facts["ports"], facts["unread"] = decision.roles, decision.unread
     observation = Observation(0.0, "n1", None, off=off, **facts)
     naming = naming or Naming()
     _, known = completed(observation, previous, place=Place.BUS, keys=Keys(naming), before=before)
