@@ -154,28 +154,27 @@ def elsewhere(changes: Iterable[Change]) -> list[str]:
 
     It has the command that cleans the prefix up. So has that of a key in no label table.
     """
-    by_prefix = defaultdict[str, list[str]](list)
-    by_key = defaultdict[Field, list[str]](list)
+    nodes = defaultdict[str | Field, list[str]](list)
     for change in changes:
-        for prefix in sorted({prefix_of(field) or "" for field in change.outside} - {""}):
-            by_prefix[prefix].append(change.node)
-        for field in sorted(change.outside):
-            if prefix_of(field) is None:
-                by_key[field].append(change.node)
+        prefixes = {prefix_of(field) or "" for field in change.outside} - {""}
+        keys = (field for field in change.outside if prefix_of(field) is None)
+        subjects: list[str | Field] = [*sorted(prefixes), *sorted(keys)]
+        for subject in subjects:
+            nodes[subject].append(change.node)
     lines = []
-    for prefix, names in by_prefix.items():
-        where, flag = f"{len(names)} Nodes", "--all"
-        if len(names) == 1:
-            where, flag = f"Node {names[0]}", f"--node-name {names[0]}"
-        command = f"{cleanup_command(prefix)} {flag}"
-        lines.append(f"{prefix}: labels of manager bwagent on {where}; {command} removes them")
-    for field, names in by_key.items():
-        where = f"Node {names[0]}" if len(names) == 1 else f"{len(names)} Nodes"
-        command = kubectl_removal(names[0], field)
-        lines.append(
-            f"{field.key}: of manager bwagent on {where}, and in no label table; its former "
-            f"--tier-label or --accelerator-label, or {command}, removes it"
-        )
+    for subject, names in sorted(nodes.items(), key=lambda item: isinstance(item[0], Field)):
+        is_alone = len(names) == 1
+        where = f"of manager bwagent on {f'Node {names[0]}' if is_alone else f'{len(names)} Nodes'}"
+        if isinstance(subject, Field):
+            command = kubectl_removal(names[0], subject)
+            lines.append(
+                f"{subject.key}: {where}, and in no label table; its former --tier-label or "
+                f"--accelerator-label, or {command}, removes it"
+            )
+        else:
+            flag = f"--node-name {names[0]}" if is_alone else "--all"
+            command = f"{cleanup_command(subject)} {flag}"
+            lines.append(f"{subject}: labels {where}; {command} removes them")
     return lines
 
 

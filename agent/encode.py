@@ -24,7 +24,7 @@ _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
-_LIST = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
+_LIST = re.compile(r"([^{}]*)\{([^{}/]*)\}([^{}/]*)")
 _KUBERNETES = re.compile(r"(.*\.)?(kubernetes|k8s)\.io")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a for 64 bits
 
@@ -154,16 +154,17 @@ def key_fault(key: str) -> str | None:
 def tier_keys(pattern: str) -> tuple[str, ...]:
     """Return the label keys of tiers 0, 1 and 2; raises Malformed for a pattern of other ones.
 
-    `a.example/tier-{n}` has the numbers, `a.example/{leaf,spine,core}` the names of the tiers.
+    `a.example/tier-{n}` has the numbers, `a.example/{leaf,spine,core}` the names of the tiers. The
+    prefix is one: braces are in the name.
     """
     shown = repr(pattern[:MAX_LENGTH])
     if not (match := _LIST.fullmatch(pattern)):
-        raise Malformed(f"{shown} has neither one {{n}} nor one list in braces")
+        raise Malformed(f"{shown} has neither one {{n}} nor one list in braces after its slash")
     head, listed, tail = match.groups()
-    names = "012" if listed == "n" else listed.split(",")
+    names = [*"012"] if listed == "n" else listed.split(",")
+    if len(names) != len("012") or "" in names:
+        raise Malformed(f"{shown} has not three names in braces, for tiers 0, 1 and 2")
     keys = tuple(f"{head}{name}{tail}" for name in names)
-    if len(keys) != len("012"):
-        raise Malformed(f"{shown} has {len(keys)} names in braces, for tiers 0, 1 and 2")
     for key in keys:
         if "/" not in key:
             raise Malformed(f"{shown} has no prefix with a slash")

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agent.cli import cli
+from agent.encode import tier_keys
+from agent.errors import Malformed
 from agent.options import Duration
 from tests.support.documents import between
 from tests.support.helm.chart import CHART
@@ -104,3 +108,23 @@ def test_the_bounds_of_times_are_the_agents() -> None:
         re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name): least
         for name, least in found.items()
     } == bounds
+
+
+PARTS = st.sampled_from(
+    ["", "a", "a.b", "tier-", "x", "{n}", "{a,b,c}", "{a,,c}", "{a,b}", "/", "{"]
+)
+
+
+@given(st.lists(PARTS, max_size=6).map("".join))
+@example("a.{b,c,d}/tier")
+@example("a.b/tier{,x,y}")
+@example("a.b/x-{n}.current")
+def test_patterns_of_tiers_are_those_of_the_agent(pattern: str) -> None:
+    """Its keys are checked by the agent alone: their ends, their length, that they differ."""
+    is_valid = re.search(SCHEMA["properties"]["tierLabel"]["pattern"], pattern) is not None
+    fault = ""
+    try:
+        tier_keys(pattern)
+    except Malformed as error:
+        fault = str(error)
+    assert "name part" in fault or is_valid == (not fault or not pattern)

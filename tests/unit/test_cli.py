@@ -149,7 +149,7 @@ USAGE: dict[str, tuple[str, str]] = {
         f"a pattern of tiers: {pattern}": (f"{words} --tier-label {pattern}", named)
         for words, pattern, named in (
             ("run", "a.b/tier-{n", "--tier-label"),
-            ("fleet verify", "a.b/{a,b}", "'a.b/{a,b}' has 2 names"),
+            ("fleet verify", "a.b/{a,b}", "'a.b/{a,b}' has not three"),
             (
                 "cleanup --yes",
                 "backend.coreweave.cloud/tier-{n}.current",
