@@ -13,6 +13,7 @@ from typing import NamedTuple
 from agent.model import Observation
 
 AS_ROOT = "sudo bwagent doctor"
+MAX_NAMED = 8  # ports, or failed reads, in a line
 NOT_PERMITTED = frozenset({"EACCES", "EPERM"})
 
 
@@ -22,10 +23,11 @@ class Step(IntEnum):
     DRIVER = 1
     MODULE = 2
     FIRMWARE = 3
-    DEVICE_FILE = 4
-    LIBRARY = 5
-    PRIVILEGE = 6
-    CLUSTER = 7
+    TRANSCEIVER = 4
+    DEVICE_FILE = 5
+    LIBRARY = 6
+    PRIVILEGE = 7
+    CLUSTER = 8
 
 
 class Check(NamedTuple):

@@ -384,7 +384,7 @@ wait_options = options(
 )
 # The switches above the leaves: probe, run, capture, doctor.
 tiers_option = switch("--tiers", "Ask for the switches above the leaves.", cls=ForAllCommands)
-# The transceiver modules: probe, capture.
+# The transceiver modules: probe, capture, doctor.
 modules_option = switch("--modules", "Read transceivers of Ethernet ports (root).")
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
 anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")

@@ -20,6 +20,7 @@ from agent.options import (
     device_options,
     flag,
     is_on_command_line,
+    modules_option,
     no_wait_option,
     node_name_option,
     not_empty,
@@ -63,6 +64,7 @@ def completion(shell: str) -> None:
 @device_options
 @source_options
 @tiers_option
+@modules_option
 def doctor(no_cluster: bool, **flags: Any) -> None:
     from agent import inputs
     from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
@@ -80,6 +82,10 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     observation, _ = inputs.observed(host, flags, None)
     around = surroundings(host, observation, openvswitch=flags["openvswitch"], is_live=is_live)
     checks = list(of_sources(around))
+    if flags["modules"]:
+        from agent.transceiver.modules import checks as of_modules
+
+        checks += [("modules", check) for check in of_modules(observation, host.modules)]
     if name:
         access = flags["kubeconfig"], flags["context"]
         checks += of_cluster(name, observation.boot_id, *access)

@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from agent.check import NOT_PERMITTED, Check, Step, Surroundings, absent, missing
+from agent.check import MAX_NAMED, NOT_PERMITTED, Check, Step, Surroundings, absent, missing
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.kube.api import connect
@@ -27,11 +27,10 @@ NamedCheck = tuple[str, Check]  # with the name of its source, CLUSTER or CAPTUR
 
 CLUSTER = "kubernetes"
 NEIGHBORS = {name for name, _ in NEIGHBOR_SOURCES}
-MAX_NAMED = 8  # ports, or failed reads, in a line
 CAPTURE = "capture"
 NOT_IN_A_CAPTURE = (
-    "not in a capture: device files, packet sockets, libraries, modules, the API server; on the "
-    "node: bwagent doctor"
+    "not in a capture: device files, packet sockets, libraries, kernel modules, the API server; on "
+    "the node: bwagent doctor"
 )
 NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
 

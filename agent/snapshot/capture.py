@@ -21,10 +21,9 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 import agent
-from agent.errors import Unavailable
 from agent.folder import new_folder
 from agent.host import Host
-from agent.model import Observation, ethernet_netdevs
+from agent.model import Observation
 from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
 from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
 from agent.sources.observe import observe
@@ -59,13 +58,20 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
     io: RecordedIo = field(default_factory=RecordedIo)  # the parts of the sources
+    unread: list[str] = field(default_factory=list)  # what else was asked for, with the reason
 
     def copy(self) -> Record:
         """Return a copy while other threads may still record; each dict.copy() is atomic."""
         # errors first: a read that returns now is then recorded as error and file, never as neither
         errors = self.errors.copy()
         return Record(
-            self.files.copy(), self.links.copy(), self.folders.copy(), errors, self.facts, self.meta
+            self.files.copy(),
+            self.links.copy(),
+            self.folders.copy(),
+            errors,
+            self.facts,
+            self.meta,
+            unread=self.unread,
         )
 
 
@@ -167,8 +173,10 @@ def record(
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
     if modules:
-        with suppress(Unavailable):  # the rest of the capture is worth as much
-            recorded_host.modules(ethernet_netdevs(observation.backend))
+        from agent.transceiver.modules import rows
+
+        _, problems = rows(observation, recorded_host.modules)
+        live.unread += [f"{problem.subject} ({problem.text})" for problem in problems]
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)
@@ -184,9 +192,10 @@ def record(
 
 
 def summary(captured: Record) -> str:
-    """Return one line: the number of files and links, and the failed reads by path."""
+    """Return one line: the number of files and links, and the failed reads."""
     read = f"{many(len(captured.files), 'file')}, {many(len(captured.links), 'link')}"
     failed = [f"/{path} ({error})" for path, error in sorted(captured.errors.items())]
+    failed += captured.unread
     return f"{read}; not read: {', '.join(failed)}" if failed else read
 
 

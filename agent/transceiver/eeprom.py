@@ -7,6 +7,7 @@ Python that is kept decodes CMIS: pyroute2 0.9 raises NotImplementedError.
 Invariants:
 - A page that is missing or short is Malformed: nothing is guessed from half of it.
 - What the module does not measure is None, though its octets are 0. Light of 0 mW is measured.
+- A temperature that no module survives is no temperature: it is None, and named among the alarms.
 - Flags are latched, and a module clears them when they are read: a flag is of the time since the
   last read by anyone.
 """
@@ -34,6 +35,7 @@ CMIS = {
 PASSIVE_COPPER = 3  # CMIS, table 8-15, media type
 FIRST_COPPER = 0xA  # SFF-8636, table 6-20, transmitter technology: from here on copper
 FIRST_WITH_SUPPORT = 8  # SFF-8636, table 6-3: octet 220 tells of the temperature from rev. 2.8 on
+MIN_CELSIUS, MAX_CELSIUS = -40, 125  # of storage and of silicon: beyond it the octets are wrong
 ALARMS = ("high alarm", "low alarm", "high warning", "low warning")
 Pages = Mapping[str, bytes]
 
@@ -69,8 +71,13 @@ def decode(pages: Pages) -> Transceiver:
     memory = {name: _page(pages, name) for name in (LOWER, *pages_of(lower))}
     kind = memory[LOWER][0]
     if kind in QSFP:
-        return _sff8636(QSFP[kind], memory[LOWER] + memory[UPPER])
-    return _cmis(CMIS[kind], memory)
+        module = _sff8636(QSFP[kind], memory[LOWER] + memory[UPPER])
+    else:
+        module = _cmis(CMIS[kind], memory)
+    if module.celsius is None or MIN_CELSIUS <= module.celsius <= MAX_CELSIUS:
+        return module
+    alarm = f"temperature reads {module.celsius:g} C"
+    return module._replace(celsius=None, alarms=(alarm, *module.alarms))
 
 
 def _page(pages: Pages, name: str) -> bytes:

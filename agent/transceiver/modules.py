@@ -1,4 +1,4 @@
-"""The transceiver modules of the backend ports, as `probe --modules` shows them, and in a snapshot.
+"""The transceiver modules of the backend ports: `probe --modules`, `doctor --modules`, a snapshot.
 
 modules.json    the helper's answer (agent/helper/main.py, modules)
 
@@ -7,14 +7,18 @@ They are read only when a command asks for them, never by the daemon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
 from agent.model import Observation, Problem, ethernet_netdevs
 from agent.recorded_answer import RecordedAnswer
-from agent.text import Json
+from agent.text import Json, listed, many
 from agent.transceiver.eeprom import LOWER, QSFP, UPPER, decode
 
 if TYPE_CHECKING:
@@ -27,35 +31,75 @@ if TYPE_CHECKING:
 
 Query = Callable[[Sequence[str]], Json]  # netdevs; returns {"modules": [...]}
 
+ETHERNET = "Ethernet"
 SUBJECT = "--modules"
 FILE = "modules.json"
-NO_NETDEV = "InfiniBand, no network device that gives its module: run mlxlink -d {} -m"
+INFINIBAND = "InfiniBand: no network device gives its module; run mlxlink -d {} -m"
+NO_NETDEV = "its network device is not in this network namespace"
 NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
 NOT_ASKED = "{} of it was not asked for"
+NOT_PERMITTED = os.strerror(errno.EPERM)  # the kernel's answer without CAP_NET_ADMIN
+AS_NOBODY = "transceivers are read with CAP_NET_ADMIN only: run it as root"
 MAX_MODULES = 64
 SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
 CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
 
 
 def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Problem]]:
-    """Ask for the modules of the backend ports; return a row for each port, and the problems."""
+    """Ask for the modules of the backend ports; return a row for each port, and the problems.
+
+    A problem of all modules leaves the rows of ports that have no network device.
+    """
     names = ethernet_netdevs(observation.backend)
+    answers: dict[str, Json] = {}
+    described, fault = [], None
     try:
         answers = {answer["netdev"]: answer for answer in _checked(query(names) if names else {})}
     except (Malformed, Unavailable) as error:
-        return [], [Problem("host", SUBJECT, None, str(error))]
-    described = []
+        fault = str(error)
+    if any(answer["error"] == NOT_PERMITTED for answer in answers.values()):
+        fault = AS_NOBODY
+    problems = [Problem("host", SUBJECT, None, fault)] if fault else []
     for role in observation.backend:
         netdev = role.netdev
         row: Json = {"interface": role.interface, "netdev": netdev and netdev.name}
-        if role.port.link_layer != "Ethernet" or netdev is None:
-            text = NO_NETDEV.format(role.device.pci or role.device.name)
+        if role.port.link_layer != ETHERNET:
+            text = INFINIBAND.format(role.device.pci or role.device.name)
             described.append(row | _row(None, text))
-        elif netdev.name not in answers:
-            described.append(row | _row(None, NOT_ASKED.format(netdev.name)))
-        else:
+        elif netdev is None:
+            described.append(row | _row(None, NO_NETDEV))
+        elif netdev.name in answers and not problems:
             described.append(row | _decoded(answers[netdev.name]))
-    return described, []
+        elif not problems:
+            described.append(row | _row(None, NOT_ASKED.format(netdev.name)))
+    return described, problems
+
+
+def checks(observation: Observation, query: Query) -> Iterator[Check]:
+    """Read the modules for `bwagent doctor`: those with an alarm are missing parts."""
+    described, problems = rows(observation, query)
+    for problem in problems:
+        if problem.text == AS_NOBODY:
+            yield missing(Step.PRIVILEGE, AS_NOBODY, f"{AS_ROOT} {SUBJECT}")
+        elif problem.text == NOT_IN_IT:
+            yield absent(NOT_IN_IT)
+        else:
+            yield missing(Step.DRIVER, problem.text, "dmesg")
+    unread: defaultdict[str, list[str]] = defaultdict(list)
+    ethernet = {role.interface for role in observation.backend if role.port.link_layer == ETHERNET}
+    quiet = [row for row in described if not row["error"] and not row["alarms"]]
+    if quiet:
+        yield there(f"{many(len(quiet), 'transceiver')} without an alarm")
+    for row in described:
+        if row["error"]:
+            is_ethernet = row["interface"] in ethernet
+            text = row["error"] if is_ethernet else INFINIBAND.format("PCI-ADDRESS")
+            unread[text].append(row["interface"])
+        elif row["alarms"]:
+            text = f"{row['interface']}: {', '.join(row['alarms'])}"
+            yield missing(Step.TRANSCEIVER, text, f"bwagent probe {SUBJECT}")
+    for text, names in unread.items():
+        yield absent(f"{listed(names, MAX_NAMED)}: {text}")
 
 
 def _decoded(answer: Json) -> Json:

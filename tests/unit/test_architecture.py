@@ -70,7 +70,10 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     },
     "options": {"cabling"},
     "cleanup": {"kube"},
-    "shell": {"host", "inputs", "kube", "lldp", "options", "snapshot", "sources", "sysfs"},
+    "shell": {
+        *("host", "inputs", "kube", "lldp", "options", "snapshot", "sources", "sysfs"),
+        "transceiver",
+    },
     "verify": {"cabling", "inputs", "kube", "options", "output"},
     "fleet": {
         *("cabling", "infiniband", "inputs", "kube", "labels", "memory", "options", "output"),

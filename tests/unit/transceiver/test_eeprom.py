@@ -72,6 +72,19 @@ def test_flags_of_cmis() -> None:
     )
 
 
+@pytest.mark.parametrize(("octets", "text"), [(b"\x80\0", "-128"), (b"\x7f\xff", "128")])
+@pytest.mark.parametrize(("module", "place"), [(SR4, 22), (DR8, 14)])
+def test_a_temperature_that_cannot_be_is_none(
+    module: dict[str, bytes], place: int, octets: bytes, text: str
+) -> None:
+    lower = bytearray(module["lower"])
+    lower[place : place + 2] = octets
+    decoded = eeprom.decode(module | {"lower": bytes(lower)})
+    assert decoded.celsius is None
+    assert decoded.alarms[0] == f"temperature reads {text} C"
+    assert decoded[:4] == eeprom.decode(module)[:4]
+
+
 def test_lanes_that_a_module_lacks_are_left_out() -> None:
     upper = bytearray(DR8["00h"])
     upper[210 - 128] = 0xF0

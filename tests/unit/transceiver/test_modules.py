@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,17 @@ from typing import Any
 import jsonschema
 import pytest
 
+from agent.check import Step, absent, missing
 from agent.errors import Malformed, Unavailable
 from agent.model import ethernet_netdevs
 from agent.output.table import _modules
+from agent.shell.doctor import lines
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.capture import entries, record, write_folder
+from agent.snapshot.capture import entries, record, summary, write_folder
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.transceiver.modules import NOT_IN_IT, rows
+from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_IN_IT, checks, rows
+from agent.transceiver.modules import INFINIBAND as MLXLINK
 from tests.support.transceivers import DR8, SR4
 
 ROCE, INFINIBAND = "bond-roce", "dgx-h100"
@@ -69,8 +72,88 @@ def test_infiniband_needs_mlxlink(repository: Path) -> None:
     assert problems == []
     assert len(described) == 8
     pci = observation.backend[0].device.pci
-    text = f"InfiniBand, no network device that gives its module: run mlxlink -d {pci} -m"
+    text = f"InfiniBand: no network device gives its module; run mlxlink -d {pci} -m"
     assert described[0]["error"] == text
+
+
+def test_a_port_whose_network_device_is_away_is_no_infiniband(repository: Path) -> None:
+    """Two of the four are in pods."""
+    observation = observe(replay(str(repository / "sysfs_fixtures/lent-to-pod")))
+    described, _ = rows(observation, asked)
+    assert [row["error"] for row in described if not row["netdev"]] == [NO_NETDEV] * 2
+
+
+def refused(names: Sequence[str]) -> dict[str, Any]:
+    """Return the answer to a user without CAP_NET_ADMIN."""
+    return {"modules": [answer(name, {}, "Operation not permitted") for name in names]}
+
+
+def test_without_privilege_there_is_one_line(repository: Path) -> None:
+    """InfiniBand ports have theirs all the same."""
+    observation = observe(replay(str(repository / "sysfs_fixtures/dgx-h100"), (), ("*",)))
+    described, problems = rows(observation, refused)
+    assert [problem.text for problem in problems] == [AS_NOBODY]
+    assert [row["interface"] for row in described] == [
+        role.interface for role in observation.backend if role.port.link_layer == "InfiniBand"
+    ]
+
+
+def test_a_capture_without_privilege_says_so(repository: Path, tmp_path: Path) -> None:
+    """What else was read is captured, and the replay has the same line."""
+    host = replace(replay(str(repository / "sysfs_fixtures" / ROCE)), modules=refused)
+    journal, _ = record(host, modules=True)
+    assert summary(anonymize(journal)).endswith(f", --modules ({AS_NOBODY})")
+    write_folder(entries(journal), str(tmp_path / "node"))
+    replayed = replay(str(tmp_path / "node"))
+    assert [problem.text for problem in rows(observe(replayed), replayed.modules)[1]] == [AS_NOBODY]
+
+
+SR4_LINE = (
+    "missing  modules     {0}: rx loss of signal: lanes 1 2 3 4, tx loss of signal: lanes 1 2 3 4, "
+    "rx power low alarm: lanes 1 2 3 4, rx power low warning: lanes 1 2 3 4; run: bwagent probe "
+    "--modules"
+)
+LINES = [
+    "ok       modules     1 transceiver without an alarm",
+    "-        modules     {1}: Input/output error",
+    "-        modules     {2}: page 11h has 60 of 128 octets",
+    SR4_LINE,
+]
+REFUSED = f"missing  modules     {AS_NOBODY}; run: sudo bwagent doctor --modules"
+EIGHT = f"-        modules     {', '.join(f'{{{at}}}' for at in range(8))}: "
+
+
+@pytest.mark.parametrize(
+    ("machine", "query", "expected"),
+    [
+        (ROCE, asked, LINES),
+        (ROCE, refused, [REFUSED]),
+        (INFINIBAND, asked, [EIGHT + MLXLINK.format("PCI-ADDRESS")]),
+    ],
+)
+def test_lines_of_doctor(
+    repository: Path, machine: str, query: Callable[[Sequence[str]], Any], expected: list[str]
+) -> None:
+    observation = observe(replay(str(repository / "sysfs_fixtures" / machine)))
+    names = [role.interface for role in observation.backend]
+    found = lines(("modules", check) for check in checks(observation, query))
+    assert found == [line.format(*names) for line in expected]
+
+
+def test_doctor_of_a_capture_without_modules(repository: Path) -> None:
+    """It is no fault of the node."""
+    host = replay(str(repository / "sysfs_fixtures" / ROCE))
+    assert [*checks(observe(host), host.modules)] == [absent(NOT_IN_IT)]
+
+
+def unavailable(_names: Sequence[str]) -> Any:
+    raise Unavailable("no answer within 15 seconds")
+
+
+def test_a_helper_without_answer_is_a_fault(repository: Path) -> None:
+    observation = observe(replay(str(repository / "sysfs_fixtures" / ROCE)))
+    (check,) = checks(observation, unavailable)
+    assert check == missing(Step.DRIVER, "no answer within 15 seconds", "dmesg")
 
 
 @pytest.mark.parametrize(
