@@ -111,7 +111,7 @@ def _look(ports: Sequence[AskingPort], uplinks: Uplinks, lids: Lids) -> LeafLook
 
     rows = {leaf: [*at.items()] for leaf, at in uplinks.items()}
     answer = _tiers(ports, uplinks=rows, lids=dict(lids))
-    return LeafLook(answer["agrees"], answer["lids"], answer["outcomes"])
+    return LeafLook(**{name: answer[name] for name in LeafLook._fields})
 
 
 def _tiers(ports: Sequence[AskingPort], entries: Entries | None = None, **of: Json) -> Json:

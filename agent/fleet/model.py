@@ -48,6 +48,13 @@ class FleetPort(NamedTuple):
     nic: Nic | None = None  # of a capture; no Node has it
 
 
+class LeafUplinks(NamedTuple):
+    """The uplinks of a leaf that its last answer had."""
+
+    time: int  # of the answer, seconds since the epoch
+    ports: Mapping[int, str]  # the name of the switch at each
+
+
 @dataclass(frozen=True, slots=True)
 class FleetNode:
     """One Node, read."""
@@ -65,8 +72,8 @@ class FleetNode:
     agent: str | None = None  # version
     position: PlatformPosition | None = None  # in its chassis
     problems: tuple[str, ...] = ()  # one line each: what could not be read of this Node
-    # with --tiers, of a few nodes of a leaf group: by leaf (GUID) and port, the name of the switch
-    uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    # with --tiers, of a few nodes of a leaf group, by leaf (GUID)
+    uplinks: Mapping[str, LeafUplinks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from agent.cabling.plans.rates import rate
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
+from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort, LeafUplinks
 from agent.infiniband.fabric_memory import read as read_fabric
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
 from agent.kube.answers import boot_id_of, part
@@ -95,8 +95,8 @@ class NodeReader:
 
     def _uplinks(
         self, leaf_group: str | None, text: str | None, problems: list[str]
-    ) -> dict[str, dict[int, str]]:
-        """Return the switch at each uplink of a leaf; nothing if the text had no room for all."""
+    ) -> dict[str, LeafUplinks]:
+        """Return the uplinks of each leaf; nothing if the text had no room for all."""
         if leaf_group is None or text is None or self._reports[leaf_group] >= MAX_REPORTS:
             return {}
         try:
@@ -109,8 +109,11 @@ class NodeReader:
             return {}
         names = {guid: intern(row.name or guid) for guid, row in memory.switches.items()}
         return {
-            intern(leaf): {port: names[guid] for port, guid in ports.items()}
-            for leaf, ports in memory.uplinks.items()
+            intern(leaf): LeafUplinks(
+                min(time, int(self._now)), {p: names[g] for p, g in up.items()}
+            )
+            for leaf in memory.uplinks
+            for time, up in [memory.last_seen(leaf)]
         }
 
     def _own(self, labels: Texts, problems: list[str]) -> dict[LabelSubject, str]:

@@ -2,8 +2,7 @@
 
 A leaf of a real fabric often lacks a few uplinks, and leaves for storage have fewer by design. So
 without a plan only leaves of one kind are compared: those of one tier 1 whose names have one form.
-What agents saw once they remember (agent/infiniband/fabric_memory.py): an uplink that is missing
-here was never seen, or its switch is gone.
+Of a leaf counts what the newest answer that an agent has about it had.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from agent.cabling.findings.finding import INFO, WARNING, Finding, finding
 from agent.cabling.findings.names import LeafNames, guid, leaf_key
 from agent.cabling.interfaces import shape
 from agent.cabling.plans.model import PlanCable
-from agent.fleet.model import FleetNode
+from agent.fleet.model import FleetNode, LeafUplinks
 from agent.fleet.tiers import TierTree, tree
 from agent.grouped import grouped
 from agent.infiniband.tiers import LinkEnd, tiers
@@ -28,11 +27,8 @@ USUAL = 0.5  # more of them than this share have as many uplinks
 MUCH = 0.25  # of a leaf's uplinks: what is more than a remark
 
 
-UplinkReport = tuple[tuple[int, str], ...]  # ports with their switches
-
-
 class SeenLeaf(NamedTuple):
-    """A leaf as most of its nodes know it."""
+    """A leaf as its nodes have seen it last."""
 
     name: str
     tier_1: str | None
@@ -77,25 +73,22 @@ def findings(
 
 
 def _leaves(nodes: Sequence[FleetNode], whole: TierTree) -> list[SeenLeaf]:
-    """Return the leaves in natural order, each with the uplinks that most of its reports have."""
+    """Return the leaves in natural order, each with the uplinks of its newest report."""
     reporting = [node for node in nodes if node.uplinks and node.leaf_group]
     if not reporting:
         return []
     ends = (port.far_end or port.last_end for node in nodes for port in node.ports)
     names = {end.id: end.name or end.device for end in ends if end and end.id}
-    reports = defaultdict[str, Counter[UplinkReport]](Counter)
+    newest: dict[str, LeafUplinks] = {}
     tier_of: dict[str, str | None] = {}
     for node in reporting:
-        for switch, ports in node.uplinks.items():
-            reports[switch][tuple(sorted(ports.items()))] += 1
+        for switch, report in node.uplinks.items():
+            known = newest.setdefault(switch, report)
+            newest[switch] = max(known, report, key=lambda row: (row.time, len(row.ports)))
             tier_of[switch] = tier_of.get(switch) or whole.values[node.leaf_group or ""][0]
-
-    def usual(same: Counter[UplinkReport]) -> UplinkReport:
-        return max(same, key=lambda report: (same[report], len(report)))
-
     leaves = [
-        SeenLeaf(names.get(switch) or switch, tier_of[switch], dict(usual(same)))
-        for switch, same in reports.items()
+        SeenLeaf(names.get(switch) or switch, tier_of[switch], report.ports)
+        for switch, report in newest.items()
     ]
     return sorted(leaves, key=lambda leaf: natural(leaf.name))
 
@@ -172,7 +165,7 @@ def _unlike_plan(leaf: SeenLeaf, planned: Mapping[int, str]) -> Iterator[Finding
         shown = [
             f"port {port} leads to {leaf.uplinks[port]}, not to {switch}"
             if port in leaf.uplinks
-            else f"port {port} to {switch} was not seen"
+            else f"port {port} to {switch} is not up"
             for port, switch in wrong.items()
         ]
         text = f"Look at the uplinks of {leaf.name}: {listed(shown)}."

@@ -99,7 +99,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, or null if it
     cannot ask, with the node GUID of its leaf. For a look at the leaves alone also "lids" and
     "uplinks", {leaf: [[port, GUID]]}.
-    Out: as_json of agent/infiniband/exploration.py, or {"agrees": bool, "lids"}, or {"error": one
+    Out: as_json of agent/infiniband/exploration.py, or the fields of its LeafLook, or {"error": one
     line}; with them {"outcomes": {word: number of questions}}, and if it records {"ports": [...]}
     as that of `sa`.
     """
@@ -129,8 +129,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
         asking = counting(recording(ask, entries) if payload.get("record") else ask, outcomes)
         if uplinks := payload.get("uplinks"):
             known = {leaf: dict(at) for leaf, at in uplinks.items()}
-            looked = look(ports, asking, tid, known, payload["lids"])
-            answer = {"agrees": looked.agrees, "lids": looked.lids}
+            answer = look(ports, asking, tid, known, payload["lids"])._asdict()
         else:
             answer = as_json(explore(ports, asking, tid, payload.get("known", {})))
     except Unavailable as error:

@@ -23,7 +23,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from types import MappingProxyType
@@ -67,6 +67,7 @@ class LeafLook(NamedTuple):
 
     agrees: bool  # False: a port of a leaf leads to another switch
     lids: Lids  # as those of an exploration
+    up: Mapping[str, Sequence[int]]  # known uplinks that are up, by leaf
     outcomes: Outcomes = MappingProxyType({})
 
 
@@ -129,21 +130,21 @@ def look(
 
     One that is down contradicts nothing. Takes transaction IDs from `tid` on; raises Unavailable.
     """
-    subnets, known, agrees = Subnets(ask, tid), dict(lids), dict[str, bool]()
+    subnets, known, up = Subnets(ask, tid), dict(lids), dict[str, dict[int, bool]]()
     for port, leaf in ports:
-        if port is None or leaf in agrees or not uplinks.get(leaf):
+        if port is None or leaf in up or not uplinks.get(leaf):
             continue
         try:
-            is_same = subnets.agrees(port, known.get(leaf, 0), uplinks[leaf], known)
-            if not is_same:
+            up[leaf] = subnets.up(port, known.get(leaf, 0), uplinks[leaf], known)
+            if not up[leaf] or not all(up[leaf].values()):
                 if leaf not in subnets.switches:
                     subnets.add(port)
                 known |= {guid: subnets.lid(guid) for guid in (leaf, *uplinks[leaf].values())}
-                is_same = subnets.agrees(port, known[leaf], uplinks[leaf], known)
+                up[leaf] = subnets.up(port, known[leaf], uplinks[leaf], known)
         except Malformed as error:
             raise Unavailable(f"{_name(port)}: {error}") from error
-        agrees[leaf] = is_same is not False
-    return LeafLook(all(agrees.values()), known)
+    agrees = all(is_same for ports in up.values() for is_same in ports.values())
+    return LeafLook(agrees, known, {leaf: sorted(ports) for leaf, ports in up.items()})
 
 
 @dataclass(slots=True)
@@ -185,18 +186,15 @@ class Subnets:
         """Return the LID of a switch; 0: it has none yet, or is not listed."""
         return self._nodes[guid][1].lid if guid in self._nodes else 0
 
-    def agrees(
+    def up(
         self, port: SubnetPort, lid: int, uplinks: Mapping[int, str], lids: Lids
-    ) -> bool | None:
-        """Return True if the known ports of the leaf with this LID lead to these switches.
+    ) -> dict[int, bool]:
+        """Return which known ports of the leaf with this LID are up: True if to these switches.
 
-        None: the LID is not known, or all of them are down. Raises as `add`.
+        None is where the LID is not known. Raises as `add`.
         """
-        if not lid:
-            return None
-        up = {link.from_port: link.to_lid for link in self._records(port, lid)}
-        known = uplinks.keys() & up.keys()
-        return all(lids.get(uplinks[at]) == up[at] for at in known) if known else None
+        up = {row.from_port: row.to_lid for row in self._records(port, lid)} if lid else {}
+        return {at: lids.get(uplinks[at]) == up[at] for at in uplinks.keys() & up.keys()}
 
     def links(self, guid: str) -> list[LinkEnd]:
         """Return the links of a switch in the order of its ports; raises as `add`.

@@ -11,6 +11,7 @@ ones told:
   leaves tier 1 with its last port; so do those of leaves that the node is not on any more.
 - A switch of tier 2 is above a certain tier 1: where that grows, and the answer says that the
   switch is not above it, it goes.
+- An uplink that is down stays, with the time when an answer, or a look at the leaves, had it last.
 
 The label of a tier is that of its lowest switch, listed or not. A name that two switches have is
 none, as long as the memory has both.
@@ -23,16 +24,18 @@ The text of the annotation `P/fabric`:
         {"guid": "b0cf0e0300d4ee40", "name": "spine01", "tier": 1},
         {"guid": "b0cf0e0300d4ee80", "name": "spine02", "tier": 1,
          "seen": "2026-11-20T11:02:03Z", "end": "2026-11-27T13:34:49Z"}, ...],
-     "leaves": [{"guid": "b0cf0e0300aabb00", "uplinks": {"b0cf0e0300d4ee40": [33, 34], ...}}, ...],
+     "leaves": [{"guid": "b0cf0e0300aabb00", "uplinks": {"b0cf0e0300d4ee40": [33, 34], ...},
+                 "seen": {"2026-11-20T11:02:03Z": [34]}}, ...],
      "pending": [{"leaf": "b0cf0e0300aabb00", "port": 33, "guid": "b0cf0e0300d4eec0"}],
      "paths": [[{"guid": "b0cf0e0300aabb00", "port": 33, "far_guid": "b0cf0e0300d4ee40",
                  "far_port": 1}, ...], ...],
      "left_out": 12}
 
 `time` is that of the last answer, `looked` that of a look at the links of the leaves after it;
-`seen` is left out where a switch is as old as the answer, and `name` where it has none. Anyone with
-access to the Node can edit the text, so what is malformed is refused as a whole: one line says why,
-and the agent starts anew. Pure; times are seconds since the epoch.
+`seen` is left out where a switch is as old as the answer, or an uplink as the last of both, and
+`name` where there is none. Anyone with access to the Node can edit the text, so what is malformed
+is refused as a whole: one line says why, and the agent starts anew. Pure; times are seconds since
+the epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent import encode
 from agent.errors import Malformed
@@ -100,6 +103,9 @@ class FabricMemory:
     agreed: int = 0  # how many before it, in a row, were the same
     left_out: int = 0  # switches that the text had no room for
     looked: int = 0  # when the leaves were looked at since; 0: not yet
+    seen: Mapping[LeafPort, int] = field(
+        default_factory=dict
+    )  # when an uplink was up; else `heard`
 
     @property
     def heard(self) -> int:
@@ -121,6 +127,13 @@ class FabricMemory:
         guid = self.switch(tier)
         return guid and self._names.get(guid, guid)
 
+    def last_seen(self, leaf: str) -> tuple[int, dict[int, str]]:
+        """Return when a leaf was answered about last, and the uplinks that it had then."""
+        ports = self.uplinks[leaf]
+        times = {port: self.seen.get((leaf, port), self.heard) for port in ports}
+        last = max(times.values(), default=0)
+        return last, {port: guid for port, guid in ports.items() if times[port] == last}
+
     @property
     def _names(self) -> dict[str, str]:
         return own_names({known.guid: known.name for known in self.switches.values()})
@@ -134,9 +147,15 @@ def is_due(memory: FabricMemory, now: int) -> bool:
     return not memory.time <= now < memory.due
 
 
-def after_look(memory: FabricMemory, now: int, *, agrees: bool) -> FabricMemory:
-    """Return the memory after a look at the leaves: one that contradicts makes an answer due."""
-    return replace(memory, looked=now, due=memory.due if agrees else now)
+def after_look(
+    memory: FabricMemory, now: int, up: Mapping[str, Collection[int]], *, agrees: bool
+) -> FabricMemory:
+    """Return the memory after a look at the leaves: one that contradicts makes an answer due.
+
+    `up` are the known uplinks, by leaf, that are up.
+    """
+    due = memory.due if agrees else now
+    return replace(memory, looked=now, due=due, seen=_seen(memory, memory.uplinks, up, now))
 
 
 def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
@@ -172,6 +191,7 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
         due=now + (HOUR if pending else PACE[min(agreed, len(PACE) - 1)]),
         answer=word,
         agreed=min(agreed, len(PACE)),
+        seen=_seen(memory, uplinks, answer.uplinks, now),
     )
     if all(answer.label(tier) == after.label(tier) for tier in (1, 2)):
         return replace(after, paths=answer.paths)
@@ -210,6 +230,22 @@ def _ports(
     }
     before = {guid for ports in memory.uplinks.values() for guid in ports.values()}
     return uplinks, pending, before - {guid for p in uplinks.values() for guid in p.values()}
+
+
+def _seen(
+    memory: FabricMemory,
+    uplinks: Mapping[str, Mapping[int, str]],
+    up: Mapping[str, Collection[int]],
+    now: int,
+) -> dict[LeafPort, int]:
+    """Return when each of the uplinks was up last."""
+    return {
+        (leaf, port): now
+        if port in up.get(leaf, ())
+        else min(memory.seen.get((leaf, port), memory.heard), now)
+        for leaf, ports in uplinks.items()
+        for port in ports
+    }
 
 
 def _second(answer: Tiers) -> frozenset[str]:
@@ -269,6 +305,7 @@ class _SwitchRow(NamedTuple):
 class _LeafRow(NamedTuple):
     guid: str
     uplinks: Mapping[str, tuple[int, ...]]  # ports by switch
+    seen: Mapping[int, tuple[int, ...]] | None  # ports by time, but that of the text
 
 
 class _Pending(NamedTuple):
@@ -277,17 +314,22 @@ class _Pending(NamedTuple):
     guid: str
 
 
-def _uplinks(value: object) -> dict[str, tuple[int, ...]]:
-    if not isinstance(value, dict) or len(value) > MAX_ROWS:
-        raise ValueError(value)
-    return {_GUID.parse(guid): _PORTS.parse(ports) for guid, ports in value.items()}
+def _ports_by(key: Kind) -> Kind:
+    """Return the fact that is an object of lists of ports by this fact."""
+
+    def parse(value: object) -> dict[Any, tuple[int, ...]]:
+        if not isinstance(value, dict) or len(value) > MAX_ROWS:
+            raise ValueError(value)
+        return {key.parse(name): _PORTS.parse(ports) for name, ports in value.items()}
+
+    return Kind(parse, lambda rows: {key.document(name): ports for name, ports in rows.items()})
 
 
 _GUID, _PORT = matching(GUID), Kind(_port)
 _PORTS = array(_PORT, MAX_PORT)
 _LINK: Schema = {"guid": _GUID, "port": _PORT, "far_guid": _GUID, "far_port": _PORT}
 _SWITCH: Schema = {"guid": _GUID, "name": TEXT, "tier": Kind(_tier), "seen": TIME, "end": TIME}
-_LEAF: Schema = {"guid": _GUID, "uplinks": Kind(_uplinks)}
+_LEAF: Schema = {"guid": _GUID, "uplinks": _ports_by(_GUID), "seen": _ports_by(TIME)}
 _PENDING: Schema = {"leaf": _GUID, "port": _PORT, "guid": _GUID}
 _DOCUMENT: Schema = {
     "time": TIME,
@@ -297,7 +339,7 @@ _DOCUMENT: Schema = {
     "answer": WORD,
     "agreed": COUNT,
     "switches": array(record(_SwitchRow, _SWITCH, ["guid"]), MAX_ROWS),
-    "leaves": array(record(_LeafRow, _LEAF, _LEAF), MAX_ROWS),
+    "leaves": array(record(_LeafRow, _LEAF, ["guid", "uplinks"]), MAX_ROWS),
     "pending": array(record(_Pending, _PENDING, _PENDING), MAX_ROWS),
     "paths": array(array(record(TreeLink, _LINK, _LINK), 2), MAX_ROWS),
     "left_out": COUNT,
@@ -344,7 +386,7 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
         "answer": memory.answer or None,
         "agreed": memory.agreed or None,
         "switches": rows,
-        "leaves": [_leaf(leaf, ports, left_out) for leaf, ports in memory.uplinks.items()],
+        "leaves": [_leaf(memory, leaf, left_out) for leaf in memory.uplinks],
         "pending": pending or None,
         "paths": memory.paths or None,
         "left_out": memory.left_out + len(left_out) or None,
@@ -352,9 +394,13 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
     return json.dumps({"schema": SCHEMA, **written(facts, _DOCUMENT)}, separators=(",", ":"))
 
 
-def _leaf(leaf: str, ports: Mapping[int, str], left_out: Collection[str]) -> _LeafRow:
-    by_switch = grouped(sorted(ports), ports.__getitem__)
-    return _LeafRow(leaf, {g: tuple(p) for g, p in by_switch.items() if g not in left_out})
+def _leaf(memory: FabricMemory, leaf: str, left_out: Collection[str]) -> _LeafRow:
+    ports, heard = memory.uplinks[leaf], memory.heard
+    kept = sorted(port for port, guid in ports.items() if guid not in left_out)
+    by_switch = grouped(kept, ports.__getitem__)
+    by_time = grouped(kept, lambda port: memory.seen.get((leaf, port), heard))
+    seen = {time: tuple(of_time) for time, of_time in by_time.items() if time != heard}
+    return _LeafRow(leaf, {g: tuple(p) for g, p in by_switch.items()}, seen or None)
 
 
 def read(content: str) -> FabricMemory:
@@ -381,8 +427,22 @@ def _memory(content: str) -> FabricMemory:
         row.guid: TreeSwitch(row.guid, row.name, time if row.seen is None else row.seen, row.end)
         for row in rows
     }
+    leaves: tuple[_LeafRow, ...] = facts["leaves"]
+    uplinks, looked = _ends(leaves, switches), facts.get("looked", 0)
+    times = {
+        (leaf.guid, port): at
+        for leaf in leaves
+        for at, ports in (leaf.seen or {}).items()
+        for port in ports
+    }
+    heard = max(time, looked)
+    seen = {
+        (leaf, port): times.get((leaf, port), heard)
+        for leaf, ports in uplinks.items()
+        for port in ports
+    }
     return FabricMemory(
-        _ends(facts["leaves"], switches),
+        uplinks,
         frozenset(row.guid for row in rows if row.tier == 1),
         frozenset(row.guid for row in rows if row.tier == 2),
         switches,
@@ -394,7 +454,8 @@ def _memory(content: str) -> FabricMemory:
         facts.get("answer", ""),
         facts.get("agreed", 0),
         facts.get("left_out", 0),
-        facts.get("looked", 0),
+        looked,
+        seen,
     )
 
 

@@ -116,7 +116,7 @@ class TierPoller:
         self._lids, self._failures = answer.lids, 0
         if isinstance(answer, LeafLook):  # the memory says when the next one is due
             at = int(self._memories.wall())
-            self._memories.fabric = after_look(memory, at, agrees=answer.agrees)
+            self._memories.fabric = after_look(memory, at, answer.up, agrees=answer.agrees)
             if isinstance(self._answer, Exception):
                 self._answer = Pending(NOT_ASKED)
         else:

@@ -17,11 +17,17 @@ NAMING = Naming()
 P = NAMING.prefix
 
 
-def memory_of(subnet: Subnet, leaves: Iterable[str], seen: Seen | None = None) -> FabricMemory:
-    """Return what an agent on these leaves knows after three answers."""
-    told, memory = seen or subnet.seen(), NOTHING
+def memory_of(
+    subnet: Subnet,
+    leaves: Iterable[str],
+    seen: Seen | None = None,
+    memory: FabricMemory = NOTHING,
+    after: int = 0,
+) -> FabricMemory:
+    """Return what an agent on these leaves knows after three answers more."""
+    told, start = seen or subnet.seen(), (memory.time or NOW - HOUR) + HOUR + after
     answer = TreeAnswer({*leaves}, tiers({*leaves}, *told), told.switches)
-    for now in (NOW, NOW + HOUR, NOW + DAY):
+    for now in (start, start + HOUR, start + DAY):
         memory = merge(memory, answer, now)
     return memory
 
@@ -33,7 +39,7 @@ def node_of(subnet: Subnet, name: str, memory: FabricMemory) -> FleetNode:
     known = {f"{P}/tier-{tier}.current": memory.label(tier) for tier in (1, 2)}
     labels |= {key: value for key, value in known.items() if value}
     metadata = {"name": name, "labels": labels, "annotations": {f"{P}/fabric": text(memory)}}
-    node = NodeReader(NAMING, NOW + DAY).read({"metadata": metadata})
+    node = NodeReader(NAMING, NOW + 9 * DAY).read({"metadata": metadata})
     assert node
     assert not node.problems
     ports = tuple(

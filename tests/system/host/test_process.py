@@ -147,6 +147,7 @@ def test_the_switches_above_are_explored_and_looked_at(
     payload |= {"uplinks": uplinks, "lids": found.lids}
     looked = child.call("tiers", payload, 10)
     assert (looked["agrees"], looked["lids"]) == (True, found.lids)
+    assert looked["up"] == {leaf: sorted(at) for leaf, at in found.tiers.uplinks.items()}
     assert looked["outcomes"] == {"answered": 1}
     assert len(log.read_text().splitlines()) == 11
 

@@ -105,9 +105,33 @@ def test_a_dump_of_a_better_day() -> None:
     (short,) = of(fleet_of(subnet, subnet.pods), *plan)
     assert (short.code, short.severity, short.expected) == ("uplinks", "warning", ("leaf02", None))
     assert short.text == (
-        f"Look at the uplinks of leaf02: port {first} to spine00 was not seen, port {second} to "
-        f"spine00 was not seen, port {third} leads to spine02, not to spine01."
+        f"Look at the uplinks of leaf02: port {first} to spine00 is not up, port {second} to "
+        f"spine00 is not up, port {third} leads to spine02, not to spine01."
     )
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_an_uplink_that_died_after_the_agents_knew_it(*, is_planned: bool) -> None:
+    """It counts by the newest answer: of an agent that asked again, or of a fresh one. The labels
+    stay. Once it is up again there is no finding.
+    """
+    subnet = two_tiers(leaves=8, spines=8, rails=4)
+    leaf, names = subnet.named("leaf02"), [*subnet.pods]
+    plan = trunks(subnet) if is_planned else []
+    asking = next(name for name in names if leaf in subnet.leaves(name))
+    known = memory_of(subnet, subnet.leaves(asking))
+    port = uplinks(subnet, leaf)[0]
+    seen = subnet.seen(cut={(leaf, port)})
+    again = memory_of(subnet, subnet.leaves(asking), seen, known)
+    assert [again.label(tier) for tier in (1, 2)] == [known.label(tier) for tier in (1, 2)]
+    for memory in (again, memory_of(subnet, subnet.leaves(asking), seen, after=1)):
+        node = node_of(subnet, asking, memory)
+        (short,) = of(fleet_of(subnet, names, [node]), *plan)
+        assert short.code == "uplinks"
+        assert "leaf02" in short.text
+        assert (f"port {port} to spine00 is not up" in short.text) is is_planned
+    back = memory_of(subnet, subnet.leaves(asking), None, again)
+    assert of(fleet_of(subnet, names, [node_of(subnet, asking, back)]), *plan) == []
 
 
 def test_a_fresh_agent_while_the_lowest_switch_is_down() -> None:

@@ -300,7 +300,9 @@ def looked(
     found = explored(Administrator(*CABLES))
     port, known = administrator.port("leaf1"), found.lids if lids is None else lids
     administrator.asked.clear()
-    agrees, after, _ = look([port, port], administrator, 1, found.tiers.uplinks, known)
+    agrees, after, up, _ = look([port, port], administrator, 1, found.tiers.uplinks, known)
+    rows = administrator.links[administrator.lids["leaf1"]]
+    assert up == {administrator.guid("leaf1"): sorted({row[2] for row in rows} & {41, 42})}
     near = ("leaf1", "spine1", "spine2")
     if len(administrator.asked) > 1:
         assert after == {

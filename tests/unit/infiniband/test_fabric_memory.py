@@ -189,14 +189,42 @@ def test_after_a_look_at_the_leaves() -> None:
     """The next one is a day later; another switch makes an answer due, which ends the looks."""
     _, agent = pod()
     due, later = agent.memory.due, agent.now + DAY
-    memory = after_look(agent.memory, later, agrees=True)
+    memory = after_look(agent.memory, later, {}, agrees=True)
     assert (memory.heard, memory.next_question, memory.due) == (later, later + DAY, due)
     assert read(text(memory)) == memory
-    assert after_look(memory, due - 1, agrees=True).next_question == due
-    agent.memory = after_look(memory, later, agrees=False)
+    assert after_look(memory, due - 1, {}, agrees=True).next_question == due
+    agent.memory = after_look(memory, later, {}, agrees=False)
     assert is_due(agent.memory, later)
     agent.ask(after=DAY)
     assert (agent.memory.looked, agent.memory.heard) == (0, agent.now)
+
+
+def test_the_uplinks_that_the_last_answer_had() -> None:
+    """One that is down stays for the labels, and is told from the others after a restart too."""
+    subnet, agent = pod()
+    leaf = subnet.named("p0-r0-leaf0")
+    (first, *ports), later = agent.memory.uplinks[leaf], agent.now + DAY
+    assert agent.memory.last_seen(leaf) == (agent.now, agent.memory.uplinks[leaf])
+    labels = agent.ask(cut={(leaf, first)})
+    assert labels == ("p0-r0-spine0", "core00")
+    time, up = agent.memory.last_seen(leaf)
+    assert (time, [*up], first in agent.memory.uplinks[leaf]) == (agent.now, ports, True)
+    looked = after_look(agent.memory, later, {leaf: [first, *ports[1:]]}, agrees=True)
+    assert read(text(looked)) == looked
+    time, up = looked.last_seen(leaf)
+    assert (time, {*up}) == (later, {first, *ports[1:]})
+    assert looked.seen[leaf, ports[0]] == agent.now
+
+
+def test_a_text_without_times_of_uplinks() -> None:
+    """As earlier versions wrote it: each was up."""
+    _, agent = pod()
+    (leaf,) = agent.leaves
+    agent.ask(cut={(leaf, min(agent.memory.uplinks[leaf]))})
+    document = json.loads(text(agent.memory))
+    assert len(document["leaves"][0].pop("seen")) == 1
+    memory = read(json.dumps(document))
+    assert memory.last_seen(leaf) == (agent.now, memory.uplinks[leaf])
 
 
 def test_a_node_that_moves_takes_the_tiers_of_its_new_leaves() -> None:
@@ -275,7 +303,9 @@ def large(rows: int) -> FabricMemory:
     uplinks = {
         f"{leaf:016x}": dict(enumerate(guids[leaf % 8 :: 8], 1)) for leaf in range(8192, 8200)
     }
-    return FabricMemory(uplinks, frozenset(guids[1:]), frozenset(guids[:1]), switches, time=START)
+    seen = {(leaf, port): START - port for leaf, ports in uplinks.items() for port in ports}
+    tiers_of = frozenset(guids[1:]), frozenset(guids[:1])
+    return FabricMemory(uplinks, *tiers_of, switches, time=START, seen=seen)
 
 
 @pytest.mark.parametrize("rows", [10, 250, 1000])
@@ -323,6 +353,10 @@ DOCUMENT: dict[str, Any] = json.loads(text(AGENT.memory))
         ),
         (
             {"leaves": [{"guid": "a" * 16, "uplinks": {"b" * 16: [True]}}]},
+            "malformed or missing: leaves",
+        ),
+        (
+            {"leaves": [{"guid": "a" * 16, "uplinks": {}, "seen": {"soon": [1]}}]},
             "malformed or missing: leaves",
         ),
         ({"pending": [{"leaf": "a" * 16}]}, "malformed or missing: pending"),

@@ -44,7 +44,7 @@ class Asking:
         self.lids.append(lids)
         if self.fault:
             raise Unexplored(self.fault, {"no-answer": 1})
-        return LeafLook(self.agrees, {"a": 1}, {"answered": 1})
+        return LeafLook(self.agrees, {"a": 1}, {}, {"answered": 1})
 
     def turn(self, after: float = 0.0) -> list[float]:
         """Let time pass, observe, and return when questions were asked."""
