@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -180,6 +180,15 @@ class SmpPoller:
         return min((port.due for port in self._ports.values()), default=math.inf)
 
 
+def jitter(ports: Iterable[SubnetPort]) -> float:
+    """Return the seconds in which all agents may ask after the same event, by their LIDs.
+
+    The larger the fabric, the more agents ask at once.
+    """
+    highest = max((max(port.lid, port.sm_lid) for port in ports), default=0)
+    return min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
+
+
 @dataclass(slots=True)
 class _Asked:
     """The last question about a port, and how many in a row a change has caused."""
@@ -300,11 +309,7 @@ class SaPoller:
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        # The larger the fabric, the more agents ask at once.
-        lids = ((port.subnet_port.lid, port.subnet_port.sm_lid) for port in self._ports.values())
-        highest = max(map(max, lids))
-        jitter = min(max(SA_JITTER, SA_JITTER_OF_LID * highest**2), SA_SPREAD)
-        start = now + jitter * self._random()
+        start = now + jitter(port.subnet_port for port in self._ports.values()) * self._random()
         for address, port in self._ports.items():
             if port.due is None:
                 port.due, port.has_changed = max(start, self._asked[address].earliest()), True

@@ -4,8 +4,11 @@ An exploration costs a hundred questions, and ten thousand nodes may be started 
 first one, and one that is overdue when the agent starts, is at a random time within a day; what is
 remembered (agent/infiniband/fabric_memory.py) says when the next one is due. Between two
 explorations it looks at the links of the leaves once a day; one that leads to another switch makes
-the next exploration due. After a failure it backs off from an hour to a day. No event asks for
-anything.
+the next exploration due. After a failure it backs off from an hour to a day.
+
+A leaf that no answer had (the node was moved, a switch replaced) makes an exploration due within
+the random time of agent/infiniband/poller.py, at most once an hour. A leaf that boots has the same
+GUID, so no event that many nodes see asks for anything.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Pending, Unavailable
+from agent.infiniband.poller import jitter
 from agent.pace import doubled
 
 if TYPE_CHECKING:  # packages that import this one, and what an agent without --tiers does not load
@@ -55,7 +59,8 @@ class TierPoller:
         self._lids: Lids = {}  # of the leaves and their uplinks
         self._ports: Ports = ()  # of the last observation
         self._is_new = False  # the answer: no observation has taken it
-        self._of: FabricMemory | None = None  # the memory that `_due` is by
+        self._of: FabricMemory | None = None  # the memory that `_due` and `_strange` are by
+        self._strange: frozenset[str] = frozenset()  # leaves that it lacks and `_due` is by
         self._due = -math.inf
         self._failures = 0
 
@@ -84,9 +89,21 @@ class TierPoller:
             wait = min(max(due - self._memories.wall(), 0.0), max(due - memory.heard, 0))
             if is_first and not wait:
                 wait = DAY * self._random()
-            self._of, self._due = memory, now + wait
+            self._of, self._due, self._strange = memory, now + wait, frozenset()
+        if strange := self._strangers(memory):
+            pause = min(memory.time + MIN_RETRY - self._memories.wall(), MIN_RETRY)
+            wait = jitter(port for port, _ in self._ports if port) * self._random()
+            self._due, self._strange = (
+                min(self._due, now + max(wait, pause)),
+                self._strange | strange,
+            )
         if self._due <= now:
             self.task.start(self._question(memory))
+
+    def _strangers(self, memory: FabricMemory) -> frozenset[str]:
+        """Return the leaves that no answer had, but those that a question is due for already."""
+        leaves = frozenset(leaf for _, leaf in self._ports) if memory.time else frozenset[str]()
+        return leaves - memory.uplinks.keys() - self._strange
 
     def _question(self, memory: FabricMemory) -> Callable[[], Exploration | LeafLook]:
         """Return the exploration that is due, or a look at the leaves."""
@@ -126,7 +143,9 @@ class TierPoller:
     def next_due(self) -> float:
         if self.task.busy or self._is_new or not self._ports:
             return math.inf
-        return self._due if self._memories.fabric is self._of else -math.inf
+        memory = self._memories.fabric
+        is_new = memory is not self._of or (memory is not None and self._strangers(memory))
+        return -math.inf if is_new else self._due
 
 
 def make(

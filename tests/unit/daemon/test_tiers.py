@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pytest
@@ -45,16 +44,20 @@ class Fabric(World):
         self.explored: list[float] = []
         self.known: Mapping[str, str | None] = {}
         self.fault: str | None = None
-        guid = int(self.administrator.guid("leaf1"), 16)
-        found = partial(exchanges, b"MF0;leaf1:MQM9700/U1", guid=guid)
+        self.leaf = "leaf1"
         places: Entries = {f"{PORT}/{name}": data for name, data in IN_SUBNET.items()}
         super().__init__(
-            hca("ibp0", A), places, smp=lambda address: answer(*address, exchanges=found())
+            hca("ibp0", A), places, smp=lambda address: answer(*address, exchanges=self.far_end())
         )
         self.explore, self.look_above = self.ask, self.ask_leaves
         self.looked: list[float] = []
         self._chance.random = lambda: 0.01  # type: ignore[method-assign]
         self.start_again()
+
+    def far_end(self) -> Any:
+        """Return what the leaf answers to SMPs."""
+        guid = int(self.administrator.guid(self.leaf), 16)
+        return exchanges(b"MF0;%b:MQM9700/U1" % self.leaf.encode(), guid=guid)
 
     def ask(
         self,
@@ -132,6 +135,22 @@ def test_a_cable_that_is_elsewhere_is_found_within_a_day() -> None:
     rows[:] = [link(lids["spine3"], 9, lids["leaf1"], 41) if row[2] == 41 else row for row in rows]
     world.run(DAY + 2 * HOUR)
     assert (len(world.explored), len(world.looked)) == (5, 1)
+
+
+@pytest.mark.parametrize("is_rebooted", [False, True])
+def test_a_node_that_is_moved_asks_at_once(*, is_rebooted: bool) -> None:
+    """Until the answer it has the tiers of its former leaves, though the leaf group is new."""
+    world = asked_twice().run(DAY + HOUR)
+    before, group = len(world.explored), "leafgroup.current"
+    world.leaf, world.fault = "leaf3", "ibp0 port 1: no answer"
+    if is_rebooted:
+        world.start_again()
+    world.look(60)
+    assert (len(world.explored), world.labels[group]) == (before + 1, "leaf3")
+    assert world.tiers == ["spine1", "core1"]
+    world.fault = None
+    world.run(HOUR + 60)
+    assert (len(world.explored), world.tiers) == (before + 2, ["spine3", "core1"])
 
 
 def test_without_the_flag_the_labels_and_the_annotation_go() -> None:

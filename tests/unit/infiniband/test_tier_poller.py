@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
+from agent.infiniband.devices import AskingPort
 from agent.infiniband.exploration import LeafLook, Unexplored
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory
 from agent.infiniband.tier_poller import TierPoller
@@ -18,7 +20,7 @@ from agent.sources.memories import Memories
 from tests.support.sas import CABLES, Administrator
 
 ADMINISTRATOR = Administrator(*CABLES)
-PORTS = [ADMINISTRATOR.port("leaf1")]
+PORTS: list[AskingPort] = [ADMINISTRATOR.port("leaf1")]
 LEAF = {ADMINISTRATOR.guid("leaf1"): {41: ADMINISTRATOR.guid("spine1")}}
 NOW = 1_800_000_000
 
@@ -28,6 +30,7 @@ class Asking:
 
     def __init__(self, memory: FabricMemory = NOTHING, fault: str | None = None) -> None:
         self.fault, self.times, self.now = fault, list[float](), 0.0
+        self.ports: list[AskingPort] = PORTS
         self.looks, self.agrees, self.lids = list[float](), True, list[Any]()
         self.memories = Memories(fabric=memory, wall=lambda: NOW + self.now)
         task = BackgroundTask[Any](lambda work: work())
@@ -51,7 +54,7 @@ class Asking:
         self.now += after
         self.poller.begin_cycle()
         with suppress(Unavailable):
-            self.poller(PORTS)
+            self.poller(self.ports)
         self.poller.start_due(self.now)
         self.poller.collect(self.now)
         return self.times
@@ -85,7 +88,7 @@ def test_the_memory_says_when_the_next_one_is_due() -> None:
     asking.turn(DAY / 2)
     asking.turn()
     assert asking.poller.next_due() == math.inf
-    asking.memories.fabric = FabricMemory(time=NOW, due=int(NOW + asking.now + HOUR))
+    asking.memories.fabric = FabricMemory(LEAF, time=NOW, due=int(NOW + asking.now + HOUR))
     asking.turn()
     assert asking.poller.next_due() == DAY / 2 + HOUR
 
@@ -133,12 +136,37 @@ def test_a_look_that_finds_another_switch_is_followed_by_an_exploration() -> Non
     assert (asking.looks, asking.turn(1)) == ([23 * HOUR], [23 * HOUR + 1])
 
 
-def test_a_leaf_that_is_not_known_is_explored() -> None:
-    """No look can tell what is above it."""
-    asking = Asking(FabricMemory(time=NOW, due=NOW + 7 * DAY))
+def test_a_leaf_that_no_answer_had_is_explored() -> None:
+    """Within the random time of agents that see the same, by an agent that starts too; an hour
+    after the last answer at the earliest, and after a failure with the same back-off as ever.
+    """
+    memory = FabricMemory({"a" * 16: {}}, time=NOW - DAY, due=NOW + 7 * DAY)
+    for is_running in (False, True):
+        asking = Asking(known(7 * DAY) if is_running else memory)
+        asking.turn()
+        if is_running:
+            asking.ports = [ADMINISTRATOR.port("leaf3")]
+            asking.turn(10)
+        assert (asking.times, asking.poller.next_due()) == ([], asking.now + 30)
+        asking.turn(30)
+        assert (asking.times, asking.looks) == ([asking.now], [])
+    asking = Asking(replace(memory, time=NOW - 60), fault="no answer")
+    for _ in range(8):
+        asking.turn(HOUR / 2)
+    assert asking.times == [HOUR, 2 * HOUR, 4 * HOUR]
+    asking = Asking(NOTHING)
     asking.turn()
-    assert asking.turn(DAY) == [DAY]
-    assert not asking.looks
+    assert asking.poller.next_due() == DAY / 2
+
+
+@pytest.mark.parametrize(("lid", "seconds"), [(22, 60), (10_000, 200), (45_000, 3600)])
+def test_the_larger_the_subnet_the_longer_is_the_random_time(lid: int, seconds: int) -> None:
+    port, leaf = PORTS[0]
+    assert port
+    asking = Asking(FabricMemory({"a" * 16: {}}, time=NOW - DAY, due=NOW + 7 * DAY))
+    asking.ports = [(port._replace(lid=lid), leaf), (None, leaf)]
+    asking.turn()
+    assert asking.poller.next_due() == seconds / 2
 
 
 def test_a_look_that_fails_is_repeated_and_said() -> None:
