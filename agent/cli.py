@@ -383,6 +383,7 @@ def verify(**flags: Any) -> None:
     ),
 )
 @click.argument("folder", metavar="DIR")
+@replay_option
 @anonymize_option
 @device_options
 @wait_options
@@ -418,8 +419,8 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
         write_folder(entries(journal), folder)
     place = STANDARD_OUTPUT if folder == STDOUT else f"{folder.rstrip('/')}/"
     # not NODE of `kubectl bwagent capture NODE`
-    what = f"captured this host{f' {host.name}' if host.name else ''} into {place}"
-    print_line(f"{what}: {summary(journal)}", err=True)
+    source = flags["replay"] or f"this host{f' {host.name}' if host.name else ''}"
+    print_line(f"captured {source} into {place}: {summary(journal)}", err=True)
 
 
 def main() -> None:

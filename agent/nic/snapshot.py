@@ -1,6 +1,8 @@
 """The NIC part of a snapshot: one answer of the helper.
 
 nics.json    answer of the helper's verb `nics` (agent/nic/query.py, query)
+
+In its place a capture by capture.sh has what programs print (agent/nic/tools.py).
 """
 
 from __future__ import annotations
@@ -51,8 +53,13 @@ def record(host: Host) -> tuple[RecordedNics, dict[str, Any]]:
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedNics:
-    """Load the record; raises Malformed if the file is not a JSON object."""
-    return RecordedNics(files.json(FILE))
+    """Load the record; raises Malformed."""
+    answer = files.json(FILE)
+    if answer is None and (files.has_folder("ethtool") or files.has_folder("devlink")):
+        from agent.nic import tools
+
+        answer = tools.answer(files)
+    return RecordedNics(answer)
 
 
 def _anonymized(value: Any, names: Names) -> Any:

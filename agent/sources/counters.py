@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import CounterPort, by_port, printable, recorded_reason
-from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Reading, Seen
+from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, RdmaDevice, Reading, Seen
 from agent.sources.ib import sender_of
 from agent.text import Json
 
@@ -51,9 +51,12 @@ def read(
 
 
 def _may_be_asked(role: PortRole) -> bool:
-    device = role.device
-    is_management = device.nvswitch_pattern and device.nvswitch_management is not False
-    return role.backend and role.port.state == "ACTIVE" and not is_management
+    return role.backend and role.port.state == "ACTIVE" and not may_manage(role.device)
+
+
+def may_manage(device: RdmaDevice) -> bool:
+    """Return True for a function that manages NVSwitches: its counters are never read."""
+    return device.nvswitch_pattern and device.nvswitch_management is not False
 
 
 def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkErrors:

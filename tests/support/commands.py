@@ -114,6 +114,7 @@ DELETE_THE_STRAY = "kubectl delete configmap -n bwagent CONFIGMAP"
 ELSEWHERE = {
     "bwagent run --events": "tests/system/kube/test_events.py",
     "bwagent doctor --replay SNAPSHOT": "tests/unit/shell/test_doctor.py",
+    "bwagent capture --replay DIR --anonymize NEW": "tests/unit/snapshot/test_capture.py",
     VERIFY_WITH_THE_PLAN: "tests/system/kube/test_runbooks.py",
     DELETE_THE_STRAY: "tests/system/kube/test_runbooks.py",
     "bwagent fleet verify --baseline": "tests/system/kube/test_weekly_check.py",

@@ -16,10 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from agent.model import Seen
+from agent.snapshot.replay import replay
+from agent.sources.observe import observe
+from agent.transceiver.eeprom import LOWER, pages_of
 from tests.support import capture_script, snapshots
 from tests.support.capture_script import SHELLS, capture, missing, pcie, said
 from tests.support.machines import FOLDERS
 from tests.support.real_parts import require
+from tests.support.transceivers import DAC, DR8, SR4
 
 
 @pytest.fixture(params=SHELLS)
@@ -62,7 +67,7 @@ def test_its_captures_replay_as_those_of_bwagent(machine: Path, tmp_path: Path, 
     assert pcie(tmp_path / "copy") == pcie(captured)
     copied, listed = capture_script.files(tmp_path / "copy"), capture_script.matching(tree)
     assert copied <= listed
-    left_out = {path for path in listed - copied if not path.endswith(("/vpd", "/link_downed"))}
+    left_out = {path for path in listed - copied if not re.search(r"/vpd$|counters/", path)}
     assert left_out == set()
 
 
@@ -99,14 +104,14 @@ def test_nothing_is_overwritten(tmp_path: Path, shell: str) -> None:
     assert not list((tmp_path / "there").iterdir())
 
 
-@pytest.mark.parametrize("words", [(), ("",), ("--help",), ("-p",), ("--",)])
+@pytest.mark.parametrize("words", [(), ("",), ("--help",), ("-p",), ("--",), ("-m",)])
 def test_anything_but_a_folder_is_a_usage_error(
     tmp_path: Path, shell: str, words: tuple[str, ...]
 ) -> None:
     """Nothing is made."""
     command = [*SHELLS[shell], str(capture_script.SCRIPT), *words]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "usage: sh capture.sh DIR\n")
+    assert (done.returncode, done.stderr) == (2, "usage: sh capture.sh [-m] DIR\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -117,6 +122,103 @@ def test_a_wrong_root_leaves_nothing_behind(tmp_path: Path, shell: str) -> None:
         assert done.returncode == 1
         assert re.fullmatch(f".*{root}.*\n", done.stderr)
     assert not list(tmp_path.iterdir())
+
+
+ETHTOOL = """#!/bin/sh
+if [ "$1" != -m ]; then cat "$ANSWERS/$1.txt"; exit; fi
+file=$ANSWERS/$2-${10}-$6
+if [ -e "$file" ]; then cat "$file"; else echo "netlink error: Input/output error" >&2; exit 1; fi
+"""
+DEVLINK = """#!/bin/sh
+cat "$ANSWERS/$3.json"
+"""
+PCI = "0000:1a:00.0"
+REPORTERS = [
+    {"reporter": "fw", "state": "healthy", "error": 0, "recover": 0},
+    {"reporter": "fw_fatal", "state": "error", "error": 2, "recover": 1},
+]
+INFO = {
+    "driver": "mlx5_core",
+    "serial_number": "MT2350",
+    "versions": {"running": {"fw.version": "28.39.1002"}, "stored": {"fw.version": "28.42.1000"}},
+}
+PLACES = {"lower": "0-0", "00h": "0-128", "01h": "1-128", "11h": "17-128"}
+
+
+def with_programs(tmp_path: Path, shell: str, *words: str) -> Path:
+    """Run the script as root over h200-roce as /sys, with programs that print prepared answers."""
+    require(None if os.geteuid() == 0 else "a mount namespace needs root")
+    answers, programs = tmp_path / "answers", tmp_path / "programs"
+    for folder, files in (
+        (programs, {"ethtool": ETHTOOL.encode(), "devlink": DEVLINK.encode()}),
+        (
+            answers,
+            {
+                "enp26s0np0.txt": b"\tSpeed: Unknown!\n\tLink detected: no (No cable)\n",
+                "enp60s0np0.txt": b"\tLink detected: yes\n\tLink Down Events: 3\n",
+                "show.json": json.dumps({"health": {f"pci/{PCI}": REPORTERS}}).encode(),
+                "info.json": json.dumps({"info": {f"pci/{PCI}": INFO}}).encode(),
+            }
+            | {f"enp26s0np0-{PLACES[name]}": page for name, page in DR8.items()}
+            | {f"enp77s0np0-{PLACES[name]}": page for name, page in SR4.items()}
+            | {f"enp94s0np0-{PLACES[name]}": page for name, page in DAC.items()},
+        ),
+    ):
+        folder.mkdir()
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+            (folder / name).chmod(0o755)
+    tree = snapshots.FIXTURES / "h200-roce/sys"
+    command = f'mount --bind {tree} /sys && PATH={programs}:$PATH exec "$@"'
+    script = [*SHELLS[shell], str(capture_script.SCRIPT), *words, str(tmp_path / "copy")]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", command, "sh", *script],
+        env=os.environ | {"ANSWERS": str(answers)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return tmp_path / "copy"
+
+
+def test_what_ethtool_and_devlink_print_is_replayed(tmp_path: Path, shell: str) -> None:
+    """As the answers of the drivers, without serial numbers."""
+    copy = with_programs(tmp_path, shell)
+    assert "MT2350" not in (copy / "devlink/info.json").read_text()
+    assert not (copy / "modules.json").exists()
+    outcome = observe(replay(str(copy))).nics
+    assert isinstance(outcome, Seen)
+    nics = outcome.value
+    assert nics.links["enp26s0np0"].text == "no cable is plugged in"
+    assert nics.links["enp60s0np0"].downs == 3
+    assert nics.health[PCI].fault == "its driver reports fw_fatal in error (2 errors)"
+    assert nics.health[PCI].firmware[0].is_pending
+
+
+def test_the_transceivers_are_read_with_a_flag(tmp_path: Path, shell: str) -> None:
+    """The pages of each kind of module, and the error of an empty cage."""
+    host = replay(str(with_programs(tmp_path, shell, "-m")))
+    modules = {row["netdev"]: row for row in host.modules([])["modules"]}
+    for netdev, pages in {"enp26s0np0": DR8, "enp77s0np0": SR4, "enp94s0np0": DAC}.items():
+        expected = {name: pages[name].hex() for name in (LOWER, *pages_of(pages[LOWER]))}
+        assert modules[netdev] == {"netdev": netdev, "pages": expected, "error": None}
+    assert modules["enp60s0np0"]["error"] == "Input/output error"
+
+
+def test_transceivers_need_root(tmp_path: Path, shell: str) -> None:
+    """One line, and nothing is made."""
+    require(None if os.geteuid() == 0 else "root, to be another user")
+    script = [*SHELLS[shell], "-s", "--", "-m", str(tmp_path / "copy")]
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--clear-groups", *script],
+        input=capture_script.SCRIPT.read_text(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    text = "capture.sh: -m: transceivers are read by root only\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", text)
 
 
 CLASS = "sys/class/infiniband"

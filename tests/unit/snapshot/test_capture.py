@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -285,3 +286,28 @@ def test_a_folder_named_as_an_archive_is_refused(tmp_path: Path, name: str) -> N
     line = complaint(refused)
     assert (refused.returncode, list(tmp_path.iterdir())) == (1, [])
     assert line.startswith(f"bwagent: {name}: this would be a folder; for an archive: bwagent cap")
+
+
+def test_all_counters_of_the_backend_ports_are_captured(tmp_path: Path) -> None:
+    """None of a function that manages NVSwitches: a read fails, and fills the kernel log."""
+    shutil.copytree(snapshots.FIXTURES / "hgx-b200-nvswitch", tmp_path / "node", symlinks=True)
+    for device in (tmp_path / "node/sys/class/infiniband").iterdir():
+        for folder in ("counters", "hw_counters"):
+            (device / "ports/1" / folder).mkdir(exist_ok=True)
+            (device / "ports/1" / folder / "some_errors").write_text("7\n")
+    recorded, observation = record(replay(str(tmp_path / "node")))
+    read = {path.split("/")[3] for path in recorded.files if path.endswith("/some_errors")}
+    assert read == {role.device.name for role in observation.backend}
+    assert len(read) == 8
+    assert sum(path.endswith("hw_counters/some_errors") for path in recorded.files) == 8
+
+
+def test_a_capture_of_a_capture_is_anonymized(tmp_path: Path) -> None:
+    """What capture.sh wrote on a node can be anonymized on any other."""
+    machine = str(snapshots.FIXTURES / "dgx-h100")
+    done = bwagent("capture", "--replay", machine, "--anonymize", "copy", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.startswith(f"captured {machine} into copy/: ".encode())
+    copy, original = (snapshots.report(path) for path in (str(tmp_path / "copy"), machine))
+    assert copy["speed_gbps"] == original["speed_gbps"]
+    assert copy["ports"][0]["node_guid"] != original["ports"][0]["node_guid"]
