@@ -29,6 +29,8 @@ Rules:
 - The node was moved if the first far end of a port in this boot is not that of an earlier boot.
   All last far ends of earlier boots are forgotten then. In one boot a port that is down keeps its
   own, whatever the others do.
+- The last bad link of a port stays for BAD_LINK_KEPT seconds of wall clock after the reading that
+  told it, unless the port has another far end or link layer, or is lost.
 
 Invariants: absence removes and failure holds, for each port on its own; no part but `last_far`
 outlives its last read by more than M2 says; merge is idempotent.
@@ -49,6 +51,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.ids import GUID, is_of_device, moves
 from agent.infiniband.devices import SA_SPREAD
 from agent.model import (
+    BadLink,
     Failed,
     Link,
     LldpNeighbor,
@@ -75,6 +78,7 @@ KEPT = 60.0  # seconds after which the annotation has since when a part is unrea
 ROUND = 2.0  # seconds in which an agent has read, or failed to read, each file once
 LONG = 60.0  # seconds as a backend port after which a port that left the bus is lost
 SETTLE = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
+BAD_LINK_KEPT = 24 * 3600.0  # seconds
 MAX_LOST = 64  # no node has more ports
 # Reasons of a far end that is not seen, and may be there
 HEARD_OF = frozenset(HoldReason) - {HoldReason.LINK_DOWN}
@@ -215,6 +219,7 @@ class Fact(NamedTuple):
     state_ended: bool = False  # the hold of state and rate
     has_ended: bool = False  # the hold of an unread device
     lost_since: int | None = None  # seconds since the epoch
+    bad_link: BadLink | None = None
 
     def __str__(self) -> str:
         """Return `ibp3 (0000:5e:00.0)`."""
@@ -418,6 +423,7 @@ class Memory:
         is_same = self._compare(facts)
         facts = [self._aged(fact, now) for fact in facts]
         was = self._was(facts)
+        facts = _with_bad_links(facts, was, observation)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
         self._unknown_since = None if unknown is None else _first(self._unknown_since, now)
         if _is_over(self._unknown_since, self._hold, now):
@@ -514,7 +520,8 @@ class Memory:
                 name = "" if row.interface in names else row.interface
                 facts.append(_unread(row._replace(interface=name), fate, now))
             elif fate is Place.GONE and now >= row.backend_since + LONG:
-                lost.append(row._replace(lost_since=int(observation.time), far=None, gbps=0.0))
+                since = int(observation.time)
+                lost.append(row._replace(lost_since=since, far=None, gbps=0.0, bad_link=None))
         new = [role for role in backend if matched[role.interface] is None]
         read = _read_functions(devices)
         self._lost = self._still_lost(lost, new, read - {*now_at.values()}, where)
@@ -545,6 +552,7 @@ class Memory:
             rule=role.rule or None,
             gbps=role.counted_gbps,
             backend_since=old.backend_since if row and row.lost_since is None else now,
+            bad_link=old.bad_link if old.layer in {None, port.link_layer} else None,
         )
         if role.counted_gbps is None:
             since = _first(old.state_since, now)
@@ -747,6 +755,25 @@ def remembered(
     return merge(fabric or NOTHING, answer, int(observation.time))
 
 
+def _with_bad_links(
+    facts: Iterable[Fact], moved: Collection[str], observation: Observation
+) -> list[Fact]:
+    """Return the facts with the last bad link of each port; those of `moved` have another link."""
+    now = observation.time
+    told = {
+        link.interface: BadLink(link.verdict.end, int(now), link.time)
+        for link in observation.read_links
+        if link.verdict and link.verdict.is_unstable
+    }
+    rows = []
+    for fact in facts:
+        last, new = None if fact.interface in moved else fact.bad_link, told.get(fact.interface)
+        bad = last if not new or (last and last.reading == new.reading) else new
+        is_over = bad and now >= bad.time + BAD_LINK_KEPT
+        rows.append(fact._replace(bad_link=None if is_over else bad))
+    return rows
+
+
 def far_end(neighbor: Neighbor) -> FarEnd:
     """Return the far end that a neighbor is."""
     facts = neighbor.facts
@@ -794,6 +821,7 @@ def _joined(
         last_far=row.last_far or own.last_far,
         is_earlier=row.is_earlier and not (row.last_far and first and row.last_far.is_same(first)),
         via=row.via if row.last_far else own.via,
+        bad_link=own.bad_link or row.bad_link,
     )
 
 

@@ -78,6 +78,7 @@ class LinkErrors(NamedTuple):
     far_end: PortReading | str
     seconds: float | None = None  # between the last two readings; None: there is one
     verdict: LinkVerdict | None = None
+    time: float | None = None  # of the last reading, seconds of CLOCK_BOOTTIME
 
 
 class EndReadings(NamedTuple):

@@ -7,7 +7,8 @@
         {"interface": "ibp0", "pci": "0000:18:00.0", "port": 1, "netdev": "ibp0",
          "port_guid": "a088c20300abcdef", "node_guid": "a088c20300abcdee", "layer": "InfiniBand",
          "rule": "gpu-affinity", "gbps": 400.0, "via": "sa",
-         "far": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}},
+         "far": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"},
+         "bad_link": {"end": "near", "time": "2026-11-20T13:20:00Z"}},
         {"interface": "ibp1", ..., "unread": {"state": 81200, "role": 81200}},
         {"interface": "ibp3", ..., "lost": "2026-11-20T13:30:00Z"},
         ...],
@@ -30,6 +31,8 @@
   the labels say whether it is the present far end. `station` is the present far end if that says
   that it is neither Bridge nor Router, so that `far` is the last leaf. `via` is `sa` if it is from
   the subnet administrator, and left out if it was read by SMP or LLDP. What is unknown is left out.
+- `bad_link` is the end that the last errors of the link accuse (agent/infiniband/bad_link.py), and
+  the time of the reading that told them, for a day.
 - `unread` of a port has since when its state and rate, its far end and its role are unread, those
   that are so for a minute; that of the annotation, since when facts are missing that the labels of
   the whole node have, the NVLink domain, and what the leaf group has more than the rows. They are
@@ -85,7 +88,7 @@ from agent.ids import GUID, PCI
 from agent.kube import annotation_2
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
-from agent.model import PlatformPosition, Problem
+from agent.model import BadLink, PlatformPosition, Problem
 from agent.reasons import Remembered, Verdict
 from agent.text import Json, utc, visible
 
@@ -110,6 +113,7 @@ _INTERFACE = re.compile(r"[ -~]{1,64}")
 _PREFIX = re.compile(r"[!-~]{1,317}")  # a whole label key at most
 _LAYER = re.compile("InfiniBand|Ethernet")
 _VIA = re.compile("sa")
+_BAD_END = re.compile("near|far|cable|cannot-tell")
 _SERIAL = re.compile(r"[!-~]([ -~]{0,14}[!-~])?")
 _CUT = re.compile(r"~x[0-9a-f]{1,16}\Z")
 
@@ -205,12 +209,22 @@ class Annotation:
         verdict = self.verdict and self.verdict._replace(time=None)
         boots = self.boot_id, self.reported.boot_id
         since = self.unknown_since, self.domain_since, self.group_since
-        rows = [(*row.identity, row.node_guid, row.gbps, *unread(row)) for row in self.interfaces]
+        rows = [
+            (
+                *row.identity,
+                row.node_guid,
+                row.gbps,
+                row.bad_link and row.bad_link.end,
+                *unread(row),
+            )
+            for row in self.interfaces
+        ]
         return *boots, *since, self.left_out, verdict, self.position, *lost, *rows
 
 
 FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
 _UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
+_BAD_LINK: Schema = {"end": matching(_BAD_END), "time": TIME}
 _OCTET = Kind(lambda value: int(number(MAX_OCTET).parse(value)))
 
 
@@ -238,6 +252,7 @@ _ROW: Schema = {
     "station": record(FarEnd, FAR_END),
     "unread": record(Unread, _UNREAD),
     "lost": TIME,
+    "bad_link": record(BadLink, _BAD_LINK, _BAD_LINK),
 }
 # Their fields of a Fact, where those have other names
 _FIELDS = {
@@ -248,13 +263,15 @@ _FIELDS = {
     "station": "far",
 }
 # The facts that are one JSON value each, and their fields
-_PLAIN = [name for name in _ROW if name not in {"far", "earlier", "station", "unread", "lost"}]
+_MADE = {"far", "earlier", "station", "unread", "lost", "bad_link"}
+_PLAIN = [name for name in _ROW if name not in _MADE]
 _FACTS: Schema = {_FIELDS.get(name, name): _ROW[name] for name in _PLAIN}
 # A row in the output of a command: other names
 _OUTPUT: Schema = {
     **{name: _ROW[name] for name in ("interface", "pci", "port_guid", "node_guid")},
     "counted_gbps": _ROW["gbps"],
     "neighbor": _ROW["far"],
+    "bad_link": _ROW["bad_link"],
 }
 _OUTPUT_FIELDS = _FIELDS | {"counted_gbps": "gbps", "neighbor": "last_far"}
 
@@ -303,7 +320,7 @@ def writable(row: Fact) -> Fact | None:
     station = row.far if row.far and row.far.is_station else None
     far, last = _writable_end(station), _writable_end(row.last_far)
     kept = Fact(**facts, far=far, last_far=last, lost_since=row.lost_since)
-    kept = kept._replace(is_earlier=row.is_earlier and last is not None)
+    kept = kept._replace(is_earlier=row.is_earlier and last is not None, bad_link=row.bad_link)
     return kept if row.lost_since is None else kept._replace(gbps=None)
 
 
@@ -359,6 +376,8 @@ def _row_document(row: Fact) -> Json:
         document["earlier"] = True
     if since := written(unread(row)._asdict(), _UNREAD):
         document["unread"] = since
+    if row.bad_link:
+        document["bad_link"] = _ROW["bad_link"].document(row.bad_link)
     if row.lost_since is not None:
         document["lost"] = utc(row.lost_since) if row.lost_since else None
     return document
@@ -594,13 +613,20 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
     if annotation is None:
         return None
     verdict, partial = annotation.verdict, annotation.partial
+    has_bad_links = any(row.bad_link for row in annotation.interfaces)
     if past(annotation.time, now) == annotation.time and not (
-        annotation.lost or verdict or partial
+        annotation.lost or verdict or partial or has_bad_links
     ):
         return annotation
     return replace(
         annotation,
         time=past(annotation.time, now),
+        interfaces=tuple(
+            row._replace(bad_link=row.bad_link if past(row.bad_link.time, now) else None)
+            if row.bad_link
+            else row
+            for row in annotation.interfaces
+        ),
         lost=tuple(
             row._replace(lost_since=past(row.lost_since, now) or 0) for row in annotation.lost
         ),

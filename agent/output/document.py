@@ -401,13 +401,16 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
 def _ports(observation: Observation, known: Known) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
     links = observation.nics.value.links if isinstance(observation.nics, Seen) else {}
+    bad_links = {fact.interface: fact.bad_link for fact in known.facts}
     rows = [{key: fact(role) for key, fact in PORT_FACTS.items()} for role in observation.ports]
     for row in rows:
         link = links.get(row["netdev"])
         row["link_state"] = link.as_json() if link and link.state else None
         row["netdev_downs"] = link.downs if link else None
+        bad = bad_links.get(row["interface"])
+        row["bad_link"] = bad and {"end": bad.end, "time": utc(bad.time)}
     absent = [
-        dict.fromkeys((*PORT_FACTS, "link_state", "netdev_downs"))
+        dict.fromkeys((*PORT_FACTS, "link_state", "netdev_downs", "bad_link"))
         | {"state": ABSENT, "role": "backend", **port._asdict()}
         for port in absent_ports(observation, known)
     ]

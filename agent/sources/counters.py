@@ -75,7 +75,7 @@ def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkError
     if seconds <= 0:
         return LinkErrors(interface, far_name, near, far)
     verdict = judge(_both(near_was, near), _both(far_was, far), seconds, far_name)
-    return LinkErrors(interface, far_name, near, far, seconds, verdict)
+    return LinkErrors(interface, far_name, near, far, seconds, verdict, after["time"])
 
 
 def _both(before: PortReading | str, after: PortReading | str) -> EndReadings:

@@ -15,11 +15,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.encode import Naming
+from agent.infiniband.bad_link import BadEnd, LinkErrors, LinkVerdict
 from agent.infiniband.devices import SA_SPREAD
 from agent.labels.render import render
 from agent.labels.table import FLAVOR, LEAF_GROUP
-from agent.memory import GRACE, HOLDS, KEPT, LONG, Fact, FarEnd, Known, Memory, Published
+from agent.memory import (
+    BAD_LINK_KEPT,
+    GRACE,
+    HOLDS,
+    KEPT,
+    LONG,
+    Fact,
+    FarEnd,
+    Known,
+    Memory,
+    Published,
+)
 from agent.model import (
+    BadLink,
     Failed,
     IbNeighbor,
     Link,
@@ -730,3 +743,36 @@ def test_every_reason_of_a_missing_neighbor_is_a_cause(missing: NeighborReason) 
         if leaf(memory.merge(found, on_bus, 100.0 + end), "ibp0") == "L0"
     }
     assert stays == {end for end in ends if end < lasts}
+
+
+def unstable(reading: float, end: BadEnd = BadEnd.NEAR, time: float = 1e9) -> dict[str, Any]:
+    """The fields of an observation of ibp0 with errors, or without any, as they were read last."""
+    verdict = LinkVerdict(end, end is not BadEnd.QUIET, "errors")
+    read = LinkErrors("ibp0", "L0 port 1", "", "", 3600.0, verdict, reading)
+    return {"link_errors": Seen((read,)), "time": time}
+
+
+def test_the_last_bad_link_of_a_port_stays_for_a_day() -> None:
+    """It has the time of the reading that told it, and a new agent has it from the Node."""
+    ports, ends = [role("ibp0"), role("ibp1")], [link("ibp0", "L0"), link("ibp1", "L1")]
+    memory = Memory(HOLD)
+
+    def bad(memory: Memory, links: Sequence[Link] = ends, **changes: Any) -> BadLink | None:
+        known = memory.merge(observed(ports, links, **changes), on_bus, 0.0)
+        assert rows(known)["ibp1"].bad_link is None
+        return rows(known)["ibp0"].bad_link
+
+    first = BadLink("near", 10**9, 7.0)
+    assert bad(memory, **unstable(7.0)) == first
+    assert bad(memory, **unstable(7.0, time=1e9 + 60)) == first
+    assert bad(memory, **unstable(9.0, BadEnd.FAR, time=1e9 + 90)) == ("far", 10**9 + 90, 9.0)
+    assert bad(memory, **unstable(11.0, BadEnd.QUIET, time=1e9 + 99)) == ("far", 10**9 + 90, 9.0)
+    assert bad(memory, time=1e9 + 90 + BAD_LINK_KEPT) is None
+    fact = rows(memory.merge(observed(ports, ends, **unstable(7.0)), on_bus, 0.0))["ibp0"]
+    for own, expected in ((unstable(3.0, BadEnd.CABLE), "cable"), ({"time": 1e9}, "near")):
+        later = Memory(HOLD)
+        bad(later, **own)
+        later.seed(Published([fact]), 0.0)
+        assert bad(later, **own)[0] == expected  # type: ignore[index]
+    moved = [link("ibp0", "L9"), link("ibp1", "L1")]
+    assert bad(memory, moved, time=1e9) is None, "another link"

@@ -32,6 +32,7 @@ from agent.kube.remembered import annotate
 from agent.memory import Fact, FarEnd, Known
 from agent.model import (
     Absent,
+    BadLink,
     Failed,
     Gpu,
     IbNeighbor,
@@ -54,6 +55,7 @@ JSON_VALUES = st.recursive(
     max_leaves=9,
 )
 PCI = "0000:18:00.0"
+TOLD = "2027-01-15T08:00:00Z"
 
 
 def malformed(text: str) -> Problem:
@@ -243,8 +245,10 @@ def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     """They are unknown, but for a few minutes by which two clocks may differ."""
 
     def found(time: int | None) -> Annotation:
-        lost = ANNOTATED.interfaces[0]._replace(lost_since=time or 0)
-        return Annotation(time, BOOT, lost=(lost,), partial=Report(time, BOOT))
+        row = ANNOTATED.interfaces[0]
+        bad = row._replace(bad_link=BadLink("near", time) if time else None)
+        lost = row._replace(lost_since=time or 0)
+        return Annotation(time, BOOT, (bad,), lost=(lost,), partial=Report(time, BOOT))
 
     after = NOW + ahead if is_known else None
     assert without_future(found(NOW + ahead), NOW) == found(after)
@@ -300,6 +304,7 @@ def test_facts_both_ways() -> None:
         Fact("b", "0000:18:00.0", last_far=FarEnd(name="Größe\n\x00")),
         Fact("c", "0000:18:00.0", last_far=FarEnd()),
         WHOLE._replace(interface="f", is_earlier=True),
+        WHOLE._replace(interface="g", bad_link=BadLink("near", NOW)),
     )
     unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
     lost = WHOLE._replace(interface="e", gbps=None, lost_since=NOW)
@@ -426,6 +431,7 @@ def test_no_counts_without_the_speed_label() -> None:
         ("layer", ["ib", 7, []]),
         ("via", ["smp", "x", 7, []]),
         ("earlier", [False, 1, "true", []]),
+        ("bad_link", ["near", [], {"end": "x", "time": TOLD}, {"end": "far"}, {"time": TOLD}]),
         ("far", ["L90", [], 7, {"id": 7}, {"name": ""}, {"port_id": "\ud800"}, {"id": "x" * 1025}]),
     ],
 )
