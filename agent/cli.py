@@ -271,7 +271,8 @@ def explain(key: str, output: str, **flags: Any) -> None:
     naming = inputs.naming(flags)
     subject = _subject(key, naming)
     needs_frames = subject.row.key.partition("/")[2].startswith(("neighbors", "leaves", "ports"))
-    host = inputs.host(flags, inputs.lldp_wait(flags) if needs_frames else None)
+    wait = inputs.lldp_wait(flags) if needs_frames else None
+    host = inputs.host(flags, wait, reads_counters=bool(subject.interface))
     target, on_node = None, None
     try:
         target = None if flags["replay"] else inputs.target(flags, host)

@@ -114,8 +114,19 @@ def lldp_wait(flags: Flags) -> LldpWait | None:
     return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
 
 
-def host(flags: Flags, wait: LldpWait | None = None) -> Host:
-    """Return this node, or the host of a snapshot."""
+def host(flags: Flags, wait: LldpWait | None = None, *, reads_counters: bool = True) -> Host:
+    """Return this node, or the host of a snapshot.
+
+    With `reads_counters` an observation reads the error counters of links, and waits for another
+    reading if a link has errors.
+    """
+    from dataclasses import replace
+
+    host = _host(flags, wait)
+    return host if reads_counters else replace(host, ask_perf=None)
+
+
+def _host(flags: Flags, wait: LldpWait | None) -> Host:
     globs = flags["exclude_device"], flags["backend_device"]
     if snapshot := flags.get("replay"):
         from agent.snapshot.replay import replay

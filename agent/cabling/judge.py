@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from agent.cabling import cables, interfaces, of_cables, pcie, rates, words
+from agent.cabling import cables, interfaces, of_cables, pcie, rates, unstable, words
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected, ExpectedRow, one_each
 from agent.cabling.findings.baseline import Accepted
@@ -92,6 +92,7 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
         *_not_compared(without, resolved, kept, draft),
         *rates.findings(node, kept, compared, without, expected.speed, draft),
         *pcie.findings(kept, draft),
+        *unstable.of_node(kept, compared),
     ]
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)

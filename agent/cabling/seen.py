@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from agent.cabling.findings.names import SeenDevice
 from agent.cabling.findings.port_names import SeenPort, twin_port
+from agent.facts import parse_time
+from agent.model import BadLink
 from agent.text import Json
 
 MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Table 8-2
@@ -65,6 +67,7 @@ class Port(NamedTuple):
     far_ends: tuple[SeenEnd, ...] = ()  # the selected one first
     missing: str | None = None  # why there is none, a NeighborReason
     link_layer: str | None = None
+    bad_link: BadLink | None = None
 
     @property
     def is_down(self) -> bool:
@@ -128,6 +131,7 @@ def seen_node(document: Json) -> SeenNode:
                 far_ends=tuple(far_ends.get(name, ())),
                 missing=missing.get(name),
                 link_layer=row["link_layer"],
+                bad_link=_bad_link(row["bad_link"]),
             )
     pcie, lost = document["pcie"], document["lost"]
     return SeenNode(
@@ -141,6 +145,10 @@ def seen_node(document: Json) -> SeenNode:
         on_bus=frozenset(document["pci_functions"] or ()),
         netdevs=frozenset(document["netdevs"] or ()),
     )
+
+
+def _bad_link(row: Json | None) -> BadLink | None:
+    return BadLink(row["end"], parse_time(row["time"])) if row else None
 
 
 def _end(row: Json) -> PcieEnd:

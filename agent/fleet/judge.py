@@ -30,7 +30,7 @@ from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import firmware, identity, planned, position, silent, uplinks
+from agent.fleet import firmware, identity, planned, position, silent, unstable, uplinks
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
@@ -77,6 +77,7 @@ def judge(  # noqa: PLR0913 - most are choices
     rated = {port for finding in findings if finding.code in OF_SPEED for port in finding.ports}
     awake = [node for node in kept.nodes if node.name not in quiet]
     findings += _slow(awake, inferred.groups, rated, compared.cables)
+    findings += unstable.findings(awake, compared.cables)
     findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
     findings += uplinks.findings(
         awake, Keys(naming).tiers, expectations.trunks, is_whole=expectations.has_all_trunks

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from agent.cabling.findings.baseline import Accepted
 from agent.cabling.findings.finding import Finding
 from agent.cabling.seen import SeenEnd
-from agent.model import PlatformPosition
+from agent.model import BadLink, PlatformPosition
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -46,6 +46,7 @@ class FleetPort(NamedTuple):
     # the neighbor now, in place of `far_end`, if that says that it is no switch
     station: SeenEnd | None = None
     nic: Nic | None = None  # of a capture; no Node has it
+    bad_link: BadLink | None = None
 
 
 class LeafUplinks(NamedTuple):

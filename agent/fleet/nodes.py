@@ -257,6 +257,7 @@ def _port(
         is_lost,
         row.netdev,
         station_end,
+        bad_link=row.bad_link,
     )
 
 

@@ -78,7 +78,7 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     ):
         raise click.UsageError(f"--replay excludes --{idle.replace('_', '-')}")
     name = None if no_cluster or not is_live else inputs.node_name(flags)
-    host = inputs.host(flags)
+    host = inputs.host(flags, reads_counters=False)
     observation, _ = inputs.observed(host, flags, None)
     around = surroundings(host, observation, openvswitch=flags["openvswitch"], is_live=is_live)
     checks = list(of_sources(around))

@@ -61,7 +61,7 @@ def _write_plan(flags: Flags) -> int:
     from agent.verify.write import written
 
     _refuse_comparison(flags, "plan", *OF_COMPARISON, *filter(is_on_command_line, OF_CLUSTER))
-    host = inputs.host(flags, inputs.lldp_wait(flags))
+    host = inputs.host(flags, inputs.lldp_wait(flags), reads_counters=False)
     node = seen_node(inputs.node_document(host, flags, None, _names(flags, host)[0]))
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
     if not text:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from random import Random
 from typing import Any
 
 from agent.infiniband import perf
@@ -62,3 +64,11 @@ def entry(*readings: tuple[float, Any, Any], **changes: Any) -> dict[str, Any]:
     rows = [{"time": time, "near": near, "far": far} for time, near, far in readings]
     facts = {"device": "ibp0", "port": 1, "far_port": 3, "error": None, "text": None}
     return facts | {"readings": rows} | changes
+
+
+def poisson(random: Random, mean: float) -> int:
+    """A number of events, for a mean below 500."""
+    limit, product, events = math.exp(-mean), random.random(), 0
+    while product > limit:
+        product, events = product * random.random(), events + 1
+    return events

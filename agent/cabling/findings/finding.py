@@ -73,6 +73,12 @@ CODES = {
         "a lower speed than planned, or than at the others of the group",
         "a rate below the plan's, or below that of the same NICs of this node",
     ),
+    "unstable": Code(
+        WARNING,
+        NODE,
+        "InfiniBand links have errors: one, or several of a leaf or of a node",
+        "InfiniBand links of this node have errors",
+    ),
     "uplinks": Code(
         WARNING, FLEET, "leaves have fewer uplinks than planned, or than the others of their kind"
     ),

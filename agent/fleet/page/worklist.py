@@ -32,10 +32,20 @@ PLACES = {
     for name, (side, field) in OF_PLAN.items()
 }
 # Codes of what is so with a plan and without; no estimate.
-FACTS = ("leaf-down", "renamed", "switch-identity", "claimed", "cloned", "silent", "unreadable")
+FACTS = (
+    "leaf-down",
+    "renamed",
+    "switch-identity",
+    "claimed",
+    "cloned",
+    "unstable",
+    "silent",
+    "unreadable",
+)
 SHOWN = 6  # nodes of a finding; more are joined to runs, and folded
 NO_LEAF = "At no leaf"
-OF_NODES = frozenset({"exchanged", "moved", "mirrored"})  # codes: a name or the plan may be wrong
+# Codes whose cables do not say what to do: a name or the plan may be wrong, or one end is bad
+SAID = frozenset({"exchanged", "moved", "mirrored", "unstable"})
 
 
 class Entry(NamedTuple):
@@ -285,7 +295,7 @@ def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
 
 def _lines(number: int, finding: Finding, cut: Cut, positions: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line for each cable, before them the sentence that they do not say."""
-    if not finding.moves or finding.code in OF_NODES:
+    if not finding.moves or finding.code in SAID:
         yield Line(number, finding.code, text=cut(finding.text))
     for move in finding.moves:
         wanted = place_text(*move.wanted) if any(move.wanted) else "out"

@@ -18,6 +18,7 @@ from agent.fleet.judge import judge as of_fleet
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
+from agent.model import BadLink
 from tests.support.planned_fleets import codes, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
@@ -185,6 +186,7 @@ ports = st.builds(
     ends,
     ends,
     st.booleans(),
+    bad_link=st.sampled_from([None, BadLink("near", NOW), BadLink("cannot-tell", 0)]),
 )
 keys = st.sampled_from(
     [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from random import Random
 
 import pytest
 
 from agent.infiniband.bad_link import BadEnd, EndReadings, LinkVerdict, is_worth_another, judge
 from agent.infiniband.perf import MAXIMA, Counters, PortReading
-from tests.support.perf import NONE
+from tests.support.perf import NONE, poisson
 
 HOUR = 3600.0
 LEAF = "leaf1 port 3"
@@ -120,14 +119,6 @@ def test_totals_are_worth_a_second_reading_from_ten_on() -> None:
     assert not is_worth_another(PortReading(NONE._replace(symbol_error=9, link_downed=9)))
     assert is_worth_another(PortReading(NONE._replace(symbol_error=10)))
     assert is_worth_another(PortReading(NONE._replace(link_downed=10)))
-
-
-def poisson(random: Random, mean: float) -> int:
-    """A number of events, for a mean below 500."""
-    limit, product, events = math.exp(-mean), random.random(), 0
-    while product > limit:
-        product, events = product * random.random(), events + 1
-    return events
 
 
 def modeled(random: Random, mean: float) -> EndReadings:
