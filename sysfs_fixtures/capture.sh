@@ -113,7 +113,7 @@ page() { # NETDEV NAME OFFSET PAGE: add the hex of a page of its module to `page
 	elif [ -z "$error" ]; then
 		error=$(head -n 1 "$out/error" | tr -d '"\\\t')
 		case $error in *'bad command'*) error='Operation not supported' ;; esac # by this driver, or this ethtool
-		error=\"${error#netlink error: }\"
+		error=${error#netlink error: }; error=\"${error:-ethtool prints nothing}\"
 	fi
 }
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 import errno
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
+from agent.facts import TEXT, Kind, Schema, array
+from agent.facts import record as record_of
 from agent.model import Observation, Problem, ethernet_netdevs
 from agent.recorded_answer import RecordedAnswer
 from agent.text import Json, listed, many
 from agent.transceiver.eeprom import LOWER, QSFP, UPPER, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Self
 
     from agent.host import Host
@@ -45,19 +46,35 @@ SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-
 CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
 
 
+class Module(NamedTuple):
+    """The helper's answer about one module."""
+
+    netdev: str
+    pages: Mapping[str, bytes]  # by name
+    error: str | None = None
+
+
+PAGES = Kind(
+    lambda pages: {name: bytes.fromhex(octets) for name, octets in dict(pages).items()},
+    lambda pages: {name: octets.hex() for name, octets in pages.items()},
+)
+MODULE: Schema = {"netdev": TEXT, "pages": PAGES, "error": TEXT}
+MODULES = array(record_of(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
+
+
 def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Problem]]:
     """Ask for the modules of the backend ports; return a row for each port, and the problems.
 
     A problem of all modules leaves the rows of ports that have no network device.
     """
     names = ethernet_netdevs(observation.backend)
-    answers: dict[str, Json] = {}
+    answers: dict[str, Module] = {}
     described, fault = [], None
     try:
-        answers = {answer["netdev"]: answer for answer in _checked(query(names) if names else {})}
+        answers = {module.netdev: module for module in _loaded(query(names) if names else {})}
     except (Malformed, Unavailable) as error:
         fault = str(error)
-    if any(answer["error"] == NOT_PERMITTED for answer in answers.values()):
+    if any(module.error == NOT_PERMITTED for module in answers.values()):
         fault = AS_NOBODY
     problems = [Problem("host", SUBJECT, None, fault)] if fault else []
     for role in observation.backend:
@@ -102,12 +119,11 @@ def checks(observation: Observation, query: Query) -> Iterator[Check]:
         yield absent(f"{listed(names, MAX_NAMED)}: {text}")
 
 
-def _decoded(answer: Json) -> Json:
-    if answer["error"]:
-        return _row(None, answer["error"])
+def _decoded(module: Module) -> Json:
+    if module.error:
+        return _row(None, module.error)
     try:
-        pages = {name: bytes.fromhex(octets) for name, octets in answer["pages"].items()}
-        return _row(decode(pages), None)
+        return _row(decode(module.pages), None)
     except Malformed as error:
         return _row(None, str(error))
 
@@ -122,24 +138,14 @@ def _row(module: Any, error: str | None) -> Json:
     }
 
 
-def _checked(answer: Any) -> list[Json]:
+def _loaded(answer: Any) -> tuple[Module, ...]:
     """Return the modules of an answer; raises Malformed: it may be of a stranger's snapshot."""
-    modules = answer.get("modules", []) if isinstance(answer, dict) else None
-    if not isinstance(modules, list) or len(modules) > MAX_MODULES:
-        raise Malformed(f"{FILE}: no list of at most {MAX_MODULES} modules")
-    for module in modules:
-        fields = module if isinstance(module, dict) else {}
-        pages, error = fields.get("pages"), fields.get("error")
-        is_valid = isinstance(fields.get("netdev"), str) and isinstance(error, str | None)
-        if not is_valid or not isinstance(pages, dict):
-            raise Malformed(f"{FILE}: a module without netdev, pages or error")
-        for octets in pages.values():
-            try:
-                bytes.fromhex(octets)
-            except (TypeError, ValueError):
-                text = f"{FILE}: a page of {fields['netdev']!r:.40} is no hex"
-                raise Malformed(text) from None
-    return modules
+    try:
+        loaded: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
+    except (ValueError, TypeError, AttributeError):
+        text = f"{FILE}: no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
+        raise Malformed(text) from None
+    return loaded
 
 
 @dataclass(slots=True)
@@ -162,8 +168,8 @@ class RecordedModules(RecordedAnswer):
         """Return the record with replaced serial numbers, and without the vendors' own octets."""
         if self.answer is None:
             return self
-        modules = [_anonymized(module, names) for module in _checked(self.answer)]
-        return type(self)({"modules": modules})
+        modules = (_anonymized(module, names) for module in _loaded(self.answer))
+        return type(self)({"modules": MODULES.document(modules)})
 
 
 def record(host: Host) -> tuple[RecordedModules, dict[str, Any]]:
@@ -181,18 +187,17 @@ def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedModules:
     """Load the record; raises Malformed."""
     answer = files.json(FILE)
     if answer is not None:
-        _checked(answer)
+        _loaded(answer)
     return RecordedModules(answer)
 
 
-def _anonymized(module: Json, names: Names) -> Json:
-    pages = dict(module["pages"])
+def _anonymized(module: Module, names: Names) -> Module:
+    pages = dict(module.pages)
     if UPPER in pages:
-        octets = bytearray.fromhex(pages[UPPER])
-        is_qsfp = bytes.fromhex(pages.get(LOWER, ""))[:1] in {bytes([kind]) for kind in QSFP}
-        place = SERIALS[is_qsfp]
+        octets = bytearray(pages[UPPER])
+        place = SERIALS[pages.get(LOWER, b"")[:1] in {bytes([kind]) for kind in QSFP}]
         serial = octets[place].decode("ascii", "replace").strip(" \0")
         octets[place] = f"{names.peer(serial, 'serial') if serial else '':16.16}".encode()
         octets[CUSTOM:] = bytes(len(octets[CUSTOM:]))
-        pages[UPPER] = octets.hex()
-    return {**module, "netdev": names.text(module["netdev"]), "pages": pages}
+        pages[UPPER] = bytes(octets)
+    return module._replace(netdev=names.text(module.netdev), pages=pages)
