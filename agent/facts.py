@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from agent.text import Json, utc
 
 MAX_COUNT = 64 * 1024
+MAX_SHARED = 1024  # texts of one kind
 MAX_SECONDS = 1e10  # three centuries
 MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, has 1024
@@ -38,9 +40,9 @@ def read(document: object, schema: Schema) -> tuple[Json, list[str]]:
         raise TypeError("not a JSON object")
     facts, faults = {}, []
     for name, value in document.items():
-        if value is not None and name in schema:
+        if value is not None and (fact := schema.get(name)):
             try:
-                facts[name] = schema[name].parse(value)
+                facts[name] = fact.parse(value)
             except (ValueError, TypeError, OverflowError):
                 faults.append(name)
     return facts, faults
@@ -56,14 +58,17 @@ def written(facts: Mapping[str, Any], schema: Schema) -> Json:
 
 
 def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Kind:
-    """Return the fact that is a NamedTuple `kind`, malformed if any fact of it is."""
-    unknown = dict.fromkeys(schema)
+    """Return the fact that is a NamedTuple `kind`, malformed if any fact of it is.
+
+    The first fields of `kind` are those of the schema, in its order.
+    """
+    needed = frozenset(required)
 
     def parse(value: object) -> Any:
         facts, faults = read(value, schema)
-        if faults or not facts.keys() >= {*required}:
+        if faults or not needed <= facts.keys():
             raise ValueError(value)
-        return kind(**(unknown | facts))
+        return kind(*map(facts.get, schema))
 
     return Kind(parse, lambda value: written(value._asdict(), schema))
 
@@ -88,6 +93,11 @@ def matching(pattern: re.Pattern[str]) -> Kind:
         return value
 
     return Kind(parse)
+
+
+def shared(fact: Kind) -> Kind:
+    """Return the fact, whose texts many documents have: each is parsed and kept once."""
+    return fact._replace(parse=lru_cache(MAX_SHARED)(fact.parse))
 
 
 def number(most: float) -> Kind:
@@ -128,7 +138,8 @@ def _text(value: object) -> str:
     """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
         raise ValueError(value)
-    value.encode()
+    if not value.isascii():
+        value.encode()
     return value
 
 

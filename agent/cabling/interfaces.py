@@ -92,8 +92,8 @@ def resolve(
     numbered, assumption = _numbered(others, rows, node, of_plan)
     by_text = {text: several[0] for text, several in named.items() if len(several) == 1} | numbered
     for text, several in named.items():
-        left = [name for name in several if name not in by_text.values()]
-        if len(left) == 1 < len(several) and node.ports[left[0]].number == 1:
+        left = [n for n in several if n not in by_text.values()] if len(several) > 1 else ()
+        if len(left) == 1 and node.ports[left[0]].number == 1:
             by_text[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
     resolved = tuple(row.at(by_text[row.text]) for row in rows if row.text in by_text)
     without = tuple(

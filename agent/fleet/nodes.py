@@ -42,8 +42,6 @@ MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
 TOGETHER = {"device": "device", "port_id": "port-id"}  # labels of a neighbor
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
-_value = lru_cache(MAX_CACHED)(encode.value)
-_switch_name = lru_cache(MAX_CACHED)(switch_name)
 
 
 class NodeReader:
@@ -175,10 +173,17 @@ def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:
 
     Earlier versions wrote a hash where it was long: a fleet of both has two labels for a group.
     """
-    ends = [row.last_far for row in annotation.interfaces if row.last_far] if annotation else []
-    names = [far.device for far in ends]
-    is_former = label == encode.value(encode.joined(names))
-    return encode.value(encode.ranged(names)) if names and is_former else label
+    if label is None or annotation is None:
+        return label
+    ends = [row.last_far for row in annotation.interfaces if row.last_far]
+    former, present = _leaf_groups(frozenset(far.device for far in ends))
+    return present if ends and label == former else label
+
+
+@lru_cache(MAX_CACHED)
+def _leaf_groups(names: frozenset[str]) -> tuple[str, str]:
+    """Return the label of a leaf group as earlier versions wrote it, and as this one does."""
+    return encode.value(encode.joined(names)), encode.value(encode.ranged(names))
 
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
@@ -220,11 +225,12 @@ def _ports(
         if interface and value:
             ends.setdefault(interface, {})[kind] = value
     # of those that `run` writes together, the first that is not there
-    missing = {
-        name: [label for part, label in TOGETHER.items() if part not in labels]
+    half = [
+        f"{name} ({next(label for part, label in TOGETHER.items() if part not in labels)})"
         for name, labels in ends.items()
-    }
-    if half := [f"{name} ({labels[0]})" for name, labels in missing.items() if labels]:
+        if not labels.keys() >= TOGETHER.keys()
+    ]
+    if half:
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
@@ -238,7 +244,9 @@ def _port(
     name: str, row: Fact | None, labels: Texts, flavor: str | None, *, is_lost: bool
 ) -> FleetPort:
     """Return an interface by its row in the annotation and the labels of its neighbor."""
-    station = row.far if row and _is_of(labels.get("device"), row.far, flavor) else None
+    station = row.far if row else None
+    if station and labels.get("device") not in _named(station.id, station.name, flavor)[1]:
+        station = None
     now = _far_end(labels, station or (row.last_far if row else None), flavor)
     if row is None:  # the annotation does not have it
         return FleetPort(name, far_end=now, last_end=now)
@@ -265,8 +273,8 @@ def _last_end(neighbor: FarEnd, now: SeenEnd | None, flavor: str | None) -> Seen
     """Return a last far end with the label that it would have; None if it is the present one."""
     if now and now.id and (now.id, now.port_id) == (neighbor.id, neighbor.port_id):
         return None
-    title = _name(neighbor, flavor)
-    label = _label_of(title) or _value(neighbor.id or "")
+    title, labels = _named(neighbor.id, neighbor.name, flavor)
+    label = next(filter(None, labels), None)
     return SeenEnd(label, neighbor.port_id, None, neighbor.id, title) if label else None
 
 
@@ -279,30 +287,28 @@ def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> Seen
     device, port_id, port_name = map(labels.get, ("device", "port_id", "port_name"))
     if device is None:
         return None
-    if neighbor is None or not _is_of(device, neighbor, flavor):
+    name, of_device = _named(neighbor.id, neighbor.name, flavor) if neighbor else (None, ())
+    if neighbor is None or device not in of_device:
         return SeenEnd(device, port_id, port_name)
     raw = neighbor.port_id
-    if port_id and raw and port_id == (_label_of(raw) or encode.hashed(raw)):
+    if port_id != raw and port_id and raw and port_id == (_label_of(raw) or encode.hashed(raw)):
         port_id = raw
-    return SeenEnd(device, port_id, port_name, neighbor.id, _name(neighbor, flavor))
+    return SeenEnd(device, port_id, port_name, neighbor.id, name)
 
 
-def _is_of(label: str | None, neighbor: FarEnd | None, flavor: str | None) -> bool:
-    """Return True if a device label is that of the neighbor's name or of its identifier."""
-    return neighbor is not None and label in (
-        _label_of(_name(neighbor, flavor)),
-        _value(neighbor.id or ""),
-    )
+@lru_cache(MAX_CACHED)
+def _named(
+    identity: str | None, name: str | None, flavor: str | None
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of a switch alone, and the device labels of its name and its identifier.
+
+    It is that of an InfiniBand NodeDescription, or the System Name.
+    """
+    alone = switch_name(name) if name and flavor == INFINIBAND else name
+    return alone, (_label_of(alone), encode.value(identity or ""))
 
 
 @lru_cache(MAX_CACHED)
 def _label_of(text: str | None) -> str:
     """Return the label of a text; the annotation cuts a long text, and keeps its hash."""
-    return text.rpartition("~")[2] if text and is_cut(text) else _value(text or "")
-
-
-def _name(neighbor: FarEnd | None, flavor: str | None) -> str | None:
-    """Return the switch's name alone: of an InfiniBand NodeDescription, or the System Name."""
-    if neighbor and neighbor.name and flavor == INFINIBAND:
-        return _switch_name(neighbor.name)
-    return neighbor.name if neighbor else None
+    return text.rpartition("~")[2] if text and is_cut(text) else encode.value(text or "")

@@ -33,10 +33,9 @@ def seen_node(node: FleetNode) -> SeenNode:
         far_ends: tuple[SeenEnd, ...] = ()
         if end:
             seen = _seen_device(end.label, end.name, end.id)
-            names = tuple(dict.fromkeys(filter(None, (end.port_id, end.port_name))))
-            of_port = SeenPort(names, infiniband=is_infiniband)
-            ids = {"port_id": end.port_id or "", "seen_device": seen, "seen_port": of_port}
-            far_ends = (end._replace(**ids),)  # type: ignore[arg-type]
+            of_port = _seen_port(end.port_id, end.port_name, is_infiniband)
+            texts = end.label, end.port_id or "", end.port_name, end.id, end.name
+            far_ends = (SeenEnd(*texts, seen, of_port),)
         ports[port.interface] = Port(
             port.interface,
             device,
@@ -92,3 +91,9 @@ def _seen_device(label: str, name: str | None, identity: str | None) -> SeenDevi
     is_address = bool(guid(label) or mac(label))
     names = (name,) if name else () if is_address else (label,)
     return SeenDevice(name or label, names, tuple(guids), tuple(macs))
+
+
+@lru_cache(MAX_CACHED)
+def _seen_port(port_id: str | None, name: str | None, is_infiniband: bool) -> SeenPort:
+    """Return the names of a port of a switch."""
+    return SeenPort(tuple(dict.fromkeys(filter(None, (port_id, name)))), infiniband=is_infiniband)

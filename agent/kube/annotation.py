@@ -82,6 +82,7 @@ from agent.facts import (
     past,
     read,
     record,
+    shared,
     written,
 )
 from agent.ids import GUID, PCI
@@ -222,7 +223,7 @@ class Annotation:
         return *boots, *since, self.left_out, verdict, self.position, *lost, *rows
 
 
-FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), TEXT)
+FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), shared(TEXT))
 _UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
 _BAD_LINK: Schema = {"end": matching(_BAD_END), "time": TIME}
 _OCTET = Kind(lambda value: int(number(MAX_OCTET).parse(value)))
@@ -236,17 +237,17 @@ def _parse_flag(value: object) -> bool:
 
 # The facts of a row, in the order in which they are written
 _ROW: Schema = {
-    "interface": matching(_NAME),
-    "pci": matching(PCI),
+    "interface": shared(matching(_NAME)),
+    "pci": shared(matching(PCI)),
     "port": _OCTET,
-    "leg": matching(_INTERFACE),
-    "netdev": matching(_INTERFACE),
+    "leg": shared(matching(_INTERFACE)),
+    "netdev": shared(matching(_INTERFACE)),
     "port_guid": matching(GUID),
     "node_guid": matching(GUID),
-    "layer": matching(_LAYER),
-    "rule": WORD,
+    "layer": shared(matching(_LAYER)),
+    "rule": shared(WORD),
     "gbps": number(MAX_GBPS),
-    "via": matching(_VIA),
+    "via": shared(matching(_VIA)),
     "far": record(FarEnd, FAR_END),
     "earlier": Kind(_parse_flag),
     "station": record(FarEnd, FAR_END),
@@ -262,6 +263,7 @@ _FIELDS = {
     "lost": "lost_since",
     "station": "far",
 }
+_SINCE = ("state_since", "far_since", "role_since")  # their fields of a Fact, as Unread has them
 # The facts that are one JSON value each, and their fields
 _MADE = {"far", "earlier", "station", "unread", "lost", "bad_link"}
 _PLAIN = [name for name in _ROW if name not in _MADE]
@@ -568,22 +570,16 @@ def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
                 raise Malformed(f"{name} is {document[name]!r:.40}")
             if name not in facts:
                 raise Malformed("a row of ports lacks the interface or its PCI address")
-        since = facts.pop("unread", Unread())
-        station = facts.pop("station", None)
-        fields = {_FIELDS.get(name, name): value for name, value in facts.items()}
+        if dropped:
+            of_row = f"{'lost ' * ('lost' in document)}{facts['interface']}"
+            faults += [f"{name} of {of_row}" for name in dropped]
         if "lost" in document:
-            fields.setdefault("lost_since", 0)
-        parsed.append(
-            Fact(
-                **fields,
-                far=station and station._replace(is_station=True),
-                state_since=since.state,
-                far_since=since.far,
-                role_since=since.role,
-            )
-        )
-        of_row = f"{'lost ' * ('lost' in document)}{facts['interface']}"
-        faults += [f"{name} of {of_row}" for name in dropped]
+            facts.setdefault("lost", 0)
+        if station := facts.pop("station", None):
+            facts["station"] = station._replace(is_station=True)
+        if since := facts.pop("unread", None):
+            facts |= zip(_SINCE, since, strict=True)
+        parsed.append(Fact(**{_FIELDS.get(name, name): value for name, value in facts.items()}))
     return parsed, faults
 
 

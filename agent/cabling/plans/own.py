@@ -111,6 +111,7 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     _require_columns(header, columns, REQUIRED)
     headings = zip(columns, titles, strict=True)
     others = [(name, title) for name, title in headings if name not in KNOWN]
+    sides = [_of_side(side, columns) for side in (NEAR, FAR)]
     place = None
     for place, cells in rows:
         _require_whole(place, cells)
@@ -118,7 +119,7 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         _require_names(place, stripped)
         # Most texts are those of many rows, and kept once.
         known = {name: intern(unquoted(cell)) for name, cell in stripped.items()}
-        near, far = (_end(side, known) for side in (NEAR, FAR))
+        near, far = (_end(fields, known) for fields in sides)
         far = far if far.interface else far._replace(interface=far.port_name or "")
         if near.port == far.port:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
@@ -140,13 +141,15 @@ def _of_cable(cells: Mapping[str, str], place: FilePlace) -> dict[str, Any]:
     return values
 
 
-def _end(side: int, cells: Mapping[str, str]) -> End:
-    """Return an end of the cable of a row; its cells are by column."""
-    fields: dict[str, Any] = {"node": "", "interface": ""}
-    for name, (of_side, field) in OF_ENDS.items():
-        if of_side == side and (text := cells.get(name)):
-            fields[field] = text
-    return End(**fields)
+def _of_side(side: int, columns: Collection[str]) -> dict[str, str]:
+    """Return the fields of an end by those of its columns that a table has."""
+    return {name: field for name, (of, field) in OF_ENDS.items() if of == side and name in columns}
+
+
+def _end(fields: Mapping[str, str], cells: Mapping[str, str]) -> End:
+    """Return an end of the cable of a row; fields and cells are by column."""
+    known = {field: text for name, field in fields.items() if (text := cells.get(name))}
+    return End(**{"node": "", "interface": "", **known})
 
 
 def csv_rows(
@@ -166,8 +169,9 @@ def csv_rows(
         """Yield the rows; None stands for the cells that one does not have."""
         for place, cells in rows:
             row: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
-            more = cells[len(columns) :]
-            yield place, row | ({MORE: more} if more else {})
+            if more := cells[len(columns) :]:
+                row[MORE] = more
+            yield place, row
 
     return header, titles, by_column()
 
