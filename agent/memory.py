@@ -51,7 +51,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.ids import GUID, is_of_device, moves
 from agent.infiniband.devices import SA_SPREAD
 from agent.model import (
-    BadLink,
     Failed,
     Link,
     LldpNeighbor,
@@ -64,7 +63,7 @@ from agent.model import (
     Seen,
 )
 from agent.node_description import switch_name
-from agent.reasons import HoldReason, NeighborReason
+from agent.reasons import BadLink, HoldReason, NeighborReason
 from agent.sources.interfaces import is_unread
 from agent.sources.pci import SOURCE, Place, bonded_functions
 from agent.sources.table import NEIGHBOR_SOURCES

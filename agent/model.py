@@ -181,14 +181,6 @@ class IbNeighbor:
     lid: int | None = field(default=None, compare=False)  # LinkRecord.ToLID; None: by SMPs
 
 
-class BadLink(NamedTuple):
-    """The last errors of the link of a port (agent/infiniband/bad_link.py)."""
-
-    end: str  # a BadEnd
-    time: int  # seconds since the epoch: the reading that told them
-    reading: float | None = None  # its `LinkErrors.time`; None: another agent's
-
-
 class PlatformPosition(NamedTuple):
     """The position of a node in its chassis (nvml.h, nvmlPlatformInfo_v2_t).
 

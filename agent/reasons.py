@@ -1,6 +1,6 @@
 """Reasons: why a port has no neighbor, a node no accelerator label, a label no confirmation.
 
-The words of a verdict stand here, too.
+The words of a verdict, and of the last errors of a link, stand here, too.
 """
 
 from __future__ import annotations
@@ -126,6 +126,14 @@ class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105 - no password
     UNVERIFIED = "unverified"
     FAIL = "fail"
+
+
+class BadLink(NamedTuple):
+    """The last errors of the link of a port (agent/infiniband/bad_link.py)."""
+
+    end: str  # a BadEnd
+    time: int  # seconds since the epoch: the reading that told them
+    reading: float | None = None  # its `LinkErrors.time`; None: another agent's
 
 
 class Remembered(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from agent.cabling.findings.names import SeenDevice
 from agent.cabling.findings.port_names import SeenPort, twin_port
 from agent.facts import parse_time
-from agent.model import BadLink
+from agent.reasons import BadLink
 from agent.text import Json
 
 MAC_SUBTYPE = 4  # Chassis ID subtype "MAC address", IEEE Std 802.1AB-2016, Table 8-2

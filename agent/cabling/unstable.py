@@ -19,7 +19,7 @@ from agent.cabling.cables import IGNORED, ComparedCable
 from agent.cabling.findings.finding import Finding, Move, PortRef, Spot, end_text, finding
 from agent.cabling.findings.names import leaf_key
 from agent.cabling.seen import SeenEnd, SeenNode
-from agent.model import BadLink
+from agent.reasons import BadLink
 from agent.text import listed, many, natural, utc
 
 LEAF, BLOCK_OF_LEAF, NODE = "leaf", "block", "node"

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from agent.cabling.findings.baseline import Accepted
 from agent.cabling.findings.finding import Finding
 from agent.cabling.seen import SeenEnd
-from agent.model import BadLink, PlatformPosition
+from agent.model import PlatformPosition
+from agent.reasons import BadLink
 
 INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

@@ -89,8 +89,8 @@ from agent.ids import GUID, PCI
 from agent.kube import annotation_2
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
-from agent.model import BadLink, PlatformPosition, Problem
-from agent.reasons import Remembered, Verdict
+from agent.model import PlatformPosition, Problem
+from agent.reasons import BadLink, Remembered, Verdict
 from agent.text import Json, utc, visible
 
 if TYPE_CHECKING:  # an agent without --tiers does not load it

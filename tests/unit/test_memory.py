@@ -32,7 +32,6 @@ from agent.memory import (
     Published,
 )
 from agent.model import (
-    BadLink,
     Failed,
     IbNeighbor,
     Link,
@@ -45,7 +44,7 @@ from agent.model import (
     RdmaPort,
     Seen,
 )
-from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
+from agent.reasons import AcceleratorReason, BadLink, HoldReason, NeighborReason
 from agent.sources.pci import Place
 from tests.support.lldp_frames import BRIDGE, STATION
 from tests.support.observations import observation

@@ -9,7 +9,7 @@ import pytest
 from agent.cabling.expected import Expected
 from agent.cabling.findings.finding import Finding
 from agent.cabling.judge import VerifyOptions, verify
-from agent.model import BadLink
+from agent.reasons import BadLink
 from tests.support.cabling import cable, changed, node, plan, rails
 
 LEAF = "leaf03 port swp5"

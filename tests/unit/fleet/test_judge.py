@@ -18,7 +18,7 @@ from agent.fleet.judge import judge as of_fleet
 from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
-from agent.model import BadLink
+from agent.reasons import BadLink
 from tests.support.planned_fleets import codes, judge, only, plan_of, pulled
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 

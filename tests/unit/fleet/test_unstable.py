@@ -17,7 +17,8 @@ from agent.kube.managed_fields import Keys
 from agent.kube.remembered import annotate
 from agent.labels.render import render as render_labels
 from agent.memory import known_of
-from agent.model import BadLink, IbNeighbor, Link, Neighbor, Seen
+from agent.model import IbNeighbor, Link, Neighbor, Seen
+from agent.reasons import BadLink
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import counters
 from tests.support.devices import assign, ib

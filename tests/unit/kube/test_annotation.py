@@ -32,7 +32,6 @@ from agent.kube.remembered import annotate
 from agent.memory import Fact, FarEnd, Known
 from agent.model import (
     Absent,
-    BadLink,
     Failed,
     Gpu,
     IbNeighbor,
@@ -43,7 +42,7 @@ from agent.model import (
     Problem,
     Seen,
 )
-from agent.reasons import HoldReason, Remembered, Verdict
+from agent.reasons import BadLink, HoldReason, Remembered, Verdict
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, rows
 from tests.support.observations import observation
 from tests.support.remembering import alone, completed
