@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from agent.errors import Unavailable
 from agent.events.event import Event
+from agent.netlink import attributes, messages, text
 
 MAX_MESSAGES = 256  # read at once, before the other monitors are polled again
 RECEIVE_BUFFER = 1 << 20  # octets; the kernel doubles it, and charges 2.3 KiB for a link message
@@ -38,9 +39,7 @@ _RTMGRP_LINK = 1  # include/uapi/linux/rtnetlink.h
 _RTM_NEWLINK, _RTM_DELLINK = 16, 17
 _IFLA_IFNAME = 3  # include/uapi/linux/if_link.h
 _SO_RCVBUFFORCE = 33  # include/uapi/asm-generic/socket.h
-_NLMSGHDR = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
-_RTATTR = struct.Struct("=HH")  # length, type
 
 
 class LinkMessage(NamedTuple):
@@ -88,31 +87,14 @@ class LinkMonitor:
 
 def parse(data: bytes) -> Iterator[LinkMessage]:
     """Yield the link messages of a datagram from the kernel; a truncated message is skipped."""
-    at = 0
-    while at + _NLMSGHDR.size + _IFINFOMSG.size <= len(data):
-        length, kind, *_ = _NLMSGHDR.unpack_from(data, at)
-        body = data[at + _NLMSGHDR.size : at + length]
+    for kind, body in messages(data):
         if kind in (_RTM_NEWLINK, _RTM_DELLINK) and len(body) >= _IFINFOMSG.size:
             family, _, ifindex, *_ = _IFINFOMSG.unpack_from(body)
             # A bridge sends RTM_DELLINK with family AF_BRIDGE when a port leaves it; that netdev
             # lives on.
             gone = kind == _RTM_DELLINK and family == socket.AF_UNSPEC
-            yield LinkMessage(ifindex, _name(body), gone)
-        at += max(_aligned(length), _NLMSGHDR.size)
-
-
-def _name(body: bytes) -> str:
-    at = _IFINFOMSG.size
-    while at + _RTATTR.size <= len(body):
-        length, kind = _RTATTR.unpack_from(body, at)
-        if kind == _IFLA_IFNAME:
-            return os.fsdecode(body[at + _RTATTR.size : at + length].partition(b"\0")[0])
-        at += max(_aligned(length), _RTATTR.size)
-    return ""
-
-
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
+            name = text(attributes(body[_IFINFOMSG.size :]).get(_IFLA_IFNAME))
+            yield LinkMessage(ifindex, name, gone)
 
 
 def _ifindex(name: str) -> int:

@@ -10,6 +10,7 @@ routes shows that, by a queued message or an overflow of its queue; it is never 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -17,26 +18,34 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from agent.errors import Unavailable
+from agent.netlink import (
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+    aligned,
+    attributes,
+    error_of,
+    message,
+    messages,
+    number,
+)
 from agent.sysfs.front_end import Hop
 
 MAX_OCTETS = 1 << 22  # of one dump
 TIMEOUT = 2.0  # seconds for one answer
 QUEUE = 4096  # octets of messages about changes; one suffices
 
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26  # include/uapi/linux/rtnetlink.h
 _RTMGRP_IPV4_ROUTE, _RTMGRP_IPV6_ROUTE = 0x40, 0x400
 _RT_TABLE_MAIN, _RTN_UNICAST = 254, 1
 _RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_NH_ID = 1, 4, 6, 9, 15, 30
-_SOL_NETLINK, _NETLINK_GET_STRICT_CHK = 270, 12  # Linux 4.20: the kernel selects the table
-_NLMSGHDR = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_NETLINK_GET_STRICT_CHK = 12  # Linux 4.20: the kernel selects the table
 # family, length of the destination's prefix, of the source's, TOS, table, protocol, scope, type,
 # flags
 _RTMSG = struct.Struct("=BBBBBBBBI")
-_RTATTR = struct.Struct("=HH")  # length, type
 _RTNEXTHOP = struct.Struct("=HBBi")  # length, flags, weight, interface
-_ENOENT = 2
 FAMILIES = {socket.AF_INET: 4, socket.AF_INET6: 6}
 
 
@@ -93,11 +102,9 @@ def query(family: socket.AddressFamily) -> tuple[Hop, ...]:
     with closing(_socket()) as sock:
         sock.settimeout(TIMEOUT)
         with suppress(OSError):
-            sock.setsockopt(_SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
+            sock.setsockopt(SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
         body = _RTMSG.pack(family, 0, 0, 0, _RT_TABLE_MAIN, 0, 0, 0, 0)
-        length = _NLMSGHDR.size + len(body)
-        flags = _NLM_F_REQUEST | _NLM_F_DUMP
-        sock.send(_NLMSGHDR.pack(length, _RTM_GETROUTE, flags, 1, 0) + body)
+        sock.send(message(_RTM_GETROUTE, NLM_F_REQUEST | NLM_F_DUMP, body))
         for metric, index in _default_routes(_answers(sock), family):
             if index not in names:
                 names[index] = socket.if_indextoname(index)
@@ -119,66 +126,35 @@ def _default_routes(answers: Iterator[bytes], family: int) -> Iterator[tuple[int
     """Yield metric and interface of each next hop, until the dump, or its default routes, end."""
     for data in answers:
         for kind, body in messages(data):
-            if kind == _NLMSG_ERROR:
-                number = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
-                if number in (0, _ENOENT):  # there is no such table
+            if kind == NLMSG_ERROR:
+                if (error := error_of(body)) in (0, errno.ENOENT):  # there is no such table
                     return
-                raise OSError(number, os.strerror(number))
-            if kind == _NLMSG_DONE:
+                raise OSError(error, os.strerror(error))
+            if kind == NLMSG_DONE:
                 return
             if kind != _RTM_NEWROUTE or len(body) < _RTMSG.size:
                 continue
             _, prefix, _, _, table, _, _, route_type, _ = _RTMSG.unpack_from(body)
             route = attributes(body[_RTMSG.size :])
-            number = _number(route.get(_RTA_TABLE), table)
-            if number == _RT_TABLE_MAIN and prefix == 0 and route_type == _RTN_UNICAST:
+            table = number(route.get(_RTA_TABLE), table)
+            if table == _RT_TABLE_MAIN and prefix == 0 and route_type == _RTN_UNICAST:
                 yield from hops_of(route)
             destination = route.get(_RTA_DST, b"")
-            is_beyond = number == _RT_TABLE_MAIN and any(destination)
+            is_beyond = table == _RT_TABLE_MAIN and any(destination)
             if is_beyond and family == socket.AF_INET:
                 return
 
 
 def hops_of(route: dict[int, bytes]) -> Iterator[tuple[int, int]]:
     """Yield metric and interface of each next hop of a route, given by its attributes."""
-    metric = _number(route.get(_RTA_PRIORITY), 0)
-    interfaces = [_number(route[_RTA_OIF], 0)] if _RTA_OIF in route else []
+    metric = number(route.get(_RTA_PRIORITY), 0)
+    interfaces = [number(route[_RTA_OIF], 0)] if _RTA_OIF in route else []
     rest = route.get(_RTA_MULTIPATH, b"")
     while len(rest) >= _RTNEXTHOP.size:
         length, _, _, index = _RTNEXTHOP.unpack_from(rest)
         interfaces.append(index)
-        rest = rest[max(_aligned(length), _RTNEXTHOP.size) :]
+        rest = rest[max(aligned(length), _RTNEXTHOP.size) :]
     if not interfaces and _RTA_NH_ID in route:  # net.ipv4.nexthop_compat_mode is 0
         raise Unavailable("routes: the kernel names next hops by their objects only")
     for index in interfaces:
         yield metric, index
-
-
-def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and body of the messages of a datagram, up to a truncated message."""
-    while len(data) >= _NLMSGHDR.size:
-        length, kind, *_ = _NLMSGHDR.unpack_from(data)
-        if length < _NLMSGHDR.size or length > len(data):
-            return
-        yield kind, data[_NLMSGHDR.size : length]
-        data = data[_aligned(length) :]
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes by type, up to a truncated attribute."""
-    by_type: dict[int, bytes] = {}
-    while len(data) >= _RTATTR.size:
-        length, kind = _RTATTR.unpack_from(data)
-        if length < _RTATTR.size or length > len(data):
-            return by_type
-        by_type[kind & 0x3FFF] = data[_RTATTR.size : length]  # without NLA_F_NESTED
-        data = data[_aligned(length) :]
-    return by_type
-
-
-def _number(data: bytes | None, default: int) -> int:
-    return struct.unpack("=I", data)[0] if data is not None and len(data) == 4 else default
-
-
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN

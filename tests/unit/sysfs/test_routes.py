@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
+from agent.netlink import attributes, messages
 from agent.snapshot.replay import replay
 from agent.sysfs.front_end import Hop, best
 from agent.sysfs.route_snapshot import FILE, RecordedRoutes
-from agent.sysfs.routes import _default_routes, attributes, hops_of, messages
+from agent.sysfs.routes import _default_routes, hops_of
 
 INET, MAIN, UNICAST, DONE = 2, 254, 1, 3
 
