@@ -76,7 +76,9 @@ def live_host(
 
 def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
     """Return the host for a daemon: a fork server instead of a helper process for each query."""
-    return replace(host, ask_nics=None, **nvml.by_fork_server(ForkServer, options))
+    return replace(
+        host, ask_nics=nic.health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
+    )
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agent.reasons import AcceleratorReason, HoldReason
 if TYPE_CHECKING:  # a package that imports this module
     from agent.infiniband.bad_link import LinkErrors
     from agent.infiniband.exploration import Exploration
-    from agent.nic.health import Nics
+    from agent.nic.health import NicHealth, Nics
 
 T = TypeVar("T")
 
@@ -282,6 +282,13 @@ def ethernet_netdevs(roles: Iterable[PortRole]) -> list[str]:
     return [*dict.fromkeys(netdev.name for netdev in netdevs if netdev)]
 
 
+def backend_functions(ports: Iterable[PortRole]) -> frozenset[str]:
+    """Return the PCI functions of backend ports, and of the legs of their bonds."""
+    roles = [role for role in ports if role.backend]
+    legs = {role.leg.function for role in roles if role.leg and role.leg.function}
+    return frozenset(legs | {role.device.pci for role in roles if role.device.pci})
+
+
 class Neighbor(NamedTuple):
     """A node at the far end of a backend port, under the names that labels are encoded from."""
 
@@ -362,6 +369,11 @@ class Observation:
     def read_links(self) -> tuple[LinkErrors, ...]:
         """The links whose error counters were read; none if they could not be."""
         return self.link_errors.value if isinstance(self.link_errors, Seen) else ()
+
+    @property
+    def nic_health(self) -> tuple[NicHealth, ...]:
+        """The backend NICs whose driver told its health; none if they could not be asked."""
+        return tuple(self.nics.value.health.values()) if isinstance(self.nics, Seen) else ()
 
     @property
     def positions(self) -> tuple[PlatformPosition, ...]:

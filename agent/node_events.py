@@ -7,6 +7,7 @@ What is worth a notice:
 - A port is lost once: when it is found missing (agent/memory.py). A port that the annotation has as
   lost already is not lost again.
 - A link is unstable once for each end that its errors accuse (agent/infiniband/bad_link.py).
+- A NIC is unhealthy once for each set of health reporters in error (agent/nic/health.py).
 - A port is flapping once, until it was quiet (agent/daemon/flapping.py).
 - A refusal is noticed each time that the API server refuses; a key that is left out of a request
   because of an earlier refusal is not refused anew.
@@ -67,11 +68,16 @@ class EventReason(StrEnum):
     ROLE_CHANGED = "RoleChanged"
     DOMAIN_CHANGED = "DomainChanged"
     LINK_UNSTABLE = "LinkUnstable"
+    NIC_UNHEALTHY = "NicUnhealthy"
     LABELS_REFUSED = "LabelsRefused"
 
 
 # What a combined Event counts, but ports
-SUBJECTS = {EventReason.LABELS_REFUSED: "refusal", EventReason.DOMAIN_CHANGED: "NVLink domain"}
+SUBJECTS = {
+    EventReason.LABELS_REFUSED: "refusal",
+    EventReason.DOMAIN_CHANGED: "NVLink domain",
+    EventReason.NIC_UNHEALTHY: "NIC",
+}
 
 
 class Notice(NamedTuple):
@@ -103,27 +109,54 @@ class Losses:
         ]
 
 
-class BadLinks:
-    """Finds the links whose errors accuse another end than at the reading before, or none then."""
+class Faults:
+    """Finds the links and NICs that have another fault than at the reading before, or none then."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, str] = {}  # by interface
+        self._known: dict[EventReason, dict[str, object]] = {}  # what is at fault, by subject
 
     def observed(self, observation: Observation) -> list[Notice]:
-        """Return the links that have errors now, each with its counters and the end to touch."""
-        if not isinstance(observation.link_errors, Seen):
-            return []
-        bad = {
-            link.interface: link.verdict
-            for link in observation.read_links
-            if link.verdict and link.verdict.is_unstable
-        }
-        before, self._ends = self._ends, {name: verdict.end for name, verdict in bad.items()}
-        return [
-            Notice(EventReason.LINK_UNSTABLE, name, visible(f"{name}: {verdict.text}", MAX_TEXT))
-            for name, verdict in bad.items()
-            if before.get(name) != verdict.end
-        ]
+        """Return the new faults; what was not read now keeps that of before."""
+        notices = []
+        for reason, faults in (
+            (EventReason.LINK_UNSTABLE, _of_links(observation)),
+            (EventReason.NIC_UNHEALTHY, _of_nics(observation)),
+        ):
+            if faults is not None:
+                before = self._known.get(reason, {})
+                self._known[reason] = {name: part for name, (part, _) in faults.items()}
+                notices += [
+                    Notice(reason, name, visible(f"{name}: {text}", MAX_TEXT))
+                    for name, (part, text) in faults.items()
+                    if before.get(name) != part
+                ]
+        return notices
+
+
+Found = dict[str, tuple[object, str]]  # by subject: what is at fault, and a sentence
+
+
+def _of_links(observation: Observation) -> Found | None:
+    """Return the links that have errors now, each with its bad end; None if they were not read."""
+    if not isinstance(observation.link_errors, Seen):
+        return None
+    verdicts = {link.interface: link.verdict for link in observation.read_links}
+    return {
+        name: (verdict.end, verdict.text)
+        for name, verdict in verdicts.items()
+        if verdict and verdict.is_unstable
+    }
+
+
+def _of_nics(observation: Observation) -> Found | None:
+    """Return the NICs with reporters in error; None if their drivers were not asked."""
+    if not isinstance(observation.nics, Seen):
+        return None
+    return {
+        f"NIC {nic.pci}": ({reporter.name for reporter in nic.in_error}, nic.fault)
+        for nic in observation.nic_health
+        if nic.fault
+    }
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Notice]:

@@ -108,10 +108,16 @@ def assemble(
     )
     memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
     host, polled = pollers(host, memories, flags.source_options, io.background)
+    companions: list[Companion] = []
+    if host.ask_nics:
+        from agent.daemon.nic_health import NicHealth
+
+        health = NicHealth(host.ask_nics, io.background(NicHealth.source), host.random)
+        host = replace(host, ask_nics=health)
+        companions.append(health)
 
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, flags.verdict_delay)
-    companions: list[Companion] = []
     if plan:
         verification.plan, plan.report = plan.rows, reporter.plan_read
         companions.append(plan)

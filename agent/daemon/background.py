@@ -113,9 +113,10 @@ class Poller(Protocol):
 
 
 class Companion:
-    """A poller that no observation asks for, and that no label depends on: it does nothing here.
+    """A poller that no label depends on: no apply waits for it, and it does nothing here.
 
-    The loop tells it what happens: the policy check, plan files and the recorder of Events.
+    The loop tells it what happens: the policy check, plan files, the recorder of Events, and the
+    health of NICs.
     """
 
     source: ClassVar[str]

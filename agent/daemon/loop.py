@@ -78,7 +78,7 @@ class Loop:
     verification: Verification
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/helper/process.py)
-    companions: Sequence[Companion] = ()  # plan files, recorder of Events, check of the policy
+    companions: Sequence[Companion] = ()  # what no label depends on
     _all_pollers: Sequence[Poller] = field(init=False)  # and the companions
     _request: BackgroundTask[Result] = field(init=False)
     _is_stopped: bool = False
@@ -263,7 +263,7 @@ class Loop:
 
         Rules: SIGHUP repairs the Node, any other signal but SIGCHLD ends the loop. Of results, a
         late device has facts to observe, and opened packet sockets have frames to receive;
-        `_collect` takes all others.
+        `_collect` takes all others. The health of a NIC is in no file: a companion asks.
         """
         now, (kind, subject) = self.clock(), event
         if kind == "frames" or event == ("results", "sockets"):
@@ -280,9 +280,11 @@ class Loop:
                 self.schedule.repair(now)
             elif kind == "signal":
                 self._is_stopped = True
-            for poller in self._all_pollers:
+            is_health = kind == "health"
+            for poller in self.companions if is_health else self._all_pollers:
                 poller.trigger(now, event)
-            self.schedule.trigger(now)
+            if not is_health:
+                self.schedule.trigger(now)
 
     def _receive(self, now: float) -> None:
         """Receive LLDP frames: a frame that differs from its neighbor's last triggers a cycle."""

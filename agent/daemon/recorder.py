@@ -27,8 +27,8 @@ from agent.kube.reconcile import Result
 from agent.memory import Known
 from agent.model import Observation, RoleChange
 from agent.node_events import (
-    BadLinks,
     Correlator,
+    Faults,
     Losses,
     NodeEvent,
     Notice,
@@ -71,7 +71,7 @@ class Recorder(Companion):
     random: Callable[[], float]
     _correlator: Correlator = field(default_factory=Correlator)
     _losses: Losses = field(default_factory=Losses)
-    _bad_links: BadLinks = field(default_factory=BadLinks)
+    _faults: Faults = field(default_factory=Faults)
     _flapping: tuple[str, ...] = ()
     _bucket: TokenBucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
@@ -96,9 +96,9 @@ class Recorder(Companion):
         began = [name for name in flapping if name not in self._flapping]
         self._flapping = tuple(flapping)
         lost = self._losses.observed(known, observation.time)
-        bad = self._bad_links.observed(observation)
+        faults = self._faults.observed(observation)
         changed = [*of_roles(roles), *of_cables(known), *of_domain(known)]
-        self._add([*changed, *lost, *bad, *of_flapping(began)])
+        self._add([*changed, *lost, *faults, *of_flapping(began)])
 
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""

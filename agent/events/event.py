@@ -20,6 +20,7 @@ class Event(NamedTuple):
     "device"  RDMA device      a uevent named this device
     "device"  PCI address      a driver was bound to this function
     "port"    "DEVICE/NUMBER"  the state or rate of this port changed
+    "health"  PCI address      a health reporter of this NIC has changed; not PCI: BUS/NAME
     "frames"  ""               LLDP frames are waiting in the packet sockets
     "signal"  "SIGHUP", ...    this process received the signal
     "resync"  monitor          this monitor may have missed events

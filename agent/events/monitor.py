@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from agent.errors import Unavailable
+from agent.events.devlink import DevlinkMonitor
 from agent.events.event import Event, SignalMonitor
 from agent.events.netlink import LinkMonitor, UeventMonitor
 from agent.pace import BackOff
@@ -42,7 +43,11 @@ class Monitor(Protocol):
 
 Open = Callable[[set[str]], Monitor]  # of the names of netdevs
 
-MONITORS: Mapping[str, Open] = {"links": LinkMonitor, "uevents": UeventMonitor}
+MONITORS: Mapping[str, Open] = {
+    "links": LinkMonitor,
+    "uevents": UeventMonitor,
+    "devlink": DevlinkMonitor,
+}
 
 
 class Monitors:

@@ -53,13 +53,17 @@ class NicHealth(NamedTuple):
     firmware: tuple[Firmware, ...] = ()
 
     @property
+    def in_error(self) -> list[Reporter]:
+        """The reporters in error."""
+        return [reporter for reporter in self.reporters if reporter.state == ERROR]
+
+    @property
     def fault(self) -> str | None:
         """The reporters in error as a sentence; None: none is."""
-        bad = [reporter for reporter in self.reporters if reporter.state == ERROR]
-        if not bad:
+        if not self.in_error:
             return None
-        names = listed([visible(reporter.name, MAX_NAME) for reporter in bad])
-        errors = sum(reporter.errors or 0 for reporter in bad)
+        names = listed([visible(reporter.name, MAX_NAME) for reporter in self.in_error])
+        errors = sum(reporter.errors or 0 for reporter in self.in_error)
         count = f" ({many(errors, 'error')})" if errors else ""
         return f"its driver reports {names} in error{count}"
 

@@ -26,3 +26,8 @@ def by_helper(call: Callable[[str, Json, float], Json]) -> Callable[[Sequence[st
             return answer | {"errors": [*answer["errors"], ["link states, firmware", str(error)]]}
 
     return ask
+
+
+def health_by_helper(call: Callable[[str, Json, float], Json]) -> Callable[[Sequence[str]], Json]:
+    """Return a query of the health reporters alone, as the daemon asks."""
+    return lambda _netdevs: call(VERB, {"netdevs": [], "quick": True}, TIMEOUT)

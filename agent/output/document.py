@@ -265,7 +265,7 @@ def _nics(observation: Observation) -> list[Json] | None:
                 version._asdict() | {"pending": version.is_pending} for version in nic.firmware
             ],
         }
-        for nic in observation.nics.value.health.values()
+        for nic in observation.nic_health
     ]
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from agent.check import Check, Step, Surroundings, missing, there
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
-from agent.model import Absent, Failed, PortRole, Problem, Reading, Seen, ethernet_netdevs
+from agent.model import (
+    Absent,
+    Failed,
+    PortRole,
+    Problem,
+    Reading,
+    Seen,
+    backend_functions,
+    ethernet_netdevs,
+)
 from agent.nic.health import Nics, decode
 
 SOURCE = "nics"
@@ -18,10 +27,8 @@ SOURCE = "nics"
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[Nics]:
     """Ask about the backend NICs, all in one question."""
-    roles = [role for role in ports if role.backend]
-    functions = {role.device.pci for role in roles if role.device.pci}
-    netdevs = ethernet_netdevs(roles)
-    functions |= {role.leg.function for role in roles if role.leg and role.leg.function}
+    functions = backend_functions(ports)
+    netdevs = ethernet_netdevs(role for role in ports if role.backend)
     if host.ask_nics is None or not functions:
         return Reading(Absent("no backend port is on a PCI function"))
     try:

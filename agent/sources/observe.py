@@ -83,7 +83,7 @@ def observe(
     if host.ask_perf and (not sources or ib.SOURCE in sources):
         read = partial(counters.read, host, ports, outcomes[ib.SOURCE])
         outcomes["link_errors"] = _read(counters.SOURCE, read, {}, problems)
-    if host.ask_nics and ports:  # not in the daemon
+    if host.ask_nics and ports:
         from agent.sources import nics
 
         read = partial(nics.read, host, ports)

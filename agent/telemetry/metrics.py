@@ -370,6 +370,10 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            lambda cycle: [((link.interface, link.verdict.end), 1)
                           for link in cycle.observation.read_links
                           if link.verdict and link.verdict.is_unstable]),
+    Metric("bwagent_nic_unhealthy", GAUGE,
+           "A health reporter in error of a backend NIC, always 1.", ("pci", "reporter"),
+           lambda cycle: [((nic.pci, reporter.name), 1)
+                          for nic in cycle.observation.nic_health for reporter in nic.in_error]),
     Metric("bwagent_speed_bytes_per_second", GAUGE,
            "Sum of the counted rates, speed.current.", (),
            lambda cycle: single(_speed(cycle))),

@@ -12,6 +12,7 @@ from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
+from agent.nic.health import NicHealth, Nics, Reporter
 from agent.nvml.domain import domain_of
 from agent.telemetry.metrics import Exposition, Metrics
 from tests.support.devices import assign, eth, netdev, port
@@ -65,6 +66,10 @@ LINK_ERRORS = (
 )
 
 
+REPORTERS = Reporter("fw", "healthy"), Reporter("fw_fatal", "error")
+SICK = Seen(Nics({}, {"0000:18:00.0": NicHealth("0000:18:00.0", None, REPORTERS)}))
+
+
 def complete() -> Metrics:
     """Return metrics of which each has a sample."""
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2, port(netdev=netdev("eth2")))]
@@ -75,7 +80,7 @@ def complete() -> Metrics:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     seen, known = knowing(seen)
-    seen = replace(seen, link_errors=Seen(LINK_ERRORS))
+    seen = replace(seen, link_errors=Seen(LINK_ERRORS), nics=SICK)
     asked = cycle(seen, known._replace(fabric=FabricMemory(time=1, due=2)))
     metrics = Metrics()
     metrics.observed(asked._replace(sa_questions={"no-answer": 1}), {"rdma": 0.1})

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
@@ -174,6 +174,7 @@ class World:
         self.smp = smp or self.no_smp
         self.explore: Callable[..., Any] | None = None  # with --tiers
         self.look_above: Callable[..., Any] | None = None
+        self.ask_nics: Callable[[Sequence[str]], dict[str, Any]] | None = None
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
@@ -216,7 +217,7 @@ class World:
         host = Host(
             self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self.ask_smp,
             gpus=self._ask_nvml, random=self._chance.random, explore=self.explore,
-            look=self.look_above,
+            look=self.look_above, ask_nics=self.ask_nics,
         )  # fmt: skip
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self.wall_time)

@@ -26,9 +26,9 @@ MODULES = {
 # tests run over the real thing, partly in other processes. The tests of some run in their own
 # process, so these are measured.
 MEASURED_IO = {
-    *("events.event", "events.port_states", "kube.api", "lldp.driver_flags", "lldp.inbox"),
-    *("nic.query", "revision", "shell.doctor", "telemetry.certificates", "telemetry.server"),
-    "transceiver.query",
+    *("events.devlink", "events.event", "events.port_states", "kube.api", "lldp.driver_flags"),
+    *("lldp.inbox", "nic.query", "revision", "shell.doctor", "telemetry.certificates"),
+    *("telemetry.server", "transceiver.query"),
 }
 OMITTED_IO = {
     *("live_host", "events.monitor", "events.netlink", "helper.main", "helper.process"),

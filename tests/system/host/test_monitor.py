@@ -21,7 +21,7 @@ from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # type: ignore[import-unt
 
 from agent.errors import Unavailable
 from agent.events.event import Event
-from agent.events.monitor import MIN_RETRY_INTERVAL, Monitor, Monitors
+from agent.events.monitor import MIN_RETRY_INTERVAL, MONITORS, Monitor, Monitors
 from agent.events.netlink import LinkMessage, LinkMonitor, UeventMonitor, parse
 from agent.lldp.packet_socket import Listener
 from tests.support import rtnl_lock
@@ -221,7 +221,7 @@ def test_monitors_open_while_the_rtnl_lock_is_held(node: Namespace) -> None:
         monitors.watch(["eth0", "eth1"])
         resyncs = node.call(monitors.wait, 0)
         took = time.monotonic() - start
-    assert resyncs == {Event("resync", "links"), Event("resync", "uevents")}
+    assert resyncs == {Event("resync", name) for name in MONITORS}
     assert took < RTNL_WAIT
     monitors.close()
 

@@ -57,8 +57,8 @@ AT_THE_END = (
     *("BwagentSourceFailing", "BwagentAgentNotReady"),
     *("BwagentAgentDown", "BwagentAgentsAbsent"),
 )
-# Of two agents on a node, and of readings an hour apart.
-ELSEWHERE = ("BwagentSecondAgent", "BwagentLinkUnstable")
+# Of two agents on a node, of readings an hour apart, and of drivers.
+ELSEWHERE = ("BwagentSecondAgent", "BwagentLinkUnstable", "BwagentNicUnhealthy")
 
 
 def queries() -> list[tuple[str, str]]:

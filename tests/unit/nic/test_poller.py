@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Unavailable
-from agent.nic.poller import by_helper
+from agent.nic.poller import by_helper, health_by_helper
 
 ANSWER: dict[str, Any] = {"links": [], "devices": [], "errors": []}
 
@@ -26,6 +26,13 @@ def test_firmware_that_holds_up_requests() -> None:
     assert by_helper(call)(["eth0"]) == ANSWER | {"errors": told}
     netdevs = {"netdevs": ["eth0"]}
     assert asked == [("nics", netdevs), ("nics", netdevs | {"quick": True})]
+
+
+def test_the_daemon_asks_for_health_alone() -> None:
+    """Whatever the netdevs are."""
+    asked = []
+    health_by_helper(lambda *question: asked.append(question) or ANSWER)(["eth0"])
+    assert asked == [("nics", {"netdevs": [], "quick": True}, 20.0)]
 
 
 def test_a_helper_that_cannot_start() -> None:

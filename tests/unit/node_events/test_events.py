@@ -21,9 +21,9 @@ from agent.node_events import (
     MAX_SUBJECTS,
     MAX_TEXT,
     WINDOW,
-    BadLinks,
     Correlator,
     EventReason,
+    Faults,
     Losses,
     NodeEvent,
     Notice,
@@ -242,7 +242,7 @@ def test_a_cable() -> None:
 
 def test_a_link_with_errors_is_told_once_for_each_end() -> None:
     """Not at each observation until the next reading, nor where nothing was read."""
-    links, none = BadLinks(), Counters(*[0] * 7)
+    links, none = Faults(), Counters(*[0] * 7)
 
     def look(near: int | None, far: int = 0) -> list[str]:
         if near is None:

@@ -41,7 +41,16 @@ from agent.telemetry.metrics import (
 )
 from tests.support.devices import eth, ib, plain, port
 from tests.support.documents import between
-from tests.support.exposition import LINK_ERRORS, complete, cycle, fed, neighbor, observation, text
+from tests.support.exposition import (
+    LINK_ERRORS,
+    SICK,
+    complete,
+    cycle,
+    fed,
+    neighbor,
+    observation,
+    text,
+)
 from tests.support.kernel_tree import gpu, nic
 from tests.support.machines import MACHINES
 from tests.support.remembering import knowing
@@ -190,6 +199,12 @@ def test_the_errors_of_a_link() -> None:
     }
     assert of(metrics, "bwagent_link_unstable") == {("ibp1", "near"): 1}
     assert not of(fed(seen), "bwagent_link_errors_total")
+
+
+def test_a_nic_that_is_unhealthy() -> None:
+    """A series for each reporter in error, and none of the others."""
+    seen = replace(observation([plain(ib("ibp0", 1))]), nics=SICK)
+    assert of(fed(seen), "bwagent_nic_unhealthy") == {("0000:18:00.0", "fw_fatal"): 1}
 
 
 def test_a_port() -> None:
