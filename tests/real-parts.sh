@@ -38,5 +38,6 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
     twice $root apt-get install -q -y --no-install-recommends $packages
 fi
 twice sh support/qemu/fetch_kernel.sh
+twice sh support/qemu/build_netdevsim.sh || echo "no netdevsim: its tests will be skipped" >&2
 twice sh support/browser/fetch_axe.sh || echo "no axe-core: the tests of the page's accessibility will be skipped" >&2
 wait "$builds"

@@ -180,6 +180,12 @@ def missing(cache: Path = CACHE) -> str | None:
     return None
 
 
+def lacks_netdevsim(cache: Path = CACHE) -> str | None:
+    """Return why netdevsim cannot be loaded; None if it can."""
+    built = any(cache.glob("kernel/lib/modules/*/extra/netdevsim.ko"))
+    return None if built else f"there is no netdevsim: run {HERE / 'build_netdevsim.sh'}"
+
+
 def _tool(name: str) -> str | None:
     """Find a program; depmod is only in root's PATH."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.qemu.capture_soft_roce import ENVIRONMENT, FORKED, NODE
-from tests.support.qemu.machine import Machine, Result
+from tests.support.qemu.machine import CACHE, Machine, Result
 from tests.support.qemu.probed_node import TOUR
 
 REFUSED = """
@@ -25,6 +25,16 @@ ask >refused
 chmod 0 /dev/infiniband/umad0
 ask setpriv --bounding-set=-all --inh-caps=-all >not-permitted
 """
+BROKEN = f"""
+set -eu
+mount -t debugfs debug /sys/kernel/debug
+cd {CACHE}/kernel/lib/modules/*
+insmod kernel/net/psample/psample.ko
+insmod extra/netdevsim.ko
+cd "$OLDPWD"
+echo "1 1" >/sys/bus/netdevsim/new_device
+exec "$PYTHON" -m tests.support.qemu.broken_nic
+"""
 # By test file; the first one begins before any RDMA driver is loaded, and the last one leaves
 # processes.
 SCRIPTS = {
@@ -32,6 +42,7 @@ SCRIPTS = {
     "test_capture_soft_roce": NODE,
     "test_refused_smps": REFUSED,
     "test_wakeups": 'exec "$PYTHON" -m tests.support.qemu.waking_node\n',
+    "test_broken_nic": BROKEN,
     "test_neighbors": 'exec "$PYTHON" -m tests.support.qemu.cabled_node\n',
 }
 TAKE = r"""
