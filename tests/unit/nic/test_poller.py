@@ -31,7 +31,12 @@ def test_firmware_that_holds_up_requests() -> None:
 def test_the_daemon_asks_for_health_alone() -> None:
     """Whatever the netdevs are."""
     asked = []
-    health_by_helper(lambda *question: asked.append(question) or ANSWER)(["eth0"])
+
+    def call(*question: Any) -> dict[str, Any]:
+        asked.append(question)
+        return ANSWER
+
+    assert health_by_helper(call)(["eth0"]) == ANSWER
     assert asked == [("nics", {"netdevs": [], "quick": True}, 20.0)]
 
 
