@@ -8,14 +8,14 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
 from agent import __version__, inputs
 from agent.errors import BwagentError, Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
-from agent.fleet.group import fleet
 from agent.options import (
     FORCE_NODE,
     CheckedCommand,
@@ -42,9 +42,10 @@ from agent.options import (
     verify_options,
     wait_options,
 )
-from agent.shell.commands import capture_of_node, completion, doctor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.encode import Naming
     from agent.labels.render import Subject
 
@@ -63,7 +64,27 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     context.exit()
 
 
+class Commands(click.Group):
+    """A group that loads these commands only where they are used or listed."""
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        "completion": "agent.shell.commands",
+        "doctor": "agent.shell.commands",
+        "fleet": "agent.fleet.group",
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self.ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (module := self.ELSEWHERE.get(cmd_name)) is None:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
+
+
 @click.group(
+    cls=Commands,
     help="Label a Node with the state of its backend network, for topology-aware "
     "schedulers.\n\n"
     "Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. "
@@ -347,11 +368,6 @@ class NpdCommand(CheckedCommand):
         ctx.exit(NPD_EXIT[UNVERIFIED])
 
 
-cli.add_command(fleet)
-cli.add_command(completion)
-cli.add_command(doctor)
-
-
 @short_help
 @cli.command(
     help="Compare the cables of this node with those of the site's plan.\n\n"
@@ -427,6 +443,8 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
 def main() -> None:
     """Run the command line and exit; an error is one line on stderr and an exit code."""
     if is_plugin():
+        from agent.shell.commands import capture_of_node
+
         cli.add_command(capture_of_node)
     run_and_exit(cli)
 

@@ -61,15 +61,12 @@ def _common(parameter: click.Parameter) -> str:
 
 def unknown(ctx: click.Context) -> list[str]:
     """Return the errors for variables that are meant for this command, or for all, and not read."""
-    known = {_own(ctx, parameter) for parameter in ctx.command.params}
-    commands = dict(_commands(ctx.find_root().command, PREFIX))
-    for command in (ctx.command, *commands.values()):
-        known |= {
-            _common(parameter)
-            for parameter in command.params
-            if isinstance(parameter, ForAllCommands)
-        }
     given = {name for name in os.environ if name.startswith(PREFIX)}
+    given -= {_own(ctx, parameter) for parameter in ctx.command.params} | _of_all(ctx.command)
+    if not given:  # no other command is loaded
+        return []
+    commands = dict(_commands(ctx.find_root(), PREFIX))
+    known = set[str]().union(*map(_of_all, commands.values()))
     own = f"{ctx.auto_envvar_prefix}_"
     others = tuple(prefix for prefix in commands if not own.startswith(prefix))
     return [
@@ -79,12 +76,21 @@ def unknown(ctx: click.Context) -> list[str]:
     ]
 
 
-def _commands(group: click.Command, prefix: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield all commands and groups, each after the prefix of its variables."""
-    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
-        inner = f"{prefix}{name.upper().replace('-', '_')}_"
-        yield inner, command
-        yield from _commands(command, inner)
+def _of_all(command: click.Command) -> set[str]:
+    """Return the variables of a command that all commands have."""
+    own = (each for each in command.params if isinstance(each, ForAllCommands))
+    return {_common(parameter) for parameter in own}
+
+
+def _commands(context: click.Context, prefix: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands and groups of a group, each after the prefix of its variables."""
+    if not isinstance(group := context.command, click.Group):
+        return
+    for name in group.list_commands(context):
+        if command := group.get_command(context, name):
+            inner = f"{prefix}{name.upper().replace('-', '_')}_"
+            yield inner, command
+            yield from _commands(click.Context(command, context), inner)
 
 
 class CheckedCommand(click.Command):

@@ -10,7 +10,7 @@ from agent.text import Json, as_json
 
 @dataclass(slots=True)
 class RecordedAnswer:
-    """What such recordings have in common (agent/sources/table.py, Recording)."""
+    """What such recordings have in common (agent/snapshot/recordings.py, Recording)."""
 
     file: ClassVar[str]
     answer: Json | None = None  # None: it was not asked for, or not given

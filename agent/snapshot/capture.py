@@ -25,7 +25,8 @@ import agent
 from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation, PortRole
-from agent.snapshot.replay import SCHEMA, SNAPSHOTS, RecordedIo, merged
+from agent.snapshot.recordings import PARTS, RecordedIo, merged
+from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
 from agent.sources.counters import may_manage
 from agent.sources.observe import observe
@@ -151,7 +152,7 @@ def _errno_name(error: OSError) -> str:
 
 def recording(host: Host) -> tuple[Host, RecordedIo]:
     """Return the host with I/O that is recorded, and the record, empty so far."""
-    recorded = {name: snapshot.record(host) for name, snapshot in SNAPSHOTS.items()}
+    recorded = {name: snapshot.record(host) for name, snapshot in PARTS.items()}
     io = RecordedIo({name: part for name, (part, _) in recorded.items()})
     return replace(host, **merged(fields for _, fields in recorded.values())), io
 

@@ -12,75 +12,25 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.nic import snapshot as nic_snapshot
+from agent.snapshot.recordings import load
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
-from agent.sources.table import SOURCES, Recording, SnapshotPart
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import Json, visible
-from agent.transceiver import modules
-
-if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
-    from agent.snapshot.anonymize import Names
-
 
 SCHEMA = 1
 # Aliases too (EOPNOTSUPP, ENOTSUP), of which errno.errorcode has one.
 ERRNOS: dict[str, int] = {
     name: number for name, number in vars(errno).items() if name.startswith("E")
 }
-SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot} | {
-    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load),
-    "modules": SnapshotPart(modules.record, modules.load),  # no source: only if asked for
-}
 BARE = "sys/class/infiniband"
 MAX_QUOTE = 128  # characters of a snapshot's text in an error message
 MAX_TEXT = 253  # a host name, RFC 1035
-
-
-@dataclass(slots=True)
-class RecordedIo:
-    """The recordings by the name of their source."""
-
-    parts: dict[str, Recording] = field(default_factory=dict)
-
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay the recordings."""
-        return merged(part.replayed() for part in self.parts.values())
-
-    def newest(self) -> float | None:
-        """Return the time of the newest recorded frame, if there is one."""
-        times = [part.newest() for part in self.parts.values()]
-        return max((time for time in times if time is not None), default=None)
-
-    def anonymized(self, names: Names) -> RecordedIo:
-        """Return the recordings with replaced names."""
-        return RecordedIo({name: part.anonymized(names) for name, part in self.parts.items()})
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json."""
-        return merged(part.facts() for part in self.parts.values())
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return the files of every part by path; None is a folder."""
-        return merged(part.files() for part in self.parts.values())
-
-
-def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedIo:
-    """Load the recordings of a snapshot; `facts` is host.json. Raises Malformed."""
-    return RecordedIo({name: snapshot.load(files, facts) for name, snapshot in SNAPSHOTS.items()})
-
-
-def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entries of all parts."""
-    return {key: value for part in parts for key, value in part.items()}
 
 
 def replay(

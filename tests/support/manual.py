@@ -73,9 +73,11 @@ def _pages(context: click.Context) -> Iterator[Page]:
 
 def _inner(context: click.Context) -> list[click.Context]:
     """Return the contexts of the commands of a group."""
-    command = context.command
-    found = command.commands.items() if isinstance(command, click.Group) else ()
-    return [click.Context(one, context, name) for name, one in sorted(found)]
+    if not isinstance(group := context.command, click.Group):
+        return []
+    names = group.list_commands(context)
+    commands = ((name, group.get_command(context, name)) for name in sorted(names))
+    return [click.Context(command, context, name) for name, command in commands if command]
 
 
 def _text(page: Page) -> str:

@@ -11,9 +11,8 @@ from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
-from agent.snapshot.replay import RecordedIo, load
+from agent.snapshot.recordings import RecordedIo, Recording, load
 from agent.snapshot.tree import SnapshotFiles, Store
-from agent.sources.table import Recording
 from agent.sysfs.route_snapshot import RecordedRoutes
 from agent.transceiver.modules import RecordedModules
 

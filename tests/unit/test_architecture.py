@@ -61,7 +61,9 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "labels": {"memory", "sources"},
     "kube": {"helper", "infiniband", "labels", "memory", "nvml", "sources"},
     "node_events": {"kube", "memory"},
-    "snapshot": {"host", "nic", "sources", "sysfs", "transceiver"},
+    "snapshot": {
+        *("host", "infiniband", "lldp", "nic", "nvml", "sources", "sysfs", "transceiver"),
+    },
     "output": {"cabling", "labels", "memory", "nic", "sources"},
     "telemetry": {"helper", "kube", "labels", "memory", "nvml", "output", "sources"},
     "daemon": {
@@ -88,6 +90,7 @@ NVML = {
     "nvml",  # its own folder
     "sources.nvml",  # the source
     "sources.table",  # its row in the table of sources
+    "snapshot.recordings",  # its row in the table of recordings
     "options",  # its flag
     "model",  # its field of Observation, and the names of nvml.h that the fields cite
     "memory",  # the domain, which is held

@@ -24,7 +24,8 @@ from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import INTERFACE, Names, anonymize
 from agent.snapshot.capture import Record, write_folder
-from agent.snapshot.replay import RecordedIo, replay
+from agent.snapshot.recordings import RecordedIo
+from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import (

@@ -1,0 +1,98 @@
+"""The recordings of what is no file: one part for each source that does I/O of its own.
+
+The daemon loads none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from agent.host import Host
+from agent.infiniband import snapshot as ib_snapshot
+from agent.lldp import snapshot as lldp_snapshot
+from agent.nic import snapshot as nic_snapshot
+from agent.nvml import snapshot as nvml_snapshot
+from agent.snapshot.tree import SnapshotFiles
+from agent.sysfs import route_snapshot
+from agent.transceiver import modules
+
+if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
+    from agent.snapshot.anonymize import Names
+
+
+class Recording(Protocol):
+    """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay the results."""
+
+    def newest(self) -> float | None:
+        """Return the time of the newest result in seconds since the epoch, if it has one."""
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the recording with replaced names."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return its entries of host.json."""
+
+    def files(self) -> dict[str, bytes | None]:
+        """Return its files in a snapshot by path; None is a folder."""
+
+
+class SnapshotPart(NamedTuple):
+    """Functions that make the Recording of one source."""
+
+    # Returns an empty Recording, and the fields of a Host that query this host and fill it.
+    record: Callable[[Host], tuple[Recording, dict[str, Any]]]
+    # Loads it from the files and host.json; raises Malformed.
+    load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
+
+
+PARTS = {
+    "rdma": SnapshotPart(route_snapshot.record, route_snapshot.load),
+    "lldp": SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
+    "ib": SnapshotPart(ib_snapshot.record, ib_snapshot.load),
+    "nvml": SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load),
+    "modules": SnapshotPart(modules.record, modules.load),  # only if asked for
+}
+
+
+@dataclass(slots=True)
+class RecordedIo:
+    """The recordings by the name of their source."""
+
+    parts: dict[str, Recording] = field(default_factory=dict)
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay the recordings."""
+        return merged(part.replayed() for part in self.parts.values())
+
+    def newest(self) -> float | None:
+        """Return the time of the newest recorded frame, if there is one."""
+        times = [part.newest() for part in self.parts.values()]
+        return max((time for time in times if time is not None), default=None)
+
+    def anonymized(self, names: Names) -> RecordedIo:
+        """Return the recordings with replaced names."""
+        return RecordedIo({name: part.anonymized(names) for name, part in self.parts.items()})
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of host.json."""
+        return merged(part.facts() for part in self.parts.values())
+
+    def files(self) -> dict[str, bytes | None]:
+        """Return the files of every part by path; None is a folder."""
+        return merged(part.files() for part in self.parts.values())
+
+
+def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedIo:
+    """Load the recordings of a snapshot; `facts` is host.json. Raises Malformed."""
+    return RecordedIo({name: snapshot.load(files, facts) for name, snapshot in PARTS.items()})
+
+
+def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entries of all parts."""
+    return {key: value for part in parts for key, value in part.items()}
