@@ -123,6 +123,14 @@ class Names:
         """Return the replacement of the name of a port: port-3; names like INTERFACE stay."""
         return name if INTERFACE.fullmatch(name) else self.peer(name, "port")
 
+    def everywhere(self, value: Any) -> Any:
+        """Return a JSON value with replaced names in all texts and keys."""
+        if isinstance(value, dict):
+            return {self.everywhere(key): self.everywhere(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.everywhere(item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
     def _replaced(self, match: re.Match[str]) -> str:
         replacement = self.addresses.get(re.sub("[:.-]", "", match["octets"]).lower())
         return f"{match['mark'] or ''}{replacement}" if replacement else match[0]
@@ -159,7 +167,7 @@ def anonymize(record: Record) -> Record:
     for path, data in record.files.items():
         names.text(path)
         _content(names, path, data)
-    facts = _everywhere(names, record.facts)
+    facts = names.everywhere(record.facts)
     return replace(
         record,
         files={
@@ -167,10 +175,10 @@ def anonymize(record: Record) -> Record:
             for path, data in sorted(record.files.items())
         },
         facts=facts | {"hostname": HOST} if record.facts.get("hostname") else facts,
-        links=_everywhere(names, record.links),
+        links=names.everywhere(record.links),
         folders={names.text(path) for path in record.folders},
         errors={names.text(path): error for path, error in record.errors.items()},
-        meta=_everywhere(names, record.meta) | {"anonymized": ANONYMIZED},
+        meta=names.everywhere(record.meta) | {"anonymized": ANONYMIZED},
         io=record.io.anonymized(names),
     )
 
@@ -223,11 +231,3 @@ _NETWORK = {
     "proc/net/ipv6_route": _ipv6_routes,
     "proc/net/dev": _without_counters,
 }
-
-
-def _everywhere(names: Names, value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_everywhere(names, key): _everywhere(names, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_everywhere(names, item) for item in value]
-    return names.text(value) if isinstance(value, str) else value

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from agent.host import Host
 from agent.infiniband import snapshot as ib_snapshot
 from agent.lldp import snapshot as lldp_snapshot
-from agent.nic import snapshot as nic_snapshot
-from agent.nvml import snapshot as nvml_snapshot
+from agent.nic.snapshot import RecordedNics
+from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.tree import SnapshotFiles
 from agent.sysfs import route_snapshot
-from agent.transceiver import modules
+from agent.transceiver.modules import RecordedModules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.anonymize import Names
@@ -54,9 +54,9 @@ PARTS = {
     "rdma": SnapshotPart(route_snapshot.record, route_snapshot.load),
     "lldp": SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
     "ib": SnapshotPart(ib_snapshot.record, ib_snapshot.load),
-    "nvml": SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
-    "nics": SnapshotPart(nic_snapshot.record, nic_snapshot.load),
-    "modules": SnapshotPart(modules.record, modules.load),  # only if asked for
+    "nvml": SnapshotPart(RecordedNvml.record, RecordedNvml.load),
+    "nics": SnapshotPart(RecordedNics.record, RecordedNics.load),
+    "modules": SnapshotPart(RecordedModules.record, RecordedModules.load),  # only if asked for
 }
 
 

@@ -11,13 +11,11 @@ import errno
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
-from agent.facts import TEXT, Kind, Schema, array
-from agent.facts import record as record_of
+from agent.facts import TEXT, Kind, Schema, array, record
 from agent.model import Observation, Problem, ethernet_netdevs
 from agent.recorded_answer import RecordedAnswer
 from agent.text import Json, listed, many
@@ -26,7 +24,6 @@ from agent.transceiver.eeprom import LOWER, QSFP, UPPER, decode
 if TYPE_CHECKING:
     from typing import Self
 
-    from agent.host import Host
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
@@ -40,7 +37,7 @@ NO_NETDEV = "its network device is not in this network namespace"
 NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
 NOT_ASKED = "{} of it was not asked for"
 NOT_PERMITTED = os.strerror(errno.EPERM)  # the kernel's answer without CAP_NET_ADMIN
-AS_NOBODY = "transceivers are read with CAP_NET_ADMIN only: run it as root"
+AS_NOBODY = "reading transceivers needs CAP_NET_ADMIN (root)"
 MAX_MODULES = 64
 SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
 CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
@@ -59,7 +56,7 @@ PAGES = Kind(
     lambda pages: {name: octets.hex() for name, octets in pages.items()},
 )
 MODULE: Schema = {"netdev": TEXT, "pages": PAGES, "error": TEXT}
-MODULES = array(record_of(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
+MODULES = array(record(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
 
 
 def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Problem]]:
@@ -148,21 +145,19 @@ def _loaded(answer: Any) -> tuple[Module, ...]:
     return loaded
 
 
-@dataclass(slots=True)
 class RecordedModules(RecordedAnswer):
-    """The recorded answer, and the Host I/O that replays it."""
+    """The answer about the modules."""
 
     file: ClassVar[str] = FILE
+    field: ClassVar[str] = "modules"
+    absent: ClassVar[str] = NOT_IN_IT
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the field of a Host that replays this record."""
-        return {"modules": self.modules}
-
-    def modules(self, _netdevs: Sequence[str]) -> Json:
-        """Return the answer; raise Unavailable if there is none."""
-        if self.answer is None:
-            raise Unavailable(NOT_IN_IT)
-        return self.answer
+    @classmethod
+    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
+        """Load the record; raises Malformed."""
+        answer = files.json(cls.file)
+        _loaded(answer or {})
+        return cls(answer)
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced serial numbers, and without the vendors' own octets."""
@@ -170,25 +165,6 @@ class RecordedModules(RecordedAnswer):
             return self
         modules = (_anonymized(module, names) for module in _loaded(self.answer))
         return type(self)({"modules": MODULES.document(modules)})
-
-
-def record(host: Host) -> tuple[RecordedModules, dict[str, Any]]:
-    """Return an empty record, and the field of a Host that queries `host` and fills the record."""
-    recorded = RecordedModules()
-
-    def modules(netdevs: Sequence[str]) -> Json:
-        recorded.answer = host.modules(netdevs)
-        return recorded.answer
-
-    return recorded, {"modules": modules}
-
-
-def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedModules:
-    """Load the record; raises Malformed."""
-    answer = files.json(FILE)
-    if answer is not None:
-        _loaded(answer)
-    return RecordedModules(answer)
 
 
 def _anonymized(module: Module, names: Names) -> Module:

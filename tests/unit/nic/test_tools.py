@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import Malformed
 from agent.nic import health, link_state
-from agent.nic.snapshot import load
+from agent.nic.snapshot import RecordedNics
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
 
 PCI = "0000:18:00.0"
@@ -36,7 +36,7 @@ INFO = {
 
 def loaded(files: dict[str, str]) -> Any:
     contents = {path: text.encode() for path, text in files.items()}
-    return load(SnapshotFiles(MemoryStore(contents)), {}).answer
+    return RecordedNics.load(SnapshotFiles(MemoryStore(contents)), {}).answer
 
 
 def decoded(**links: str) -> tuple[Any, list[tuple[str, str]]]:
