@@ -76,7 +76,7 @@ def probe(fabric: Fabric, folder: Path, more: list[tuple[str, int]]) -> dict[str
 
 @pytest.mark.parametrize("case", PLANTED)
 def test_errors_planted(case: str, fabric: Fabric, tmp_path: Path) -> None:
-    """A capture of the bad cable replays to the sentence about the right end, anonymized too."""
+    """A capture of the bad cable replays to the right end: in `probe` and in `verify`."""
     ports, verdict = PLANTED[case]
     for number, port in enumerate((NEAR, FAR)):  # totals of before, at both ends
         plant(fabric, port, **dict.fromkeys(NAMES, 11 + number))
@@ -90,3 +90,14 @@ def test_errors_planted(case: str, fabric: Fabric, tmp_path: Path) -> None:
     assert row["far"] == "leaf1 port 1"
     text = fabric.bwagent("host1", "probe", "--replay", str(tmp_path / "captured"))
     assert ("Links with errors" in text) == row["unstable"]
+    plan = tmp_path / "plan.csv"
+    plan.write_text("node,interface,device,port\nhost1,ibsim0,leaf1,1\n")
+    flags = "--replay", str(tmp_path / "captured"), "--node-name", "host1", "-o", "json"
+    findings = json.loads(fabric.bwagent("host1", "verify", "--plan", str(plan), *flags))[
+        "findings"
+    ]
+    ends = [
+        {fact["name"]: fact["value"] for fact in finding["facts"]}["bad-end"]
+        for finding in findings
+    ]
+    assert ends == ([verdict] if ports else [])
