@@ -53,6 +53,7 @@ class CounterPort(NamedTuple):
     far_port: int  # number of the far end's port
     far_lid: int | None = None  # None: the far end is asked for it, by an SMP
     again: float = 0.0  # seconds after which a port with errors is read once more; 0: it is not
+    far_guid: str = ""  # node GUID of the far end: another one has other counters
 
 
 # a port, None if it cannot ask, and the node GUID of the switch at its far end

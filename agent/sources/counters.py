@@ -34,7 +34,8 @@ def read(
         role, first = by_name.get(link.interface), next(iter(link.neighbors), None)
         if role and first and isinstance(far := first.facts, IbNeighbor):
             address = role.device.name, role.port.number
-            port = CounterPort(*address, sender_of(role, ports), far.port, far.lid, AGAIN)
+            sender = sender_of(role, ports)
+            port = CounterPort(*address, sender, far.port, far.lid, AGAIN, far.node_guid)
             asked[port] = link.interface, f"{first.device} port {first.port_id}"
     if host.ask_perf is None or not asked:
         return Reading(Absent("no InfiniBand backend port is ACTIVE and has a neighbor"))

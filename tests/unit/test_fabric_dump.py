@@ -85,6 +85,13 @@ def flags(snapshot: Path, *, tiers: bool) -> dict[str, Any]:
     return {"replay": str(snapshot), "exclude_device": (), "backend_device": (), "tiers": tiers}
 
 
+def test_a_command_that_shows_no_errors_of_links_does_not_read_them(repository: Path) -> None:
+    """Else it would wait for another reading of a link with errors."""
+    machine = flags(repository / "sysfs_fixtures/cw-h100-ibp", tiers=False)
+    assert inputs.host(machine).ask_perf
+    assert inputs.host(machine, reads_counters=False).ask_perf is None
+
+
 def test_a_replay_reads_the_dump_in_the_folder(repository: Path, tmp_path: Path) -> None:
     """Beside the answers of the neighbors, with --tiers alone."""
     snapshot = tmp_path / "snapshot"

@@ -9,6 +9,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import pytest
+
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.infiniband.counter_poller import INTERVAL, MAX_INTERVAL, CounterPoller
@@ -136,10 +138,12 @@ def test_a_link_that_flaps_is_read_ever_less() -> None:
     assert len(times) <= 8 + 24
 
 
-def test_another_far_end_has_no_earlier_readings() -> None:
+@pytest.mark.parametrize("other", [{"far_port": 4}, {"far_guid": "b0cf0e0300d66c81"}])
+def test_another_far_end_has_no_earlier_readings(other: dict[str, Any]) -> None:
+    """Another port of the switch, or the same port of another one."""
     reading = Reading()
     reading.run(1000.0)
-    assert reading.turn(LINK._replace(far_port=4)) == []
+    assert reading.turn(LINK._replace(**other)) == []
 
 
 def test_refusals_back_off_to_a_day() -> None:

@@ -360,6 +360,7 @@ def test_64_unread_ports_fit() -> None:
             state_since=9999999,
             far_since=9999999,
             role_since=9999999,
+            bad_link=BadLink("cannot-tell", NOW),
         )
         for number, row in enumerate(whole(64))
     )
@@ -663,6 +664,17 @@ def test_an_observation_keeps_the_verdict() -> None:
 def test_a_change_of_the_verdict_makes_a_request_due(after: Remembered | None, due: bool) -> None:
     """A later time does not."""
     assert (replace(JUDGED, verdict=after).facts != JUDGED.facts) == due
+
+
+def test_another_bad_end_makes_a_request_due() -> None:
+    """A later time does not: it is written with the hourly request."""
+
+    def facts(bad_link: BadLink | None) -> object:
+        return Annotation(NOW, BOOT, (WHOLE._replace(bad_link=bad_link),)).facts
+
+    near = facts(BadLink("near", NOW))
+    assert near == facts(BadLink("near", NOW + 3600))
+    assert len({repr(near), repr(facts(BadLink("far", NOW))), repr(facts(None))}) == 3
 
 
 POSITION = PlatformPosition("1823825185529", slot=5, tray=4, host=1)
