@@ -35,7 +35,7 @@ FILE = "modules.json"
 INFINIBAND = "InfiniBand: no network device gives its module; run mlxlink -d {} -m"
 NO_NETDEV = "its network device is not in this network namespace"
 NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
-NOT_ASKED = "{} of it was not asked for"
+NOT_ASKED = "its module was not asked for"
 NOT_PERMITTED = os.strerror(errno.EPERM)  # the kernel's answer without CAP_NET_ADMIN
 AS_NOBODY = "reading transceivers needs CAP_NET_ADMIN (root)"
 MAX_MODULES = 64
@@ -85,7 +85,7 @@ def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Probl
         elif netdev.name in answers and not problems:
             described.append(row | _decoded(answers[netdev.name]))
         elif not problems:
-            described.append(row | _row(None, NOT_ASKED.format(netdev.name)))
+            described.append(row | _row(None, NOT_ASKED))
     return described, problems
 
 

@@ -20,7 +20,7 @@ from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, summary, write_folder
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_IN_IT, checks, rows
+from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_ASKED, NOT_IN_IT, checks, rows
 from agent.transceiver.modules import INFINIBAND as MLXLINK
 from tests.support.transceivers import DR8, SR4
 
@@ -138,6 +138,14 @@ def test_lines_of_doctor(
     names = [role.interface for role in observation.backend]
     found = lines(("modules", check) for check in checks(observation, query))
     assert found == [line.format(*names) for line in expected]
+
+
+def test_modules_that_an_answer_lacks_are_one_line_of_doctor(repository: Path) -> None:
+    """As of a capture in which the roles were others."""
+    observation = observe(replay(str(repository / "sysfs_fixtures" / ROCE)))
+    found = [*checks(observation, lambda _names: {"modules": []})]
+    names = ", ".join(role.interface for role in observation.backend)
+    assert found == [absent(f"{names}: {NOT_ASKED}")]
 
 
 def test_doctor_of_a_capture_without_modules(repository: Path) -> None:
