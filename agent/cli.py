@@ -146,7 +146,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     # A table is of the host that it was read from, a manifest of the Node that was asked for.
     name = None if stranger and output == "table" else flags["node_name"]
     choices = Choices(*globs, naming, name)
-    hardware = inputs.hardware(host, observation) if output == "json" else NOT_READ
+    hardware = inputs.whole(host, observation) if output == "json" else NOT_READ
     modules, problems = inputs.modules(flags, host, observation)
     described = document(observation, known, choices, [*notes, *problems], shown, hardware)
     show(described | modules, output)

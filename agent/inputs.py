@@ -186,6 +186,13 @@ def modules(flags: Flags, host: Host, observation: Observation) -> tuple[Json, l
     return {"modules": described}, problems
 
 
+def whole(host: Host, observation: Observation) -> Hardware:
+    """Read what the whole document has beside the observation."""
+    from agent.sources.counters import read_counters
+
+    return hardware(host, observation)._replace(counters=read_counters(host, observation.ports))
+
+
 def hardware(host: Host, observation: Observation) -> Hardware:
     """Read what a comparison of cables needs beside the observation."""
     from agent.output.document import Hardware

@@ -127,6 +127,7 @@ class Hardware(NamedTuple):
     paths: Mapping[str, PciePath] | None = None  # of the backend NICs, by PCI address
     functions: frozenset[str] = frozenset()  # on the PCI bus
     netdevs: frozenset[str] = frozenset()
+    counters: Mapping[str, Mapping[str, int]] | None = None  # of sysfs, by interface
 
 
 NOT_READ = Hardware()
@@ -277,7 +278,7 @@ def node_document(
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
     return {
         "node": node_name or (observation.node and observation.node.lower()),
-        "ports": _ports(observation, known),
+        "ports": _ports(observation, known, hardware.counters or {}),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [
             {"interface": link.interface, "reason": link.missing} for link in links if link.missing
@@ -398,7 +399,9 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         yield from source.hints(observation)
 
 
-def _ports(observation: Observation, known: Known) -> list[Json]:
+def _ports(
+    observation: Observation, known: Known, counters: Mapping[str, Mapping[str, int]]
+) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
     links = observation.nics.value.links if isinstance(observation.nics, Seen) else {}
     bad_links = {fact.interface: fact.bad_link for fact in known.facts}
@@ -409,8 +412,12 @@ def _ports(observation: Observation, known: Known) -> list[Json]:
         row["netdev_downs"] = link.downs if link else None
         bad = bad_links.get(row["interface"])
         row["bad_link"] = bad and {"end": bad.end, "time": utc(bad.time)}
+        values = counters.get(row["interface"])
+        row["counters"] = values and [
+            {"name": name, "value": values[name]} for name in sorted(values)
+        ]
     absent = [
-        dict.fromkeys((*PORT_FACTS, "link_state", "netdev_downs", "bad_link"))
+        dict.fromkeys((*PORT_FACTS, "link_state", "netdev_downs", "bad_link", "counters"))
         | {"state": ABSENT, "role": "backend", **port._asdict()}
         for port in absent_ports(observation, known)
     ]

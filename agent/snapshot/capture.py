@@ -13,25 +13,24 @@ from __future__ import annotations
 import errno
 import io
 import tarfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import PurePosixPath
 from typing import IO, Any
 
 import agent
 from agent.folder import new_folder
 from agent.host import Host
-from agent.model import Observation, PortRole
+from agent.model import Observation
 from agent.snapshot.recordings import PARTS, RecordedIo, merged
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
-from agent.sources.counters import may_manage
+from agent.sources.counters import read_counters
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
-from agent.sysfs.reader import Reader, Root
+from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json, many
 
@@ -176,7 +175,7 @@ def record(
     )
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
-    _read_counters(recorded_host, observation.ports)
+    read_counters(recorded_host, observation.ports)
     if modules:
         from agent.transceiver.modules import rows
 
@@ -194,25 +193,6 @@ def record(
         "anonymized": [],
     }
     return captured, observation
-
-
-def _read_counters(host: Host, ports: Iterable[PortRole]) -> None:
-    """Read all counters of the backend ports: no label needs them, but who reads the snapshot."""
-    jobs = {
-        f"{role.device.name} port {role.port.number}": partial(
-            _read_folders, host.root, f"{CLASS}/{role.device.name}/ports/{role.port.number}"
-        )
-        for role in ports
-        if role.backend and not may_manage(role.device)
-    }
-    host.readers.fresh().read(jobs, host.deadline)
-
-
-def _read_folders(root: Root, port: str) -> None:
-    reader = Reader(root, WRITER)
-    for folder in (f"{port}/counters", f"{port}/hw_counters"):
-        for name in reader.names(folder) or ():
-            reader.text(f"{folder}/{name}")
 
 
 def summary(captured: Record) -> str:

@@ -6,13 +6,17 @@ cannot be read has its reason in its row: it is no problem of the node.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import CounterPort, by_port, printable, recorded_reason
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, RdmaDevice, Reading, Seen
-from agent.sources.ib import sender_of
+from agent.sources.ib import CLASS, sender_of
+from agent.sysfs.parse import counter
+from agent.sysfs.reader import Reader, Root
 from agent.text import Json
 
 if TYPE_CHECKING:  # an observation without readings does not load them
@@ -53,6 +57,30 @@ def read(
 
 def _may_be_asked(role: PortRole) -> bool:
     return role.backend and role.port.state == "ACTIVE" and not may_manage(role.device)
+
+
+def read_counters(host: Host, ports: Iterable[PortRole]) -> dict[str, dict[str, int]]:
+    """Read all counters of the backend ports in sysfs, by interface and name.
+
+    Those of the link are in counters/, those of the driver, as for RoCE, in hw_counters/
+    (Documentation/ABI/stable/sysfs-class-infiniband). One that cannot be read is absent.
+    """
+    paths = {
+        role.interface: f"{CLASS}/{role.device.name}/ports/{role.port.number}"
+        for role in ports
+        if role.backend and not may_manage(role.device)
+    }
+    jobs = {name: partial(_counters, host.root, path) for name, path in paths.items()}
+    return host.readers.fresh().read(jobs, host.deadline)
+
+
+def _counters(root: Root, path: str) -> dict[str, int]:
+    reader, values = Reader(root, SOURCE), dict[str, int]()
+    for folder in (f"{path}/counters", f"{path}/hw_counters"):
+        for name in {*(reader.names(folder) or ())} - {"lifespan"}:  # no counter: ms between reads
+            if (value := reader.value(f"{folder}/{name}", counter)) is not None:
+                values[name] = value
+    return values
 
 
 def may_manage(device: RdmaDevice) -> bool:

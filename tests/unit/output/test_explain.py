@@ -249,7 +249,8 @@ def test_what_holds_a_label() -> None:
     assert document(SPEED, seen)["reason"] == "the class is unread"
 
     failed = replace(ib("ibp1", 1), failure="blocks", ports=())
-    seen = observation(("ibp0", "0000:18:00.0"), rdma=Seen((failed,)))
+    unread = {"ibp1": "InfiniBand"}
+    seen = observation(("ibp0", "0000:18:00.0"), rdma=Seen((failed,)), unread=unread)
     why = HoldReason.DEVICE_FAILED
     row = Fact("ibp1", failed.pci, layer="InfiniBand", gbps=400.0, state_since=0.0, state_why=why)
     found = document(SPEED, seen, known=knowing(seen, row, unknown=None)[1])

@@ -300,6 +300,14 @@ def test_all_counters_of_the_backend_ports_are_captured(tmp_path: Path) -> None:
     assert read == {role.device.name for role in observation.backend}
     assert len(read) == 8
     assert sum(path.endswith("hw_counters/some_errors") for path in recorded.files) == 8
+    printed = bwagent("probe", "--replay", "node", "-o", "json", cwd=tmp_path).stdout
+    counted = {
+        port["device"]: port["counters"]
+        for port in json.loads(printed)["ports"]
+        if port["counters"]
+    }
+    assert {*counted} == read
+    assert all({"name": "some_errors", "value": 7} in rows for rows in counted.values())
 
 
 def test_a_capture_of_a_capture_is_anonymized(tmp_path: Path) -> None:
