@@ -18,6 +18,8 @@ The first ASIC (U1) is left out, so that an ordinary switch has its host name an
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from agent.text import with_octets
 
 _MANAGED = "MF0;"
@@ -37,6 +39,7 @@ def text(field: bytes) -> str:
     return with_octets(field.partition(b"\0")[0].decode("utf-8", "backslashreplace").strip())
 
 
+@lru_cache(4096)  # every observation names the same few switches
 def switch_name(description: str) -> str | None:
     """Return the name that an administrator gave the node; None if it is a default or empty."""
     if description.startswith(_MANAGED):

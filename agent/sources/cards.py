@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from agent.ids import card_of
 from agent.model import RdmaDevice
@@ -39,9 +40,10 @@ def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     Both have the same PCI function and port GUID; the sub-device is that whose name begins with
     "smi" or, where names do not distinguish them, that with SMI.
     """
-    is_same_function = device.name != parent.name and device.pci and device.pci == parent.pci
+    if device.name == parent.name or not device.pci or device.pci != parent.pci:
+        return False
     guids = {port.port_guid for port in device.ports} - {None}
-    if not is_same_function or guids.isdisjoint(port.port_guid for port in parent.ports):
+    if guids.isdisjoint(port.port_guid for port in parent.ports):
         return False
     is_named, is_parent_named = (name.startswith(SMI_NAME) for name in (device.name, parent.name))
     if is_named is not is_parent_named:
@@ -64,6 +66,8 @@ def socket_direct_twin(
     the lower address. Of `ambiguous` link layers only has_smi tells them from two ports.
     """
     functions = {other.pci: other for other in devices if _is_alike(device, other)}
+    if not functions:
+        return None
     twins = [other for other in functions.values() if not smi_parent(other, devices)]
     layers = {port.link_layer for port in device.ports} & {"InfiniBand", "Ethernet"}
     if len(twins) != 1 or not layers or any(is_smi_of(other, device) for other in devices):
@@ -175,15 +179,15 @@ def _is_alike(device: RdmaDevice, other: RdmaDevice) -> bool:
         is_virtual = function.virtual_function or function.pci_ids in MLX5_VIRTUAL
         if function.driver != MLX5 or is_virtual or function.sub_function:
             return False
+    *bus, _, number = pci_numbers(device.pci)
+    *other_bus, _, other_number = pci_numbers(other.pci)
+    if bus == other_bus or number != other_number:
+        return False
     names, other_names = (
         {port.netdev.phys_port_name for port in function.ports if port.netdev} - {None, ""}
         for function in (device, other)
     )
-    if names and other_names and names.isdisjoint(other_names):
-        return False
-    *bus, _, number = pci_numbers(device.pci)
-    *other_bus, _, other_number = pci_numbers(other.pci)
-    return bus != other_bus and number == other_number
+    return not (names and other_names and names.isdisjoint(other_names))
 
 
 def _has_smi(device: RdmaDevice) -> bool | None:
@@ -192,6 +196,7 @@ def _has_smi(device: RdmaDevice) -> bool | None:
     return any(known) if known else None
 
 
-def pci_numbers(pci: str | None) -> list[int]:
-    """Return [domain, bus, device, function]; an unknown address is higher than any other."""
-    return [int(part, 16) for part in (pci or NO_ADDRESS).replace(".", ":").split(":")]
+@lru_cache(1024)
+def pci_numbers(pci: str | None) -> tuple[int, ...]:
+    """Return (domain, bus, device, function); an unknown address is higher than any other."""
+    return tuple(int(part, 16) for part in (pci or NO_ADDRESS).replace(".", ":").split(":"))

@@ -140,10 +140,12 @@ class Bus:
     unread: frozenset[str] = frozenset()  # functions of unknown class or ids
     failure: str | None = None  # the error, if the bus could not be listed
 
-    @property
-    def gpus(self) -> list[Function]:
-        """The GPUs, bound to a driver or not."""
-        return [function for function in self.functions.values() if function.is_gpu]
+    # bound to a driver or not
+    gpus: tuple[Function, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        gpus = tuple(function for function in self.functions.values() if function.is_gpu)
+        object.__setattr__(self, "gpus", gpus)
 
     @property
     def nics(self) -> list[Function]:
