@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from agent.cabling.plans.ib_dump import discovered
 from agent.cabling.plans.source import MAX_SIZE, PlanContent
 from agent.errors import Malformed
-from agent.infiniband.exploration import UNKNOWN, Exploration
-from agent.infiniband.tiers import LinkEnd, tiers
+from agent.infiniband.exploration import Exploration
+from agent.infiniband.tiers import UNKNOWN, LinkEnd, tiers
 from agent.node_description import switch_name
 
 if TYPE_CHECKING:

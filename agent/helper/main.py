@@ -41,7 +41,6 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 TIMEOUT_MS = 500
 TRIES = 2
 SA_TIMEOUT_MS = 2000
-TABLE_TIMEOUT_MS = 5000  # of a subnet's switches, hundreds of segments
 PARENT_INTERVAL = 0.5  # seconds between two looks whether the parent lives
 KILL_INTERVAL = 0.1  # seconds after which a process that lives is killed again
 MAX_KILLS = 20  # if there is no parent any more
@@ -93,20 +92,8 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def tiers(payload: dict[str, Any]) -> dict[str, Any]:
-    """Explore the switches above the leaves of InfiniBand ports, one question at a time.
-
-    In: {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool, "known": {GUID:
-    name}, "timeout_ms": 5000, "library": "libibumad.so.3"}; a PORT as for `sa`, or null if it
-    cannot ask, with the node GUID of its leaf. For a look at the leaves alone also "lids" and
-    "uplinks", {leaf: [[port, GUID]]}.
-    Out: as_json of agent/infiniband/exploration.py, or the fields of its LeafLook, or {"error": one
-    line}; with them {"outcomes": {word: number of questions}}, and if it records {"ports": [...]}
-    as that of `sa`.
-    """
-    from agent.errors import Unavailable
-    from agent.infiniband.devices import Entries, SubnetPort
-    from agent.infiniband.exploration import as_json, counting, explore, look, recording
-    from agent.infiniband.query import SaQueries
+    """Explore the switches above leaves; agent/infiniband/tier_query.py has payload and answer."""
+    from agent.infiniband.tier_query import answer
     from agent.infiniband.umad import LIBRARY, Umad
 
     library = payload.get("library", LIBRARY)
@@ -114,27 +101,7 @@ def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     def open_port(device: str, port: int, management: Any) -> Any:
         return Umad(library).open(device, port, management)
 
-    answer: dict[str, Any]
-    queries = SaQueries(open_port, payload.get("timeout_ms", TABLE_TIMEOUT_MS))
-    end = time.monotonic() + payload["seconds"]
-    entries: Entries = {}
-    outcomes: dict[str, int] = {}
-
-    def ask(port: SubnetPort, request: bytes) -> bytes:
-        return queries.ask(port, request, end)
-
-    try:
-        ports = [(SubnetPort(*port) if port else None, leaf) for port, leaf in payload["ports"]]
-        tid = int.from_bytes(os.urandom(4))
-        asking = counting(recording(ask, entries) if payload.get("record") else ask, outcomes)
-        if uplinks := payload.get("uplinks"):
-            known = {leaf: dict(at) for leaf, at in uplinks.items()}
-            answer = look(ports, asking, tid, known, payload["lids"])._asdict()
-        else:
-            answer = as_json(explore(ports, asking, tid, payload.get("known", {})))
-    except Unavailable as error:
-        answer = {"error": str(error)}
-    return answer | {"outcomes": outcomes, "ports": [*entries.values()]}
+    return answer(payload, open_port)
 
 
 def perf(payload: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _of_end(side: Json, names: Names, port: int) -> Json:
 
 def by_smp(recorded: list[Json], names: Names) -> list[Exchange]:
     """Rebuild exchanges of the verb smp."""
-    exchanges = [_decoded(exchange) for exchange in recorded]
+    exchanges = [_decoded(Exchange.from_json(exchange), smp.require_get) for exchange in recorded]
     kind = "switch"  # of the described node
     for exchange in exchanges:
         if exchange.reply and exchange.request[_ATTRIBUTE] == Attribute.NODE_INFO:
@@ -126,8 +126,18 @@ def by_smp(recorded: list[Json], names: Names) -> list[Exchange]:
 
 
 def by_sa(recorded: list[Json], names: Names) -> list[Exchange]:
-    """Rebuild exchanges of the verb sa."""
-    return [_rebuilt_sa(Exchange.from_json(exchange), names) for exchange in recorded]
+    """Rebuild exchanges of the verbs sa and tiers, which describe no node but switches by SMPs."""
+    exchanges = [Exchange.from_json(exchange) for exchange in recorded]
+    smps = [_decoded(row, smp.require_routed_get) for row in exchanges if smp.is_smp(row.request)]
+    # in the order of names, as in a table
+    smps.sort(key=_order)
+    hidden = {row.request: _rebuilt(row, "switch", names) for row in smps}
+    return [hidden.get(row.request) or _rebuilt_sa(row, names) for row in exchanges]
+
+
+def _order(decoded: Exchange) -> tuple[object, ...]:
+    is_description = decoded.request[_ATTRIBUTE] == Attribute.NODE_DESCRIPTION
+    return natural(nodedesc.text(decoded.reply)) if decoded.reply and is_description else ()
 
 
 def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
@@ -169,10 +179,9 @@ def _with_guids(info: bytes, names: Names) -> bytes:
     return info[:_NODE_INFO]
 
 
-def _decoded(recorded: Json) -> Exchange:
+def _decoded(exchange: Exchange, require: Callable[[bytes], object]) -> Exchange:
     """Return the exchange with attribute data in place of the reply; None without a valid one."""
-    exchange = Exchange.from_json(recorded)
-    smp.require_get(exchange.request)
+    require(exchange.request)
     if exchange.reply is None:
         return exchange
     try:

@@ -103,6 +103,8 @@ def _tiers(observation: Observation) -> Iterator[Check]:
         for number in (1, 2):
             if switch := tiers.label(number):
                 yield there(f"switches above the leaves: tier {number}: {switch}")
+        for why in observation.tiers.value.walked:
+            yield there(f"switches above the leaves: by SMPs over directed routes, since {why}")
         texts = [f"no more: {tiers.reason.text}"] if tiers.reason else []
     else:
         texts = [f"{observation.tiers.reason}; {TIERS_NEED}"]

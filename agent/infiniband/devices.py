@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from agent.errors import Malformed, Unavailable
 from agent.ids import CODE
@@ -37,11 +37,18 @@ class SubnetPort(NamedTuple):
     sm_sl: int  # sm_sl: the service level to it
     pkey_index: int  # of pkeys/: a partition with full membership, if there is one
     subnet_prefix: int | None = None  # gids/0, upper half; None: no global route may be needed
+    sender: Address | None = None  # sends its SMPs, where the SA refuses; None: it does not ask so
 
     @property
     def address(self) -> Address:
         """The device and the number of the port."""
         return self.device, self.number
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """Return the port of a row of JSON."""
+        port = cls(*row)
+        return port._replace(sender=(port.sender[0], port.sender[1])) if port.sender else port
 
 
 class CounterPort(NamedTuple):
@@ -69,6 +76,7 @@ MAX_TEXT = 200  # characters of a text for operators
 SA_SPREAD = 3600.0
 SA_PORT_LIMIT = 4.0  # seconds for all questions about one port
 LAST_UNICAST_LID = 0xBFFF  # IBTA vol. 1, 4.1.1
+AGGREGATION_NODE = 0xCF09  # DeviceID of the CA inside a switch that reduces for SHARP
 DEFAULT_PREFIX = 0xFE80 << 48  # of a subnet, 4.1.1
 
 

@@ -9,6 +9,10 @@ The questions, one at a time, each a SubnAdmGetTable (agent/infiniband/sa.py):
 A look at the leaves alone is one question a leaf. It asks for the switches of a subnet, too, where
 the LIDs are not known, or the subnet manager has given others.
 
+Where the SA refuses, does not answer, or does not list the leaf, the port's subnet is walked by
+SMPs (agent/infiniband/walk.py). It does not show all switches, so UNKNOWN stands for the others,
+and the tiers are decided again until the walk meets no other switch.
+
 A LinkRecord names its far end by LID alone. One that is no switch's and no CA's inside a switch
 counts as a host; a router or gateway does, too. Asking for each such LID would cost a question a
 host.
@@ -23,7 +27,15 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import asdict, dataclass
 from itertools import count
 from types import MappingProxyType
@@ -33,13 +45,19 @@ from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
 from agent.infiniband.devices import Address, AskingPort, Entries, SubnetPort, unanswered
-from agent.infiniband.smp import Exchange, PortUnavailable
-from agent.infiniband.tiers import LinkEnd, Tiers, TreeLink, tiers
+from agent.infiniband.smp import Exchange, PortUnavailable, is_smp
+from agent.infiniband.tiers import UNKNOWN, LinkEnd, Tiers, TreeLink, tiers
+from agent.infiniband.walk import Walk
 from agent.reasons import NeighborReason, TierReason
 from agent.text import Json
 
-AskSa = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
-UNKNOWN = ""  # the GUID of a far end that is no switch
+# returns the reply to a request, of the SA or to an SMP; raises Unavailable
+AskSa = Callable[[SubnetPort, bytes], bytes]
+# why a port is walked: "the SA refuses"
+REFUSALS = frozenset(
+    {NeighborReason.SA_REFUSED, NeighborReason.NO_ANSWER, NeighborReason.SEND_FAILED}
+)
+MAX_ROUNDS = 16  # of deciding the tiers while a walk meets more switches
 ANSWERED = "answered"  # the outcome of a question that has no NeighborReason
 _TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
 
@@ -59,6 +77,7 @@ class Exploration(NamedTuple):
     # same name as one of these
     switches: KnownNames = MappingProxyType({})
     lids: Lids = MappingProxyType({})  # of the leaves, and of the switches at their uplinks
+    walked: tuple[str, ...] = ()  # why a subnet was explored by SMPs
     outcomes: Outcomes = MappingProxyType({})
 
 
@@ -96,7 +115,7 @@ def explore(
     if faults and not leaves:
         raise Unavailable(next(iter(faults)))
     try:
-        found = tiers(leaves, subnets.switches, subnets.links)
+        found = _decided(leaves, subnets)
     except Malformed as error:
         raise Unavailable(str(error)) from error
     near = {*found.leaves, *(guid for at in found.uplinks.values() for guid in at.values())}
@@ -105,22 +124,40 @@ def explore(
     listed = {
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
-    return Exploration(found, tuple(faults), listed, {guid: subnets.lid(guid) for guid in near})
+    lids = {guid: subnets.lid(guid) for guid in near}
+    return Exploration(found, tuple(faults), listed, lids, tuple(subnets.walked))
+
+
+def _decided(leaves: Collection[str], subnets: Subnets) -> Tiers:
+    """Return the tiers, once all switches are known that they depend on."""
+    for _ in range(MAX_ROUNDS):
+        switches = subnets.switches | ({UNKNOWN: None} if subnets.walked else {})
+        found, number = tiers(leaves, switches, subnets.links), len(subnets.switches)
+        if UNKNOWN not in switches or number < len(switches):
+            return found
+    raise Unavailable(f"{number:,} switches were met, and more each time")
 
 
 def _listed(subnets: Subnets, port: SubnetPort | None, leaf: str) -> str | None:
-    """Ask for the switches of a port's subnet; return why its leaf is not listed."""
-    if port is None or leaf in subnets.switches:
+    """Ask for the switches of a port's subnet; return why its leaf is not known."""
+    if port is None or subnets.has(leaf):
         return None
     try:
         number = subnets.add(port)
-    except (Malformed, Unavailable) as error:
+    except Malformed as error:
         return str(error)
-    if leaf in subnets.switches:
+    except Unavailable as error:
+        text = str(error)
+        return subnets.walk(port, leaf, text) if _is_refusal(error) else text
+    if subnets.has(leaf):
         return None
     limited = "" if number else " (limited members of a partition see only full members)"
     text = f"leaf switch {leaf} is none of {number:,} that the subnet administrator lists"
-    return f"{_name(port)}: {text}{limited}"
+    return subnets.walk(port, leaf, f"{_name(port)}: {text}{limited}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    return getattr(error, "reason", None) in REFUSALS
 
 
 def look(
@@ -135,21 +172,36 @@ def look(
         if port is None or leaf in up or not uplinks.get(leaf):
             continue
         try:
-            up[leaf] = subnets.up(port, known.get(leaf, 0), uplinks[leaf], known)
-            if not up[leaf] or not all(up[leaf].values()):
-                if leaf not in subnets.switches:
-                    subnets.add(port)
-                known |= {guid: subnets.lid(guid) for guid in (leaf, *uplinks[leaf].values())}
-                up[leaf] = subnets.up(port, known[leaf], uplinks[leaf], known)
+            up[leaf] = _up(subnets, port, leaf, uplinks[leaf], known)
         except Malformed as error:
             raise Unavailable(f"{_name(port)}: {error}") from error
     agrees = all(is_same for ports in up.values() for is_same in ports.values())
     return LeafLook(agrees, known, {leaf: sorted(ports) for leaf, ports in up.items()})
 
 
+def _up(
+    subnets: Subnets, port: SubnetPort, leaf: str, uplinks: Mapping[int, str], lids: dict[str, int]
+) -> dict[int, bool]:
+    """Return `Subnets.up` of a leaf; with LIDs that are asked for, or by SMPs, if it tells more."""
+    try:
+        up = subnets.up(port, leaf, uplinks, lids)
+        if up and all(up.values()):
+            return up
+        if not subnets.has(leaf):
+            subnets.add(port)
+        if not subnets.has(leaf):
+            subnets.walk(port, leaf, "not listed")
+    except PortUnavailable as error:
+        fault = subnets.walk(port, leaf, str(error)) if _is_refusal(error) else str(error)
+        if fault:
+            raise Unavailable(fault) from error
+    lids |= {guid: subnets.lid(guid) for guid in (leaf, *uplinks.values())}
+    return subnets.up(port, leaf, uplinks, lids)
+
+
 @dataclass(slots=True)
 class _Subnet:
-    """A subnet, and the port that it is asked by."""
+    """A subnet, and the port that asks its administrator."""
 
     port: SubnetPort
     guids: dict[int, str]  # of its switches by LID
@@ -162,6 +214,8 @@ class Subnets:
     def __init__(self, ask: AskSa, tid: int) -> None:
         self._ask, self._tids = ask, count(tid)
         self.switches: dict[str, str | None] = {}  # GUID -> name
+        self.walked: list[str] = []  # why subnets were walked
+        self._walk = Walk(ask, self._tids, self.switches)
         self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
         self._links: dict[str, list[LinkEnd]] = {}
 
@@ -182,17 +236,36 @@ class Subnets:
         self.switches |= names
         return len(nodes)
 
+    def has(self, leaf: str) -> bool:
+        """Return True for a leaf that is listed, or at the far end of a port that walks."""
+        return leaf in self._nodes or self._walk.has(leaf, 1)
+
+    def walk(self, port: SubnetPort, leaf: str, why: str) -> str | None:
+        """Begin to walk from a port by SMPs; return why its leaf is not known all the same."""
+        if port.sender is None:
+            return why
+        try:
+            self._walk.begin(port, leaf)
+        except (Malformed, Unavailable) as error:
+            return f"{why}; by SMPs: {error}"
+        self.walked.append(why)
+        return None
+
     def lid(self, guid: str) -> int:
         """Return the LID of a switch; 0: it has none yet, or is not listed."""
         return self._nodes[guid][1].lid if guid in self._nodes else 0
 
     def up(
-        self, port: SubnetPort, lid: int, uplinks: Mapping[int, str], lids: Lids
+        self, port: SubnetPort, leaf: str, uplinks: Mapping[int, str], lids: Lids
     ) -> dict[int, bool]:
-        """Return which known ports of the leaf with this LID are up: True if to these switches.
+        """Return which known ports of a leaf are up: True if to these switches.
 
-        None is where the LID is not known. Raises as `add`.
+        None is where the LID of the leaf is not known, unless it is walked. Raises as `add`.
         """
+        if self._walk.has(leaf, 1):
+            far = {end.port: end.guid for end in self._walk.links(leaf)}
+            return {at: uplinks[at] == far[at] for at in uplinks.keys() & far.keys()}
+        lid = lids.get(leaf, 0)
         up = {row.from_port: row.to_lid for row in self._records(port, lid)} if lid else {}
         return {at: lids.get(uplinks[at]) == up[at] for at in uplinks.keys() & up.keys()}
 
@@ -201,6 +274,8 @@ class Subnets:
 
         A link from a switch to itself is left out.
         """
+        if self._walk.has(guid):
+            return self._walk.links(guid)
         if guid not in self._links:
             subnet, node = self._nodes[guid]
             ends = self._far_ends(subnet, node) if node.lid else ()
@@ -246,12 +321,12 @@ class Subnets:
 
 def as_json(exploration: Exploration) -> Json:
     """Return an exploration as the helper writes it."""
-    found, faults, switches, lids, outcomes = exploration
+    found, faults, switches, lids, walked, outcomes = exploration
     uplinks = {leaf: [*ports.items()] for leaf, ports in found.uplinks.items()}
     sets = {"above": sorted(found.above), "refused": sorted(found.refused)}
     row = asdict(found) | sets | {"uplinks": uplinks}
     of_subnets = {"switches": dict(switches), "lids": dict(lids), "outcomes": dict(outcomes)}
-    return {"tiers": row, "faults": [*faults], **of_subnets}
+    return {"tiers": row, "faults": [*faults], "walked": [*walked], **of_subnets}
 
 
 def loaded(answer: Json) -> Exploration:
@@ -265,14 +340,16 @@ def loaded(answer: Json) -> Exploration:
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
     row["strays"] = tuple(TreeLink(*hop) for hop in row["strays"])
     row["paths"] = tuple(tuple(TreeLink(*hop) for hop in path) for path in row["paths"])
-    of_subnets = answer["switches"], answer["lids"], answer["outcomes"]
+    of_subnets = answer["switches"], answer["lids"], tuple(answer["walked"]), answer["outcomes"]
     return Exploration(Tiers(**row), tuple(answer["faults"]), *of_subnets)
 
 
 def counting(ask: AskSa, outcomes: MutableMapping[str, int]) -> AskSa:
-    """Return an `AskSa` that counts its questions by outcome."""
+    """Return an `AskSa` that counts its questions by outcome, but for SMPs."""
 
     def counted(port: SubnetPort, request: bytes) -> bytes:
+        if is_smp(request):
+            return ask(port, request)
         outcome: str = NeighborReason.MALFORMED
         try:
             reply = ask(port, request)
@@ -322,8 +399,9 @@ def replaying(entries: Mapping[Address, Json]) -> AskSa:
     def ask(port: SubnetPort, request: bytes) -> bytes:
         exchange = replies.get((port.address, _with_tid(request, bytes(4))))
         if exchange is None or exchange.reply is None:
-            error = (exchange and exchange.error) or "not-recorded"
-            raise Unavailable(f"{_name(port)}: {error}")
+            error = (exchange and exchange.error) or NeighborReason.NOT_RECORDED
+            reason = NeighborReason.of(error) or NeighborReason.NOT_RECORDED
+            raise PortUnavailable(reason, f"{_name(port)}: {error}")
         return _with_tid(exchange.reply, request[_TID])
 
     return ask

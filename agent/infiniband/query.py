@@ -27,7 +27,7 @@ from agent.infiniband.umad import TIMEOUT_SLACK, Management, UmadPort
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
-OpenPort = Callable[[str, int], UmadPort]  # of a device and a port number; raises PortUnavailable
+OpenPort = Callable[[str, int], Any]  # a UmadPort of a device and number; raises PortUnavailable
 
 # An open umad device is an agent of its own, so each conversation of SMPs counts from here, and two
 # recordings of a port have equal requests. One with the subnet administrator begins at random: any
@@ -206,10 +206,8 @@ class SaQueries:
         """
         from agent.infiniband import sa
 
-        if time.monotonic() >= end:
-            text = f"{port.device} port {port.number}: no time is left to ask"
-            raise PortUnavailable(NeighborReason.NO_ANSWER, text)
-        query = self.query(port, lambda: _question(request), end, sa.max_length(request))
+        require_time(port, end)
+        query = self.query(port, lambda: question(request), end, sa.max_length(request))
         if query.error is not None:
             raise PortUnavailable(query.error, query.text or query.error)
         return query.exchanges[-1].reply or b""
@@ -251,7 +249,15 @@ class SaQueries:
         return query
 
 
-def _question(request: bytes) -> smp.Conversation[None]:
+def require_time(port: SubnetPort, end: float) -> None:
+    """Raise PortUnavailable after `end` of the monotonic clock."""
+    if time.monotonic() >= end:
+        text = f"{port.device} port {port.number}: no time is left to ask"
+        raise PortUnavailable(NeighborReason.NO_ANSWER, text)
+
+
+def question(request: bytes) -> smp.Conversation[None]:
+    """Ask one question."""
     yield request
 
 

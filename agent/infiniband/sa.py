@@ -30,7 +30,7 @@ from typing import NamedTuple
 from agent import node_description as nodedesc
 from agent.errors import Malformed
 from agent.infiniband import smp
-from agent.infiniband.devices import LAST_UNICAST_LID
+from agent.infiniband.devices import AGGREGATION_NODE, LAST_UNICAST_LID
 from agent.infiniband.smp import Conversation, Exchange, PortUnavailable, expect, transaction
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
@@ -39,7 +39,6 @@ CLASS, CLASS_VERSION = 0x03, 2  # UMAD_CLASS_SUBN_ADM, 15.2.1
 QKEY = 0x80010000  # of QP1, 10.2.4.4
 MAX_LENGTH = 4096  # bytes of a reply: 35 NodeRecords, where one is expected
 MAX_NODES = 10_000  # NodeRecords of a subnet
-AGGREGATION_NODE = 0xCF09  # DeviceID of the CA inside a switch that reduces for SHARP
 MAX_PLANES = 16  # links of one LID
 TRIES = 2  # rounds of both questions: a LID may move to another node between them
 _GET_TABLE, _GET_TABLE_RESP = 0x12, 0x92

@@ -1,8 +1,9 @@
-"""Build and decode directed-route subnet management packets (SMPs), one hop long, Get only.
+"""Build and decode directed-route subnet management packets (SMPs), Get only.
 
 Invariants:
 - No request built here can change anything. `get` makes a SubnGet() of a read-only attribute for
   the node at the far end of the local port's cable, and `require_get` rejects any other bytes.
+  `routed_get` makes one over several hops, for agent/infiniband/walk.py.
 - A reply is accepted only if it is 256 bytes long, matches the request's TransactionID and
   attribute, has the D bit set and reports success. Anything else is Malformed; the message names
   the field.
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -46,6 +47,7 @@ _GET, _GET_RESP = 0x01, 0x81
 _RETURNING = 0x8000  # the D bit: the packet is on its way back
 _PERMISSIVE_LID = 0xFFFF
 LAST_PORT = 254
+MAX_HOPS = 6  # agent/infiniband/walk.py: the leaf, its tiers, and what is beside and beyond them
 _LID = slice(16, 18)  # octets of PortInfo
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
@@ -140,10 +142,22 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
     `tid` has 32 bits: the kernel puts its agent's number into the upper half of the TransactionID.
     Raises Malformed if `local_port` is out of range.
     """
-    if not 1 <= local_port <= LAST_PORT:
-        raise Malformed(f"SMP request: {local_port} is no port number (1 to {LAST_PORT})")
-    tid, path = tid & 0xFFFFFFFF, bytes((0, local_port))
-    smp = _Smp(tid=tid, attribute=Attribute(attribute), modifier=modifier, initial_path=path)
+    return routed_get(attribute, tid, (local_port,), modifier)
+
+
+def routed_get(attribute: Attribute, tid: int, route: Sequence[int], modifier: int = 0) -> bytes:
+    """Build a Get from the node at the end of a route: the local port, then those of switches.
+
+    Raises as `get`, and Malformed for more than MAX_HOPS.
+    """
+    for port in route:
+        if not 1 <= port <= LAST_PORT:
+            raise Malformed(f"SMP request: {port} is no port number (1 to {LAST_PORT})")
+    if not 1 <= (hops := len(route)) <= MAX_HOPS:
+        raise Malformed(f"SMP request: {hops} hops (1 to {MAX_HOPS})")
+    tid, path = tid & 0xFFFFFFFF, bytes((0, *route))
+    attribute = Attribute(attribute)
+    smp = _Smp(tid=tid, attribute=attribute, modifier=modifier, hop_count=hops, initial_path=path)
     return _SMP.pack(*smp)
 
 
@@ -152,18 +166,36 @@ def require_get(request: bytes) -> tuple[int, int]:
 
     Raises Malformed for any other bytes.
     """
+    (local_port,), tid = _require(request, 1)
+    return local_port, tid
+
+
+def require_routed_get(request: bytes) -> None:
+    """Raise Malformed for bytes that `routed_get` cannot build."""
+    _require(request, MAX_HOPS)
+
+
+def _require(request: bytes, hops: int) -> tuple[tuple[int, ...], int]:
+    """Return (route, TransactionID) of a request over up to so many hops."""
     smp = _unpack(request, "request")
     expect("SMP request", "MgmtClass", smp.mgmt_class, _CLASS)
     expect("SMP request", "Method", smp.method, _GET)
-    tid, local_port = transaction(request), smp.initial_path[1]
+    tid, route = transaction(request), tuple(smp.initial_path[1 : smp.hop_count + 1])
     try:
         attribute = Attribute(smp.attribute)
     except ValueError:
         text = f"SMP request: AttributeID {smp.attribute:#06x} is not allowed"
         raise Malformed(text) from None
-    if request != get(attribute, tid, local_port, smp.modifier):
-        raise Malformed("SMP request: not a plain Get over one hop")
-    return local_port, tid
+    is_routed = 1 <= smp.hop_count <= hops
+    if not is_routed or request != routed_get(attribute, tid, route, smp.modifier):
+        words = "one hop" if hops == 1 else f"1 to {hops} hops"
+        raise Malformed(f"SMP request: not a plain Get over {words}")
+    return route, tid
+
+
+def is_smp(mad: bytes) -> bool:
+    """Return True for a MAD of this class."""
+    return mad[1] == _CLASS
 
 
 def transaction(mad: bytes) -> int:
@@ -184,6 +216,8 @@ def decode(reply: bytes, request: bytes) -> bytes:
     expect("SMP reply", "D bit", smp.status & _RETURNING, _RETURNING)
     expect("SMP reply", "AttributeID", smp.attribute, asked.attribute)
     expect("SMP reply", "TransactionID", transaction(reply), transaction(request))
+    if asked.hop_count > 1 and smp.initial_path != asked.initial_path:
+        raise Malformed("SMP reply: InitialPath is that of another route")
     if status := smp.status & ~_RETURNING:
         raise Malformed(f"SMP reply: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
     return smp.data

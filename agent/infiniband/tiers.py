@@ -51,6 +51,9 @@ LEAVES_BESIDE = 3  # two of them may lack the same cable; one beside each leaf o
 MAX_TRIES = 12  # questions for them, and one for each leaf of ours
 
 
+UNKNOWN = ""  # the GUID of a far end that is no switch
+
+
 class LinkEnd(NamedTuple):
     """The far end of a link of a switch.
 

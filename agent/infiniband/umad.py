@@ -1,8 +1,8 @@
 """Send and receive the management datagrams of one InfiniBand port through libibumad, by ctypes.
 
 Invariant: nothing leaves but a Get of class 0x81 and, to the subnet administrator, a GetTable of
-class 3. `UmadPort.send` is the only caller of umad_send(), and it sends no bytes that
-`smp.require_get` or `sa.require_get_table` rejects.
+class 3. `UmadPort.send` is the only caller of umad_send(), and it sends no bytes that the `require`
+of its Management rejects: `smp.require_get`, `smp.require_routed_get`, `sa.require_get_table`.
 
 libibumad is a thin layer over /dev/infiniband/umadN (Linux, Documentation/infiniband/user_mad.rst;
 rdma-core, libibumad/umad.c), and the kernel's rules show through:
@@ -81,6 +81,7 @@ class Management(NamedTuple):
 
 
 SMPS = Management(0x81, 1, 0, lid=0xFFFF, qp=0, qkey=0, require=smp.require_get)
+ROUTED_SMPS = SMPS._replace(require=smp.require_routed_get)
 
 
 def global_route(subnet_prefix: int) -> bytes:

@@ -13,7 +13,7 @@ from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import AskingPort
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, Problem, Reading, Seen
-from agent.sources.ib import subnet_places
+from agent.sources.ib import sender_of, subnet_places
 
 if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration
@@ -37,7 +37,7 @@ def read(
     roles = [role for role in ports if role.interface in leaves]
     if host.explore is None or not roles:
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
-    asking, faults, problems = _asking(host, roles, leaves)
+    asking, faults, problems = _asking(host, roles, leaves, ports)
     try:
         found = host.explore(asking, None, {})
     except (Malformed, Unavailable) as error:
@@ -51,7 +51,10 @@ def read(
 
 
 def _asking(
-    host: Host, roles: list[PortRole], leaves: dict[str, IbNeighbor]
+    host: Host,
+    roles: list[PortRole],
+    leaves: dict[str, IbNeighbor],
+    ports: tuple[PortRole, ...],
 ) -> tuple[list[AskingPort], dict[str, str], list[Problem]]:
     """Return each port with its leaf, and by leaf why its port cannot ask."""
     places, problems = subnet_places(host, roles)
@@ -65,7 +68,9 @@ def _asking(
         if place and place.lid is None:
             text = NO_LID
         elif place and not fault:  # one that does not send SMPs may be a virtual port
-            port = place.port(address, may_be_virtual=leaf.via == "sa")
+            is_virtual = leaf.via == "sa"
+            port = place.port(address, may_be_virtual=is_virtual)
+            port = port._replace(sender=None if is_virtual else sender_of(role, ports))
         if port is None:
             faults[leaf.node_guid] = f"{role.interface}: {text}"
         asking.append((port, leaf.node_guid))

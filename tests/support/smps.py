@@ -26,7 +26,7 @@ def mad(*lines: str) -> bytes:
 def reply(request: bytes, data: bytes, status: int = 0x8000) -> bytes:
     """Return the far end's reply: the request with the method, the status and the data changed."""
     tid = int.from_bytes(request[8:16], "big") | KERNEL_TID
-    head = struct.pack(">3sBH2BQ", request[:3], 0x81, status, 0, 1, tid)
+    head = struct.pack(">3sBH2BQ", request[:3], 0x81, status, 0, request[7], tid)
     return head + request[16:64] + data.ljust(64, b"\0") + request[128:192] + bytes(64)
 
 

@@ -42,6 +42,13 @@
  *   million          a table has a million records
  *   all-nodes        a table of switches begins with a CA
  *   itself           a link leads to its own port
+ *
+ * With one of these it denies all, and each port of the switch is up; what is over more than one hop
+ *
+ *   alone            is that switch again, by the port that leads to us
+ *   astray           answers by another route
+ *   dead-ends        does not answer
+ *   maze             is another switch of 254 ports
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,7 +60,7 @@
 #include <unistd.h>
 
 enum { HEADER = 64, MAD = 256, LONGEST = 1 << 20, PORTS = 64, AGENT = 7, SWITCHES = 666, RECORD = 112 };
-enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11 };
+enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11, PORT_INFO = 0x15, HOPS = 7, PATH = 128, STATE = 32 };
 
 /* struct ib_user_mad, as far as anything here looks at it */
 struct user_mad {
@@ -77,6 +84,11 @@ static int is(const struct port *port, const char *fault)
 static int is_global(const struct user_mad *umad)
 {
 	return umad->address[12] && !memcmp(umad->address + 16, "\xfe\x80\0\0\0\0\0\1\2\0\0\0\0\0\0\2", 16);
+}
+
+static int is_walked(const struct port *port)
+{
+	return is(port, "alone") || is(port, "astray") || is(port, "dead-ends") || is(port, "maze");
 }
 
 static int fail(int error, int result)
@@ -131,11 +143,20 @@ static void answer(const struct port *port, uint8_t *mad)
 		for (int i = 0; i < 3; i++)
 			memcpy(data + 4 + 8 * i, guid, 8);
 		data[36] = 2 + port->number;
+		if (is(port, "maze") && mad[HOPS] > 1) {
+			memcpy(data + 12, mad + PATH, 8);
+			data[3] = data[36] = 254;
+		}
+		break;
+	case PORT_INFO:
+		data[STATE] = is_walked(port) ? 4 : 0;
 		break;
 	case NODE_DESCRIPTION:
 		strcpy((char *)data, "MF0;L90.1.3:MQM9700/U1");
 		break;
 	}
+	if (is(port, "astray") && mad[HOPS] > 1)
+		mad[PATH + mad[HOPS]] ^= 1;
 }
 
 static void put_node(uint8_t *record, int type, int lid)
@@ -207,7 +228,7 @@ static int administer(const struct port *port, uint8_t *mad)
 		memcpy(mad + 24, "\1\4\1\170", 4);
 		return MAD;
 	}
-	if (is(port, "sa-busy") || is(port, "denied")) {
+	if (is(port, "sa-busy") || is(port, "denied") || is_walked(port)) {
 		mad[is(port, "sa-busy") ? 5 : 4] = is(port, "sa-busy") ? 1 : 7;
 		return MAD;
 	}
@@ -346,7 +367,8 @@ int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int ret
 	log_mad(port, mad, length);
 	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO) ||
 	       (is(port, "m-key") && mad[1] != 3) || (is(port, "no-end") && mad[55] == 0x10) ||
-	       (is(port, "virtual") && !is_global(&port->pending));
+	       (is(port, "virtual") && !is_global(&port->pending)) ||
+	       (is(port, "dead-ends") && mad[1] != 3 && mad[HOPS] > 1);
 	port->sent++;
 	port->strangers = is(port, "wrong-tid");
 	port->pending.status = lost ? ETIMEDOUT : 0;

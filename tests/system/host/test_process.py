@@ -152,6 +152,41 @@ def test_the_switches_above_are_explored_and_looked_at(
     assert len(log.read_text().splitlines()) == 11
 
 
+WALKS = {  # the line of the error, and the most SMPs
+    "denied": (None, 70),
+    "alone": (
+        "SMP reply: b0cf0e0300d66c80 port 3 leads to b0cf0e0300d66c80 port 1, and to a host port 1",
+        8,
+    ),
+    "astray": ("SMP reply: InitialPath is that of another route", 8),
+    "dead-ends": ("mlx5_0 port 1: Connection timed out", 60),
+    "maze": ("mlx5_0 port 1: no time is left to ask", 40_000),
+}
+
+
+@pytest.mark.parametrize("fault", WALKS)
+def test_a_walk_by_smps_is_bounded(
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    """The administrator is asked first. Only Gets leave; a link that cannot be, an answer to
+    another route, none, and ports without end are one line.
+    """
+    (text, most), log = WALKS[fault], tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    place = ["mlx5_0", 1, 22, 9, 2, 0, None, ["mlx5_0", 1]]
+    payload = {"ports": [[place, "b0cf0e0300d66c80"]], "library": library, "smp_timeout_ms": 20}
+    answer = child.call("tiers", payload | {"seconds": 2}, 60)
+    assert (answer.get("error"), answer["outcomes"]) == (text, {"sa-refused": 1})
+    first, *smps = [bytes.fromhex(line.split()[2]) for line in log.read_text().splitlines()]
+    assert (first[1], 0 < len(smps) <= most) == (0x03, True)
+    for mad in smps:
+        smp.require_routed_get(mad[:8] + bytes(4) + mad[12:])
+    if text is None:
+        assert loaded(answer).tiers.reason == "top"
+        assert "request denied" in answer["walked"][0]
+
+
 def test_an_exploration_that_fails_is_one_line(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,19 +74,24 @@ def test_a_capture_has_the_switches_above(tmp_path: Path) -> None:
 SWITCHES_FULL = LIMITED.replace("SELF", "ALL_SWITCHES=full, SELF")  # as UFM does
 
 
-@pytest.mark.parametrize("partitions", ["", SWITCHES_FULL])
+@pytest.mark.parametrize("partitions", ["", SWITCHES_FULL, LIMITED])
 def test_the_switches_above_a_leaf(partitions: str, tmp_path: Path) -> None:
-    """By opensm's records: a limited member of the partition sees the same switches and tiers."""
+    """By opensm's records: a limited member of the partition sees the same switches and tiers.
+    Where the switches are limited members too, or opensm does not answer, by SMPs.
+    """
     require(missing(*MANAGERS))
     (tmp_path / "-P").write_text(partitions)
     arguments = ("-r", *(("-P", str(tmp_path / "-P")) if partitions else ()))  # LIDs from 1 on
-    with Fabric(pods(), tmp_path) as fabric, fabric.manager("host2", *arguments):
-        fabric.boot("host1", tmp_path / "sys")
-        words = "--tiers", "-o", "json", "--dry-run", "--sysfs-root", str(tmp_path / "sys")
-        said = json.loads(fabric.bwagent("host1", "probe", *words, tables=True))["tiers"]
-    first, second = said["tiers"]
+    words = "probe", "--tiers", "-o", "json", "--dry-run", "--sysfs-root", str(tmp_path / "sys")
+    with Fabric(pods(), tmp_path) as fabric:
+        with fabric.manager("host2", *arguments):
+            fabric.boot("host1", tmp_path / "sys")
+            by_sa = json.loads(fabric.bwagent("host1", *words, tables=True))
+        by_smps = json.loads(fabric.bwagent("host1", *words, tables=True))
+    first, second = by_sa["tiers"]["tiers"]
     assert [row["name"] for row in first["switches"]] == ["spine1", "spine2"]
-    assert (second["value"], said["reason"]) == ("core1", None)
+    assert (second["value"], by_sa["tiers"]["reason"]) == ("core1", None)
+    assert (by_smps["tiers"], by_smps["problems"]) == (by_sa["tiers"], by_sa["problems"])
 
 
 KEYS = """

@@ -14,7 +14,6 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband import sa
 from agent.infiniband.devices import Entries, SubnetPort
 from agent.infiniband.exploration import (
-    UNKNOWN,
     Exploration,
     Subnets,
     counting,
@@ -24,7 +23,7 @@ from agent.infiniband.exploration import (
     replaying,
 )
 from agent.infiniband.smp import PortUnavailable
-from agent.infiniband.tiers import LinkEnd
+from agent.infiniband.tiers import UNKNOWN, LinkEnd
 from agent.reasons import NeighborReason
 from tests.support.sas import CABLES, GUID, Administrator, link, node, reply
 

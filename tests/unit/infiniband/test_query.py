@@ -55,7 +55,7 @@ class ScriptedPort:
 
 def asked(script: list[bytes | NeighborReason | None]) -> tuple[PortQuery, ScriptedPort]:
     port = ScriptedPort(script)
-    [query] = query_ports(lambda _device, _number: port, [("ibp0", 1)], TIMEOUT_MS, 2)  # type: ignore[arg-type, return-value]
+    [query] = query_ports(lambda _device, _number: port, [("ibp0", 1)], TIMEOUT_MS, 2)
     return query, port
 
 

@@ -52,7 +52,9 @@ def texts(read: Reading[Any]) -> list[str]:
 
 
 def test_the_ports_that_have_a_leaf_ask() -> None:
-    """A port that was not reached by SMPs may be a virtual one, and has its prefix."""
+    """A port that was not reached by SMPs may be a virtual one, and has its prefix; another one
+    sends SMPs where the administrator refuses.
+    """
     asked: list[AskingPort] = []
 
     def explore(ports: Sequence[AskingPort], entries: Any, _known: Any) -> Exploration:
@@ -64,7 +66,7 @@ def test_the_ports_that_have_a_leaf_ask() -> None:
     tiers = outcome.value.tiers
     assert (tiers.label(1), tiers.label(2), problems) == ("spine1", "core1", ())
     assert [port for port, _ in asked] == [
-        SubnetPort("ibp0", 1, 22, 9, 2, 0, None),
+        SubnetPort("ibp0", 1, 22, 9, 2, 0, None, ("ibp0", 1)),
         SubnetPort("ibp1", 1, 22, 9, 2, 0, 0xFE80 << 48),
     ]
     assert {leaf for _, leaf in asked} == {ADMINISTRATOR.guid("leaf1")}

@@ -1,0 +1,64 @@
+"""The helper's answer about the switches above, over ports of the test."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from agent.infiniband.exploration import loaded
+from agent.infiniband.smp import is_smp
+from agent.infiniband.tier_query import answer
+from agent.infiniband.umad import Management
+from tests.support.routes import Routes
+from tests.support.subnets import three_tiers
+
+
+class Port:
+    """A port that a subnet answers."""
+
+    def __init__(self, routes: Routes, device: str, management: Management) -> None:
+        self._routes, self._management = routes, management
+        self._port = next(port for port, _ in routes.ports if port and port.device == device)
+        self._event, self._reply = os.eventfd(0), b""
+
+    def fileno(self) -> int:
+        return self._event
+
+    def send(self, request: bytes, _timeout_ms: int) -> None:
+        self._management.require(request)
+        self._reply = self._routes(self._port, request)
+        os.eventfd_write(self._event, 1)
+
+    def receive(self, _request: bytes) -> bytes:
+        os.eventfd_read(self._event)
+        return self._reply
+
+    def close(self) -> None:
+        os.close(self._event)
+
+
+def test_a_refused_port_sends_smps_and_stays_open() -> None:
+    """For an exploration, which is recorded, and a look; what is not in time is one line."""
+    subnet = three_tiers(rails=2, units=4)
+    routes, opened = Routes(subnet, next(iter(subnet.pods))), list[Management]()
+
+    def open_port(device: str, _number: int, management: Management) -> Port:
+        opened.append(management)
+        return Port(routes, device, management)
+
+    payload: dict[str, Any] = {"ports": [*routes.ports, (None, "a" * 16)], "seconds": 60}
+    told = answer(payload | {"record": True}, open_port)
+    found = loaded(told)
+    assert (found.tiers.label(1), found.tiers.label(2)) == ("p0-r0-spine0", "core00")
+    assert [to.mgmt_class for to in opened] == [3, 0x81] * 2
+    requests = [
+        bytes.fromhex(row["request"]) for port in told["ports"] for row in port["exchanges"]
+    ]
+    assert sorted(filter(is_smp, requests)) == sorted(smp for _, smp in routes.asked)
+    uplinks = {leaf: [*at.items()] for leaf, at in found.tiers.uplinks.items()}
+    looked = answer(payload | {"uplinks": uplinks, "lids": found.lids}, open_port)
+    assert (looked["agrees"], looked["outcomes"]) == (True, {"sa-refused": 2})
+    late = answer(payload | {"seconds": 0}, open_port)
+    assert late["error"].endswith(
+        "no time is left to ask; by SMPs: ib0 port 1: no time is left to ask"
+    )
