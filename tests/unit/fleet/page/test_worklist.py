@@ -199,10 +199,11 @@ def test_a_pulled_cable_goes_from_nowhere() -> None:
     assert stop.lines[0][3:8] == (near.text, "no link", "", "leaf01/1", far.text)
 
 
-def test_a_node_that_is_elsewhere_has_its_sentence_before_its_cables() -> None:
-    """Its name or the plan may be wrong, and no cable."""
+@pytest.mark.parametrize("code", ["moved", "unstable"])
+def test_what_cables_do_not_say_has_its_sentence_before_them(code: str) -> None:
+    """The name of a node or the plan may be wrong, and no cable; one end of a cable may be bad."""
     ref = PortRef("gpu-001", "mlx5_0")
-    one = finding("moved", [ref], "look", moves=(Move(ref, ("leaf02", "1"), ("leaf01", "1")),))
+    one = finding(code, [ref], "look", moves=(Move(ref, ("leaf02", "1"), ("leaf01", "1")),))
     (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
     assert [(line.text, line.cable) for line in stop.lines] == [
         ("look", ""),
