@@ -43,7 +43,7 @@ from agent.kube import MANAGER
 from agent.kube.answers import Request
 from agent.kube.negotiation import Refusal
 from agent.memory import FarEnd, Identity, Known
-from agent.model import Observation, RoleChange, Seen
+from agent.model import Observation, RoleChange, Seen, backend_functions
 from agent.text import listed, many, natural, utc, visible
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
@@ -152,11 +152,14 @@ def _of_nics(observation: Observation) -> Found | None:
     """Return the NICs with reporters in error; None if their drivers were not asked."""
     if not isinstance(observation.nics, Seen):
         return None
-    return {
-        f"NIC {nic.pci}": ({reporter.name for reporter in nic.in_error}, nic.fault)
-        for nic in observation.nic_health
-        if nic.fault
-    }
+    faults: Found = {}
+    for nic in observation.nic_health:
+        if nic.fault:
+            ports = (role for role in observation.backend if nic.pci in backend_functions([role]))
+            names = listed([role.interface for role in ports], MAX_NAMED)
+            in_error = {reporter.name for reporter in nic.in_error}
+            faults[f"NIC {nic.pci} ({names})"] = in_error, nic.fault
+    return faults
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Notice]:

@@ -26,7 +26,7 @@ def told(shared: Shared) -> dict[str, Any]:
 
 def test_a_nic_breaks_and_recovers(told: dict[str, Any]) -> None:
     """The kernel tells, the driver is asked, and the metric and an Event tell it."""
-    event = f"NIC {NIC}: its driver reports dummy in error (2 errors)"
+    event = f"NIC {NIC} (ibp0): its driver reports dummy in error (2 errors)"
     metric = f'bwagent_nic_unhealthy{{pci="{NIC}",reporter="dummy"}} 1.0'
     assert told["steps"] == {
         "whole": {"metrics": [], "events": []},

@@ -26,7 +26,7 @@ from tests.support.running import HOUR, Api, World
 NIC = bdf(0)
 CHANGED = Event("health", NIC)
 METRIC = f'bwagent_nic_unhealthy{{pci="{NIC}",reporter="fw_fatal"}} 1.0'
-MESSAGE = f"NIC {NIC}: its driver reports fw_fatal in error (2 errors)"
+MESSAGE = f"NIC {NIC} (ibp0): its driver reports fw_fatal in error (2 errors)"
 
 
 class Drivers(World):

@@ -12,7 +12,8 @@ from agent.infiniband.bad_link import EndReadings, LinkErrors, judge
 from agent.infiniband.perf import Counters, PortReading
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
-from agent.model import Seen
+from agent.model import Failed, Seen
+from agent.nic.health import NicHealth, Nics, Reporter
 from agent.node_events import (
     KEPT_TIME,
     MAX_EVENTS,
@@ -265,6 +266,25 @@ def test_a_link_with_errors_is_told_once_for_each_end() -> None:
     assert "leaf1 port 3 counts 500 symbol_error" in text
     assert look(0) == []
     assert len(look(0, 500)) == 1
+
+
+def test_an_unhealthy_nic_is_told_once_for_each_set_of_reporters() -> None:
+    """Not when it has more errors, nor while its driver does not answer."""
+    faults, pci = Faults(), "0000:18:00.0"
+
+    def look(errors: int, *names: str) -> list[str]:
+        reporters = tuple(Reporter(name, "error", errors) for name in names)
+        nics = Seen(Nics({}, {pci: NicHealth(pci, None, (Reporter("tx", "healthy"), *reporters))}))
+        seen = observation(("ibp0", pci), nics=nics if errors else Failed("late"))
+        return [notice.text for notice in faults.observed(seen)]
+
+    assert look(1) == []
+    text = "NIC 0000:18:00.0 (ibp0): its driver reports"
+    assert look(1, "fw") == [f"{text} fw in error (1 error)"]
+    assert look(2, "fw") == look(0) == look(3, "fw") == []
+    assert look(2, "fw", "fw_fatal") == [f"{text} fw, fw_fatal in error (4 errors)"]
+    assert look(1) == []
+    assert len(look(1, "fw")) == 1
 
 
 def test_no_cable() -> None:
