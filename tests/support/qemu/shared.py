@@ -33,7 +33,8 @@ insmod kernel/net/psample/psample.ko
 insmod extra/netdevsim.ko
 cd "$OLDPWD"
 echo "1 1" >/sys/bus/netdevsim/new_device
-exec "$PYTHON" -m tests.support.qemu.broken_nic
+"$PYTHON" -m tests.support.qemu.broken_nic
+echo 1 >/sys/bus/netdevsim/del_device # its netdev cannot be deleted by itself
 """
 # By test file; the first one begins before any RDMA driver is loaded, and the last one leaves
 # processes.
