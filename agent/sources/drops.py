@@ -30,7 +30,7 @@ def ethernet_data_ports(evidence: RoleEvidence) -> list[DevicePort]:
 def rules(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
     """Yield the rules for which a port is no host data port."""
     yield from _no_function_of_its_own(candidate, evidence)
-    yield from _other_network(candidate.device, evidence)
+    yield from other_network(candidate.device, evidence)
     device, port = candidate
     if port.link_layer not in {"InfiniBand", "Ethernet"}:
         text = f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
@@ -43,7 +43,7 @@ def rules(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[RoleVerdict
     yield from no_data(candidate)
 
 
-def _other_network(device: RdmaDevice, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
+def other_network(device: RdmaDevice, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
     """Yield the rules for which a device is of another network: iWARP, Omni-Path, a cloud's."""
     if device.node_type == "RNIC":
         yield RoleVerdict("iwarp", "iWARP (node type RNIC)")

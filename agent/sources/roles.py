@@ -30,7 +30,14 @@ from agent.sources.evidence import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
-from agent.sysfs.bus import ETHERNET_CLASS, INFINIBAND_CLASSES, NEAR, OMNI_PATH_CLASS, Function
+from agent.sysfs.bus import (
+    ETHERNET_CLASS,
+    GPU_CLASSES,
+    INFINIBAND_CLASSES,
+    NEAR,
+    OMNI_PATH_CLASS,
+    Function,
+)
 from agent.text import listed
 
 MIN_GPUS = 2
@@ -39,6 +46,7 @@ FEW_ROUTED = 2  # NICs of a kind that a default route may convict
 QUARTER = 4
 ETHERNET_LEAD = 3  # times the bandwidth of InfiniBand that makes a backend of an Ethernet kind
 
+NO_INFINIBAND = GPU_CLASSES | {ETHERNET_CLASS}
 TakenOut = Iterator[tuple[Candidates, str]]  # by a rule, with its words
 
 
@@ -125,8 +133,9 @@ def _by_flag(evidence: RoleEvidence, globs: Sequence[str], unread: Mapping[str, 
 def _unread(evidence: RoleEvidence) -> list[Candidate]:
     """Return the unread devices, and functions without a device, as a reloading driver has.
 
-    The PCI bus tells what each of them is. VFs, Omni-Path, and functions of a card that manages
-    NVSwitches are no candidates. One of unknown class may be an InfiniBand HCA.
+    VFs, devices of other networks, and functions of a card that manages NVSwitches are no
+    candidates. The PCI class tells the link layer; one of another or an unknown class may be an
+    InfiniBand HCA.
     """
     devices, bus = evidence.devices, evidence.bus
     read = {device.pci for device in devices if device.ports or device.excluded} - {None}
@@ -142,9 +151,9 @@ def _unread(evidence: RoleEvidence) -> list[Candidate]:
     for device in unread:
         pci = device.pci or ""
         function = bus.functions.get(pci) or Function(pci, min(INFINIBAND_CLASSES))
-        is_none = function.is_virtual or function.code == OMNI_PATH_CLASS
+        is_none = function.is_virtual or any(drops.other_network(device, evidence))
         if not is_none and function.card not in managing:
-            layer = "Ethernet" if function.code == ETHERNET_CLASS else "InfiniBand"
+            layer = "Ethernet" if function.code in NO_INFINIBAND else "InfiniBand"
             known = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
             nics.append(Candidate(known, None, layer, bus.beside(pci)))
     return nics

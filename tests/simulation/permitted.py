@@ -62,14 +62,12 @@ ROWS = (
     Row(r"sys/class/net/", NO_RDMA_LABEL, WITHOUT_RDMA),
     Row(r"sys/bus/pci/devices/BDF/(class|driver@)", NO_RDMA_LABEL, WITHOUT_RDMA),
     # "0G is said of ports that were read, or where there is no backend port": what is unread may be
-    # one, or a GPU that makes a front end one.
-    Row(r"sys/(class/infiniband|bus/pci/devices)/.*", r".*/speed\.current: 0G -> None"),
+    # one, or a GPU that makes a front end one. A netdev that blocks hides its device.
+    Row(r"sys/(class/(infiniband|net)|bus/pci/devices)/.*", r".*/speed\.current: 0G -> None"),
     # A device of which nothing was ever read may be an InfiniBand HCA, unless the PCI class of its
     # function is another one: "`roce` is not published while a function that is, or may be,
     # InfiniBand is unread". A read that blocks leaves nothing of the function, its class included.
     Row(r"sys/bus/pci/devices/BDF(/.*|@)?", r".*/flavor: roce -> None", ROCE_MACHINES),
-    # The ports of these GPUs are functions of class 0x1200, which InfiniBand may have as well.
-    Row(r"sys/class/(infiniband|net)/.*", r".*/flavor: roce -> None", "gaudi3-hls3"),
     # Two functions reach one cable. The second stands for it while the first is unread, and a port
     # that never had a link is judged without the ports that cannot be read.
     Row(

@@ -88,7 +88,8 @@ def observed(
     """Return an observation of these ports; the devices in `failed` could not be read."""
     unread = tuple(RdmaDevice(name, failure="EIO", pci=PCI.get(name)) for name in failed)
     devices = tuple({one.device.name: one.device for one in roles}.values()) + unread
-    return observation(ports=tuple(roles), rdma=Seen(devices), ib=Seen(tuple(links)), **changes)
+    outcomes = {"rdma": Seen(devices), "ib": Seen(tuple(links))} | changes
+    return observation(ports=tuple(roles), unread=dict.fromkeys(failed, "InfiniBand"), **outcomes)
 
 
 def on_bus(_pci: str) -> Place:

@@ -174,8 +174,9 @@ def test_a_device_that_is_no_hca_of_the_backend_withholds_nothing(
     [
         *(NO_HCA[name] for name in ("named by no --backend-device", "virtual function")),
         ({f"{HOME}/{bdf(0)}/class": b"0x020800\n"}, {}),
+        ({f"{base(0)}/node_type": b"4: RNIC\n"}, {}),
     ],
-    ids=["named by no --backend-device", "virtual function", "Omni-Path"],
+    ids=["named by no --backend-device", "virtual function", "Omni-Path", "iWARP"],
 )
 def test_a_fresh_node_has_its_speed_beside_a_device_that_is_no_candidate(
     changes: Entries, flags: dict[str, Any]

@@ -66,7 +66,7 @@ def missing(
 
     gpus = [one.address for one in bus.gpus]
     for gone in (gpus, gpus[::2], *([one] for one in gpus)):
-        yield devices, without(*gone)
+        yield [one for one in devices if one.pci not in gone], without(*gone)
     for one in devices:
         others = [other for other in devices if other is not one]
         yield others, bus
