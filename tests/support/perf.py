@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from agent.infiniband import perf
-from agent.infiniband.perf import Attribute, Counters
+from agent.infiniband.bad_link import EndReadings
+from agent.infiniband.perf import MAXIMA, Attribute, Counters, PortReading
 from agent.infiniband.smp import Exchange
 
 TID = 0x5EED0001
@@ -72,3 +73,16 @@ def poisson(random: Random, mean: float) -> int:
     while product > limit:
         product, events = product * random.random(), events + 1
     return events
+
+
+def end(before: Counters = NONE, **rose: int) -> EndReadings:
+    """Two readings of an end, between which these counters rose."""
+    after = before._replace(**{name: getattr(before, name) + by for name, by in rose.items()})
+    return EndReadings(PortReading(before), PortReading(after))
+
+
+def modeled(random: Random, mean: float) -> EndReadings:
+    """An end after an hour: `mean` errors, some of them in other counters, totals of before."""
+    before = Counters(*(random.randrange(int(most * 0.7) + 1) for most in MAXIMA))
+    errors = poisson(random, mean)
+    return end(before, symbol_error=errors, port_rcv_errors=errors // 5)

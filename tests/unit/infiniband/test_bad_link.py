@@ -8,16 +8,10 @@ import pytest
 
 from agent.infiniband.bad_link import BadEnd, EndReadings, LinkVerdict, is_worth_another, judge
 from agent.infiniband.perf import MAXIMA, Counters, PortReading
-from tests.support.perf import NONE, poisson
+from tests.support.perf import NONE, end, modeled
 
 HOUR = 3600.0
 LEAF = "leaf1 port 3"
-
-
-def end(before: Counters = NONE, **rose: int) -> EndReadings:
-    """Two readings of an end, between which these counters rose."""
-    after = before._replace(**{name: getattr(before, name) + by for name, by in rose.items()})
-    return EndReadings(PortReading(before), PortReading(after))
 
 
 QUIET = end()
@@ -119,13 +113,6 @@ def test_totals_are_worth_a_second_reading_from_ten_on() -> None:
     assert not is_worth_another(PortReading(NONE._replace(symbol_error=9, link_downed=9)))
     assert is_worth_another(PortReading(NONE._replace(symbol_error=10)))
     assert is_worth_another(PortReading(NONE._replace(link_downed=10)))
-
-
-def modeled(random: Random, mean: float) -> EndReadings:
-    """An end after an hour: `mean` errors, some of them in other counters, totals of before."""
-    before = Counters(*(random.randrange(int(most * 0.7) + 1) for most in MAXIMA))
-    errors = poisson(random, mean)
-    return end(before, symbol_error=errors, port_rcv_errors=errors // 5)
 
 
 PLANTED = {"near": BadEnd.NEAR, "far": BadEnd.FAR, "both": BadEnd.CABLE, "nowhere": BadEnd.QUIET}
