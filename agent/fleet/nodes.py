@@ -21,6 +21,7 @@ from agent.cabling.plans.rates import rate
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
+from agent.facts import past
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort, LeafUplinks
 from agent.infiniband.fabric_memory import read as read_fabric
 from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
@@ -108,7 +109,7 @@ class NodeReader:
         names = {guid: intern(row.name or guid) for guid, row in memory.switches.items()}
         return {
             intern(leaf): LeafUplinks(
-                min(time, int(self._now)), {p: names[g] for p, g in up.items()}
+                past(time, self._now) or 0, {p: names[g] for p, g in up.items()}
             )
             for leaf in memory.uplinks
             for time, up in [memory.last_seen(leaf)]

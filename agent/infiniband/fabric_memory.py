@@ -62,7 +62,7 @@ PACE = HOUR, DAY, WEEK  # until the next answer, by how many in a row said the s
 MAX_BYTES = 32 * 1024  # of a text that is written
 MAX_LENGTH = 64 * 1024  # characters of a text that is read
 MAX_ROWS = 1_024  # of each list that is read
-MAX_PORT = 254
+MAX_PORT = 255  # of a switch that lies: NumPorts is an octet
 MAX_PROBLEM = 200  # characters
 
 LeafPort = tuple[str, int]  # a leaf's GUID, and the number of its port
@@ -143,8 +143,8 @@ NOTHING = FabricMemory()
 
 
 def is_due(memory: FabricMemory, now: int) -> bool:
-    """Return True if the next answer is due."""
-    return not memory.time <= now < memory.due
+    """Return True if the next answer is due, a week after the last one at the latest."""
+    return not memory.time <= now < min(memory.due, memory.time + WEEK)
 
 
 def after_look(
@@ -352,6 +352,9 @@ def text(memory: FabricMemory) -> str:
     What was seen once goes first, then switches from the last one on, in the order of labels; those
     that the values of the tiers are from stay.
     """
+    if len(content := _text(memory, ())) <= MAX_BYTES:
+        return content
+    memory = replace(memory, pending={})
     names = own_names({row.guid: row.name for row in memory.switches.values()})
     values = {memory.switch(1), memory.switch(2)}
     others = sorted(memory.switches.keys() - values, key=by_label(names))
@@ -377,7 +380,7 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
         )
         for row in kept
     ]
-    pending = [] if left_out else [_Pending(*port, guid) for port, guid in memory.pending.items()]
+    pending = [_Pending(*port, guid) for port, guid in memory.pending.items()]
     facts: Json = {
         "time": memory.time,
         "due": memory.due,

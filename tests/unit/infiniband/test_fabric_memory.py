@@ -320,6 +320,19 @@ def test_the_text_is_bounded(rows: int) -> None:
     assert text(after) == content
 
 
+def test_a_text_of_many_contradictions_and_the_highest_port_is_read_again() -> None:
+    """What an administrator that lies makes an agent remember is no loss at the next start."""
+    memory = large(2)
+    low, high = memory.switches
+    ports = dict.fromkeys(range(1, 256), low)
+    pending = {(leaf, port): high for leaf in memory.uplinks for port in ports}
+    memory = replace(memory, uplinks=dict.fromkeys(memory.uplinks, ports), pending=pending)
+    content = text(memory)
+    after = read(content)
+    assert (len(content) <= MAX_BYTES, after.pending) == (True, {})
+    assert (after.uplinks, after.left_out) == (memory.uplinks, 0)
+
+
 def test_a_name_of_a_switch_that_is_left_out_is_not_the_others() -> None:
     """Both had it, so neither has it as its own after a restart."""
     memory = large(1000)
@@ -405,3 +418,5 @@ def test_times_of_the_future_end() -> None:
     agent.ask(["p0-r0-spine0"])
     assert agent.memory.switches[spine].end == agent.now + WEEK
     assert agent.memory.switches[spine].seen == agent.now
+    memory = replace(agent.memory, due=agent.now + 9 * WEEK)
+    assert [is_due(memory, agent.now + after) for after in (DAY, WEEK)] == [False, True]
