@@ -223,10 +223,12 @@ def _tiers(observation: Observation) -> Json | None:
                     for port, guid in sorted(ports.items())
                 ],
                 "paths": [[hop._asdict() for hop in path] for path in tiers.paths],
+                "walked": [*explored.walked],
             }
         case Failed(reason) | Absent(reason) as missing:
             word = "failed" if isinstance(missing, Failed) else "absent"
-            return {"reason": word, "text": reason, "tiers": [], "uplinks": [], "paths": []}
+            empty = {name: list[Json]() for name in ("tiers", "uplinks", "paths", "walked")}
+            return {"reason": word, "text": reason} | empty
 
 
 def _link_errors(observation: Observation) -> list[Json]:

@@ -249,3 +249,5 @@ def test_the_switches_above_follow_the_schema(repository: Path) -> None:
     assert [row["port"] for row in found[1]["uplinks"]] == [41, 42]
     [[first, second]] = found[1]["paths"]
     assert (first["far_guid"], second["far_guid"]) == (second["guid"], seen.tiers.tier_2)
+    by_smps = document(*alone(observed(tiers=Seen(seen._replace(walked=("refused",))))), Choices())
+    assert [found[1]["walked"], by_smps["tiers"]["walked"]] == [[], ["refused"]]

@@ -14,6 +14,8 @@ from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS
 from agent.memory import Fact, FarEnd, Known, known_of
 from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
+from agent.nic.health import NicHealth, Nics, Reporter
+from agent.nic.link_state import LinkState
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
@@ -203,6 +205,19 @@ def test_a_class_that_is_not_there_is_no_reason_of_the_gpus() -> None:
     found = document(NAMING.accelerator, seen)
     assert found["reason"] == "the snapshot has no answer of NVML"
     assert document(SPEED, seen)["reason"].startswith("/sys/class/infiniband is not there")
+
+
+def test_what_the_driver_tells_follows_the_schema() -> None:
+    """Why a link is down, and a reporter in error."""
+    seen = of_machine("bnxt-re")
+    device, netdev = seen.backend[0].device.pci or "", seen.backend[0].netdev
+    assert netdev
+    down = LinkState(netdev.name, is_up=False, text="no cable")
+    reporters = (Reporter("fw", "error"),)
+    nics = Nics({netdev.name: down}, {device: NicHealth(device, reporters=reporters)})
+    found = document(SPEED, replace(seen, nics=Seen(nics)))
+    told = [(row["via"], row["value"]) for row in found["evidence"]]
+    assert {("ethtool", "no cable"), ("devlink", "error")} <= {*told}
 
 
 def test_the_meaning_stands_alone() -> None:
