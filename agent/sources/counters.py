@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
+from agent.facts import MAX_SECONDS, number
 from agent.host import Host
 from agent.infiniband.devices import CounterPort, by_port, printable, recorded_reason
 from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, RdmaDevice, Reading, Seen
@@ -94,8 +95,8 @@ def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkError
 
     try:
         readings: list[Json] = [{}, {}, *(entry.get("readings") or ())][-2:]
-        before, after = readings
-        seconds = after["time"] - before["time"] if before else 0.0
+        times = [number(MAX_SECONDS).parse(row["time"]) for row in readings if row]
+        seconds = times[1] - times[0] if len(times) > 1 else 0.0
         near_was, near = (_end(row.get("near"), entry, entry["port"]) for row in readings)
         far_was, far = (_end(row.get("far"), entry, far_port) for row in readings)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -104,7 +105,7 @@ def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkError
     if seconds <= 0:
         return LinkErrors(interface, far_name, near, far)
     verdict = judge(_both(near_was, near), _both(far_was, far), seconds, far_name)
-    return LinkErrors(interface, far_name, near, far, seconds, verdict, after["time"])
+    return LinkErrors(interface, far_name, near, far, seconds, verdict, times[1])
 
 
 def _both(before: PortReading | str, after: PortReading | str) -> EndReadings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,8 @@ def test_one_reading_has_none() -> None:
         (entry((0.0, side(), {"exchanges": [{}], "error": None})), "a recorded exchange is"),
         (entry((0.0, side(), {"error": None})), "a recorded reading is malformed: KeyError"),
         (entry() | {"readings": 7}, "a recorded reading is malformed: TypeError"),
+        (entry(ONE, (10**400, *TWO[1:])), "a recorded reading is malformed: ValueError"),
+        (entry(ONE, (math.inf, *TWO[1:])), "a recorded reading is malformed: ValueError(inf)"),
     ],
 )
 def test_an_end_that_was_not_read_has_one_line(answer: dict[str, Any], far: str) -> None:
