@@ -43,7 +43,7 @@ from agent.kube import MANAGER
 from agent.kube.answers import Request
 from agent.kube.negotiation import Refusal
 from agent.memory import FarEnd, Identity, Known
-from agent.model import Observation, RoleChange, Seen, backend_functions
+from agent.model import Observation, RoleChange, backend_functions
 from agent.text import listed, many, natural, utc, visible
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
@@ -113,53 +113,43 @@ class Faults:
     """Finds the links and NICs that have another fault than at the reading before, or none then."""
 
     def __init__(self) -> None:
-        self._known: dict[EventReason, dict[str, object]] = {}  # what is at fault, by subject
+        self._known: dict[tuple[EventReason, str], object] = {}  # what is at fault
 
     def observed(self, observation: Observation) -> list[Notice]:
-        """Return the new faults; what was not read now keeps that of before."""
+        """Return the new faults; a link or NIC that was not read now keeps that of before."""
         notices = []
-        for reason, faults in (
+        for reason, parts in (
             (EventReason.LINK_UNSTABLE, _of_links(observation)),
             (EventReason.NIC_UNHEALTHY, _of_nics(observation)),
         ):
-            if faults is not None:
-                before = self._known.get(reason, {})
-                self._known[reason] = {name: part for name, (part, _) in faults.items()}
-                notices += [
-                    Notice(reason, name, visible(f"{name}: {text}", MAX_TEXT))
-                    for name, (part, text) in faults.items()
-                    if before.get(name) != part
-                ]
+            for name, (part, text) in parts.items():
+                if part and part != self._known.get((reason, name)):
+                    notices.append(Notice(reason, name, visible(f"{name}: {text}", MAX_TEXT)))
+                self._known[reason, name] = part
         return notices
 
 
-Found = dict[str, tuple[object, str]]  # by subject: what is at fault, and a sentence
+Parts = dict[str, tuple[object, str]]  # by subject: what is at fault, and a sentence
 
 
-def _of_links(observation: Observation) -> Found | None:
-    """Return the links that have errors now, each with its bad end; None if they were not read."""
-    if not isinstance(observation.link_errors, Seen):
-        return None
+def _of_links(observation: Observation) -> Parts:
+    """Return the links that were read, each with its bad end if it has errors now."""
     verdicts = {link.interface: link.verdict for link in observation.read_links}
     return {
-        name: (verdict.end, verdict.text)
+        name: (verdict.end, verdict.text) if verdict and verdict.is_unstable else (None, "")
         for name, verdict in verdicts.items()
-        if verdict and verdict.is_unstable
     }
 
 
-def _of_nics(observation: Observation) -> Found | None:
-    """Return the NICs with reporters in error; None if their drivers were not asked."""
-    if not isinstance(observation.nics, Seen):
-        return None
-    faults: Found = {}
+def _of_nics(observation: Observation) -> Parts:
+    """Return the NICs whose drivers told, each with its reporters in error."""
+    parts: Parts = {}
     for nic in observation.nic_health:
-        if nic.fault:
-            ports = (role for role in observation.backend if nic.pci in backend_functions([role]))
-            names = listed([role.interface for role in ports], MAX_NAMED)
-            in_error = {reporter.name for reporter in nic.in_error}
-            faults[f"NIC {nic.pci} ({names})"] = in_error, nic.fault
-    return faults
+        ports = (role for role in observation.backend if nic.pci in backend_functions([role]))
+        names = listed([role.interface for role in ports], MAX_NAMED)
+        in_error = {reporter.name for reporter in nic.in_error}
+        parts[f"NIC {nic.pci} ({names})"] = in_error, nic.fault or ""
+    return parts
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Notice]:

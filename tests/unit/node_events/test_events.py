@@ -242,12 +242,14 @@ def test_a_cable() -> None:
 
 
 def test_a_link_with_errors_is_told_once_for_each_end() -> None:
-    """Not at each observation until the next reading, nor where nothing was read."""
+    """Not at each observation until the next reading, nor where it, or nothing, was not read."""
     links, none = Faults(), Counters(*[0] * 7)
 
     def look(near: int | None, far: int = 0) -> list[str]:
         if near is None:
-            return [notice.text for notice in links.observed(observation(("ibp0", None)))]
+            others = observation(("ibp0", None), link_errors=Seen(()))  # ibp0 is down
+            nothing = observation(("ibp0", None))
+            return [new.text for seen in (nothing, others) for new in links.observed(seen)]
         first, second = (
             EndReadings(PortReading(none), PortReading(none._replace(symbol_error=errors)))
             for errors in (near, far)
@@ -268,6 +270,9 @@ def test_a_link_with_errors_is_told_once_for_each_end() -> None:
     assert len(look(0, 500)) == 1
 
 
+NOT_TOLD = (Failed("late"), Seen(Nics({}, {})))  # the second while it has no RDMA device
+
+
 def test_an_unhealthy_nic_is_told_once_for_each_set_of_reporters() -> None:
     """Not when it has more errors, nor while its driver does not answer."""
     faults, pci = Faults(), "0000:18:00.0"
@@ -275,8 +280,9 @@ def test_an_unhealthy_nic_is_told_once_for_each_set_of_reporters() -> None:
     def look(errors: int, *names: str) -> list[str]:
         reporters = tuple(Reporter(name, "error", errors) for name in names)
         nics = Seen(Nics({}, {pci: NicHealth(pci, None, (Reporter("tx", "healthy"), *reporters))}))
-        seen = observation(("ibp0", pci), nics=nics if errors else Failed("late"))
-        return [notice.text for notice in faults.observed(seen)]
+        answers = [nics] if errors else NOT_TOLD
+        seen = [observation(("ibp0", pci), nics=answer) for answer in answers]
+        return [notice.text for each in seen for notice in faults.observed(each)]
 
     assert look(1) == []
     text = "NIC 0000:18:00.0 (ibp0): its driver reports"
