@@ -48,6 +48,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.facts import past
 from agent.ids import GUID, is_of_device, moves
 from agent.infiniband.devices import SA_SPREAD
 from agent.model import (
@@ -422,7 +423,7 @@ class Memory:
         is_same = self._compare(facts)
         facts = [self._aged(fact, now) for fact in facts]
         was = self._was(facts)
-        facts = _with_bad_links(facts, was, observation)
+        facts = _with_bad_links(facts, was, observation, now)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
         self._unknown_since = None if unknown is None else _first(self._unknown_since, now)
         if _is_over(self._unknown_since, self._hold, now):
@@ -755,20 +756,24 @@ def remembered(
 
 
 def _with_bad_links(
-    facts: Iterable[Fact], moved: Collection[str], observation: Observation
+    facts: Iterable[Fact], moved: Collection[str], observation: Observation, now: float
 ) -> list[Fact]:
     """Return the facts with the last bad link of each port; those of `moved` have another link."""
-    now = observation.time
+    wall = observation.time
     told = {
-        link.interface: BadLink(link.verdict.end, int(now), link.time)
+        link.interface: BadLink(
+            link.verdict.end, int(wall - max(now - (link.time or now), 0.0)), link.time
+        )
         for link in observation.read_links
         if link.verdict and link.verdict.is_unstable
     }
     rows = []
     for fact in facts:
-        last, new = None if fact.interface in moved else fact.bad_link, told.get(fact.interface)
+        last, new = fact.bad_link, told.get(fact.interface)
+        if last and (fact.interface in moved or past(last.time, wall) is None):
+            last = None
         bad = last if not new or (last and last.reading == new.reading) else new
-        is_over = bad and now >= bad.time + BAD_LINK_KEPT
+        is_over = bad and wall >= bad.time + BAD_LINK_KEPT
         rows.append(fact._replace(bad_link=None if is_over else bad))
     return rows
 

@@ -757,8 +757,10 @@ def test_the_last_bad_link_of_a_port_stays_for_a_day() -> None:
     ports, ends = [role("ibp0"), role("ibp1")], [link("ibp0", "L0"), link("ibp1", "L1")]
     memory = Memory(HOLD)
 
-    def bad(memory: Memory, links: Sequence[Link] = ends, **changes: Any) -> BadLink | None:
-        known = memory.merge(observed(ports, links, **changes), on_bus, 0.0)
+    def bad(
+        memory: Memory, links: Sequence[Link] = ends, now: float = 0.0, **changes: Any
+    ) -> BadLink | None:
+        known = memory.merge(observed(ports, links, **changes), on_bus, now)
         assert rows(known)["ibp1"].bad_link is None
         return rows(known)["ibp0"].bad_link
 
@@ -768,6 +770,10 @@ def test_the_last_bad_link_of_a_port_stays_for_a_day() -> None:
     assert bad(memory, **unstable(9.0, BadEnd.FAR, time=1e9 + 90)) == ("far", 10**9 + 90, 9.0)
     assert bad(memory, **unstable(11.0, BadEnd.QUIET, time=1e9 + 99)) == ("far", 10**9 + 90, 9.0)
     assert bad(memory, time=1e9 + 90 + BAD_LINK_KEPT) is None
+    old = BAD_LINK_KEPT + 7
+    assert bad(memory, now=old, **unstable(7.0, time=1e9 + old)) is None, "none was read since"
+    assert bad(memory, **unstable(7.0, time=2e9)) == ("near", 2 * 10**9, 7.0)
+    assert bad(memory, now=67.0, **unstable(7.0)) == ("near", 10**9 - 60, 7.0), "the clock was set"
     fact = rows(memory.merge(observed(ports, ends, **unstable(7.0)), on_bus, 0.0))["ibp0"]
     for own, expected in ((unstable(3.0, BadEnd.CABLE), "cable"), ({"time": 1e9}, "near")):
         later = Memory(HOLD)
