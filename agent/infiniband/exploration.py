@@ -295,7 +295,7 @@ class Subnets:
             previous, guid = link.from_port, subnet.guids.get(link.to_lid)
             if guid is None:
                 is_host = link.to_lid not in self._inside(subnet)
-            elif 1 <= link.to_port <= (ports := self._nodes[guid][1].info.ports):
+            elif link.to_port in range(1, (ports := self._nodes[guid][1].info.ports) + 1):
                 is_host = False
             else:
                 raise Malformed(f"{name}: to port {link.to_port} of {ports}")

@@ -199,6 +199,10 @@ def with_node(record: bytes) -> Callable[[Administrator, list[bytes]], list[byte
         (with_link(9, 1, 0), "from port 0 of 65"),
         (with_link(1, 66, 50), "to port 66 of 65"),
         (with_link(1, 0, 50), "to port 0 of 65"),
+        (
+            lambda of, rows: [link(1, 0, of.lids["spine2"])] if len(rows[0]) == 8 else rows,
+            "to port 0 of 65",
+        ),
         (with_link(0xC000, 1, 50), "to 0xc000"),
         (with_link(1, 1, 50, 99), "LinkRecord of LID 99 instead of"),
         (lambda _, rows: rows * 600 if len(rows[0]) == 8 else rows, "bytes instead of 56 to 4096"),
