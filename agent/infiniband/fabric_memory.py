@@ -4,7 +4,8 @@ An answer (agent/infiniband/tiers.py) is what is up at that moment. `merge` adds
 ones told:
 
 - What was seen stays. A switch goes WEEK after the first answer whose tables of switches lacked it,
-  unless one lists it meanwhile. Where a subnet does not answer, none is lacking.
+  unless one lists it meanwhile. Where a subnet does not answer, none is lacking; where its
+  switches were asked by SMPs, none that merely shares a name.
 - An answer that misses a switch of a tier adds nothing to the tiers. One that misses none adds what
   it has more, if the answer before was the same.
 - Another switch at a known port of a leaf takes effect when two answers have it. The former one
@@ -84,6 +85,7 @@ class TreeAnswer(NamedTuple):
     tiers: Tiers
     switches: Mapping[str, str | None]  # the tables of switches: names by GUID
     is_whole: bool = True  # False: a subnet of the node did not answer, so no switch is missing
+    is_walked: bool = False  # True: by SMPs, which met the switches near by
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,11 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
     answer = told.tiers
     if not memory.uplinks.keys() & set(told.leaves):
         memory = NOTHING
-    aged = [_aged(row, told, now) for row in memory.switches.values()]
+    met = _near(memory.tier_1, memory.tier_2, memory.uplinks) | told.switches.keys()
+    aged = [
+        row if told.is_walked and row.guid not in met else _aged(row, told, now)
+        for row in memory.switches.values()
+    ]
     known = {row.guid: row for row in aged if row.end is None or row.end > now}
     gone = memory.switches.keys() - known.keys()
     uplinks, pending, moved = _ports(memory, told, gone)
@@ -178,12 +184,11 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
             tier_2 -= answer.refused
         tier_1, tier_2 = tier_1 | {*answer.tier_1}, tier_2 | _second(answer)
         reason = answer.reason
-    of_use = {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
     after = FabricMemory(
         uplinks,
         tier_1,
         tier_2 - tier_1,
-        _rows(of_use, known, told.switches, now),
+        _rows(_near(tier_1, tier_2, uplinks), known, told.switches, now),
         pending,
         None if tier_2 else reason,
         memory.paths,
@@ -196,6 +201,13 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
     if all(answer.label(tier) == after.label(tier) for tier in (1, 2)):
         return replace(after, paths=answer.paths)
     return after
+
+
+def _near(
+    tier_1: Collection[str], tier_2: Collection[str], uplinks: Mapping[str, Mapping[int, str]]
+) -> set[str]:
+    """Return the switches of the tiers and at the ports of the leaves."""
+    return {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
 
 
 def _aged(row: TreeSwitch, told: TreeAnswer, now: int) -> TreeSwitch:

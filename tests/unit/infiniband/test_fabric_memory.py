@@ -252,6 +252,21 @@ def test_a_shared_name_stays_no_name_while_its_other_switch_is_down() -> None:
     assert agent.ask(after=1)[0] == "p0-r0-spine0"
 
 
+def test_a_shared_name_stays_no_name_while_the_administrator_refuses() -> None:
+    """Its other switch is elsewhere, where no SMP leads; a switch of a tier was to be met."""
+    subnet, agent = pod()
+    other, spine = subnet.named("p1-r0-spine0"), subnet.named("p0-r0-spine1")
+    subnet.names[other] = "p0-r0-spine0"
+    shared = [agent.ask()[0] for _ in range(3)][-1]
+    assert shared == "p0-r0-spine1"
+    switches, links = subnet.seen({spine})
+    near = {guid: name for guid, name in switches.items() if guid != other}
+    told = TreeAnswer(agent.leaves, tiers(agent.leaves, switches, links), near, is_walked=True)
+    for day in range(9):
+        agent.memory = merge(agent.memory, told, agent.now + day * DAY)
+    assert agent.memory.label(1) == "p0-r0-spine2"
+
+
 def test_a_switch_keeps_its_name_while_nobody_tells_one() -> None:
     """A switch that boots has the factory's text; another name is taken at once."""
     subnet, agent = pod()
