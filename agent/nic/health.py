@@ -62,10 +62,10 @@ class NicHealth(NamedTuple):
         """The reporters in error as a sentence; None: none is."""
         if not self.in_error:
             return None
-        names = listed([visible(reporter.name, MAX_NAME) for reporter in self.in_error])
+        names = dict.fromkeys(visible(reporter.name, MAX_NAME) for reporter in self.in_error)
         errors = sum(reporter.errors or 0 for reporter in self.in_error)
         count = f" ({many(errors, 'error')})" if errors else ""
-        return f"its driver reports {names} in error{count}"
+        return f"its driver reports {listed([*names])} in error{count}"
 
 
 class Nics(NamedTuple):

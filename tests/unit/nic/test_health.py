@@ -154,3 +154,8 @@ def test_only_malformed_is_raised(answer: Any) -> None:
     except Malformed:
         return
     assert all("\n" not in text for _, text in problems)
+
+
+def test_a_reporter_of_several_ports_is_named_once() -> None:
+    reporters = tuple(Reporter("tx", "error", 2, port=port) for port in (0, 1))
+    assert NicHealth(PCI, None, reporters).fault == "its driver reports tx in error (4 errors)"
