@@ -53,9 +53,8 @@ class NicHealth(Companion):
         self._due = self._asked = -math.inf
         self._has_changed = False  # since `_due` was set
         self._is_by_change = False  # `_due` is because of a change
-        self._changes = self._failures = (
-            0  # questions in a row that a change has caused, that failed
-        )
+        self._changes = 0  # questions in a row that a change has caused
+        self._failures = 0  # in a row
 
     def __call__(self, netdevs: Sequence[str]) -> Json:
         self._netdevs = netdevs
