@@ -28,7 +28,7 @@ LEAST = {LEAF: 3, BLOCK_OF_LEAF: 2, NODE: 2}  # bad links that accuse a group of
 COINCIDENCE = 0.01
 MAX_NAMED = 4  # links in a sentence
 
-Group = tuple[str, ...]  # kind, then the switch and the number of the block, or the node
+Common = tuple[str, ...]  # kind, then the switch and the number of the block, or the node
 Ending = tuple[str, SeenEnd]  # the node and the far end of a link, bad or not
 
 
@@ -79,7 +79,7 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
     sizes = Counter(group for ending in every for group in _groups(ending))
     kinds = Counter(kind for kind, *_ in sizes)
     number = sum(size for (kind, *_), size in sizes.items() if kind == NODE)
-    members: dict[Group, list[UnstableLink]] = defaultdict(list)
+    members: dict[Common, list[UnstableLink]] = defaultdict(list)
     for link in links:
         for group in _groups((link.ref.node, link.end)):
             members[group].append(link)
@@ -101,13 +101,13 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
     yield from map(_of_link, left.values())
 
 
-def _groups(ending: Ending) -> Iterator[Group]:
+def _groups(ending: Ending) -> Iterator[Common]:
     """Yield the groups that a link belongs to."""
     node, end = ending
     yield NODE, node
     yield LEAF, end.switch
-    if (end.port_id or "").isdecimal():
-        yield BLOCK_OF_LEAF, end.switch, str((int(end.port_id or 1) - 1) // BLOCK)
+    if (number := end.port_id or "").isdecimal() and int(number):
+        yield BLOCK_OF_LEAF, end.switch, str((int(number) - 1) // BLOCK)
 
 
 def _chance(bad: int, size: int, share: float) -> float:

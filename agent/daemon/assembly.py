@@ -110,9 +110,10 @@ def assemble(
     host, polled = pollers(host, memories, flags.source_options, io.background)
     companions: list[Companion] = []
     if host.ask_nics:
-        from agent.daemon.nic_health import NicHealth
+        from agent.daemon.nic_health import NicHealthPoller
 
-        health = NicHealth(host.ask_nics, io.background(NicHealth.source), host.random)
+        task = io.background(NicHealthPoller.source)
+        health = NicHealthPoller(host.ask_nics, task, host.random)
         host = replace(host, ask_nics=health)
         companions.append(health)
 

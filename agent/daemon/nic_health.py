@@ -29,7 +29,7 @@ SETTLE = 5.0
 LOST = Event("resync", "devlink")
 
 
-class NicHealth(Companion):
+class NicHealthPoller(Companion):
     """Host.ask_nics with a cache: calling it returns the last answer, or raises Unavailable.
 
     `ask` may block for seconds; `random` returns a number from 0 to 1.

@@ -30,14 +30,7 @@ from agent.sources.evidence import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
 from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
-from agent.sysfs.bus import (
-    ETHERNET_CLASS,
-    GPU_CLASSES,
-    INFINIBAND_CLASSES,
-    NEAR,
-    OMNI_PATH_CLASS,
-    Function,
-)
+from agent.sysfs.bus import INFINIBAND_CLASSES, NEAR, NO_INFINIBAND, OMNI_PATH_CLASS, Function
 from agent.text import listed
 
 MIN_GPUS = 2
@@ -46,7 +39,6 @@ FEW_ROUTED = 2  # NICs of a kind that a default route may convict
 QUARTER = 4
 ETHERNET_LEAD = 3  # times the bandwidth of InfiniBand that makes a backend of an Ethernet kind
 
-NO_INFINIBAND = GPU_CLASSES | {ETHERNET_CLASS}
 TakenOut = Iterator[tuple[Candidates, str]]  # by a rule, with its words
 
 
@@ -134,8 +126,7 @@ def _unread(evidence: RoleEvidence) -> list[Candidate]:
     """Return the unread devices, and functions without a device, as a reloading driver has.
 
     VFs, devices of other networks, and functions of a card that manages NVSwitches are no
-    candidates. The PCI class tells the link layer; one of another or an unknown class may be an
-    InfiniBand HCA.
+    candidates. One of unknown PCI class may be an InfiniBand HCA.
     """
     devices, bus = evidence.devices, evidence.bus
     read = {device.pci for device in devices if device.ports or device.excluded} - {None}
