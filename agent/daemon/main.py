@@ -30,7 +30,6 @@ from agent.live_host import live_host, with_fork_server
 from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.sysfs.worker import DeviceReaders
-from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
@@ -100,6 +99,8 @@ def run(configuration: Configuration) -> None:
     flags, output, clock, status = configuration.flags, configuration.output, AwakeClock(), Status()
     certificates = None  # plain HTTP
     if output.metrics_cert and output.metrics_key:
+        from agent.telemetry.certificates import Certificates, Files
+
         files = Files(output.metrics_cert, output.metrics_key, output.metrics_client_ca)
         certificates = Certificates(files)
     with ExitStack() as stack:

@@ -86,7 +86,6 @@ from agent.facts import (
     written,
 )
 from agent.ids import GUID, PCI
-from agent.kube import annotation_2
 from agent.kube.managed_fields import Keys, State
 from agent.memory import MAX_LOST, Fact, FarEnd, Identity
 from agent.model import PlatformPosition, Problem
@@ -96,7 +95,7 @@ from agent.text import Json, utc, visible
 if TYPE_CHECKING:  # an agent without --tiers does not load it
     from agent.infiniband.fabric_memory import FabricMemory
 
-SCHEMA = 3
+SCHEMA, FORMER_SCHEMA = 3, 2
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
 MAX_AGE = 2 * RESYNC  # of an annotation that is taken for that of a running agent
 MAX_BYTES = 32 * 1024  # of an annotation that is written
@@ -526,7 +525,9 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
     schema = document.get("schema")
-    if schema == annotation_2.SCHEMA:
+    if schema == FORMER_SCHEMA:
+        from agent.kube import annotation_2  # once, at an upgrade
+
         document = annotation_2.upgraded(document)
     elif schema != SCHEMA:
         raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")

@@ -14,7 +14,6 @@ from typing import Any
 
 from agent.text import Json
 
-SCHEMA = 2
 _LAYERS = {"ib": "InfiniBand", "eth": "Ethernet"}
 _UNREAD = ("state", "far", "role")
 _OTHER = ("pci", "port", "rule")

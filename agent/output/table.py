@@ -16,7 +16,7 @@ from typing import Any
 
 from agent import encode
 from agent.model import OF_NOTE, PlatformPosition
-from agent.output.document import ABSENT
+from agent.output.backend import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
 from agent.text import Json, listed, visible

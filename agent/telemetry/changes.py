@@ -16,7 +16,7 @@ from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
 from agent.memory import Fact, Known
 from agent.model import Failed, Observation, Seen
-from agent.output.document import absent_ports
+from agent.output.backend import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.interfaces import IN_USE
 from agent.telemetry.conditions import Condition

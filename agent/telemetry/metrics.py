@@ -36,8 +36,7 @@ from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
 from agent.nvml import domain
-from agent.output import document
-from agent.output.document import ABSENT, AbsentPort, absent_ports
+from agent.output.backend import ABSENT, AbsentPort, absent_ports, is_suspect, speed_gbps
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
 from agent.sources.left_out import left_out
@@ -262,7 +261,7 @@ def port_physical_state(cycle: Cycle) -> Iterable[Sample]:
 
 def _speed(cycle: Cycle) -> float | None:
     is_asked = cycle.observation.is_asked("rdma")
-    return _bytes(document.speed_gbps(cycle.observation, cycle.known) if is_asked else None)
+    return _bytes(speed_gbps(cycle.observation, cycle.known) if is_asked else None)
 
 
 def _enumeration(
@@ -382,7 +381,7 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            lambda cycle: single(len(left_out(cycle.observation)))),
     Metric("bwagent_suspect_rates", GAUGE,
            "ACTIVE ports with a rate too low for their HCA.", (),
-           lambda cycle: single(sum(map(document.is_suspect, cycle.observation.ports)))),
+           lambda cycle: single(sum(map(is_suspect, cycle.observation.ports)))),
     Metric("bwagent_neighbors", GAUGE,
            "Neighbors of the port; more than one is ambiguous.", PORT,
            lambda cycle: [((link.interface,), len(link.neighbors))

@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -39,8 +39,10 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from agent.errors import Unavailable
 from agent.limits import start_thread
 from agent.pace import BackOff
-from agent.telemetry.certificates import Certificates
 from agent.telemetry.readiness import Status
+
+if TYPE_CHECKING:  # not without TLS
+    from agent.telemetry.certificates import Certificates
 
 Environ = dict[str, Any]
 HeaderPairs = list[tuple[str, str]]

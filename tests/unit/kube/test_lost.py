@@ -13,7 +13,7 @@ from agent.kube.annotation import Annotation, parse, render
 from agent.kube.remembered import annotate, published
 from agent.memory import Fact, FarEnd, Known, Memory
 from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, Seen
-from agent.output.document import absent_ports
+from agent.output.backend import absent_ports
 from agent.sources.pci import place
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW

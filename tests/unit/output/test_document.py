@@ -25,7 +25,8 @@ from agent.model import (
     Seen,
 )
 from agent.nvml.domain import domain_of
-from agent.output.document import Choices, Hardware, document, is_suspect, speed_gbps
+from agent.output.backend import is_suspect, speed_gbps
+from agent.output.document import Choices, Hardware, document
 from agent.reasons import HoldReason
 from agent.sources.pci import PcieFunction
 from tests.support.devices import assign, eth, ib, netdev, plain, port

@@ -20,7 +20,7 @@ from agent.labels.render import Rendered
 from agent.memory import Fact
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
 from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
-from agent.output.document import ABSENT
+from agent.output.backend import ABSENT
 from agent.reasons import HoldReason, NeighborReason
 from agent.snapshot.replay import replay
 from agent.sources import NAMES as SOURCES
