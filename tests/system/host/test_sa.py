@@ -91,6 +91,9 @@ def test_the_switches_above_a_leaf(partitions: str, tmp_path: Path) -> None:
     first, second = by_sa["tiers"]["tiers"]
     assert [row["name"] for row in first["switches"]] == ["spine1", "spine2"]
     assert (second["value"], by_sa["tiers"]["reason"]) == ("core1", None)
+    is_told = not partitions or "ALL_SWITCHES=full" in partitions
+    walked = [told["tiers"].pop("walked") for told in (by_sa, by_smps)]
+    assert [not why for why in walked] == [is_told, False]
     assert (by_smps["tiers"], by_smps["problems"]) == (by_sa["tiers"], by_sa["problems"])
 
 
