@@ -16,11 +16,10 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 from agent.events.event import Event
-from agent.events.netlink import MAX_MESSAGES, set_receive_buffer
+from agent.events.netlink import datagrams, open_socket, set_receive_buffer
 from agent.netlink import (
     ATTRIBUTE,
     NLM_F_REQUEST,
@@ -45,7 +44,7 @@ _REPORTER_RECOVER = 54  # DEVLINK_CMD_HEALTH_REPORTER_RECOVER
 _BUS_NAME, _DEV_NAME = 1, 2  # DEVLINK_ATTR_*
 
 
-class Family(NamedTuple):
+class DevlinkFamily(NamedTuple):
     """The numbers that the kernel has given to devlink since the boot; 0: it has none."""
 
     id: int = 0
@@ -54,8 +53,7 @@ class Family(NamedTuple):
 
 def generic_netlink() -> socket.socket:
     """Open a socket; raises OSError."""
-    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    return socket.socket(socket.AF_NETLINK, kind, _NETLINK_GENERIC)
+    return open_socket(_NETLINK_GENERIC)
 
 
 class DevlinkMonitor:
@@ -88,9 +86,8 @@ class DevlinkMonitor:
         Raises OSError if notifications were lost (ENOBUFS) or the socket has failed.
         """
         devices: set[str] = set()
-        with suppress(BlockingIOError):
-            for _ in range(MAX_MESSAGES):
-                devices |= {*notified(self._sock.recv(1 << 16), self._family.id)}
+        for data in datagrams(self._sock):
+            devices |= {*notified(data, self._family.id)}
         return {Event("health", device) for device in devices}
 
     def close(self) -> None:
@@ -105,7 +102,7 @@ def family_request() -> bytes:
     return message(_GENL_ID_CTRL, NLM_F_REQUEST, body)
 
 
-def family(answer: bytes) -> Family:
+def family(answer: bytes) -> DevlinkFamily:
     """Decode the answer; OSError for any refusal but ENOENT, of a kernel without devlink."""
     for kind, body in messages(answer):
         if kind == NLMSG_ERROR:
@@ -116,10 +113,10 @@ def family(answer: bytes) -> Family:
             for group in attributes(of_family.get(_MCAST_GROUPS, b"")).values():
                 of_group = attributes(group)
                 if text(of_group.get(_GROUP_NAME)) == "config":
-                    return Family(
+                    return DevlinkFamily(
                         number(of_family.get(_FAMILY_ID)), number(of_group.get(_GROUP_ID))
                     )
-    return Family()
+    return DevlinkFamily()
 
 
 def notified(data: bytes, family_id: int) -> Iterator[str]:

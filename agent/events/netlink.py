@@ -55,8 +55,7 @@ class LinkMonitor:
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
         self._names = names
-        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+        self._sock = open_socket(socket.NETLINK_ROUTE)
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
         # The message of a rename carries the new name only; the index leads to the old name.
@@ -71,14 +70,13 @@ class LinkMonitor:
         Raises OSError if messages were lost (ENOBUFS) or the socket has failed.
         """
         changed: set[str] = set()
-        with suppress(BlockingIOError):
-            for _ in range(MAX_MESSAGES):
-                for message in parse(self._sock.recv(1 << 16)):
-                    # two netdevs for a rename, often none
-                    old = self._by_index.pop(message.ifindex, message.name)
-                    if message.name in self._names and not message.gone:
-                        self._by_index[message.ifindex] = message.name
-                    changed |= {old, message.name} & self._names
+        for data in datagrams(self._sock):
+            for message in parse(data):
+                # two netdevs for a rename, often none
+                old = self._by_index.pop(message.ifindex, message.name)
+                if message.name in self._names and not message.gone:
+                    self._by_index[message.ifindex] = message.name
+                changed |= {old, message.name} & self._names
         return {Event("link", name) for name in changed}
 
     def close(self) -> None:
@@ -106,6 +104,19 @@ def _ifindex(name: str) -> int:
     with suppress(OSError):
         return socket.if_nametoindex(name)
     return 0
+
+
+def open_socket(protocol: int) -> socket.socket:
+    """Open a netlink socket that does not block; raises OSError."""
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    return socket.socket(socket.AF_NETLINK, kind, protocol)
+
+
+def datagrams(sock: socket.socket) -> Iterator[bytes]:
+    """Yield at most MAX_MESSAGES datagrams that have arrived; raises OSError as recv(2)."""
+    with suppress(BlockingIOError):
+        for _ in range(MAX_MESSAGES):
+            yield sock.recv(1 << 16)
 
 
 def set_receive_buffer(sock: socket.socket, size: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import agent
@@ -105,7 +106,7 @@ class Hardware(NamedTuple):
     paths: Mapping[str, PciePath] | None = None  # of the backend NICs, by PCI address
     functions: frozenset[str] = frozenset()  # on the PCI bus
     netdevs: frozenset[str] = frozenset()
-    counters: Mapping[str, Mapping[str, int]] | None = None  # of sysfs, by interface
+    counters: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # of sysfs, by interface
 
 
 NOT_READ = Hardware()
@@ -258,7 +259,7 @@ def node_document(
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
     return {
         "node": node_name or (observation.node and observation.node.lower()),
-        "ports": _ports(observation, known, hardware.counters or {}),
+        "ports": _ports(observation, known, hardware.counters),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [
             {"interface": link.interface, "reason": link.missing} for link in links if link.missing

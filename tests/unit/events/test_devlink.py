@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 from pyroute2.netlink.generic import ctrlmsg  # type: ignore[import-untyped]
 
-from agent.events.devlink import DevlinkMonitor, Family, family, family_request, notified
+from agent.events.devlink import DevlinkFamily, DevlinkMonitor, family, family_request, notified
 from agent.events.event import Event
 from agent.events.netlink import MAX_MESSAGES
 from agent.netlink import error_of, number
 
-DEVLINK = Family(21, 7)
+DEVLINK = DevlinkFamily(21, 7)
 # Recorded from netdevsim of Linux 6.1: its reporter `dummy` broke, and recovered.
 BROKEN = bytes.fromhex(
     "80000000150000000000000000000000360100000e0001006e657464657673696d0000000f0002006e657464657673"
@@ -112,13 +112,13 @@ def test_the_numbers_of_devlink() -> None:
     assert (request["header"]["type"], request["cmd"]) == (16, 3)
     assert request.get_attr("CTRL_ATTR_FAMILY_NAME") == "devlink"
     assert family(answer("config")) == DEVLINK
-    assert family(answer("other", "config")) == Family(21, 8)
+    assert family(answer("other", "config")) == DevlinkFamily(21, 8)
     assert (
         family(notification())
         == family(answer("other"))
         == family(refusal(errno.ENOENT))
         == family(b"")
-        == Family()
+        == DevlinkFamily()
     )
     with pytest.raises(PermissionError):
         family(refusal(errno.EPERM))
