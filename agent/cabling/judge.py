@@ -97,8 +97,9 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     if not any(finding.code in OF_CABLES for finding in findings):
         findings += of_cables.of_older_labels(expected, node, kept.ports, draft)
     findings.sort(key=order)
-    found = tuple(findings), tuple(compared), without
-    return VerifyResult(node.name, *found, ignored, resolved.assumption)
+    return VerifyResult(
+        node.name, tuple(findings), tuple(compared), without, ignored, resolved.assumption
+    )
 
 
 def _cables(resolved: Resolved) -> int:

@@ -115,26 +115,26 @@ def explore(
     if faults and not leaves:
         raise Unavailable(next(iter(faults)))
     try:
-        found = _decided(leaves, subnets)
+        tree = _decided(leaves, subnets)
     except Malformed as error:
         raise Unavailable(str(error)) from error
-    near = {*found.leaves, *(guid for at in found.uplinks.values() for guid in at.values())}
-    of_use = {*near, *found.tier_1, *known, *([found.tier_2] if found.tier_2 else ())}
+    near = {*tree.leaves, *(guid for at in tree.uplinks.values() for guid in at.values())}
+    of_use = {*near, *tree.tier_1, *known, *([tree.tier_2] if tree.tier_2 else ())}
     names = {*known.values(), *map(subnets.switches.get, of_use)} - {None}
     listed = {
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
     lids = {guid: subnets.lid(guid) for guid in near}
-    return Exploration(found, tuple(faults), listed, lids, tuple(subnets.walked))
+    return Exploration(tree, tuple(faults), listed, lids, tuple(subnets.walked))
 
 
 def _decided(leaves: Collection[str], subnets: Subnets) -> Tiers:
     """Return the tiers, once all switches are known that they depend on."""
     for _ in range(MAX_ROUNDS):
         switches = subnets.switches | ({UNKNOWN: None} if subnets.walked else {})
-        found, number = tiers(leaves, switches, subnets.links), len(subnets.switches)
+        tree, number = tiers(leaves, switches, subnets.links), len(subnets.switches)
         if UNKNOWN not in switches or number < len(switches):
-            return found
+            return tree
     raise Unavailable(f"{number:,} switches were met, and more each time")
 
 
@@ -321,10 +321,10 @@ class Subnets:
 
 def as_json(exploration: Exploration) -> Json:
     """Return an exploration as the helper writes it."""
-    found, faults, switches, lids, walked, outcomes = exploration
-    uplinks = {leaf: [*ports.items()] for leaf, ports in found.uplinks.items()}
-    sets = {"above": sorted(found.above), "refused": sorted(found.refused)}
-    row = asdict(found) | sets | {"uplinks": uplinks}
+    tree, faults, switches, lids, walked, outcomes = exploration
+    uplinks = {leaf: [*ports.items()] for leaf, ports in tree.uplinks.items()}
+    sets = {"above": sorted(tree.above), "refused": sorted(tree.refused)}
+    row = asdict(tree) | sets | {"uplinks": uplinks}
     of_subnets = {"switches": dict(switches), "lids": dict(lids), "outcomes": dict(outcomes)}
     return {"tiers": row, "faults": [*faults], "walked": [*walked], **of_subnets}
 

@@ -39,7 +39,7 @@ _COUNTERS = struct.Struct(">xB2xHBBHH7xB")
 _EXTENDED_COUNTERS = struct.Struct(">xB70x5Q32x2Q")  # no switch relay errors, discards, constraints
 
 
-class Attribute(enum.IntEnum):
+class PerfAttribute(enum.IntEnum):
     """AttributeID of the attributes that a request may Get, 16.1.3."""
 
     CLASS_PORT_INFO = 0x0001
@@ -49,9 +49,9 @@ class Attribute(enum.IntEnum):
 
 _ATTRIBUTE = 17  # octet of a MAD: the lower half of AttributeID
 _KEPT = {  # octets of an attribute that are decoded
-    Attribute.CLASS_PORT_INFO: (slice(2, 8),),
-    Attribute.PORT_COUNTERS: (slice(1, 2), slice(4, 12), slice(19, 20)),
-    Attribute.PORT_COUNTERS_EXTENDED: (slice(1, 2), slice(72, 112), slice(144, 160)),
+    PerfAttribute.CLASS_PORT_INFO: (slice(2, 8),),
+    PerfAttribute.PORT_COUNTERS: (slice(1, 2), slice(4, 12), slice(19, 20)),
+    PerfAttribute.PORT_COUNTERS_EXTENDED: (slice(1, 2), slice(72, 112), slice(144, 160)),
 }
 
 
@@ -86,15 +86,17 @@ class PortReading(NamedTuple):
         return tuple(name for name, value, most in rows if value == most)
 
 
-def get(attribute: Attribute, tid: int, port: int) -> bytes:
+def get(attribute: PerfAttribute, tid: int, port: int) -> bytes:
     """Build the 256 bytes of a Get about a port (1 to 254) of the node with the LID sent to.
 
     Raises Malformed if `port` is out of range.
     """
     if not 1 <= port <= smp.LAST_PORT:
         raise Malformed(f"PerfMgt request: {port} is no port number (1 to {smp.LAST_PORT})")
-    head = _HEADER.pack(1, CLASS, CLASS_VERSION, _GET, 0, tid & 0xFFFFFFFF, Attribute(attribute), 0)
-    select = b"\0" if attribute is Attribute.CLASS_PORT_INFO else bytes((0, port))
+    head = _HEADER.pack(
+        1, CLASS, CLASS_VERSION, _GET, 0, tid & 0xFFFFFFFF, PerfAttribute(attribute), 0
+    )
+    select = b"\0" if attribute is PerfAttribute.CLASS_PORT_INFO else bytes((0, port))
     return (head.ljust(_DATA, b"\0") + select).ljust(smp.LENGTH, b"\0")
 
 
@@ -105,7 +107,7 @@ def require_get(request: bytes) -> tuple[int, int]:
     """
     attribute, tid = _unpack(request, "request")[6], transaction(request)
     try:
-        known = Attribute(attribute)
+        known = PerfAttribute(attribute)
     except ValueError:
         text = f"PerfMgt request: AttributeID {attribute:#06x} is not allowed"
         raise Malformed(text) from None
@@ -131,7 +133,7 @@ def decode(reply: bytes, request: bytes) -> bytes:
     if status:
         word = smp.STATUSES.get(status, "unknown")
         raise Malformed(f"PerfMgt reply: Status is {status:#06x} ({word})")
-    if attribute != Attribute.CLASS_PORT_INFO:
+    if attribute != PerfAttribute.CLASS_PORT_INFO:
         expect("PerfMgt reply", "PortSelect", reply[_DATA + 1], request[_DATA + 1])
     return reply[_DATA:]
 
@@ -167,11 +169,11 @@ def conversation(port: int, tid: int) -> Conversation[PortReading]:
     Takes three transaction IDs from `tid` on. Raises Malformed, and the exception that was thrown
     in for an unanswered request.
     """
-    reading = port_counters((yield from _query(get(Attribute.PORT_COUNTERS, tid, port))))
+    reading = port_counters((yield from _query(get(PerfAttribute.PORT_COUNTERS, tid, port))))
     if reading.saturated:
-        about = yield from _query(get(Attribute.CLASS_PORT_INFO, tid + 1, port))
+        about = yield from _query(get(PerfAttribute.CLASS_PORT_INFO, tid + 1, port))
         if has_extended_errors(about):
-            request = get(Attribute.PORT_COUNTERS_EXTENDED, tid + 2, port)
+            request = get(PerfAttribute.PORT_COUNTERS_EXTENDED, tid + 2, port)
             reading = port_counters_extended((yield from _query(request)))
     return reading
 
@@ -188,7 +190,7 @@ def rebuilt(exchange: Exchange) -> Exchange:
     if reply is None:
         return exchange
     data = bytearray(len(decode(reply, request)))
-    for octets in _KEPT[Attribute(request[_ATTRIBUTE])]:
+    for octets in _KEPT[PerfAttribute(request[_ATTRIBUTE])]:
         data[octets] = reply[_DATA:][octets]
     head = request[:3] + bytes((_GET_RESP, 0, 0)) + request[6:_DATA]
     return Exchange(request, head + bytes(data), exchange.error)

@@ -22,7 +22,7 @@ LINKSTATE_GET = 6  # include/uapi/linux/ethtool_netlink.h: ETHTOOL_MSG_LINKSTATE
 INFO_GET, REPORTER_GET = 51, 52
 
 
-class LinkState(genlmsg):  # type: ignore[misc]
+class LinkStateMessage(genlmsg):  # type: ignore[misc]
     """ETHTOOL_MSG_LINKSTATE_GET and its reply."""
 
     nla_map = (
@@ -40,7 +40,7 @@ class LinkState(genlmsg):  # type: ignore[misc]
 
 def link_request(netdev: str) -> Any:
     """Return the request for the link state of a netdev."""
-    message = LinkState()
+    message = LinkStateMessage()
     message["cmd"], message["version"] = LINKSTATE_GET, 1
     header = {"attrs": [["ETHTOOL_A_HEADER_DEV_NAME", netdev]]}
     message["attrs"].append(("ETHTOOL_A_LINKSTATE_HEADER", header))

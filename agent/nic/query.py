@@ -52,7 +52,7 @@ def query(netdevs: Sequence[str], *, is_quick: bool = False) -> Json:
 
 def _links(netdevs: Sequence[str], errors: Errors) -> Iterator[Json]:
     with refusal("link states", errors), closing(GenericNetlinkSocket()) as sock:
-        sock.bind("ethtool", messages.LinkState)
+        sock.bind("ethtool", messages.LinkStateMessage)
         for netdev in netdevs:
             with refusal(netdev, errors):
                 request = messages.link_request(netdev)

@@ -39,15 +39,15 @@ def read(
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
     asking, faults, problems = _asking(host, roles, leaves, ports)
     try:
-        found = host.explore(asking, None, {})
+        exploration = host.explore(asking, None, {})
     except (Malformed, Unavailable) as error:
         can_ask = any(port for port, _ in asking)
         text = str(error) if can_ask else next(iter(faults.values()))
         is_pending = can_ask and isinstance(error, Pending)
         return Reading(Failed(text, is_pending), tuple(problems))
-    unexplored = (text for leaf, text in faults.items() if leaf not in found.tiers.leaves)
-    problems += [Problem(SOURCE, SOURCE, None, text) for text in (*unexplored, *found.faults)]
-    return Reading(Seen(found), tuple(problems))
+    unexplored = (text for leaf, text in faults.items() if leaf not in exploration.tiers.leaves)
+    problems += [Problem(SOURCE, SOURCE, None, text) for text in (*unexplored, *exploration.faults)]
+    return Reading(Seen(exploration), tuple(problems))
 
 
 def _asking(

@@ -65,7 +65,7 @@ CERTIFIED = "bwagent.client_certified"  # in the environment: the client has sho
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 
 
-class Pages:
+class Application:
     """The WSGI application."""
 
     def __init__(self, expose: Expose, status: Status, *, asks_clients: bool = False) -> None:
@@ -128,7 +128,7 @@ class Server:
     ) -> None:
         self.address, self.fault = address, ""
         asks_clients = certificates is not None and certificates.asks_clients
-        self._pages = Pages(expose, status, asks_clients=asks_clients)
+        self._application = Application(expose, status, asks_clients=asks_clients)
         self._request_timeout = request_timeout
         self._certificates = certificates
         self._stop = threading.Event()
@@ -158,7 +158,9 @@ class Server:
 
     def _bind(self) -> None:
         try:
-            http = _HttpServer(self.address, self._pages, self._request_timeout, self._certificates)
+            http = _HttpServer(
+                self.address, self._application, self._request_timeout, self._certificates
+            )
         except OSError as error:
             host, port = self.address
             reason = os.strerror(error.errno or 0)  # the error's own text repeats the address
@@ -251,7 +253,7 @@ class _HttpServer(ThreadingWSGIServer):
     def __init__(
         self,
         address: tuple[str, int],
-        pages: Pages,
+        application: Application,
         request_timeout: float,
         certificates: Certificates | None,
     ) -> None:
@@ -264,7 +266,7 @@ class _HttpServer(ThreadingWSGIServer):
         self._changed = threading.Condition()  # of `_open`
         self._stopping = threading.Event()
         super().__init__(address, _Handler)
-        self.set_app(pages)
+        self.set_app(application)
 
     def stop(self) -> None:
         """End serve_forever and all connections, and close the listening socket."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.infiniband import perf
 from agent.infiniband.bad_link import EndReadings
-from agent.infiniband.perf import MAXIMA, Attribute, Counters, PortReading
+from agent.infiniband.perf import MAXIMA, Counters, PerfAttribute, PortReading
 from agent.infiniband.smp import Exchange
 
 TID = 0x5EED0001
@@ -46,7 +46,7 @@ def reply(request: bytes, data: bytes, status: int = 0) -> bytes:
 
 def exchange(counters: Counters = NONE, port: int = 1, tid: int = TID) -> Exchange:
     """The exchange of a port whose counters are below their maxima."""
-    request = perf.get(Attribute.PORT_COUNTERS, tid, port)
+    request = perf.get(PerfAttribute.PORT_COUNTERS, tid, port)
     return Exchange(request, reply(request, port_counters(port, counters)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.infiniband import perf, smp
 from agent.infiniband.counter_query import CounterQueries, read_links
 from agent.infiniband.devices import Address, CounterPort
-from agent.infiniband.perf import Attribute, Counters
+from agent.infiniband.perf import Counters, PerfAttribute
 from agent.infiniband.smp import PortUnavailable
 from agent.infiniband.umad import SMPS, Management
 from agent.reasons import NeighborReason
@@ -60,7 +60,7 @@ class _Port:
             return
         port, _ = perf.require_get(request)
         data = bytes(8)  # ClassPortInfo, without 64 bits
-        if request[17] == Attribute.PORT_COUNTERS:
+        if request[17] == PerfAttribute.PORT_COUNTERS:
             data = port_counters(port, self._subnet.counters[self._to.lid, port])
         self._reply = reply(request, data)
 

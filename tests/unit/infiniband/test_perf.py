@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import perf, smp
-from agent.infiniband.perf import Attribute, Counters, PortReading
+from agent.infiniband.perf import Counters, PerfAttribute, PortReading
 from agent.infiniband.smp import Exchange
 from tests.support.perf import (
     NONE,
@@ -20,7 +20,7 @@ from tests.support.perf import (
     reply,
 )
 
-ASK = perf.get(Attribute.PORT_COUNTERS, TID, 3)
+ASK = perf.get(PerfAttribute.PORT_COUNTERS, TID, 3)
 ANSWER = reply(ASK, port_counters(3, Counters(700, 2, 3, 40, 5, 6, 7)))
 
 
@@ -28,9 +28,9 @@ def values(bits: int) -> st.SearchStrategy[int]:
     return st.integers(0, 2**bits - 1)
 
 
-@pytest.mark.parametrize("attribute", list(Attribute))
-def test_every_request_passes_the_gate(attribute: Attribute) -> None:
-    port = 0 if attribute is Attribute.CLASS_PORT_INFO else 254
+@pytest.mark.parametrize("attribute", list(PerfAttribute))
+def test_every_request_passes_the_gate(attribute: PerfAttribute) -> None:
+    port = 0 if attribute is PerfAttribute.CLASS_PORT_INFO else 254
     assert perf.require_get(perf.get(attribute, TID, 254)) == (port, TID)
 
 
@@ -38,7 +38,7 @@ def test_every_request_passes_the_gate(attribute: Attribute) -> None:
 def test_a_number_of_no_port_is_refused(port: int) -> None:
     """255 would be all ports at once, 0 the management port of the switch."""
     with pytest.raises(Malformed, match=r"^PerfMgt request: -?\d+ is no port number"):
-        perf.get(Attribute.PORT_COUNTERS, TID, port)
+        perf.get(PerfAttribute.PORT_COUNTERS, TID, port)
 
 
 @given(place=st.integers(0, 255), value=st.integers(0, 255))
@@ -90,7 +90,7 @@ def test_port_counters_both_ways(counters: Counters) -> None:
 
 @given(st.builds(Counters, *[values(64)] * 7))
 def test_port_counters_extended_both_ways(counters: Counters) -> None:
-    request = perf.get(Attribute.PORT_COUNTERS_EXTENDED, TID, 3)
+    request = perf.get(PerfAttribute.PORT_COUNTERS_EXTENDED, TID, 3)
     data = perf.decode(reply(request, port_counters_extended(3, counters)), request)
     reading = perf.port_counters_extended(data)
     assert (reading.counters, reading.saturated) == (counters, ())
@@ -102,15 +102,15 @@ def test_other_bytes_raise_malformed_only(mad: bytes) -> None:
         perf.decode(mad, ASK)
 
 
-def read(*answers: tuple[Attribute, bytes]) -> PortReading:
+def read(*answers: tuple[PerfAttribute, bytes]) -> PortReading:
     """Return what a conversation reads from a node with these attributes."""
     known = dict(answers)
 
     def ask(request: bytes) -> bytes:
-        asked.append(Attribute(request[17]))
+        asked.append(PerfAttribute(request[17]))
         return reply(request, known[asked[-1]])
 
-    asked: list[Attribute] = []
+    asked: list[PerfAttribute] = []
     reading = smp.converse(perf.conversation(3, TID), ask)
     assert asked == [attribute for attribute, _ in answers]
     return reading
@@ -118,15 +118,15 @@ def read(*answers: tuple[Attribute, bytes]) -> PortReading:
 
 def test_a_port_below_its_maxima_is_asked_once() -> None:
     counters = Counters(65534, 254, 254, 65534, 65534, 14, 14)
-    reading = read((Attribute.PORT_COUNTERS, port_counters(3, counters)))
+    reading = read((PerfAttribute.PORT_COUNTERS, port_counters(3, counters)))
     assert reading == PortReading(counters)
 
 
 def test_a_counter_at_its_maximum_is_read_in_64_bits_where_the_node_has_them() -> None:
     full, wide = NONE._replace(local_link_integrity_errors=15), NONE._replace(symbol_error=2**40)
-    plain = Attribute.PORT_COUNTERS, port_counters(3, full)
-    about = Attribute.CLASS_PORT_INFO
-    extended = Attribute.PORT_COUNTERS_EXTENDED, port_counters_extended(3, wide)
+    plain = PerfAttribute.PORT_COUNTERS, port_counters(3, full)
+    about = PerfAttribute.CLASS_PORT_INFO
+    extended = PerfAttribute.PORT_COUNTERS_EXTENDED, port_counters_extended(3, wide)
     assert read(plain, (about, class_port_info()), extended) == PortReading(wide, is_extended=True)
     reading = read(plain, (about, class_port_info(has_errors=False)))
     assert reading.saturated == ("local_link_integrity_errors",)

@@ -36,7 +36,7 @@ REMOTE_FAULT = bytes.fromhex(
 
 
 def message(data: bytes) -> Any:
-    decoded = messages.LinkState(data)
+    decoded = messages.LinkStateMessage(data)
     decoded.decode()
     return decoded
 
