@@ -10,7 +10,8 @@ A look at the leaves alone is one question a leaf. It asks for the switches of a
 the LIDs are not known, or the subnet manager has given others.
 
 Where the SA refuses, does not answer, or does not list the leaf, the port's subnet is walked by
-SMPs (agent/infiniband/walk.py). It does not show all switches, so UNKNOWN stands for the others,
+SMPs (agent/infiniband/walk.py). A silent SA takes seconds, so the other ports with its LID and
+prefix walk first. A walk does not show all switches, so UNKNOWN stands for the others,
 and the tiers are decided again until the walk meets no other switch.
 
 A LinkRecord names its far end by LID alone. One that is no switch's and no CA's inside a switch
@@ -140,7 +141,7 @@ def _decided(leaves: Collection[str], subnets: Subnets) -> Tiers:
 
 def _listed(subnets: Subnets, port: SubnetPort | None, leaf: str) -> str | None:
     """Ask for the switches of a port's subnet; return why its leaf is not known."""
-    if port is None or subnets.has(leaf):
+    if port is None or subnets.has(leaf) or subnets.walks_first(port, leaf):
         return None
     try:
         number = subnets.add(port)
@@ -184,6 +185,7 @@ def _up(
 ) -> dict[int, bool]:
     """Return `Subnets.up` of a leaf; with LIDs that are asked for, or by SMPs, if it tells more."""
     try:
+        subnets.walks_first(port, leaf)
         up = subnets.up(port, leaf, uplinks, lids)
         if up and all(up.values()):
             return up
@@ -218,6 +220,7 @@ class Subnets:
         self._walk = Walk(ask, self._tids, self.switches)
         self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
         self._links: dict[str, list[LinkEnd]] = {}
+        self._silent: dict[tuple[int, int | None], str] = {}  # SAs by LID and prefix: the fault
 
     def add(self, port: SubnetPort) -> int:
         """Ask for the switches of a port's subnet, and return their number.
@@ -239,6 +242,12 @@ class Subnets:
     def has(self, leaf: str) -> bool:
         """Return True for a leaf that is listed, or at the far end of a port that walks."""
         return leaf in self._nodes or self._walk.has(leaf, 1)
+
+    def walks_first(self, port: SubnetPort, leaf: str) -> bool:
+        """Begin to walk from a port whose administrator was silent to another port; True if so."""
+        if not (silence := self._silent.get((port.sm_lid, port.subnet_prefix))):
+            return False
+        return self.walk(port, leaf, f"{_name(port)}: not asked, since {silence}") is None
 
     def walk(self, port: SubnetPort, leaf: str, why: str) -> str | None:
         """Begin to walk from a port by SMPs; return why its leaf is not known all the same."""
@@ -305,7 +314,7 @@ class Subnets:
     def _records(self, port: SubnetPort, lid: int) -> list[sa.LinkRecord]:
         """Ask for the links of a LID."""
         request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), lid)
-        return sa.links(self._ask(port, request), request)
+        return sa.links(self._asked(port, request), request)
 
     def _inside(self, subnet: _Subnet) -> frozenset[int]:
         """Return the LIDs of the CAs that are inside switches."""
@@ -316,7 +325,15 @@ class Subnets:
 
     def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.SubnetNode]:
         request = build(next(self._tids))
-        return sa.nodes(self._ask(port, request), request)
+        return sa.nodes(self._asked(port, request), request)
+
+    def _asked(self, port: SubnetPort, request: bytes) -> bytes:
+        try:
+            return self._ask(port, request)
+        except PortUnavailable as error:
+            if error.reason is NeighborReason.NO_ANSWER:
+                self._silent.setdefault((port.sm_lid, port.subnet_prefix), str(error))
+            raise
 
 
 def as_json(exploration: Exploration) -> Json:

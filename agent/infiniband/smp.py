@@ -51,8 +51,9 @@ MAX_HOPS = 6  # agent/infiniband/walk.py: the leaf, its tiers, and what is besid
 _LID = slice(16, 18)  # octets of PortInfo
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
+_BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
 STATUSES = {  # of any MAD, 13.4.7
-    0x0001: "busy",
+    _BUSY: "busy",
     0x0002: "redirected",
     0x0004: "bad version",
     0x0008: "method not supported",
@@ -107,6 +108,10 @@ class PortUnavailable(Unavailable):
     def __init__(self, reason: NeighborReason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class Busy(Malformed):
+    """A reply without data, of a node that is busy: the same request may be answered later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,7 @@ def transaction(mad: bytes) -> int:
 def decode(reply: bytes, request: bytes) -> bytes:
     """Return the 64 bytes of attribute data of the reply to `request`.
 
-    Raises Malformed if the reply does not match the request or reports an error.
+    Raises Malformed if the reply does not match the request or reports an error, Busy for that one.
     """
     smp, asked = _unpack(reply, "reply"), _unpack(request, "request")
     expect("SMP reply", "BaseVersion", smp.base_version, _BASE_VERSION)
@@ -219,7 +224,8 @@ def decode(reply: bytes, request: bytes) -> bytes:
     if asked.hop_count > 1 and smp.initial_path != asked.initial_path:
         raise Malformed("SMP reply: InitialPath is that of another route")
     if status := smp.status & ~_RETURNING:
-        raise Malformed(f"SMP reply: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
+        kind = Busy if status & _BUSY else Malformed
+        raise kind(f"SMP reply: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
     return smp.data
 
 

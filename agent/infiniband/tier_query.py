@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent.errors import Unavailable
+from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import Address, Entries, SubnetPort
 from agent.infiniband.exploration import as_json, counting, explore, look, recording
-from agent.infiniband.query import PortQuery, SaQueries, question, require_time, run_all
-from agent.infiniband.smp import PortUnavailable, is_smp
+from agent.infiniband.query import PortQuery, SaQueries, require_time, run_all
+from agent.infiniband.smp import Busy, Conversation, PortUnavailable, decode, is_smp
 from agent.infiniband.umad import ROUTED_SMPS, UmadPort
 from agent.text import Json
 
@@ -59,7 +59,7 @@ def answer(payload: Json, open_port: OpenPort) -> Json:
 
 
 class SmpQueries:
-    """Questions by SMPs over directed routes, one at a time.
+    """Questions by SMPs over directed routes, one at a time; a busy node is asked once more.
 
     A port is opened once, and stays open until the process ends: there are thousands.
     """
@@ -71,7 +71,7 @@ class SmpQueries:
     def ask(self, port: SubnetPort, request: bytes, end: float) -> bytes:
         """Return the reply to one request of a port's sender, as `SaQueries.ask` does."""
         require_time(port, end)
-        query = PortQuery(*(port.sender or port.address), *self._limits, question(request), end)
+        query = PortQuery(*(port.sender or port.address), *self._limits, _question(request), end)
         run_all([query], self._open)
         if query.error is not None:
             raise PortUnavailable(query.error, query.text or query.error)
@@ -82,6 +82,16 @@ class SmpQueries:
             port = self._open_port(device, number, management=ROUTED_SMPS)
             self._ports[device, number] = KeptPort(port)
         return self._ports[device, number]
+
+
+def _question(request: bytes) -> Conversation[None]:
+    """Ask a question; repeat it, at the end of the try, if the node is busy."""
+    try:
+        decode((yield request), request)
+    except Busy:
+        yield request
+    except Malformed:
+        pass  # whoever asks decodes it, too
 
 
 class KeptPort:

@@ -10,6 +10,7 @@ Links are asked for as agent/infiniband/tiers.py does, so the walk ends where th
 
 Invariants:
 - A walk has MAX_HOPS, MAX_SMPS and MAX_SILENT, whatever the answers are.
+- A port that cannot be read, since a node does not answer or is busy, is one without a link.
 - A link has two ends, and a switch one number of ports. An answer that contradicts another one, or
   is to another route, ends the walk with one line that names it.
 """
@@ -25,12 +26,12 @@ from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import smp
 from agent.infiniband.devices import AGGREGATION_NODE, SubnetPort
-from agent.infiniband.smp import MAX_HOPS, Attribute, NodeInfo, PortUnavailable
+from agent.infiniband.smp import MAX_HOPS, Attribute, Busy, NodeInfo, PortUnavailable
 from agent.infiniband.tiers import UNKNOWN, LinkEnd
 from agent.reasons import NeighborReason
 
 MAX_SMPS = 40_000  # the tables of 300 switches with 64 ports
-MAX_SILENT = 16  # far ends that do not answer: each takes a second
+MAX_SILENT = 16  # ports that cannot be read: each takes a second
 _STATE, _DOWN = 32, 1  # octet of PortInfo with PortState in its lower half (14.2.5.6), and Down
 
 AskSmp = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
@@ -86,16 +87,17 @@ class Walk:
         return [links[port] for port in sorted(links) if links[port].guid != guid]
 
     def _cross(self, node: _Node, at: int) -> None:
-        """Find the far end of a port, if it is up."""
-        state = self._get(node.port, node.route, Attribute.PORT_INFO, at)[_STATE] & 0x0F
-        if state <= _DOWN:
-            return
+        """Find the far end of a port, if it is up and can be read."""
         guid, route = node.info.node_guid, (*node.route, at)
         try:
+            state = self._get(node.port, node.route, Attribute.PORT_INFO, at)[_STATE] & 0x0F
+            if state <= _DOWN:
+                return
             far = self._info(node.port, route)
-        except PortUnavailable as error:
+        except (Busy, PortUnavailable) as error:
             self._silent += 1
-            if error.reason is not NeighborReason.NO_ANSWER or self._silent > MAX_SILENT:
+            is_silent = isinstance(error, Busy) or error.reason is NeighborReason.NO_ANSWER
+            if not is_silent or self._silent > MAX_SILENT:
                 raise
             return
         if far.local_port > far.ports or (far.node_guid, far.local_port) == (guid, at):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from agent.infiniband.exploration import loaded
-from agent.infiniband.smp import is_smp
+from agent.infiniband.smp import Attribute, is_smp
 from agent.infiniband.tier_query import answer
-from agent.infiniband.umad import Management
+from agent.infiniband.umad import TIMEOUT_SLACK, Management
+from tests.support import smps
 from tests.support.routes import Routes
 from tests.support.subnets import three_tiers
 
@@ -35,6 +37,28 @@ class Port:
 
     def close(self) -> None:
         os.close(self._event)
+
+
+def test_a_busy_node_is_asked_once_more() -> None:
+    """At the end of the try, by the same request; then the answer counts."""
+    subnet = three_tiers(rails=1, units=1)
+    routes, sent = Routes(subnet, next(iter(subnet.pods))), list[float]()
+
+    def reply(request: bytes, data: bytes) -> bytes:
+        if (request[7], request[17]) != (1, Attribute.NODE_INFO):
+            return smps.reply(request, data)
+        sent.append(time.monotonic())
+        return smps.reply(request, data, 0x8001 if len(sent) == 1 else 0x8000)
+
+    routes.reply = reply
+    payload: dict[str, Any] = {"ports": routes.ports, "seconds": 60, "smp_timeout_ms": 30}
+    found = loaded(
+        answer(payload, lambda device, _number, management: Port(routes, device, management))
+    )
+    assert found.tiers.label(1) == "p0-r0-spine0"
+    before, after = sent
+    assert after - before >= 0.03 + TIMEOUT_SLACK
+    assert routes.asked[0] == routes.asked[1]
 
 
 def test_a_refused_port_sends_smps_and_stays_open() -> None:

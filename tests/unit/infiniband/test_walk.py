@@ -99,6 +99,38 @@ def test_a_refusal_makes_a_port_walk(refuse: Callable[[bytes], bytes], why: str)
     assert not routes.asked
 
 
+def test_a_silent_administrator_is_waited_for_once() -> None:
+    """By ports with its LID and prefix, in an exploration and in a look."""
+    subnet = three_tiers(rails=3, units=4)
+    routes, asked = Routes(subnet, next(iter(subnet.pods))), list[bytes]()
+
+    def refuse(request: bytes) -> bytes:
+        asked.append(request)
+        return silent(request)
+
+    routes.refuse = refuse
+    found = explored(routes)
+    assert (found.tiers, len(asked)) == (subnet.tiers(subnet.leaves(next(iter(subnet.pods)))), 1)
+    silence = "ib0 port 1: no answer"
+    assert found.walked == (
+        silence,
+        *(f"ib{at} port 1: not asked, since {silence}" for at in (1, 2)),
+    )
+    asked.clear()
+    lids = dict.fromkeys(subnet.names, 5)
+    assert look(routes.ports, routes, 1, found.tiers.uplinks, lids).agrees
+    assert len(asked) == 1
+    asked.clear()
+    first, second, third = ((port, leaf) for port, leaf in routes.ports if port)
+    others = [first, (second[0]._replace(sm_lid=7), second[1]), third]
+    assert explore(others, routes, 1).tiers == found.tiers
+    assert len(asked) == 2
+    asked.clear()
+    routes.silent = {third[1]}  # its SMPs are not answered: the administrator is asked after all
+    assert len(explore([first, third], routes, 1).faults) == 1
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("refuse", [busy, lambda _: b"short"])
 def test_what_is_no_refusal_makes_no_port_walk(refuse: Callable[[bytes], bytes]) -> None:
     routes = pods()
@@ -204,6 +236,35 @@ def test_a_malformed_answer_ends_the_walk(reply: Callable[..., bytes], text: str
     routes = pods()
     routes.reply = lambda request, data: (reply if request[7] > 1 else smps.reply)(request, data)
     assert text in told(routes)
+
+
+@pytest.mark.parametrize(
+    ("hops", "attribute"), [(2, Attribute.NODE_INFO), (1, Attribute.PORT_INFO)]
+)
+def test_a_busy_node_does_not_end_the_walk(hops: int, attribute: Attribute) -> None:
+    """An uplink that cannot be read at the leaf is met from its other end."""
+    routes = pods()
+    ((_, leaf),) = routes.ports
+    found = explored(routes)
+    uplink = min(found.tiers.uplinks[leaf])
+
+    def reply(request: bytes, data: bytes) -> bytes:
+        is_about = uplink in (request[23], request[130])  # a port of the leaf, or on the route
+        is_busy = is_about and (request[7], request[17]) == (hops, attribute)
+        return smps.reply(request, data, 0x8001 if is_busy else 0x8000)
+
+    routes.reply = reply
+    assert explored(routes) == found
+
+
+def test_nodes_that_are_busy_are_bounded() -> None:
+    routes = pods()
+    routes.reply = lambda request, data: smps.reply(
+        request, data, 0x8001 if request[7] > 1 else 0x8000
+    )
+    for _ in range(17):
+        routes.subnet.link(routes.subnet.add("host"), routes.ports[0][1])
+    assert "(busy)" in told(routes)
 
 
 def test_a_link_that_leads_back_to_its_own_port_ends_the_walk() -> None:
