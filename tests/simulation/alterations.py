@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from agent.events.event import Event
-from tests.simulation.hardware import bounce, new_peer, peer_of, pick, wakes
+from tests.simulation.hardware import bounce, move, new_peer, peer_of, pick, wakes
 from tests.simulation.node import GONE, HERE, VIRTUAL, Hca
 from tests.simulation.process import killed, rebooted
 from tests.simulation.world import World
@@ -84,12 +84,11 @@ def card_replaced(world: World, rng: Random) -> float:
         return 0.0
     seconds = rng.choice([30.0, 400.0])
     world.note(f"{hca.name}: replaced within {seconds} s")
-    hca.where, hca.busy, hca.has_left = GONE, True, True
-    world.changed(Event("device", hca.name), Event("link", hca.netdev or ""))
+    move(world, hca, GONE)
 
     def back() -> None:
-        hca.where, hca.busy, hca.serial = HERE, False, hca.serial + 1
-        world.changed(Event("device", hca.name), Event("link", hca.netdev or ""))
+        hca.serial += 1
+        move(world, hca, HERE)
 
     world.at(seconds, back)
     return seconds

@@ -13,7 +13,7 @@ from tests.simulation.hardware import link_flap
 from tests.simulation.judge import RESYNC
 from tests.simulation.names import ACC, ANNOTATION, IB, P
 from tests.simulation.process import killed
-from tests.simulation.sensors import break_helpers, hide, lasting, lay
+from tests.simulation.sensors import break_helpers, lasting, lay
 from tests.simulation.sysfs import CLASS, Fault
 from tests.simulation.world import AN_HOUR, World
 from tests.support.server_side_apply import Key, Reply, status
@@ -121,22 +121,12 @@ def dead_for_an_hour(world: World, _rng: Random) -> float:
     return _disturb(world, 3600.0, lambda request: ANSWERS["unreachable"](world, request))
 
 
-def away_at_the_start(world: World, rng: Random) -> float:
-    """Kill the agent; the next one cannot reach the API server for some minutes."""
-    seconds = rng.choice([90.0, 300.0])
-    killed(world, rng)
-    world.note(f"API: away for the first {seconds} s")
-    return _disturb(
-        world, world.rest + seconds, lambda request: ANSWERS["unreachable"](world, request)
-    )
-
-
 def nothing_reads_on_a_fresh_node(world: World, rng: Random) -> float:
     """Begin anew with an empty Node, and with HCAs of which nothing can be read."""
     seconds = lasting(rng)
     world.note(f"a fresh Node, and no HCA can be read for {seconds} s")
     for hca in world.node.hcas:
-        lay(world, seconds, Fault(f"{CLASS}/{hca.name}", errno.EIO), partial(hide, hca))
+        lay(world, seconds, Fault(f"{CLASS}/{hca.name}", errno.EIO), (hca, "sick"))
     world.api.fields, world.api.owners = {}, {}
     world.api.recreate()
     world.judge.drifted([])

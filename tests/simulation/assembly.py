@@ -90,9 +90,7 @@ def assemble(world: World, life: int) -> Loop:
     )
     log = Log(write=helpers.log, clock=clock, wall=wall)
     reporter = Reporter(log, world.metrics(), world.served, flags.keys, "n1", wall, clock)
-    io = Io(
-        host, helpers.kube, _Listener(world), lambda _frames: world, _Ports(), clock, wall, task
-    )
+    io = Io(host, helpers.kube, _Listener(world), lambda _frames: world, Ports(), clock, wall, task)
     loop = assemble_agent(flags, io, reporter, checks_policy=False)
     variant.spoil(loop)
     return loop
@@ -167,7 +165,6 @@ class _Helpers:
 
     def log(self, data: bytes) -> bool:
         if self._world.log_full:
-            self._world.lost_lines += 1
             return False
         self._world.judge.line(self._world.time, data.decode())
         return True
@@ -228,7 +225,7 @@ class _Listener:
         self._world.watched.clear()
 
 
-class _Ports:
+class Ports:
     """The sweep of port states."""
 
     def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:

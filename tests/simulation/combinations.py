@@ -30,12 +30,12 @@ FIRST, SECOND, RESTART, BOOT = 200.0, 240.0, 280.0, 310.0  # times in seconds
 
 def _read(path: str, world: World, hca: Hca, seconds: float) -> float:
     fault = Fault(path.format(hca=hca), errno.EIO)
-    return sensors.lay(world, seconds, fault, partial(sensors.blur, hca))
+    return sensors.lay(world, seconds, fault, (hca, "murky"))
 
 
 def _device(how: int | str, world: World, hca: Hca, seconds: float) -> float:
     fault = Fault(f"{CLASS}/{hca.name}", how)
-    return sensors.lay(world, seconds, fault, partial(sensors.hide, hca))
+    return sensors.lay(world, seconds, fault, (hca, "sick"))
 
 
 def _tree(path: str, world: World, _hca: Hca, seconds: float) -> float:
@@ -112,8 +112,8 @@ def run(case: Case) -> Report:
     """Run one combination; its name is the seed of the port, and of how long the change lasts."""
     seed = crc32(str(case).encode())
     rng = random.Random(seed)  # noqa: S311 - a simulation
-    hcas = [_hca(rng, number, infiniband=case.infiniband) for number in range(2)]
-    front = _hca(rng, 40, infiniband=False)
+    hcas = [hardware.new_hca(rng, number, infiniband=case.infiniband) for number in range(2)]
+    front = hardware.new_hca(rng, 40, infiniband=False)
     front.backend = False
     world = World(Node(hcas, Gpus(0), front=front), seed)
     seconds, hca = LONG if case.is_long else BRIEF, rng.choice(hcas)
@@ -127,11 +127,3 @@ def run(case: Case) -> Report:
     for at, what in steps:
         world.at(at, partial(begin, world, what, rng))
     return replace(play(world, seed, rng, (), BOOT + 1.0), combination=str(case))
-
-
-def _hca(rng: random.Random, number: int, *, infiniband: bool) -> Hca:
-    name, netdev = (f"ibp{number}", None) if infiniband else (f"mlx5_{number}", f"eth{number}")
-    pci = f"0000:{0x10 + number:02x}:00.0"
-    hca = Hca(name, pci, infiniband, 400, netdev, hardware.new_peer(rng))
-    hca.peer = hardware.peer_of(hca, rng)
-    return hca

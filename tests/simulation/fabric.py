@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.infiniband import sa
 from agent.infiniband.devices import SubnetPort
@@ -30,16 +30,7 @@ def frame(peer: Peer, *, ttl: int | None = None) -> bytes:
     return ethernet(lldpdu + capabilities(BRIDGE) + END, source=peer.mac.hex())
 
 
-class Stranger(NamedTuple):
-    """A frame of a flood, with its sender's identity if it is well-formed."""
-
-    data: bytes
-    source: bytes
-    identity: tuple[str, str, str | None] | None
-    ttl: int
-
-
-def hostile(rng: Random, number: int) -> Stranger:
+def hostile(rng: Random, number: int) -> bytes:
     """Return the `number`-th frame of a flood; most are malformed, none has a switch's source
     address.
     """
@@ -55,11 +46,8 @@ def hostile(rng: Random, number: int) -> Stranger:
         5: good + tlv(6, rng.randbytes(200)) + END,
         6: rng.randbytes(rng.randrange(80)),
     }[kind]
-    who = f"evil-{number}", f"evil{number}", f"evil{number}"
-    data = ethernet(lldpdu, source=source.hex())[
-        : 14 + len(lldpdu)
-    ]  # zeros behind what is cut off would complete it
-    return Stranger(data, source, who if kind in (0, 5) else None, ttl)
+    # zeros behind what is cut off would complete it
+    return ethernet(lldpdu, source=source.hex())[: 14 + len(lldpdu)]
 
 
 def smp(node: Node, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:

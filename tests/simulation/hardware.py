@@ -44,6 +44,15 @@ def peer_of(hca: Hca, rng: Random) -> Peer:
     )
 
 
+def new_hca(rng: Random, number: int, gbps: int = 400, *, infiniband: bool) -> Hca:
+    """Return an HCA on a card of its own, with a cable."""
+    name = f"ibp{number}" if infiniband else f"mlx5_{number}"
+    netdev = None if infiniband else f"eth{number}"
+    hca = Hca(name, f"0000:{0x10 + number:02x}:00.0", infiniband, gbps, netdev, new_peer(rng))
+    hca.peer = peer_of(hca, rng)
+    return hca
+
+
 def _down(world: World, hca: Hca, by: int) -> None:
     was_up = hca.up
     hca.downs += by
@@ -115,22 +124,26 @@ def subnet_not_ready(world: World, rng: Random) -> float:
     return seconds
 
 
-def _move(world: World, hca: Hca, where: str) -> None:
+def move(world: World, hca: Hca, where: str) -> None:
+    """Take a device out of the class or off the bus, or put it back."""
     hca.where = where
     hca.has_left |= where == GONE
     hca.busy = where != HERE
     world.changed(Event("device", hca.name), Event("link", hca.netdev or ""))
 
 
+def _away(world: World, hca: Hca, where: str, seconds: float, text: str) -> float:
+    world.note(f"{hca.name}: {text} for {seconds} s")
+    move(world, hca, where)
+    world.at(seconds, partial(move, world, hca, HERE))
+    return seconds
+
+
 def device_removed(world: World, rng: Random) -> float:
     """Remove a device with its PCI function for a while."""
     if (hca := pick(world, rng)) is None:
         return 0.0
-    seconds = rng.choice([1.0, 30.0, 700.0])
-    world.note(f"{hca.name}: pulled out for {seconds} s")
-    _move(world, hca, GONE)
-    world.at(seconds, partial(_move, world, hca, HERE))
-    return seconds
+    return _away(world, hca, GONE, rng.choice([1.0, 30.0, 700.0]), "pulled out")
 
 
 def device_renamed(world: World, rng: Random) -> float:
@@ -145,13 +158,13 @@ def device_renamed(world: World, rng: Random) -> float:
         if name not in taken
     )
     world.note(f"{hca.name}: becomes {name} in {seconds} s")
-    _move(world, hca, UNBOUND)
+    move(world, hca, UNBOUND)
 
     def back() -> None:
         world.wake(Event("device", hca.name))
         hca.name = name
         world.node.names.add(name)
-        _move(world, hca, HERE)
+        move(world, hca, HERE)
 
     world.at(seconds, back)
     return seconds
@@ -164,8 +177,8 @@ def driver_reloads(world: World, rng: Random) -> float:
     some = hcas if rng.random() < 0.3 else hcas[:1]
     world.note(f"{', '.join(hca.name for hca in some)}: the driver reloads in {seconds} s")
     for hca in some:
-        _move(world, hca, UNBOUND)
-        world.at(seconds + rng.random(), partial(_move, world, hca, HERE))
+        move(world, hca, UNBOUND)
+        world.at(seconds + rng.random(), partial(move, world, hca, HERE))
     return seconds + 1.0
 
 
@@ -173,11 +186,7 @@ def driver_off(world: World, rng: Random) -> float:
     """RoCE is switched off on one NIC: for hours its function offers no RDMA device."""
     if (hca := pick(world, rng)) is None:
         return 0.0
-    seconds = rng.choice([3000.0, 9000.0, 30000.0])
-    world.note(f"{hca.name}: no RDMA device for {seconds} s")
-    _move(world, hca, UNBOUND)
-    world.at(seconds, partial(_move, world, hca, HERE))
-    return seconds
+    return _away(world, hca, UNBOUND, rng.choice([3000.0, 9000.0, 30000.0]), "no RDMA device")
 
 
 def device_vanishes(world: World, rng: Random) -> float:
@@ -195,10 +204,10 @@ def device_vanishes(world: World, rng: Random) -> float:
     def go() -> None:
         hca.sick -= 1
         world.sysfs.faults.remove(fault)
-        _move(world, hca, UNBOUND)
+        move(world, hca, UNBOUND)
 
     world.at(0.05, go)
-    world.at(seconds, partial(_move, world, hca, HERE))
+    world.at(seconds, partial(move, world, hca, HERE))
     return seconds
 
 
@@ -208,10 +217,7 @@ def netdev_lent(world: World, rng: Random) -> float:
     if hca is None:
         return 0.0
     seconds = rng.choice([60.0, 1000.0, 5000.0])
-    world.note(f"{hca.name}: {hca.netdev} lent to a pod for {seconds} s")
-    _move(world, hca, LENT)
-    world.at(seconds, partial(_move, world, hca, HERE))
-    return seconds
+    return _away(world, hca, LENT, seconds, f"{hca.netdev} lent to a pod")
 
 
 def fabric_state(world: World, rng: Random) -> float:

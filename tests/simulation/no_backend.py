@@ -35,23 +35,6 @@ def _pick(world: World, rng: Random) -> Hca | None:
     return rng.choice(others) if others and not world.node.clouded else None
 
 
-def _hide(hca: Hca, by: int) -> None:
-    """What sits behind the same PCI function is hidden with it."""
-    hca.sick += by
-    _blur_parent(hca, by)
-
-
-def _blur(hca: Hca, by: int) -> None:
-    """The rest of it may be read, as the neighbor of an Ethernet NIC without its VPD."""
-    hca.murky += by
-    _blur_parent(hca, by)
-
-
-def _blur_parent(hca: Hca, by: int) -> None:
-    if hca.parent:
-        hca.parent.murky += by
-
-
 def _path(hca: Hca, rng: Random) -> str:
     if hca.netdev and rng.random() < 0.4:
         return f"{NET}/{hca.netdev}{rng.choice(['', '', '/master', '/operstate', '/speed'])}"
@@ -65,8 +48,11 @@ def _fail(world: World, rng: Random, hca: Hca, fault: Fault) -> float:
     world.note(f"{hca.name}, no backend: {fault.path}: {name!s} for {seconds} s")
     if rng.random() < 0.5:
         world.at(rng.uniform(0.0, seconds / 2), partial(killed, world, rng))
-    count = _hide if fault.path == f"{CLASS}/{hca.name}" else _blur
-    return lay(world, seconds, fault, partial(count, hca))
+    # The rest of it may be read, as the neighbor of an Ethernet NIC without its VPD.
+    count = "sick" if fault.path == f"{CLASS}/{hca.name}" else "murky"
+    # What sits behind the same PCI function is hidden with it.
+    parents = [(hca.parent, "murky")] if hca.parent else []
+    return lay(world, seconds, fault, (hca, count), *parents)
 
 
 def attribute_fails(world: World, rng: Random) -> float:

@@ -7,7 +7,7 @@ from random import Random
 
 from agent.events.event import Event
 from tests.simulation.sensors import lasting
-from tests.simulation.world import AN_HOUR, World
+from tests.simulation.world import World
 
 
 def disk_full(world: World, rng: Random) -> float:
@@ -65,21 +65,6 @@ def crash_loop(world: World, rng: Random) -> float:
     for number in range(count):
         world.at(number * every, partial(killed, world, rng))
     return count * every + 60.0
-
-
-def short_lives(world: World, rng: Random) -> float:
-    """Kill each agent when it is five seconds old, again and again."""
-    count = rng.choice([10, 60, 200])
-    world.note(f"{count} lives of 5 s")
-
-    def kill() -> None:
-        world.rest = 0.5
-        world.kill()
-
-    for number in range(count):
-        world.at(number * 5.5, kill)
-    world.needs(AN_HOUR)
-    return count * 5.5 + 60.0
 
 
 def rebooted(world: World, rng: Random) -> float:

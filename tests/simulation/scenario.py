@@ -10,9 +10,8 @@ from functools import partial
 
 from tests.simulation.assembly import Variant
 from tests.simulation.catalog import FAULTS, Fault, draw
-from tests.simulation.hardware import new_peer, peer_of
+from tests.simulation.hardware import new_hca, new_peer
 from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL, Gpus, Hca, Node
-from tests.simulation.switches import speaks
 from tests.simulation.world import World
 
 SPEAKS = 30.0  # seconds between two frames of a switch
@@ -55,21 +54,16 @@ def machine(rng: random.Random) -> Node:
     """Draw a node with InfiniBand, with RoCE, or with neither."""
     infiniband, count = rng.random() < 0.5, rng.choice([0, 1, 2, 2, 3, 4, 8])
     gbps = rng.choice([100, 200, 400])
-    hcas = [_hca(rng, number, gbps, infiniband=infiniband) for number in range(count)]
+    hcas = [new_hca(rng, number, gbps, infiniband=infiniband) for number in range(count)]
     front = None
     if hcas and rng.random() < 0.6:
         front = replace(
-            _hca(rng, 40, 100, infiniband=False), name="mlx5_front", netdev="front0", backend=False
+            new_hca(rng, 40, 100, infiniband=False),
+            name="mlx5_front",
+            netdev="front0",
+            backend=False,
         )
     return Node(hcas, Gpus(rng.choice([0, 0, 1, 4])), front=front)
-
-
-def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca:
-    name = f"ibp{number}" if infiniband else f"mlx5_{number}"
-    netdev = None if infiniband else f"eth{number}"
-    hca = Hca(name, f"0000:{0x10 + number:02x}:00.0", infiniband, gbps, netdev, new_peer(rng))
-    hca.peer = peer_of(hca, rng)
-    return hca
 
 
 def no_data_ports(node: Node, rng: random.Random) -> list[Hca]:
@@ -81,7 +75,7 @@ def no_data_ports(node: Node, rng: random.Random) -> list[Hca]:
     gbps = node.hcas[0].gbps if node.hcas else 400
     if rng.random() < 0.4:
         for number in range(4):
-            hca = _hca(rng, 48, gbps, infiniband=True)
+            hca = new_hca(rng, 48, gbps, infiniband=True)
             name, pci = f"mlx5_sw{number}", f"{hca.pci[:-1]}{number}"
             dropped.append(replace(hca, name=name, pci=pci, backend=False, drop=SWITCH_MANAGEMENT))
     for parent in node.hcas:
@@ -144,7 +138,7 @@ def begin(world: World, fault: Fault, rng: random.Random) -> None:
 def _tick(world: World) -> None:
     """Send an LLDP frame from every switch."""
     for hca in world.node.all():
-        if speaks(hca):
+        if not hca.silent:
             world.speak(hca)
     world.at(SPEAKS, partial(_tick, world))
 

@@ -12,7 +12,7 @@ from random import Random
 from agent.errors import Unavailable
 from agent.events.event import Event
 from tests.simulation.hardware import pick
-from tests.simulation.node import Hca
+from tests.simulation.node import Hca, Node
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
 from tests.simulation.world import World
 
@@ -39,47 +39,23 @@ def lasting(rng: Random) -> float:
     return rng.choice([5.0, 40.0, 400.0, 590.0, 900.0])
 
 
-def lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None]) -> float:
-    """Add a fault of the tree for a while; `count` marks it in the node."""
+def lay(world: World, seconds: float, fault: Fault, *counts: tuple[Hca | Node, str]) -> float:
+    """Add a fault of the tree for a while; `counts` are the fields in which the node has it."""
 
-    def begin() -> None:
-        world.sysfs.faults.append(fault)
-        count(1)
+    def count(by: int) -> None:
+        for of, name in counts:
+            setattr(of, name, getattr(of, name) + by)
+        world.node.is_bus_read |= not world.node.busless
         world.changed()
 
     def end() -> None:
         world.sysfs.faults.remove(fault)
         count(-1)
-        world.changed()
 
-    begin()
+    world.sysfs.faults.append(fault)
+    count(1)
     world.at(seconds, end)
     return seconds
-
-
-def hide(hca: Hca, by: int) -> None:
-    hca.sick += by
-
-
-def blur(hca: Hca, by: int) -> None:
-    hca.murky += by
-
-
-def _blind(world: World, by: int) -> None:
-    world.node.blind += by
-
-
-def _unplug(world: World, by: int) -> None:
-    world.node.busless += by
-    world.node.is_bus_read |= not world.node.busless
-
-
-def _unboot(world: World, by: int) -> None:
-    world.node.bootless += by
-
-
-def _declass(world: World, by: int) -> None:
-    world.node.classless += by
 
 
 def _attribute(hca: Hca, rng: Random) -> str:
@@ -94,7 +70,7 @@ def attribute_fails(world: World, rng: Random) -> float:
         return 0.0
     path, number, seconds = _attribute(hca, rng), rng.choice(ERRNOS), lasting(rng)
     world.note(f"{path}: {errno.errorcode[number]} for {seconds} s")
-    return lay(world, seconds, Fault(path, number), partial(blur, hca))
+    return lay(world, seconds, Fault(path, number), (hca, "murky"))
 
 
 def attribute_is_garbage(world: World, rng: Random) -> float:
@@ -105,7 +81,7 @@ def attribute_is_garbage(world: World, rng: Random) -> float:
     if path.endswith(FREE_TEXT):
         text = b"\0\xff\n"  # any other text would be a valid value
     world.note(f"{path}: {text[:20]!r} for {seconds} s")
-    return lay(world, seconds, Fault(path, text), partial(blur, hca))
+    return lay(world, seconds, Fault(path, text), (hca, "murky"))
 
 
 def device_fails(world: World, rng: Random) -> float:
@@ -114,7 +90,7 @@ def device_fails(world: World, rng: Random) -> float:
         return 0.0
     number, seconds = rng.choice(ERRNOS), lasting(rng)
     world.note(f"{hca.name}: {errno.errorcode[number]} everywhere for {seconds} s")
-    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), partial(hide, hca))
+    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), (hca, "sick"))
 
 
 def device_blocks(world: World, rng: Random) -> float:
@@ -125,8 +101,8 @@ def device_blocks(world: World, rng: Random) -> float:
     path, seconds = rng.choice(paths), lasting(rng)
     world.note(f"{hca.name}: reads{path} block for {seconds} s")
     # A VPD is read once: it hides a device only from an agent that has not read it.
-    count = blur if path == "/device/vpd" else hide
-    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(count, hca))
+    count = "murky" if path == "/device/vpd" else "sick"
+    return lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), (hca, count))
 
 
 def class_fails(world: World, rng: Random) -> float:
@@ -141,15 +117,12 @@ def tree_fails(world: World, path: str, number: int, seconds: float) -> float:
         path == "proc" and world.node.infiniband
     ):  # where only a node whose HCAs are all hidden asks for routes
         for hca in world.node.hcas:
-            lay(world, seconds, Fault("proc/net", number), partial(blur, hca))
+            lay(world, seconds, Fault("proc/net", number), (hca, "murky"))
     # Without an Ethernet device, the front end aside, no role depends on a route.
     roce = ("proc",) if world.node.hcas and not world.node.infiniband else ()
-    count = {
-        **dict.fromkeys((CLASS, *roce), partial(_declass, world)),
-        BUS: partial(_unplug, world),
-        BOOT_ID: partial(_unboot, world),
-    }.get(path, lambda _by: None)
-    return lay(world, seconds, Fault(path, number), count)
+    counts = {**dict.fromkeys((CLASS, *roce), "classless"), BUS: "busless", BOOT_ID: "bootless"}
+    count = [(world.node, counts[path])] if path in counts else []
+    return lay(world, seconds, Fault(path, number), *count)
 
 
 def break_helpers(
@@ -175,7 +148,7 @@ def out_of_descriptors(world: World, rng: Random) -> float:
     break_helpers(
         world, seconds, ("api", "nvml", "smp"), lambda: OSError(errno.EMFILE, "Too many open files")
     )
-    return lay(world, seconds, Fault("", errno.EMFILE), partial(_blind, world))
+    return lay(world, seconds, Fault("", errno.EMFILE), (world.node, "blind"))
 
 
 def out_of_memory(world: World, rng: Random) -> float:
@@ -184,7 +157,7 @@ def out_of_memory(world: World, rng: Random) -> float:
     world.note(f"MemoryError for {seconds} s")
     world.judge.is_memory_short = True
     break_helpers(world, seconds, ("api", "nvml", "smp"), MemoryError)
-    return lay(world, seconds, Fault("sys", "memory"), partial(_blind, world))
+    return lay(world, seconds, Fault("sys", "memory"), (world.node, "blind"))
 
 
 def out_of_threads(world: World, rng: Random) -> float:

@@ -9,7 +9,7 @@ from random import Random
 from tests.simulation.fabric import hostile
 from tests.simulation.hardware import bounce, peer_of, pick
 from tests.simulation.names import P
-from tests.simulation.node import HERE, Hca
+from tests.simulation.node import Hca
 from tests.simulation.world import AN_HOUR, QUIET, World
 
 
@@ -24,8 +24,8 @@ def switch_renamed(world: World, rng: Random) -> float:
     return 0.0
 
 
-def _silence(world: World, hca: Hca, by: int) -> None:
-    hca.silent += by
+def _count(world: World, hca: Hca, faults: str, by: int) -> None:
+    setattr(hca, faults, getattr(hca, faults) + by)
     world.changed()
 
 
@@ -36,14 +36,9 @@ def switch_silent(world: World, rng: Random) -> float:
     seconds = rng.choice([40.0, 130.0, 200.0, 900.0, 2000.0])
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch is silent for {seconds} s")
-    _silence(world, hca, 1)
-    world.at(seconds, partial(_silence, world, hca, -1))
+    _count(world, hca, "silent", 1)
+    world.at(seconds, partial(_count, world, hca, "silent", -1))
     return seconds
-
-
-def _lose_name(world: World, hca: Hca, by: int) -> None:
-    hca.nameless += by
-    world.changed()
 
 
 def description_lost(world: World, rng: Random) -> float:
@@ -54,16 +49,11 @@ def description_lost(world: World, rng: Random) -> float:
     seconds, bounces = rng.choice([20.0, 130.0, 900.0, 2000.0]), rng.random() < 0.7
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch does not give its name for {seconds} s")
-    _lose_name(world, hca, 1)
+    _count(world, hca, "nameless", 1)
     if bounces:
         bounce(world, hca, rng.choice([0.5, 20.0, 60.0]))
-    world.at(seconds, partial(_lose_name, world, hca, -1))
+    world.at(seconds, partial(_count, world, hca, "nameless", -1))
     return seconds + 60.0
-
-
-def _boot(world: World, hca: Hca, by: int) -> None:
-    hca.factory += by
-    world.changed()
 
 
 def switch_boots(world: World, rng: Random) -> float:
@@ -74,9 +64,9 @@ def switch_boots(world: World, rng: Random) -> float:
     seconds, down = rng.choice([60.0, 300.0, 590.0, 900.0, 2500.0]), rng.choice([2.0, 60.0])
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch boots, with factory text for {seconds} s")
-    _boot(world, hca, 1)
+    _count(world, hca, "factory", 1)
     bounce(world, hca, down)
-    world.at(down + seconds, partial(_boot, world, hca, -1))
+    world.at(down + seconds, partial(_count, world, hca, "factory", -1))
     return down + seconds
 
 
@@ -88,8 +78,8 @@ def switch_says_goodbye(world: World, rng: Random) -> float:
     seconds = rng.choice([5.0, 29.0, 35.0, 300.0])
     world.note(f"{hca.name}: its switch says goodbye for {seconds} s")
     world.speak(hca, ttl=0)
-    _silence(world, hca, 1)
-    world.at(seconds, partial(_silence, world, hca, -1))
+    _count(world, hca, "silent", 1)
+    world.at(seconds, partial(_count, world, hca, "silent", -1))
     return seconds
 
 
@@ -141,18 +131,13 @@ def flood(world: World, rng: Random) -> float:
         return 0.0
     netdev, rounds, size = hca.netdev, rng.randrange(1, 6), rng.choice([10, 60, 300])
     world.note(f"{hca.name}: a flood of {rounds} x {size} frames")
-    world.flooded += 1
     world.judge.excuse(world.time + rounds * 0.5 + 300.0, partial(_is_of, hca.name))
 
     def burst(first: int) -> None:
-        world.hear_strangers(netdev, [hostile(rng, first + number) for number in range(size)])
-
-    def over() -> None:
-        world.flooded -= 1
+        world.deliver(netdev, *(hostile(rng, first + number) for number in range(size)))
 
     for number in range(rounds):
         world.at(number * 0.5, partial(burst, rng.randrange(1 << 24)))
-    world.at(rounds * 0.5 + 2.0, over)
     return rounds * 0.5 + 160.0
 
 
@@ -161,8 +146,3 @@ def _is_of(interface: str, key: str) -> bool:
     name = key.partition("/")[2]
     joined = {"leaves.current", "ports.current", "leafgroup.current"}
     return name in joined or name.startswith(f"neighbors.current.{interface}.")
-
-
-def speaks(hca: Hca) -> bool:
-    """True if the switch's LLDP frames arrive."""
-    return not hca.infiniband and hca.up and hca.where == HERE and not hca.silent

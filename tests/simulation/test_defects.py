@@ -22,35 +22,24 @@ Step = Callable[[World, list[Hca]], object]
 
 def hcas(count: int, *, infiniband: bool, card: bool = False) -> list[Hca]:
     """Return HCAs, each on a card of its own; or two ports of one `card` and the others."""
-    rng, found = random.Random(count), []  # noqa: S311 - a simulation
-    for number in range(count):
-        name = f"ibp{number}" if infiniband else f"mlx5_{number}"
-        netdev = None if infiniband else f"eth{number}"
-        pci = f"0000:{0x10 + number:02x}:00.0"
-        if card and number < 2:
-            pci = f"0000:10:00.{number}"
-        hca = Hca(name, pci, infiniband, 400, netdev, hardware.new_peer(rng))
-        hca.peer = hardware.peer_of(hca, rng)
-        found.append(hca)
+    rng = random.Random(count)  # noqa: S311 - a simulation
+    found = [hardware.new_hca(rng, number, infiniband=infiniband) for number in range(count)]
+    if card:
+        found[1].pci = "0000:10:00.1"
     return found
 
 
 def unload(world: World, ports: list[Hca]) -> None:
     """Unload the driver of the first HCA, for long."""
     hca = ports[0]
-    hardware._move(world, hca, UNBOUND)  # noqa: SLF001 - a step of its faults
-    world.at(3000.0, partial(hardware._move, world, hca, HERE))  # noqa: SLF001
+    hardware.move(world, hca, UNBOUND)
+    world.at(3000.0, partial(hardware.move, world, hca, HERE))
 
 
-def lives(count: int, world: World, _ports: list[Hca]) -> None:
+def lives(count: int, world: World, ports: list[Hca]) -> None:
     """Kill so many agents, each when it is five seconds old."""
-
-    def kill() -> None:
-        world.rest = 0.5
-        world.kill()
-
     for number in range(count):
-        world.at(number * 5.5, kill)
+        world.at(number * 5.5, partial(kill, world, ports))
 
 
 def convert(world: World, ports: list[Hca]) -> None:

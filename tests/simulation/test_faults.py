@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import catalog, hardware, no_backend, process, sensors, subnet
-from tests.simulation.node import Gpus, Hca, Node
+from tests.simulation.node import Gpus, Node
 from tests.simulation.scenario import play, run
 from tests.simulation.world import World
 
@@ -107,11 +107,7 @@ def test_neighbors_by_the_subnet_administrator(seed: int) -> None:
     manager is busy, away, or assigns other LIDs.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation
-    hcas = [
-        Hca(name, f"0000:1{number}:00.0", infiniband=True, gbps=400, netdev=None, peer=peer)
-        for number in range(4)
-        for name, peer in [(f"ibp{number}", hardware.new_peer(rng))]
-    ]
+    hcas = [hardware.new_hca(rng, number, infiniband=True) for number in range(4)]
     node = Node(hcas, Gpus(0), by_sa=True)
     faults: list[catalog.Fault] = [
         hardware.link_flap,

@@ -23,7 +23,6 @@ from agent.kube.annotation import parse
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
-from tests.simulation.fabric import Stranger
 from tests.simulation.judge import Judge
 from tests.simulation.names import ANNOTATION
 from tests.simulation.node import HERE, Hca, Node, Peer
@@ -60,7 +59,6 @@ class World:
         self.api.on_write = self._written
         self.muffled = 0  # faults that keep wake-ups from coming
         self.muffled_until = 0.0
-        self.flooded = 0
         self.threadless = 0
         self.log_full = 0
         self.rest = 0.0  # seconds until a killed agent is started again
@@ -76,7 +74,6 @@ class World:
         self.slow = dict(SPEED)
         self.moments: dict[str, Callable[[], None]] = {}  # by what the agent does: "reads", "asks"
         self.lives = itertools.count()
-        self.lost_lines = 0
         self.turns = 0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
@@ -137,12 +134,6 @@ class World:
         peer = peer or hca.peer
         if hca.netdev in self.watched and hca.up and hca.where == HERE and not hca.bridged:
             self.deliver(hca.netdev, fabric.frame(peer, ttl=ttl))
-
-    def hear_strangers(self, netdev: str, frames: list[Stranger]) -> None:
-        """Deliver a flood of frames of unknown senders."""
-        if netdev not in self.watched:
-            return
-        self.deliver(netdev, *(one.data for one in frames))
 
     def suspend(self, seconds: float) -> None:
         """Suspend the machine; the agent's current wait ends as if it had not slept (a poll's

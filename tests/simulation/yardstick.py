@@ -28,6 +28,7 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
+from tests.simulation.assembly import EPOCH, Ports
 from tests.simulation.names import P
 from tests.simulation.node import Node
 from tests.simulation.sysfs import KeepingReaders, Kept, Sysfs
@@ -36,7 +37,6 @@ from tests.support.server_side_apply import ApiServer, Key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EPOCH = 1_800_000_000.0  # the wall clock at the start of the simulation
 SPEAKS = 30.0  # seconds between two frames of a switch
 SETTLED = 70.0  # seconds after which a fresh agent waits for no first frame
 LONG = 700.0  # seconds in which a restarted agent shows what it holds, and no longer
@@ -134,14 +134,14 @@ class _Agent:
         log = Log(write=lambda _data: True, clock=clock, wall=wall)
         reporter = Reporter(log, Metrics(), Status(), flags.keys, "n1", wall, clock)
         io = Io(
-            host, self._kube, self.sockets, lambda _frames: self, _Ports(), clock, wall, self._task
+            host, self._kube, self.sockets, lambda _frames: self, Ports(), clock, wall, self._task
         )
         self.loop: Loop = assemble(flags, io, reporter, checks_policy=False)
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels of its Node."""
-        return {key: value for (kind, key), value in self.api.fields.items() if kind == "labels"}
+        return of_api(self.api.fields)
 
     def run(self, seconds: float) -> None:
         """Let it run for so many seconds."""
@@ -226,13 +226,6 @@ class _Sockets:
 
     def close(self) -> None:
         self._watched = frozenset()
-
-
-class _Ports:
-    """The sweep of port states."""
-
-    def watch(self, ports: Iterable[tuple[str, int]], *, slow: bool = False) -> None:
-        pass
 
 
 def of_api(fields: Mapping[Key, str]) -> dict[str, str]:
