@@ -751,8 +751,8 @@ def remembered(
     # The switches of a subnet that did not answer are missing in the tables, but not gone.
     seen = {row.far.id for row in rows if row.far and row.far_why is None}
     is_whole = seen <= {*explored.tiers.leaves}
-    is_walked = bool(explored.walked)
-    answer = TreeAnswer(leaves, explored.tiers, explored.switches, is_whole, is_walked)
+    by_smps = explored.by_smps
+    answer = TreeAnswer(leaves, explored.tiers, explored.switches, is_whole, by_smps)
     return merge(fabric or NOTHING, answer, int(observation.time))
 
 

@@ -79,6 +79,7 @@ class Exploration(NamedTuple):
     switches: KnownNames = MappingProxyType({})
     lids: Lids = MappingProxyType({})  # of the leaves, and of the switches at their uplinks
     walked: tuple[str, ...] = ()  # why a subnet was explored by SMPs
+    by_smps: tuple[str, ...] = ()  # switches whose links were asked for so
     outcomes: Outcomes = MappingProxyType({})
 
 
@@ -126,7 +127,8 @@ def explore(
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
     lids = {guid: subnets.lid(guid) for guid in near}
-    return Exploration(tree, tuple(faults), listed, lids, tuple(subnets.walked))
+    by_smps = tuple(sorted(subnets.by_smps))
+    return Exploration(tree, tuple(faults), listed, lids, tuple(subnets.walked), by_smps)
 
 
 def _decided(leaves: Collection[str], subnets: Subnets) -> Tiers:
@@ -243,6 +245,11 @@ class Subnets:
         """Return True for a leaf that is listed, or at the far end of a port that walks."""
         return leaf in self._nodes or self._walk.has(leaf, 1)
 
+    @property
+    def by_smps(self) -> Collection[str]:
+        """The switches whose links were asked for by SMPs."""
+        return self._walk.walked
+
     def walks_first(self, port: SubnetPort, leaf: str) -> bool:
         """Begin to walk from a port whose administrator was silent to another port; True if so."""
         if not (silence := self._silent.get((port.sm_lid, port.subnet_prefix))):
@@ -338,12 +345,12 @@ class Subnets:
 
 def as_json(exploration: Exploration) -> Json:
     """Return an exploration as the helper writes it."""
-    tree, faults, switches, lids, walked, outcomes = exploration
+    tree = exploration.tiers
     uplinks = {leaf: [*ports.items()] for leaf, ports in tree.uplinks.items()}
     sets = {"above": sorted(tree.above), "refused": sorted(tree.refused)}
     row = asdict(tree) | sets | {"uplinks": uplinks}
-    of_subnets = {"switches": dict(switches), "lids": dict(lids), "outcomes": dict(outcomes)}
-    return {"tiers": row, "faults": [*faults], "walked": [*walked], **of_subnets}
+    mappings = {name: dict(getattr(exploration, name)) for name in ("switches", "lids", "outcomes")}
+    return exploration._asdict() | {"tiers": row} | mappings
 
 
 def loaded(answer: Json) -> Exploration:
@@ -357,8 +364,9 @@ def loaded(answer: Json) -> Exploration:
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
     row["strays"] = tuple(TreeLink(*hop) for hop in row["strays"])
     row["paths"] = tuple(tuple(TreeLink(*hop) for hop in path) for path in row["paths"])
-    of_subnets = answer["switches"], answer["lids"], tuple(answer["walked"]), answer["outcomes"]
-    return Exploration(Tiers(**row), tuple(answer["faults"]), *of_subnets)
+    tuples = {name: tuple(answer[name]) for name in ("faults", "walked", "by_smps")}
+    fields = {name: answer[name] for name in Exploration._fields} | tuples
+    return Exploration(**fields | {"tiers": Tiers(**row)})
 
 
 def counting(ask: AskSa, outcomes: MutableMapping[str, int]) -> AskSa:

@@ -30,7 +30,7 @@ The text of the annotation `P/fabric`:
      "pending": [{"leaf": "b0cf0e0300aabb00", "port": 33, "guid": "b0cf0e0300d4eec0"}],
      "paths": [[{"guid": "b0cf0e0300aabb00", "port": 33, "far_guid": "b0cf0e0300d4ee40",
                  "far_port": 1}, ...], ...],
-     "left_out": 12}
+     "by_smps": ["b0cf0e0300aabb00", ...], "left_out": 12}
 
 `time` is that of the last answer, `looked` that of a look at the links of the leaves after it;
 `seen` is left out where a switch is as old as the answer, or an uplink as the last of both, and
@@ -85,7 +85,7 @@ class TreeAnswer(NamedTuple):
     tiers: Tiers
     switches: Mapping[str, str | None]  # the tables of switches: names by GUID
     is_whole: bool = True  # False: a subnet of the node did not answer, so no switch is missing
-    is_walked: bool = False  # True: by SMPs, which met the switches near by
+    by_smps: Collection[str] = ()  # switches that told their links by SMPs, which met those near by
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class FabricMemory:
     pending: Mapping[LeafPort, str] = field(default_factory=dict)  # another switch, seen once
     reason: TierReason | None = None  # why a tier is missing
     paths: tuple[tuple[TreeLink, ...], ...] = ()  # when the values of the tiers were seen last
+    by_smps: frozenset[str] = frozenset()  # switches on these that told their links by SMPs
     time: int = 0  # of the last answer
     due: int = 0  # when to ask for the next one
     answer: str = ""  # the last one, hashed
@@ -167,7 +168,7 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
         memory = NOTHING
     met = _near(memory.tier_1, memory.tier_2, memory.uplinks) | told.switches.keys()
     aged = [
-        row if told.is_walked and row.guid not in met else _aged(row, told, now)
+        row if told.by_smps and row.guid not in met else _aged(row, told, now)
         for row in memory.switches.values()
     ]
     known = {row.guid: row for row in aged if row.end is None or row.end > now}
@@ -192,6 +193,7 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
         pending,
         None if tier_2 else reason,
         memory.paths,
+        memory.by_smps,
         time=now,
         due=now + (HOUR if pending else PACE[min(agreed, len(PACE) - 1)]),
         answer=word,
@@ -199,7 +201,8 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
         seen=_seen(memory, uplinks, answer.uplinks, now),
     )
     if all(answer.label(tier) == after.label(tier) for tier in (1, 2)):
-        return replace(after, paths=answer.paths)
+        on_paths = {link.guid for path in answer.paths for link in path}
+        return replace(after, paths=answer.paths, by_smps=on_paths & frozenset(told.by_smps))
     return after
 
 
@@ -354,6 +357,7 @@ _DOCUMENT: Schema = {
     "leaves": array(record(_LeafRow, _LEAF, ["guid", "uplinks"]), MAX_ROWS),
     "pending": array(record(_Pending, _PENDING, _PENDING), MAX_ROWS),
     "paths": array(array(record(TreeLink, _LINK, _LINK), 2), MAX_ROWS),
+    "by_smps": array(_GUID, MAX_ROWS),
     "left_out": COUNT,
 }
 
@@ -404,6 +408,7 @@ def _text(memory: FabricMemory, left_out: Collection[str]) -> str:
         "leaves": [_leaf(memory, leaf, left_out) for leaf in memory.uplinks],
         "pending": pending or None,
         "paths": memory.paths or None,
+        "by_smps": sorted(memory.by_smps) or None,
         "left_out": memory.left_out + len(left_out) or None,
     }
     return json.dumps({"schema": SCHEMA, **written(facts, _DOCUMENT)}, separators=(",", ":"))
@@ -464,6 +469,7 @@ def _memory(content: str) -> FabricMemory:
         {(row.leaf, row.port): row.guid for row in facts.get("pending", ())},
         facts.get("reason"),
         facts.get("paths", ()),
+        frozenset(facts.get("by_smps", ())),
         time,
         facts["due"],
         facts.get("answer", ""),

@@ -55,7 +55,7 @@ class Walk:
         self._ask_smp, self._tids, self._switches = ask, tids, switches
         self._nodes: dict[str, _Node] = {}  # by GUID
         self._links: defaultdict[str, dict[int, LinkEnd]] = defaultdict(dict)  # by GUID and port
-        self._walked: set[str] = set()  # switches all of whose ports were asked
+        self.walked: set[str] = set()  # switches all of whose ports were asked
         self._questions = self._silent = 0
 
     def begin(self, port: SubnetPort, leaf: str) -> None:
@@ -79,11 +79,11 @@ class Walk:
         A link from a switch to itself is left out, as is one whose far end does not answer.
         """
         node, links = self._nodes[guid], self._links[guid]
-        if guid not in self._walked and len(node.route) < MAX_HOPS:
+        if guid not in self.walked and len(node.route) < MAX_HOPS:
             for port in range(1, node.info.ports + 1):
                 if port not in links:
                     self._cross(node, port)
-        self._walked.add(guid)
+        self.walked.add(guid)
         return [links[port] for port in sorted(links) if links[port].guid != guid]
 
     def _cross(self, node: _Node, at: int) -> None:

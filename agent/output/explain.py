@@ -425,7 +425,9 @@ def tiers(_seen: Observation, known: Known, _interface: str | None) -> Iterable[
         for hop in path:
             near, far_end = (names.get(guid, guid) for guid in (hop.guid, hop.far_guid))
             to = f"{far_end} port {hop.far_port}"
-            yield Evidence(None, "sa", f"{near} port {hop.port}", "LinkRecord", to, fabric.time)
+            is_by_smps = hop.guid in fabric.by_smps
+            via, fact = ("smp", "NodeInfo") if is_by_smps else ("sa", "LinkRecord")
+            yield Evidence(None, via, f"{near} port {hop.port}", fact, to, fabric.time)
 
 
 # By the last parts of a row's key: the evidence of an interface, or of all (None). A row of the

@@ -261,7 +261,8 @@ def test_a_shared_name_stays_no_name_while_the_administrator_refuses() -> None:
     assert shared == "p0-r0-spine1"
     switches, links = subnet.seen({spine})
     near = {guid: name for guid, name in switches.items() if guid != other}
-    told = TreeAnswer(agent.leaves, tiers(agent.leaves, switches, links), near, is_walked=True)
+    answer = tiers(agent.leaves, switches, links)
+    told = TreeAnswer(agent.leaves, answer, near, by_smps=agent.leaves)
     for day in range(9):
         agent.memory = merge(agent.memory, told, agent.now + day * DAY)
     assert agent.memory.label(1) == "p0-r0-spine2"
@@ -309,6 +310,18 @@ def test_a_path_stays_while_its_core_is_down() -> None:
     assert paths[0][-1].far_guid == agent.memory.switch(2)
     agent.ask(["core00"])
     assert agent.memory.paths == paths
+
+
+def test_a_path_has_the_switches_that_told_it_by_smps() -> None:
+    """Those of the answer that it is from."""
+    _, agent = pod()
+    [path, *_] = agent.memory.paths
+    answer = agent.subnet.tiers(agent.leaves)
+    for by_smps in ([path[0].guid, path[0].far_guid, "b" * 16], [path[0].guid], []):
+        told = TreeAnswer(agent.leaves, answer, agent.subnet.names, by_smps=by_smps)
+        agent.memory = merge(agent.memory, told, agent.now)
+        assert read(text(agent.memory)) == agent.memory
+        assert agent.memory.by_smps == {link.guid for link in path} & {*by_smps}
 
 
 def large(rows: int) -> FabricMemory:

@@ -51,6 +51,7 @@ def test_a_walk_has_the_tiers_that_the_administrator_has(shape: str) -> None:
         assert [tiers.label(1), tiers.label(2)] == [wanted.label(1), wanted.label(2)]
         assert (tiers.reason, tiers.tier_1) == (wanted.reason, wanted.tier_1)
         assert (tiers.uplinks, tiers.paths) == (wanted.uplinks, wanted.paths)
+        assert {link.guid for path in tiers.paths for link in path} <= {*found.by_smps}
         assert len(routes.asked) == len({(device, smp[16:]) for device, smp in routes.asked})
         assert max(smp[7] for _, smp in routes.asked) <= 6
         assert loaded(as_json(found)) == found
@@ -144,7 +145,7 @@ def test_an_administrator_that_answers_is_asked_alone() -> None:
     administrator = sas.Administrator(*sas.CABLES)
     port, leaf = administrator.port("leaf1")
     found = explore([(port._replace(sender=("ib0", 1)), leaf)], administrator, 1)
-    assert (found.tiers.label(1), found.walked) == ("spine1", ())
+    assert (found.tiers.label(1), found.walked, found.by_smps) == ("spine1", (), ())
     assert not any(map(is_smp, administrator.asked))
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agent.encode import Naming
+from agent.infiniband.fabric_memory import FabricMemory, TreeSwitch
+from agent.infiniband.tiers import TreeLink
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS
 from agent.memory import Fact, FarEnd, Known, known_of
@@ -385,6 +387,29 @@ def test_a_leaf_that_is_remembered() -> None:
     shown = [one["fact"] for one in found["evidence"] if one["interface"] == "mlx5_0"]
     assert shown == ["state", "phys_state", "neighbor"]
     assert "remembered in the annotation: L90.1.3" in lines(found)
+
+
+def test_a_way_to_the_highest_tier() -> None:
+    """Each link as its switch told it: by the subnet administrator, or by SMPs."""
+    first, second = TreeLink("a" * 16, 41, "b" * 16, 1), TreeLink("b" * 16, 31, "c" * 16, 2)
+    switches = {
+        guid: TreeSwitch(guid, name, 1) for guid, name in (("b" * 16, "s1"), ("c" * 16, "c1"))
+    }
+    fabric = FabricMemory(
+        tier_1=frozenset({"b" * 16}),
+        tier_2=frozenset({"c" * 16}),
+        switches=switches,
+        paths=((first, second),),
+        by_smps=frozenset({"a" * 16}),
+    )
+    seen = of_machine("half-failed")
+    known = known_of(seen)._replace(fabric=fabric)
+    explained = document(f"{NAMING.prefix}/tier-2.current", seen, known=known)
+    assert explained["value"] == "c1"
+    assert [(row["via"], row["fact"], row["value"]) for row in explained["evidence"]] == [
+        ("smp", "NodeInfo", "s1 port 1"),
+        ("sa", "LinkRecord", "c1 port 2"),
+    ]
 
 
 def test_a_neighbor_that_is_no_leaf_is_the_reason() -> None:
