@@ -202,7 +202,7 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
     )
     if all(answer.label(tier) == after.label(tier) for tier in (1, 2)):
         on_paths = {link.guid for path in answer.paths for link in path}
-        return replace(after, paths=answer.paths, by_smps=on_paths & frozenset(told.by_smps))
+        return replace(after, paths=answer.paths, by_smps=frozenset(told.by_smps) & on_paths)
     return after
 
 
