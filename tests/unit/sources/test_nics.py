@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 
-from agent.check import Step, Surroundings, missing
+from agent.check import Step, missing
 from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Problem, Seen
@@ -25,6 +25,7 @@ from agent.sources.nics import checks, read
 from agent.sources.observe import observe
 from tests.support.devices import assign, eth, ib, netdev, port
 from tests.support.remembering import alone
+from tests.support.surroundings import around
 
 SCHEMA = json.loads(Path("docs/probe.schema.json").read_text())
 MACHINE = "sysfs_fixtures/h200-roce"
@@ -125,7 +126,7 @@ def test_a_capture_replays_to_the_same_sentences(tmp_path: Path) -> None:
         assert f"{FAULT}, although its link is up" in text
         told = [fact.value for fact in speed(*alone(replayed), None)]
         assert {"no cable is plugged in", "error"} <= {*told}
-        assert [*checks(surroundings(replayed))][1:] == [
+        assert [*checks(around(replayed))][1:] == [
             missing(Step.FIRMWARE, f"{pci}: {FAULT}", f"devlink health show pci/{pci}")
         ]
 
@@ -133,11 +134,6 @@ def test_a_capture_replays_to_the_same_sentences(tmp_path: Path) -> None:
 def test_doctor_names_what_is_missing() -> None:
     """The library, and nothing where the drivers were not asked."""
     observation = observe(replay(MACHINE))
-    assert [*checks(surroundings(observation))] == []
+    assert [*checks(around(observation))] == []
     failed = replace(observation, nics=Failed("No module named 'pyroute2'"))
-    assert [check.missing for check in checks(surroundings(failed))] == [Step.LIBRARY]
-
-
-def surroundings(observation: Any) -> Surroundings:
-    nothing: Any = lambda _path: None  # noqa: E731
-    return Surroundings(observation, nothing, nothing, nothing, nothing, nothing)
+    assert [check.missing for check in checks(around(failed))] == [Step.LIBRARY]

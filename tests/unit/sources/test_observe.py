@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from agent.model import Absent, Failed, Seen
 from agent.output.document import Choices, document
 from agent.output.table import render
+from agent.sources import NAMES
 from agent.sources.observe import observe
+from agent.sources.table import SOURCES
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 from tests.support.remembering import alone
 from tests.support.sources import read_rdma
@@ -170,3 +172,8 @@ def test_a_boot_without_an_id(number: int, problems: int) -> None:
     assert (observation.boot_id, observation.node, observation.time) == (None, "n1", 0.0)
     assert isinstance(observation.rdma, Seen)
     assert len(observation.problems) == problems
+
+
+def test_each_name_has_its_row() -> None:
+    """The names stand apart, since `--help` does not load the sources."""
+    assert [source.name for source in SOURCES] == [*NAMES]

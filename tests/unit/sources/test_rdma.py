@@ -21,7 +21,6 @@ from tests.support.kernel_tree import (
     hca,
     host,
     netdev,
-    routes,
 )
 from tests.support.sources import read_rdma
 
@@ -185,16 +184,6 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
     outcome = read_rdma(host(Kernel(*parts, errors={path: number}))).outcome
     assert isinstance(outcome, Seen if full else Failed)
-
-
-def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
-    """As during firmware recovery; the other device is not affected."""
-    devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
-    assert (devices["ibp0"].failure, devices["ibp0"].ports) == (
-        f"/{CLASS}/ibp0/ports cannot be read",
-        (),
-    )
-    assert (devices["ibp0"].pci, devices["ibp1"].failure) == (A, None)
 
 
 def test_a_device_without_ports_is_no_failure() -> None:
@@ -415,15 +404,6 @@ def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
     assert devices["ibp1"].ports[0].rate_gbps == 400
     whole = seen(Kernel(hca("ibp0", A)))["ibp0"]
     assert devices["ibp0"].failure or not devices["ibp0"].ports or devices["ibp0"] == whole
-
-
-@pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
-def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
-    """An Ethernet node fails, an InfiniBand node does not. A missing table is an empty one."""
-    errors = {"proc/net/route": EIO}
-    seen = observe(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors)))
-    assert isinstance(seen.rdma, Failed) == (layer == "Ethernet")
-    assert isinstance(observe(host(Kernel(hca("x0", A, layer)))).rdma, Seen)
 
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])

@@ -7,7 +7,7 @@ rules that those machines follow from, and what is no failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from errno import EACCES, EINVAL, EIO, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
+from errno import EINVAL, EIO, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 
 import pytest
 
@@ -152,13 +152,6 @@ def test_a_fact_that_decides_no_role_fails_no_device(attribute: str) -> None:
     assert failures(observation) == {"ibp0": None, "ibp1": None}
     assert backend(observation) == ["ibp0", "ibp1"]
     assert len(observation.problems) == 1 + len(observed(INFINIBAND).problems)
-
-
-def test_a_vpd_that_only_root_may_read_fails_no_device() -> None:
-    """It decides nothing of an ordinary device, so it is not even asked for."""
-    whole = observed(INFINIBAND)
-    observation = observed(INFINIBAND, {f"{CLASS}/ibp0/device/vpd": EACCES})
-    assert (observation.ports, observation.problems) == (whole.ports, whole.problems)
 
 
 @pytest.mark.parametrize("attribute", ["ports", "node_type", "ports/1/has_smi"])
