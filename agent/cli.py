@@ -187,7 +187,6 @@ def run(
     # Until the loop takes it: what it asks for, a start does anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from agent.daemon.assembly import RunFlags
-    from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
 
@@ -196,17 +195,15 @@ def run(
     if flags["dry_run"] and flags["require_policy"] and is_on_command_line("require_policy"):
         raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
-        Configuration.of(
-            RunFlags(
-                inputs.node_name(flags),
-                inputs.naming(flags),
-                settings=Settings(hold, min_interval, resync),
-                sources=source,
-                source_options=flags,
-                **{name: flags[name] for name in RunFlags.__slots__ if name in flags},
-            ),
-            flags,
-        )
+        RunFlags(
+            inputs.node_name(flags),
+            inputs.naming(flags),
+            settings=Settings(hold, min_interval, resync),
+            sources=source,
+            source_options=flags,
+            **{name: flags[name] for name in RunFlags.__slots__ if name in flags},
+        ),
+        flags,
     )
 
 

@@ -120,7 +120,7 @@ def assemble(
     verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
     verification = Verification(host, node, naming, verdict, flags.verdict_delay)
     if plan:
-        verification.plan, plan.report = plan.rows, reporter.plan_read
+        verification.plan, plan.report = plan, reporter.plan_read
         companions.append(plan)
 
     boot_id = None if flags.force_node else read_boot_id(host.root)[0]

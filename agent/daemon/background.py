@@ -112,27 +112,12 @@ class Poller(Protocol):
         """Time at which `start_due` has something to start; infinity if none is needed."""
 
 
-class Companion:
-    """A poller that no label depends on: no apply waits for it, and it does nothing here.
+class Companion(Poller):
+    """A poller that no label depends on: no apply waits for it.
 
     The loop tells it what happens: the policy check, plan files, the recorder of Events, and the
-    health of NICs.
+    health of NICs. What it does not override does nothing.
     """
-
-    source: ClassVar[str]
-    task: BackgroundTask[Any]
-
-    def start_due(self, now: float) -> None:
-        """Start what is due."""
-        raise NotImplementedError
-
-    def collect(self, now: float) -> bool:
-        """Take a result; True if an observation should follow."""
-        raise NotImplementedError
-
-    def next_due(self) -> float:
-        """Return the time at which something is due."""
-        raise NotImplementedError
 
     def begin_cycle(self) -> None:
         """Take no part in an observation."""

@@ -36,7 +36,7 @@ from agent.telemetry.verdict import Current
 from agent.text import many, utc
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half
-    from agent.daemon.verification import Halves
+    from agent.daemon.plan_file import PlanFile
 
 BUS_INTERVAL = 60.0  # seconds between two reads of the PCI bus
 NOT_READ = "the files of --plan were not read yet"
@@ -79,10 +79,18 @@ class Comparison:
         """The reported findings."""
         return self._findings.findings
 
-    def compare(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Current:
-        """Compare a cycle; return the verdict and its report."""
+    def compare(
+        self,
+        labels: Mapping[str, str],
+        plan: PlanFile | None,
+        cycle: Cycle,
+        now: float,
+        *,
+        refresh: bool,
+    ) -> Current:
+        """Compare a cycle with both parts of the expected half; return the verdict, its report."""
         try:
-            result = self._compared(halves, cycle, now, refresh=refresh)
+            result = self._compared(labels, plan, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
             self._fault, changes = error, FindingChanges()
             self._findings.failed()
@@ -91,13 +99,13 @@ class Comparison:
             self._compared_at = int(cycle.observation.time)
             changes = self._findings.compared(result, now)
         self.next_due = self._findings.next_due(now)
-        problem = halves.plan.problem if halves.plan else None
+        problem = plan.problem if plan else None
         old = "; ".join(filter(None, (problem, self._contradiction)))
         if not old:
             self._old_since = None
         elif self._old_since is None:
             self._old_since = cycle.observation.time
-        return self._current(halves, changes, old)
+        return self._current(plan, changes, old)
 
     def remembered(self, boot_id: str | None) -> Remembered | None:
         """Return what is to be remembered of the verdict; None without a verdict."""
@@ -106,17 +114,25 @@ class Comparison:
         findings = self._findings
         return Remembered(boot_id, self._compared_at, findings.verdict(), findings.number)
 
-    def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> VerifyResult:
+    def _compared(
+        self,
+        labels: Mapping[str, str],
+        plan: PlanFile | None,
+        cycle: Cycle,
+        now: float,
+        *,
+        refresh: bool,
+    ) -> VerifyResult:
         """Merge the parts of the expected half and compare, each only if something has changed.
 
         The last good expected half is compared in place of one that contradicts itself.
         """
         self._contradiction = None
-        rows = halves.plan.expected if halves.plan else None
-        if halves.plan and rows is None:
-            raise Unavailable(halves.plan.problem or NOT_READ)
+        rows = plan.expected if plan else None
+        if plan and rows is None:
+            raise Unavailable(plan.problem or NOT_READ)
         try:
-            expected = self._merged(halves.labels, rows)
+            expected = self._merged(labels, rows)
         except Malformed as error:
             expected = self._last_good(error)
         observation = cycle.observation
@@ -171,11 +187,11 @@ class Comparison:
             self._result, self._inputs = verify(*inputs), inputs
         return self._result
 
-    def _current(self, halves: Halves, changes: FindingChanges, old: str) -> Current:
+    def _current(self, plan: PlanFile | None, changes: FindingChanges, old: str) -> Current:
         """Return the verdict; `old` is why the expected half of now is not in use, or empty."""
         in_doubt = self._fault is not None or bool(old)
         verdict = self._findings.verdict(in_doubt=in_doubt)
-        is_read = halves.plan is None or halves.plan.expected is not None
+        is_read = plan is None or plan.expected is not None
         if old and not is_read and verdict != Verdict.FAIL:
             verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
         fault = (str(self._fault) or repr(self._fault)) if self._fault else None

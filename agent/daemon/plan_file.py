@@ -20,7 +20,6 @@ from typing import ClassVar, NamedTuple
 
 from agent.cabling.expected import Expected, load
 from agent.daemon.background import BackgroundTask, Companion
-from agent.daemon.verification import PlanRows
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import call
@@ -86,20 +85,12 @@ class PlanFile(Companion):
         self.task = task
         self.report: Callable[[PlanFile], object] = lambda _plan: None
         self._question, self._ask, self._look = question, ask, look
-        self._expected: Expected | None = None
+        self.expected: Expected | None = None  # as last read; None: never since the start
         self._fault: str | None = None
         self._is_stalled = False
         self._signature: Signature | None = None  # of the files that were read last
         self._due = -math.inf
         self._started = math.inf
-
-    def expected(self) -> Expected | None:
-        """Return the expected half by the files, as last read; None if they never were."""
-        return self._expected
-
-    def rows(self) -> PlanRows:
-        """Return these, and the problem."""
-        return PlanRows(self._expected, self.problem)
 
     @property
     def files(self) -> str:
@@ -119,7 +110,7 @@ class PlanFile(Companion):
 
     def collect(self, now: float) -> bool:
         """Take the result of a look; True if the rows or the problem are others."""
-        before = self._expected, self.problem
+        before = self.expected, self.problem
         result = self.task.take()
         if isinstance(result, Exception):
             self._signature, self._fault = None, f"{self.files}: {result or repr(result)}"
@@ -127,9 +118,9 @@ class PlanFile(Companion):
         elif result is not None:
             self._signature = result.signature
             if result.expected or result.fault:
-                self._expected, self._fault = result.expected or self._expected, result.fault
+                self.expected, self._fault = result.expected or self.expected, result.fault
         self._is_stalled = self.task.busy and now >= self._started + STALLED
-        if (self._expected, self.problem) == before:
+        if (self.expected, self.problem) == before:
             return False
         self.report(self)
         return True

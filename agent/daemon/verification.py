@@ -12,9 +12,9 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agent.daemon.observer import Cycle
 from agent.encode import Naming
@@ -25,30 +25,10 @@ from agent.reasons import Remembered, Verdict
 from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these
-    from agent.cabling.expected import Expected
     from agent.daemon.comparison import Comparison
+    from agent.daemon.plan_file import PlanFile
 
 EXPECTED = "expected"  # in the name of every label of the expected half
-
-
-class PlanRows(NamedTuple):
-    """This node's rows of the files of --plan."""
-
-    expected: Expected | None  # as last read; None: never since the start
-    problem: str | None = None  # why the files, as they are now, are not in use
-
-
-class Halves(NamedTuple):
-    """The parts of the expected half."""
-
-    labels: Mapping[str, str]  # of the Node
-    plan: PlanRows | None = None  # None: without --plan
-
-    @property
-    def are_empty(self) -> bool:
-        """True if nothing is expected."""
-        rows = self.plan.expected if self.plan else None
-        return not self.labels and (self.plan is None or (rows is not None and rows.is_empty))
 
 
 @dataclass(slots=True)
@@ -60,7 +40,7 @@ class Verification:
     naming: Naming
     reporter: VerdictReporter
     delay: float  # seconds
-    plan: Callable[[], PlanRows] | None = None  # of the files of --plan; None without files
+    plan: PlanFile | None = None  # None: without --plan
     _labels: Mapping[str, str] | None = None  # the expected ones of the Node; None: not read yet
     _remembered: Remembered | None = None
     _comparison: Comparison | None = None
@@ -98,9 +78,9 @@ class Verification:
         """Compare, report, and return what is to be remembered."""
         if self._labels is None:
             return None
-        boot_id, plan = cycle.observation.boot_id, self.plan() if self.plan else None
-        halves = Halves(self._labels, plan)
-        if not halves.are_empty:
+        boot_id, plan = cycle.observation.boot_id, self.plan
+        rows = plan.expected if plan else None
+        if self._labels or (plan and (rows is None or not rows.is_empty)):
             if self._comparison is None:
                 from agent.daemon.comparison import Comparison
 
@@ -110,7 +90,7 @@ class Verification:
                 args = self.host, self.node, self.naming, self.delay
                 self._comparison = Comparison(*args, before)
             comparison = self._comparison
-            current = comparison.compare(halves, cycle, now, refresh=refresh)
+            current = comparison.compare(self._labels, plan, cycle, now, refresh=refresh)
             if not comparison.is_empty:
                 self.reporter.current(current)
                 return comparison.remembered(boot_id)

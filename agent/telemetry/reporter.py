@@ -119,7 +119,7 @@ class Reporter:
         """Report plan files that are in use since now, or the reason why they are not."""
         self.metrics.update(plan_unread=plan.problem is not None)
         self.conditions.update("plan", conditions.of_flag("--plan", "plan", "read", plan.problem))
-        expected = plan.expected()
+        expected = plan.expected
         if expected and not plan.problem and expected.stated != self._planned:
             self._planned = expected.stated
             rows, note = len(expected.rows), "; ".join(expected.notes) or None

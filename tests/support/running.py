@@ -16,9 +16,8 @@ from agent.daemon.assembly import KUBE, Io, RunFlags, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
-from agent.daemon.plan_file import PlanFile
+from agent.daemon.plan_file import PlanFile, Question
 from agent.daemon.schedule import Settings
-from agent.daemon.verification import PlanRows
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.events.event import Event
@@ -231,7 +230,7 @@ class World:
         )  # fmt: skip
         loop = assemble(flags, io, self.reporter, plan, checks_policy=policy)
         if rows:
-            loop.verification.plan = lambda: PlanRows(rows())
+            loop.verification.plan = _Rows(rows)
         return loop
 
     def _task(self, name: str) -> BackgroundTask[Any]:
@@ -383,6 +382,16 @@ class World:
     def _write(self, data: bytes) -> bool:
         self.lines += data.decode().splitlines()
         return True
+
+
+class _Rows(PlanFile):
+    """Plan files whose rows are those of a function."""
+
+    def __init__(self, rows: Callable[[], Expected | None]) -> None:
+        self._rows = rows
+        super().__init__(Question((), (), ("", "")), BackgroundTask(), dict)
+
+    expected = property(lambda self: self._rows(), lambda *_: None)
 
 
 class _Ports:

@@ -43,7 +43,7 @@ def test_every_kind(text: str, tmp_path: Path) -> None:
     plan = plan_file((str(path),), Naming(), ["gpu-17"], BackgroundTask())
     plan.start_due(0.0)
     assert wait_for(lambda: plan.collect(0.0))
-    expected = plan.expected()
+    expected = plan.expected
     assert expected
     assert [(row.text, row.device) for row in expected.rows] == [("mlx5_0", "leaf1")]
     assert plan.problem is None

@@ -66,7 +66,7 @@ class Agent:
     @property
     def devices(self) -> list[str | None] | None:
         """The devices that are expected; None while nothing was read."""
-        expected = self.plan.expected()
+        expected = self.plan.expected
         return None if expected is None else [row.device for row in expected.rows]
 
     @property
@@ -171,7 +171,7 @@ def test_an_answer_of_another_version_is_a_problem(agent: Agent) -> None:
     plan.start_due(0.0)
     assert plan.collect(0.0)
     assert str(plan.problem).startswith(f"{agent.path}: ")
-    assert plan.expected() is None
+    assert plan.expected is None
 
 
 def test_a_file_system_that_does_not_answer(agent: Agent) -> None:
@@ -188,7 +188,7 @@ def test_a_file_system_that_does_not_answer(agent: Agent) -> None:
     assert len(held) == 1
     held.pop()()
     assert plan.collect(STALLED + 2)
-    assert plan.expected() == agent.plan.expected()
+    assert plan.expected == agent.plan.expected
     assert not plan.problem
 
 
