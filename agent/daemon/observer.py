@@ -14,22 +14,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent import encode
 from agent.check import NOT_PERMITTED
-from agent.daemon.former import formers
 from agent.daemon.schedule import Settings
 from agent.encode import Naming
 from agent.host import Host
-from agent.kube.annotation import Annotation, annotation_of, lost_in
+from agent.kube.annotation import Annotation, annotation_of, is_cut, lost_in
 from agent.kube.managed_fields import Keys, state_of
 from agent.kube.reconcile import Result
 from agent.kube.remembered import Globs, annotate, pins, published, switches
 from agent.labels.render import Rendered, freezable, render
-from agent.lldp.neighbors import NeighborTable
-from agent.memory import Fact, Identity, Known, Memory, remembered
-from agent.model import Absent, Failed, Observation, Seen
+from agent.lldp.neighbors import AWAITED, Former, NeighborTable
+from agent.memory import Fact, FarEnd, Identity, Known, Memory, far_end, remembered
+from agent.model import Absent, Failed, LldpNeighbor, Observation, Seen
 from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
+from agent.sources.lldp import named
 from agent.sources.memories import Memories
 from agent.sources.observe import observe
 from agent.sources.pci import place
@@ -205,14 +206,41 @@ class Observer:
         return min(self._cycle.known.next_end, self.neighbors.next_expiry(netdevs))
 
     def _expect(self, rows: Iterable[Fact], since: float) -> None:
-        """Start the netdevs of these rows, heard `since`, with the neighbors they had before."""
-        for netdev, former in formers(rows, self.host.name, since).items():
-            self.neighbors.seed(netdev, former)
+        """Start the netdevs of these rows, heard `since`, with the neighbors they had before.
+
+        A new agent takes those that the Node has; later a netdev that is back has that of its port:
+        its driver was loaded again, or a Pod gave it back.
+        """
+        for row in rows:
+            if row.netdev and row.far and row.layer == "Ethernet":
+                former = Former(partial(_is_same, row.far, self.host.name), since + AWAITED)
+                self.neighbors.seed(row.netdev, former)
 
     @property
     def _globs(self) -> Globs:
         """The flags that name devices."""
         return self.host.excluded, self.host.backend
+
+
+def _is_same(far: FarEnd, own: str | None, facts: LldpNeighbor) -> bool:
+    """Return True if a frame to host `own` makes the labels of a far end.
+
+    The annotation cuts long texts, and a label has its neighbor's text encoded. A shutdown frame,
+    which has Chassis ID and Port ID alone, is that of the far end if they are.
+    """
+    end = far_end(named(facts, own))
+    if not facts.ttl:
+        is_chassis = not far.id or _label(far.id) == _label(facts.chassis_id)
+        return is_chassis and _label(far.port_id) == _label(end.port_id)
+    ends = ([end.device, end.port_id, end.port_name], [far.device, far.port_id, far.port_name])
+    return all(_label(seen) == _label(known) for seen, known in zip(*ends, strict=True))
+
+
+def _label(text: str | None) -> str:
+    """Return the label of a text, which may be cut or a label; its hash if it has none."""
+    if text and is_cut(text):
+        return text.rpartition("~")[2]
+    return encode.value(text) or encode.hashed(text) if text else ""
 
 
 def _netdevs(observation: Observation) -> set[str]:

@@ -60,9 +60,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from operator import ne
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import agent
 from agent import encode
@@ -404,42 +405,37 @@ def _report_document(report: Report) -> Json:
 
 def fitted(annotation: Annotation) -> Annotation:
     """Return the annotation without what MAX_BYTES leaves no room for, in the order of LeftOut."""
-    for less in (_without_lost_ends, _without_port_names, _without_switch_names, _without_rows):
+    for part, of, less in _LESS:
         if len(render(annotation)) <= MAX_BYTES:
-            break
-        annotation = less(annotation)
-    return annotation
+            return annotation
+        before = getattr(annotation, of)
+        rows = tuple(map(less, before))
+        left_out = annotation.left_out._replace(**{part: sum(map(ne, rows, before))})
+        changes: dict[str, Any] = {of: rows, "left_out": left_out}
+        annotation = replace(annotation, **changes)
+    return annotation if len(render(annotation)) <= MAX_BYTES else _without_rows(annotation)
 
 
-def _without_lost_ends(annotation: Annotation) -> Annotation:
-    count = sum(row.last_far is not None for row in annotation.lost)
-    lost = tuple(row._replace(far=None, last_far=None) for row in annotation.lost)
-    left_out = annotation.left_out._replace(lost_ends=count)
-    return replace(annotation, lost=lost, left_out=left_out)
-
-
-def _without_port_names(annotation: Annotation) -> Annotation:
-    ends = [row.last_far for row in annotation.interfaces]
-    count = sum(bool(far and far.port_name) for far in ends)
-    rows = tuple(
-        row._replace(last_far=far and far._replace(port_name=None))
-        for row, far in zip(annotation.interfaces, ends, strict=True)
+def _nameless(row: Fact) -> Fact:
+    """Return the row without the name of a switch that has a GUID."""
+    far = row.last_far
+    return (
+        row._replace(last_far=far._replace(name=None))
+        if far and GUID.fullmatch(far.id or "")
+        else row
     )
-    left_out = annotation.left_out._replace(port_names=count)
-    return replace(annotation, interfaces=rows, left_out=left_out)
 
 
-def _without_switch_names(annotation: Annotation) -> Annotation:
-    def bare(far: FarEnd | None) -> FarEnd | None:
-        return far._replace(name=None) if far and GUID.fullmatch(far.id or "") else far
-
-    rows = tuple(row._replace(last_far=bare(row.last_far)) for row in annotation.interfaces)
-    count = sum(
-        row.last_far != before.last_far
-        for row, before in zip(rows, annotation.interfaces, strict=True)
-    )
-    left_out = annotation.left_out._replace(switch_names=count)
-    return replace(annotation, interfaces=rows, left_out=left_out)
+# What goes first: its count in LeftOut, the rows that have it, and a row without it
+_LESS: tuple[tuple[str, str, Callable[[Fact], Fact]], ...] = (
+    ("lost_ends", "lost", lambda row: row._replace(far=None, last_far=None)),
+    (
+        "port_names",
+        "interfaces",
+        lambda row: row._replace(last_far=row.last_far and row.last_far._replace(port_name=None)),
+    ),
+    ("switch_names", "interfaces", _nameless),
+)
 
 
 def _without_rows(annotation: Annotation) -> Annotation:
