@@ -89,7 +89,7 @@ IN_A_SHELL = {
     "kubectl exec -n bwagent AGENT -- bwagent probe --dry-run": Promise(r"rxe0.* ACTIVE .* LEAF "),
     "kubectl exec -n bwagent AGENT -- bwagent verify": Promise(r"10G of 25G", code=3),
     "kubectl exec -it -n bwagent AGENT -- bwagent cleanup --lost": Promise(
-        r"^nothing to remove\n"  # else: test_lost_ports.py
+        r"^nothing to remove\n"  # else: tests/unit/kube/test_cleanup.py
     ),
     "kubectl exec -n bwagent AGENT -- bwagent doctor": Promise(r"ok +rdma(?s:.*)ok +lldp"),
     "curl http://NODE:9477/readyz": Promise(r"^ok\n"),

@@ -6,7 +6,6 @@ namespace in which their metrics are scraped.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -29,7 +28,6 @@ from tests.support.real_parts import require
 from tests.support.sysfs_on_disk import lay, remove, rewrite
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
-ACCELERATOR = "network.topology.nvidia.com/accelerator"
 REPOSITORY = Path(__file__).parents[3]
 LIMIT = 90.0  # seconds that anything may take; what it does take is for benchmarks
 PROGRAM = (sys.executable, "-m", "tests.support.quick", "run")
@@ -96,7 +94,6 @@ class Agent:
         self.log = folder / f"{time.monotonic_ns()}.log"
         self.served = served = f"{address}:{free_ports(1)[0]}"
         self._fetch, self._url = fetch or get, f"http://{served}/metrics"
-        self._verdict_url = f"http://{served}/verdict"
         own = ["--node-name", node, "--sysfs-root", str(self.sys), "--metrics-address", served]
         access = ["--kubeconfig", str(cluster.kubeconfig(token))]
         with self.log.open("wb") as log:
@@ -143,32 +140,14 @@ class Agent:
             if key.startswith(start)
         }
 
-    def accelerator(self) -> str | None:
-        """Return the NVLink domain in the Node's labels."""
-        return self.metadata().get("labels", {}).get(ACCELERATOR)
-
     def version(self) -> str:
         return str(self.metadata()["resourceVersion"])
 
     def metrics(self) -> Scrape:
         return Scrape(self._fetch(self._url))
 
-    def verdict(self) -> tuple[int, dict[str, Any]]:
-        """Return status and document of /verdict; 0 before the server answers."""
-        try:
-            with urllib.request.urlopen(self._verdict_url, timeout=LIMIT) as reply:  # noqa: S310 - our own server
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-        except urllib.error.URLError:
-            return 0, {}
-
     def helpers(self, verb: str) -> list[int]:
         return [pid for pid in _children(self._proc()) if verb in _words(pid)]
-
-    def forks(self, verb: str) -> list[int]:
-        """Return the PIDs of the forks of its helpers of this kind."""
-        return [fork for pid in self.helpers(verb) for fork in _children(Path(f"/proc/{pid}"))]
 
     def until(self, wanted: Callable[[], object], limit: float = LIMIT) -> None:
         """Wait for a condition; a failure shows the log."""

@@ -6,29 +6,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import switch
-from tests.support.kernel_tree import HOME, NET, Entries, bdf, hca, rails
+from tests.support.kernel_tree import Entries, bdf, rails
 from tests.support.kube.agents import an_agent
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.rack import BACKEND
 from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
-from tests.support.real_parts import require
-from tests.support.relay import relayed
-from tests.support.switch import Leaf, Namespace, bring_up, cable
 from tests.support.sysfs_on_disk import lay
-
-ETH = "0000:18:00.0"
 
 
 class Site(NamedTuple):
@@ -73,32 +64,6 @@ def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     made = deployment(transformed(folder, "sysfs", fields))
     with deployed(fresh, made):
         yield Site(fresh, made)
-
-
-def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
-    """A real cable, to another leaf: the line of its Event has both ends."""
-    require(switch.missing())
-    node, tree = "events-cable", hca("mlx5_0", ETH, "Ethernet")
-    tree |= {NET: f"/{NET}", f"{HOME}/{ETH}/net/eth0": f"/{NET}/eth0"}
-    site.cluster.node(node)
-    with ExitStack() as stack:
-        place = stack.enter_context(Namespace())
-        leaf1, leaf2 = Leaf("leaf1"), Leaf("leaf2")
-        for leaf in (leaf1, leaf2):
-            stack.enter_context(leaf)
-        cable(leaf1, "swp0", place, "eth0")
-        stack.enter_context(relayed(place, urlsplit(site.cluster.url).port or 0))
-
-        with site.agent(tmp_path, node, tree, *BACKEND, under=place.command()) as agent:
-            agent.until(lambda: agent.neighbors("mlx5_0").get("device") == "leaf1")
-            assert site.described(node) == []
-            # lldpd takes an address for its Chassis ID, and a renamed switch is no other one.
-            leaf1.ip("link", "set", "swp0", "address", "02:00:00:00:00:02", "netns", leaf2.name)
-            bring_up(leaf2, "swp0", place, "eth0")
-            site.until(agent, "Warning", "CableChanged", "mlx5_0 was connected to leaf1 port")
-            assert agent.neighbors("mlx5_0")["device"] == "leaf2"
-            (line,) = site.described(node)
-            assert ", is connected to leaf2 port" in line
 
 
 def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:

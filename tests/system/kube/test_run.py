@@ -9,12 +9,9 @@ import time
 from pathlib import Path
 
 from agent.cabling.one_node import MAX_SIZE
-from agent.daemon.plan_file import LOOK_INTERVAL
 from tests.support.kernel_tree import Entries
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.resident import IB, LIMIT, Agent, P
-
-GPU = {"vendor": "0x10de", "class": "0x030200"}
+from tests.support.kube.resident import IB, Agent, P
 
 
 def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
@@ -102,29 +99,6 @@ def test_an_api_server_that_is_away_is_waited_for(
         finally:
             os.kill(server, signal.SIGCONT)
         agent.speaks("200G")
-
-
-def test_a_fifo_for_a_plan(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """By the environment, with a file of labels beside it: the labels are published, nothing
-    hangs; once it is a file both are in use.
-    """
-    cluster.node("run-plan-fifo")
-    fifo, labels = tmp_path / "fifo", tmp_path / "labels.yaml"
-    os.mkfifo(fifo)
-    labels.write_text("backend.coreweave.cloud/neighbors.expected.ibp1.device: leaf-1\n")
-    variable = {"BWAGENT_RUN_PLAN": f"{fifo} {labels}"}
-    with Agent(cluster, tmp_path, "run-plan-fifo", two, environment=variable) as agent:
-        agent.speaks("800G")
-        agent.says(f"{fifo}: not a regular file")
-        fifo.unlink()
-        fifo.write_text(
-            "node,interface,device,port-id\nrun-plan-fifo,ibp0,leaf-0,0\ngpu-99,ibp0,leaf-0,7\n"
-        )
-        agent.says("rows=2", LIMIT + LOOK_INTERVAL)
-        assert f'plan in use files="{fifo}, {labels}" rows=2' in agent.log.read_text()
-        began = time.monotonic()
-        assert agent.stop() == 0
-        assert time.monotonic() - began < 20  # nothing is waited for
 
 
 def test_a_part_fits_a_configmap(cluster: Cluster) -> None:

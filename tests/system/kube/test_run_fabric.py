@@ -141,24 +141,6 @@ def test_a_cable_that_is_moved_while_the_agent_is_frozen(
         assert agent.labels()["leafgroup.current"] == "leaf2"
 
 
-def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """A switch that drops every request has its labels held until the hold ends; an event
-    causes a query.
-    """
-    with on(fabric, cluster, tmp_path, "fabric-silent", "--hold", "3") as agent:
-        fabric.console('Error "leaf1" 100')
-        agent.look()
-        agent.until(lambda: missing_word(agent) == ["no-answer"])
-        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-        assert held(agent) == 7
-        steady = {"flavor": "infiniband", "speed.current": "400G", "leafgroup.current": "leaf1"}
-        agent.until(lambda: agent.labels() == steady)
-        assert (held(agent), agent.metrics().value("bwagent_labels_expired_total")) == (0, 7)
-        fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
-        agent.look()
-        connected(agent, "leaf-9", "1")
-
-
 def guid(fabric: Fabric) -> str:
     """Return the node GUID of the host's neighbor, read by infiniband-diags."""
     return fabric.smpquery("host", "nodeinfo", "0,1")["Guid"].removeprefix("0x")

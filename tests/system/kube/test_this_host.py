@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,38 +111,10 @@ def test_doctor_names_another_host(cluster: Cluster) -> None:
     assert (done.returncode, stored(cluster, "doctor-other")) == (1, before)
 
 
-def readyz(agent: Agent) -> tuple[int, str]:
-    """Return /readyz of an agent."""
-    try:
-        with urllib.request.urlopen(f"http://{agent.served}/readyz", timeout=10) as reply:
-            return reply.status, reply.read().decode()
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            return refusal.code, refusal.read().decode()
-
-
-def test_an_agent_after_a_reboot(cluster: Cluster, tmp_path: Path) -> None:
-    """While the Node has the boot ID of before, the agent is not ready and writes nothing; then it
-    labels the Node, and later reads are of metadata only.
-    """
+def test_an_agent_with_force_node(cluster: Cluster, tmp_path: Path) -> None:
+    """It labels the Node of another boot ID. Without the flag it waits: test_kubelet.py."""
     cluster.node("rebooted")
     boot(cluster, "rebooted", ELSEWHERE)
-    before = stored(cluster, "rebooted")
-    with Agent(cluster, tmp_path, "rebooted", rails(2), "--events") as agent:
-        agent.says("node is another host")
-        reason = f"another host than this one: its boot ID is {ELSEWHERE}, that of this host {HERE}"
-        assert readyz(agent) == (503, f"not applied: {reason}\n")
-        time.sleep(5)
-        assert agent.metrics().value("bwagent_ready") == 0
-        assert stored(cluster, "rebooted") == before
-        assert len(agent.lines("node is another host")) == 1
-        boot(cluster, "rebooted", HERE)
+    with Agent(cluster, tmp_path, "rebooted", rails(2), "--force-node") as agent:
         agent.speaks("800G")
-        agent.until(lambda: readyz(agent) == (200, "ok\n"))
-        assert len(agent.lines("node is this host")) == 1
-        assert not agent.lines("node request failed")
-    boot(cluster, "rebooted", ELSEWHERE)
-    with Agent(cluster, tmp_path, "rebooted", {}, "--force-node") as agent:
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.speaks("400G")
         assert not agent.lines("another host")

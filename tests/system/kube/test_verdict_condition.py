@@ -68,23 +68,6 @@ def test_a_pull_and_a_repair(gated: Cluster, tmp_path: Path) -> None:
         agent.until(lambda: report(reporter, agent) == ("True", "EndpointOK"))
 
 
-def test_a_plan_that_cannot_be_read(gated: Cluster, tmp_path: Path) -> None:
-    """A plan that the agent has never read closes the gate, with file and error in the message;
-    once read it is open.
-    """
-    reporter, plan = a_node(gated, "verdict-plan", {}), tmp_path / "plan.yaml"
-    flags = (*SHORT, "--plan", str(plan))
-    closed, is_open = ("False", "EndpointNotReady"), ("True", "EndpointOK")
-    with Agent(gated, tmp_path, reporter.node, TWO, *flags) as agent:
-        agent.until(lambda: str(plan) in check(url(agent)).message)
-        assert report(reporter, agent) == closed
-        error = f"{plan}: No such file or directory"
-        no_plan = {"verdict": "no-plan", "node": reporter.node, "reason": error}
-        assert document(reporter) == no_plan
-        plan.write_text(f"{P}/speed.expected: 800G\n")
-        agent.until(lambda: report(reporter, agent) == is_open)
-
-
 def test_many_findings(gated: Cluster, tmp_path: Path) -> None:
     """A page with a finding for each of 64 ports is what the reporter reads of it, whole, and what
     the API server takes as a message.
