@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from typing import NamedTuple
 
 from agent.encode import Naming
-from agent.fleet.exports import text
-from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
+from agent.fleet.exports.text import (
+    Exported,
+    Quoted,
+    commented,
+    hostlist,
+    listed,
+    unique,
+    yaml_text,
+)
 from agent.fleet.exports.topology import LeafGroup, Levels, Path, Topology
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import Fleet, FleetNode
@@ -40,6 +47,12 @@ class SlurmSwitch(NamedTuple):
     children: tuple[str, ...] = ()
 
     @property
+    def as_conf(self) -> str:
+        """The switch in topology.conf."""
+        key, names = ("Nodes", self.nodes) if self.nodes else ("Switches", self.children)
+        return f"SwitchName={self.name} {key}={hostlist(names)}\n"
+
+    @property
     def as_yaml(self) -> dict[str, str]:
         """The switch in topology.yaml."""
         key, names = ("nodes", self.nodes) if self.nodes else ("children", self.children)
@@ -49,24 +62,12 @@ class SlurmSwitch(NamedTuple):
 class SwitchTree(NamedTuple):
     """The tree of switches, and what is to be said of it."""
 
-    switches: tuple[SlurmSwitch, ...]  # leaves first, then the level above them, and so on
-    tops: tuple[str, ...]  # names of the switches without a parent
-    switch_of: Mapping[str, str]  # leaf switch by Node name
-    notes: tuple[str, ...]
-
-    @property
-    def root(self) -> SlurmSwitch | None:
-        """The switch that would join all others; None if a switch does.
-
-        It is printed as a comment, for no label says that it exists. Its name is `root`, unless
-        another switch bears that.
-        """
-        if len(self.tops) < 2:
-            return None
-        taken = {switch.name for switch in self.switches}
-        more = (f"root-{number}" for number in range(1, len(taken) + 1))
-        name = next(name for name in chain(["root"], more) if name not in taken)
-        return SlurmSwitch(name, children=self.tops)
+    leaves: list[SlurmSwitch]  # one for each leaf group
+    above: list[SlurmSwitch]  # the level above them, and so on
+    # The switch that would join all others; None if a switch does. It is printed as a comment, for
+    # no label says that it exists.
+    root: SlurmSwitch | None
+    notes: list[str]
 
 
 def tree_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
@@ -74,22 +75,13 @@ def tree_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
-    names, odd = _hosts(topology.nodes)
-    tree = _tree(topology, names)
+    hosts, odd = _hosts(topology.nodes)
+    tree = _tree(topology, hosts)
     notes = (*topology.notes, *odd, *tree.notes)
     head = commented([f"topology.conf, topology/tree: leaf groups by {topology.key}", *notes])
-    lines = "".join(line + "\n" for line in map(_entry, tree.switches))
-    root = [JOINS.format("this line lets"), _entry(tree.root)] if tree.root else []
+    lines = "".join(switch.as_conf for switch in (*tree.leaves, *tree.above))
+    root = [JOINS.format("this line lets"), tree.root.as_conf.rstrip()] if tree.root else []
     return Exported(head + lines + commented(root), notes)
-
-
-def _entry(switch: SlurmSwitch) -> str:
-    of = (
-        f"Nodes={hostlist(switch.nodes)}"
-        if switch.nodes
-        else f"Switches={hostlist(switch.children)}"
-    )
-    return f"SwitchName={switch.name} {of}"
 
 
 def block_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
@@ -97,8 +89,8 @@ def block_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
-    names, odd = _hosts(topology.nodes)
-    blocks, of_blocks = _blocks(topology, names)
+    hosts, odd = _hosts(topology.nodes)
+    blocks, of_blocks = _blocks(topology, hosts)
     notes = (*topology.notes, *odd, *of_blocks)
     by = naming.accelerator if topology.domains else topology.key
     head = commented([f"topology.conf, topology/block: blocks by {by}", *notes])
@@ -112,11 +104,12 @@ def topology_yaml(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     topology = topology_of(fleet, naming, given)
     if not topology.groups:
         return Exported("", topology.notes)
-    names, odd = _hosts(topology.nodes)
-    tree = _tree(topology, names)
-    blocks, of_blocks = _blocks(topology, names) if topology.domains else ([], [])
+    hosts, odd = _hosts(topology.nodes)
+    tree = _tree(topology, hosts)
+    blocks, of_blocks = _blocks(topology, hosts) if topology.domains else ([], [])
     notes = (*topology.notes, *odd, *tree.notes, *of_blocks)
-    switches = [switch.as_yaml for switch in tree.switches]
+    head = commented([f"topology.yaml: leaf groups by {topology.key}", *notes])
+    switches = [switch.as_yaml for switch in (*tree.leaves, *tree.above)]
     body = yaml_text(
         [[{"topology": TREE, "cluster_default": True, "tree": {"switches": switches}}]]
     )
@@ -130,7 +123,6 @@ def topology_yaml(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
         ]
         of_sizes = {"block_sizes": block_sizes(blocks), "blocks": parts}
         body += yaml_text([[{"topology": BLOCKS, "cluster_default": False, "block": of_sizes}]])
-    head = commented([f"topology.yaml: leaf groups by {topology.key}", *notes])
     return Exported(head + body, notes)
 
 
@@ -162,39 +154,40 @@ def _tree(topology: Topology, hosts: Mapping[str, str]) -> SwitchTree:
     for line in lines:
         for below, place in pairwise(line):
             children[place][names[below]] = None
-    joining = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
-    leaves = [
-        SlurmSwitch(names[line[0]], tuple(hosts[node.name] for node in group.nodes))
-        for group, line in zip(topology.groups, lines, strict=True)
-    ]
-    tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
-    why = "the labels have them apart" if topology.levels else "no label has a level above"
-    return SwitchTree(
-        (
-            *leaves,
-            *(SlurmSwitch(names[place], children=tuple(children[place])) for place in joining),
-        ),
-        tops,
-        {
-            node.name: names[line[0]]
+    tree = SwitchTree(
+        [
+            SlurmSwitch(names[line[0]], tuple(hosts[node.name] for node in group.nodes))
             for group, line in zip(topology.groups, lines, strict=True)
-            for node in group.nodes
-        },
-        (f"no job can span two of these, {why}: {listed(tops, 'switch tree')}",)
-        if len(tops) > 1
-        else (),
+        ],
+        [
+            SlurmSwitch(names[place], children=tuple(children[place]))
+            for place in sorted(children, key=lambda at: (-len(at[0]), natural(names[at])))
+        ],
+        None,
+        [],
     )
+    tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
+    if len(tops) < 2:
+        return tree
+    why = "the labels have them apart" if topology.levels else "no label has a level above"
+    notes = [f"no job can span two of these, {why}: {listed(tops, 'switch tree')}"]
+    more = (f"root-{number}" for number in count(1))
+    name = next(name for name in chain(["root"], more) if name not in {*names.values()})
+    return tree._replace(root=SlurmSwitch(name, children=tops), notes=notes)
 
 
 def _names(places: Iterable[TreePlace], groups: Iterable[LeafGroup]) -> dict[TreePlace, str]:
     """Return the names of switches: a leaf group's value if it is in one place, else the path."""
     times = Counter(group.value for group in groups)
-
-    def name_of(path: Path, value: str | None) -> str:
-        is_alone = value and times[value] == 1
-        return value or "" if is_alone else ".".join(filter(None, (*path, value)))
-
-    return text.unique({place: name_of(*place) for place in places}, MAX_NAME)
+    return unique(
+        {
+            (path, value): value
+            if value and times[value] == 1
+            else ".".join(filter(None, (*path, value)))
+            for path, value in places
+        },
+        MAX_NAME,
+    )
 
 
 def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[SlurmSwitch], list[str]]:
@@ -204,14 +197,15 @@ def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[SlurmSwi
     """
     notes = []
     if topology.domains:
-        parts = list(topology.domains.items())
-        inside = {node.name for _, nodes in parts for node in nodes}
+        blocks = [
+            SlurmSwitch(name, tuple(hosts[node.name] for node in nodes))
+            for name, nodes in topology.domains.items()
+        ]
+        inside = {node.name for nodes in topology.domains.values() for node in nodes}
         if outside := [node.name for node in topology.nodes if node.name not in inside]:
             notes.append(f"in no block, without an NVLink domain: {listed(outside)}")
     else:
-        switch_of = _tree(topology, hosts).switch_of
-        parts = [(switch_of[group.nodes[0].name], group.nodes) for group in topology.groups]
-    blocks = [SlurmSwitch(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
+        blocks = _tree(topology, hosts).leaves
     sizes = Counter(len(block.nodes) for block in blocks)
     usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
     if usual != smallest:  # the smallest block decides the base block size
