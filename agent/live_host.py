@@ -27,7 +27,6 @@ from agent.nic import poller as nic
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
-from agent.transceiver import ask as transceiver
 
 if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
@@ -40,6 +39,8 @@ TIERS_LIMIT = 60.0  # seconds for all questions about the switches above
 TIERS_TIMEOUT = 5.0  # seconds for the helper that asks them, beside TIERS_LIMIT
 PERF_TIMEOUT = 5.0  # seconds for the helper that reads counters, beside PERF_PORT_LIMIT a port
 PERF_PORT_LIMIT = 6.0  # two readings of two ends that each take two tries of 500 ms, and an SMP
+MODULES_TIMEOUT = 10.0  # seconds for the helper that reads transceivers, beside MODULE_LIMIT each
+MODULE_LIMIT = 5.0  # four pages by i2c take tenths of a second
 SA_TIMEOUT = 5.0  # seconds for the helper that asks the SA, beside SA_PORT_LIMIT a port
 
 
@@ -69,7 +70,7 @@ def live_host(
         ask_nics=nic.by_helper(call),
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
-        modules=partial(transceiver.by_helper, call),
+        modules=_query_modules,
         **nvml.by_helper(call, options),
     )
 
@@ -96,6 +97,11 @@ def _query_counters(sysfs_root: str, ports: Sequence[CounterPort]) -> dict[str, 
     payload = {"ports": ports, "root": sysfs_root}
     limit = PERF_TIMEOUT + PERF_PORT_LIMIT * len(ports) + max(port.again for port in ports)
     return call("perf", payload, limit, _subject(ports)[0])
+
+
+def _query_modules(netdevs: Sequence[str]) -> Json:
+    timeout = MODULES_TIMEOUT + MODULE_LIMIT * len(netdevs)
+    return call("modules", {"netdevs": [*netdevs]}, timeout)
 
 
 def _explore(

@@ -8,8 +8,8 @@ nodes, or runs of nodes, so that it can be read on A4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from itertools import cycle, groupby
 from typing import NamedTuple, TypeVar
 
 from agent.cabling.findings.finding import ERROR, PortRef
@@ -239,93 +239,78 @@ def pictures(group: Group, matrix: Matrix, leaves: LeafTable, marks: Marks) -> l
     rows = matrix.rows
     parts = [rows[at : at + PER_PICTURE] for at in range(0, len(rows), PER_PICTURE)]
     told = [part for part in parts if any(row.mark for row in part)]
-    return [_Drawing(group, matrix.rails, part, leaves, marks).picture() for part in told or parts]
+    return [_picture(group, matrix.rails, part, leaves, marks) for part in told or parts]
 
 
-class _Drawing:
-    """Lays out one picture."""
-
-    def __init__(
-        self,
-        group: Group,
-        rails: Sequence[Rail],
-        rows: Sequence[MatrixRow],
-        leaves: LeafTable,
-        marks: Marks,
-    ) -> None:
-        self._group, self._rails, self._rows = group, rails, rows
-        self._leaves, self._marks = leaves, marks
-        # the leaves of the group, then the others that these cables are or belong on
-        cells = [cell for row in rows for cell in row.cells[0]]
-        ends = (end for cell in cells for end in (cell.leaf, self._wanted(cell)))
-        used = dict.fromkeys(leaf for leaf in ends if leaf)
-        ours = [leaves[switch] for switch in group.leaves]
-        if len(ours) > MAX_LEAVES:
-            ours = [leaf for leaf in ours if leaf in used]
-        others = sorted((leaf for leaf in used if leaf not in ours), key=lambda x: natural(x.name))
-        drawn = [*ours, *others]
-        self._width = max(len(drawn), len(rows), 3) * STEP + MARGIN
-        self._leaf_x = dict(zip(drawn, self._places(len(drawn)), strict=True))
-        self._node_x = self._places(len(rows))
-
-    def picture(self) -> Picture:
-        wrong = tuple(self._wrong())
-        right = []
-        for number, _, x, cell in self._cables():
-            if cell.leaf and not cell.mark:
-                end = self._leaf_x[cell.leaf] + BOX * (number + 0.5) / len(self._rows)
-                right.append(f"M{x:.0f} {NODE_TOP}L{end:.0f} {LEAF_BOTTOM}")
-        leaves = []
-        for leaf, x in self._leaf_x.items():
-            mark = self._marks.of_switch(*self._leaves.names(leaf))
-            leaves.append(Box(x, leaf.name, (_short(leaf.name), _flag(mark)), mark, leaf.color))
-        nodes = sum(len(row.nodes) for row in self._rows)
-        told = "; ".join(cable.text for cable in wrong[:MAX_DESCRIBED])
-        more = f"; and {len(wrong) - MAX_DESCRIBED} more" if len(wrong) > MAX_DESCRIBED else ""
-        what = f"{told}{more}." if wrong else "No cable is marked."
-        first, last = self._rows[0].nodes[0].name, self._rows[-1].nodes[-1].name
-        return Picture(
-            self._width,
-            f"Cables of {first} to {last}" if first != last else f"Cables of {first}",
-            f"{nodes} nodes below, {len(self._leaf_x)} leaves above. {what}",
-            tuple(leaves),
-            tuple(map(_node_box, self._rows, self._node_x)),
-            "".join(right),
-            wrong,
-        )
-
-    def _wanted(self, cell: Cell) -> Leaf | None:
+def _picture(
+    group: Group,
+    rails: Sequence[Rail],
+    rows: Sequence[MatrixRow],
+    leaves: LeafTable,
+    marks: Marks,
+) -> Picture:
+    def wanted_of(cell: Cell) -> Leaf | None:
         """Return the leaf that the cable of a cell belongs to, preferring leaves of the group."""
         wanted = cell.mark.wanted if cell.mark else None
-        named = self._leaves.named(wanted[0]) if wanted else []
-        ours = [leaf for leaf in named if leaf.id in self._group.leaves]
+        named = leaves.named(wanted[0]) if wanted else []
+        ours = [leaf for leaf in named if leaf.id in group.leaves]
         return next(iter(ours or named), None)
 
-    def _places(self, count: int) -> list[float]:
-        start = (self._width - count * STEP) / 2 + MARGIN / 2
-        return [start + STEP * place for place in range(count)]
-
-    def _cables(self) -> Iterator[tuple[int, int, float, Cell]]:
-        """Yield the numbers of row and rail, the place of the cable at its node, and the cell."""
-        for number, row in enumerate(self._rows):
-            for rail, cell in enumerate(row.cells[0]):
-                x = self._node_x[number] + BOX * (rail + 0.5) / len(self._rails)
-                yield number, rail, x, cell
-
-    def _wrong(self) -> Iterator[Wrong]:
-        marked = (cable for cable in self._cables() if cable[-1].mark)
-        for turn, (number, rail, x, cell) in enumerate(marked):
-            interface = cell.port.interface if cell.port else self._rails[rail].interface
-            name = f"{self._rows[number].name} {interface}"
-            if cell.leaf and cell.mark and cell.port:
-                end = self._leaf_x[cell.leaf] + BOX / 2 - OFFSET
+    # the leaves of the group, then the others that these cables are or belong on
+    cells = [cell for row in rows for cell in row.cells[0]]
+    ends = (end for cell in cells for end in (cell.leaf, wanted_of(cell)))
+    used = dict.fromkeys(leaf for leaf in ends if leaf)
+    ours = [leaves[switch] for switch in group.leaves]
+    if len(ours) > MAX_LEAVES:
+        ours = [leaf for leaf in ours if leaf in used]
+    others = sorted((leaf for leaf in used if leaf not in ours), key=lambda x: natural(x.name))
+    drawn = [*ours, *others]
+    width = max(len(drawn), len(rows), 3) * STEP + MARGIN
+    leaf_x = dict(zip(drawn, _places(len(drawn), width), strict=True))
+    node_x = _places(len(rows), width)
+    right, wrong, badges = list[str](), list[Wrong](), cycle(BADGES)
+    for number, row in enumerate(rows):
+        for rail, cell in enumerate(row.cells[0]):
+            x = node_x[number] + BOX * (rail + 0.5) / len(rails)
+            if cell.leaf and not cell.mark:
+                end = leaf_x[cell.leaf] + BOX * (number + 0.5) / len(rows)
+                right.append(f"M{x:.0f} {NODE_TOP}L{end:.0f} {LEAF_BOTTOM}")
+            if not cell.port or not cell.mark:
+                continue
+            name, badge = f"{row.name} {cell.port.interface}", next(badges)
+            if cell.leaf:
+                end = leaf_x[cell.leaf] + BOX / 2 - OFFSET
                 text = f"{name} is on {end_text(cell.port.far_end)}"
-                at = _at(x, end, BADGES[turn % len(BADGES)])
-                yield Wrong(cell.mark.severity, x, end, cell.mark.sign, text, at)
-            if (leaf := self._wanted(cell)) and cell.mark and cell.mark.wanted:
-                end = self._leaf_x[leaf] + BOX / 2 + OFFSET
+                kind, sign = cell.mark.severity, cell.mark.sign
+                wrong.append(Wrong(kind, x, end, sign, text, _at(x, end, badge)))
+            if (leaf := wanted_of(cell)) and cell.mark.wanted:
+                end = leaf_x[leaf] + BOX / 2 + OFFSET
                 text = f"{name} belongs to {place_text(*cell.mark.wanted)}"
-                yield Wrong("wanted", x, end, "○", text, _at(x, end, AT_WANTED))
+                wrong.append(Wrong("wanted", x, end, "○", text, _at(x, end, AT_WANTED)))
+    of_leaves = []
+    for leaf, x in leaf_x.items():
+        mark = marks.of_switch(*leaves.names(leaf))
+        of_leaves.append(Box(x, leaf.name, (_short(leaf.name), _flag(mark)), mark, leaf.color))
+    nodes = sum(len(row.nodes) for row in rows)
+    told = "; ".join(cable.text for cable in wrong[:MAX_DESCRIBED])
+    more = f"; and {len(wrong) - MAX_DESCRIBED} more" if len(wrong) > MAX_DESCRIBED else ""
+    what = f"{told}{more}." if wrong else "No cable is marked."
+    first, last = rows[0].nodes[0].name, rows[-1].nodes[-1].name
+    return Picture(
+        width,
+        f"Cables of {first} to {last}" if first != last else f"Cables of {first}",
+        f"{nodes} nodes below, {len(leaf_x)} leaves above. {what}",
+        tuple(of_leaves),
+        tuple(map(_node_box, rows, node_x)),
+        "".join(right),
+        tuple(wrong),
+    )
+
+
+def _places(count: int, width: float) -> list[float]:
+    """Return the left edges of boxes in the middle of a picture."""
+    start = (width - count * STEP) / 2 + MARGIN / 2
+    return [start + STEP * place for place in range(count)]
 
 
 def _at(start: float, end: float, part: float) -> tuple[float, float]:

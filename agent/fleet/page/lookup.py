@@ -7,8 +7,8 @@ and switches with a sign.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import ERROR, INFO, UNKNOWN, WARNING, Ends, Finding, PortRef
@@ -107,13 +107,6 @@ def common_domain(names: Iterable[str]) -> str:
     return domain if DOMAIN.fullmatch(domain) else ""
 
 
-class Numbered(NamedTuple):
-    """A finding and its number on the page."""
-
-    number: int
-    finding: Finding
-
-
 class Mark(NamedTuple):
     """The mark of one port or node, by its findings."""
 
@@ -128,56 +121,48 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """Finds the mark of a port, of a node and of a switch."""
+    """Finds the mark of a port, of a node and of a switch; findings are numbered from 1."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = [Numbered(number, finding) for number, finding in enumerate(findings, 1)]
-        self._ports: dict[PortRef, list[Numbered]] = {}
-        self._nodes: dict[str, list[Numbered]] = {}
-        self._switches: dict[str, list[Numbered]] = {}
-        self._wanted = {
-            move.port: move.wanted
-            for _, finding in self.findings
-            for move in finding.moves
-            if move.wanted != move.actual
-        }
-        for numbered in self.findings:
-            finding = numbered.finding
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._severities = [finding.severity for finding in findings]
+        self._ports = defaultdict[PortRef, list[int]](list)
+        self._nodes = defaultdict[str, list[int]](list)
+        self._switches = defaultdict[str, list[int]](list)
+        self._wanted: dict[PortRef, Ends] = {}
+        for number, finding in enumerate(findings, 1):
+            moves = finding.moves
+            self._wanted |= {move.port: move.wanted for move in moves if move.wanted != move.actual}
             if finding.code in OF_SWITCHES:
                 for name in {finding.expected[0], finding.actual[0]} - {None}:
-                    self._switches.setdefault(str(name).casefold(), []).append(numbered)
+                    self._switches[str(name).casefold()].append(number)
             else:
                 for node in nodes_of(finding):
-                    self._nodes.setdefault(node, []).append(numbered)
+                    self._nodes[node].append(number)
             if finding.code not in OF_SWITCHES or finding.code in OF_CABLES:
-                for port in dict.fromkeys([*finding.ports, *(move.port for move in finding.moves)]):
-                    self._ports.setdefault(port, []).append(numbered)
+                for port in dict.fromkeys([*finding.ports, *(move.port for move in moves)]):
+                    self._ports[port].append(number)
 
     def of_port(self, port: PortRef) -> Mark | None:
         """Return what is said of a port."""
-        return _mark(self._ports.get(port, ()), self._wanted.get(port))
+        return self._mark(self._ports.get(port, ()), self._wanted.get(port))
 
     def of_node(self, node: str) -> Mark | None:
         """Return what is said of a node or of any of its ports."""
-        return _mark(self._nodes.get(node, ()))
+        return self._mark(self._nodes.get(node, ()))
 
     def of_switch(self, *names: str) -> Mark | None:
         """Return what is said of a whole switch, by its names."""
-        findings = {
-            numbered for name in names for numbered in self._switches.get(name.casefold(), ())
-        }
-        return _mark(sorted(findings, key=lambda numbered: numbered.number))
+        keys = {name.casefold() for name in names}
+        return self._mark(sorted({n for key in keys for n in self._switches.get(key, ())}))
+
+    def _mark(self, numbers: Sequence[int], wanted: Ends | None = None) -> Mark | None:
+        severities = [self._severities[number - 1] for number in numbers]
+        if not severities:
+            return None
+        return Mark(min(severities, key=SEVERITIES.index), tuple(numbers), wanted)
 
 
 def nodes_of(finding: Finding) -> list[str]:
     """Return the nodes that a finding names in any way."""
     ports = [*finding.ports, *(move.port for move in finding.moves)]
     return list(dict.fromkeys([*finding.nodes, *(port.node for port in ports)]))
-
-
-def _mark(findings: Iterable[Numbered], wanted: Ends | None = None) -> Mark | None:
-    findings = list(findings)
-    if not findings:
-        return None
-    severity = min((numbered.finding.severity for numbered in findings), key=SEVERITIES.index)
-    return Mark(severity, tuple(numbered.number for numbered in findings), wanted)

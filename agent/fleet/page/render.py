@@ -14,15 +14,14 @@ from __future__ import annotations
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agent import __version__
 from agent.errors import not_installed
-from agent.fleet.model import Group, Judged
+from agent.fleet.model import Judged
 from agent.fleet.page import worklist
-from agent.fleet.page.groups import Matrix, Picture, matrix, pictures
+from agent.fleet.page.groups import matrix, pictures
 from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, LeafTable, Marks
-from agent.fleet.page.worklist import Entry
 from agent.fleet.report import is_compared
 from agent.text import utc, visible
 
@@ -35,36 +34,26 @@ MAX_TEXT = 2000  # characters of one text on the page
 WIDE = 10  # rails, from which a matrix is printed in landscape
 
 
-class GroupView(NamedTuple):
-    """A group and what the page shows of it."""
-
-    number: int
-    group: Group
-    matrix: Matrix
-    pictures: list[Picture]
-    entries: list[Entry]
-    is_wide: bool
-
-
 def page(judged: Judged) -> str:
     """Return the page. Raises Unavailable without Jinja2."""
     template, markup = _template()
     style, script = markup(_text("page.css")), markup(_text("page.js"))
     marks, leaves = Marks(judged.findings), LeafTable(judged)
-    entries = worklist.entries(judged, marks.findings)
-    silent, others = worklist.silent(judged.fleet, entries), judged.fleet.others
+    entries = worklist.entries(judged)
+    others = judged.fleet.others
     nodes, groups = {node.name: node for node in judged.fleet.nodes}, []
     for number, group in enumerate(judged.groups, 1):
         of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
-        view = GroupView(
-            number,
-            group,
-            of_group,
-            pictures(group, of_group, leaves, marks),
-            [entry for entry in entries if number in entry.groups],
-            len(of_group.rails) > WIDE,
+        groups.append(
+            {
+                "number": number,
+                "group": group,
+                "matrix": of_group,
+                "pictures": pictures(group, of_group, leaves, marks),
+                "entries": [entry for entry in entries if number in entry.groups],
+                "is_wide": len(of_group.rails) > WIDE,
+            }
         )
-        groups.append(view)
     return template.render(
         judged=judged,
         fleet=judged.fleet,
@@ -76,16 +65,15 @@ def page(judged: Judged) -> str:
             f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
-        summary=worklist.summary(judged, entries, silent),
-        verdict=worklist.verdict(judged, entries),
+        summary=worklist.summary(judged),
+        verdict=worklist.verdict(judged),
         is_compared=is_compared(judged),
         work=[entry for entry in entries if entry.finding.code not in APART],
-        stops=worklist.stops(judged, marks.findings),
-        silent=silent,
+        stops=worklist.stops(judged),
+        silent=worklist.silent(judged.fleet, entries),
         groups=groups,
         shown=leaves.shown,
-        node_speeds=worklist.node_speeds(judged.fleet),
-        port_speeds=worklist.port_speeds(judged.fleet),
+        speeds=worklist.speeds(judged.fleet.nodes),
         notes=[
             *judged.notes,
             *judged.fleet.problems,

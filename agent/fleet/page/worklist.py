@@ -19,7 +19,7 @@ from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
 from agent.fleet.model import Fleet, FleetNode, Judged
 from agent.fleet.page.groups import place_text
-from agent.fleet.page.lookup import APART, SEVERITIES, Numbered, common_domain, nodes_of
+from agent.fleet.page.lookup import APART, SEVERITIES, common_domain, nodes_of
 from agent.fleet.report import is_compared, outcome, uncompared
 from agent.output.report import UNVERIFIED, accepted_count
 from agent.text import many, utc
@@ -87,12 +87,12 @@ class Speed(NamedTuple):
     nodes: tuple[str, ...]  # names, or runs of names
 
 
-def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
+def entries(judged: Judged) -> list[Entry]:
     """Return all findings in their order."""
     group_of = {node: n for n, group in enumerate(judged.groups, 1) for node in group.nodes}
     order = {node.name: place for place, node in enumerate(judged.fleet.nodes)}
     listed = []
-    for number, finding in findings:
+    for number, finding in enumerate(judged.findings, 1):
         interfaces: dict[str, list[str]] = {node: [] for node in nodes_of(finding)}
         for port in finding.ports:
             interfaces[port.node].append(port.interface)
@@ -170,31 +170,29 @@ def _age(seconds: int) -> str:
     return f"{max(seconds, 0)} s"
 
 
-def node_speeds(fleet: Fleet) -> list[Speed]:
-    """Return the rates of `speed.current`, the most common rate first."""
-    return _speeds(fleet, [[node.speed_gbps] for node in fleet.nodes])
-
-
-def port_speeds(fleet: Fleet) -> list[Speed]:
-    """Return the rates of the ports, the most common rate first."""
-    return _speeds(fleet, [[port.gbps for port in node.ports] for node in fleet.nodes])
+def speeds(nodes: Sequence[FleetNode]) -> dict[str, list[Speed]]:
+    """Return the rates of nodes (`speed.current`) and of ports, the most common rate first."""
+    rates: dict[str, list[list[float | None]]] = {
+        "Nodes by the sum of their ports": [[node.speed_gbps] for node in nodes],
+        "Ports by rate": [[port.gbps for port in node.ports] for node in nodes],
+    }
+    tables: dict[str, list[Speed]] = {}
+    for caption, of_nodes in rates.items():
+        having: dict[float | None, list[int]] = {}
+        for number, of_node in enumerate(of_nodes):
+            for rate in set(of_node):
+                having.setdefault(rate, []).append(number)
+        counts = Counter(rate for of_node in of_nodes for rate in of_node)
+        tables[caption] = [
+            Speed(rate_text(rate), count, tuple(runs(nodes, having[rate])))
+            for rate, count in counts.most_common()
+        ]
+    return tables
 
 
 def rate_text(rate: float | None) -> str:
     """Return a rate as `400G`."""
     return "unknown" if rate is None else gbps(rate)
-
-
-def _speeds(fleet: Fleet, rates: Sequence[Sequence[float | None]]) -> list[Speed]:
-    counts = Counter(rate for of_node in rates for rate in of_node)
-    having: dict[float | None, list[int]] = {}
-    for number, of_node in enumerate(rates):
-        for rate in set(of_node):
-            having.setdefault(rate, []).append(number)
-    return [
-        Speed(rate_text(rate), count, tuple(runs(fleet.nodes, having[rate])))
-        for rate, count in counts.most_common()
-    ]
 
 
 def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
@@ -206,7 +204,7 @@ def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
     return texts
 
 
-def summary(judged: Judged, entries: Sequence[Entry], silent_nodes: Sequence[Silent]) -> str:
+def summary(judged: Judged) -> str:
     """Return the line at the top: what was compared, what is wrong, what is silent."""
     parts = [f"{many(len(judged.fleet.nodes), 'node')} in {many(len(judged.groups), 'group')}"]
     if unread := len(judged.fleet.problems):
@@ -219,7 +217,8 @@ def summary(judged: Judged, entries: Sequence[Entry], silent_nodes: Sequence[Sil
         parts.append(f"{judged.as_planned:,} of {cables} are as {what}")
     else:
         parts.append("nothing to compare with: no plan and no pattern")
-    work = Counter(entry.finding.severity for entry in entries if entry.finding.code not in APART)
+    apart = [finding for finding in judged.findings if finding.code in APART]
+    work = Counter(finding.severity for finding in judged.findings if finding.code not in APART)
     counts = ", ".join(
         f"{work[severity]} unknown" if severity == UNKNOWN else many(work[severity], severity)
         for severity in SEVERITIES
@@ -229,20 +228,17 @@ def summary(judged: Judged, entries: Sequence[Entry], silent_nodes: Sequence[Sil
         parts.append(f"{many(work.total(), 'finding')} ({counts})")
     elif is_compared(judged):
         parts.append("no findings")
-    if names := {quiet.node for quiet in silent_nodes}:
+    if names := {name for finding in apart for name in nodes_of(finding) or [""]}:
         parts.append(many(len(names), "silent node"))
     parts += filter(None, [accepted_count(judged.accepted)])
     return "; ".join(parts) + "."
 
 
-def verdict(judged: Judged, entries: Sequence[Entry]) -> str:
+def verdict(judged: Judged) -> str:
     """Return the class of the summary: the worst severity, or `good` if all was compared."""
-    severities = [entry.finding.severity for entry in entries]
-    if outcome(judged) == UNVERIFIED:
-        severities.append(UNKNOWN)
-    if not severities:
-        return "good"
-    return min(severities, key=SEVERITIES.index)
+    severities = [finding.severity for finding in judged.findings]
+    severities += [UNKNOWN] if outcome(judged) == UNVERIFIED else []
+    return min(severities, key=SEVERITIES.index, default="good")
 
 
 # on paper
@@ -269,7 +265,7 @@ class Stop(NamedTuple):
     lines: tuple[Line, ...]
 
 
-def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
+def stops(judged: Judged) -> list[Stop]:
     """Return the leaves in the order of the findings, with what there is to do at each."""
     # without the domain of all nodes, and that of all switches
     nodes = judged.fleet.nodes
@@ -281,14 +277,15 @@ def stops(judged: Judged, findings: Iterable[Numbered]) -> list[Stop]:
     def cut(text: str) -> str:
         return domain.sub("", text)
 
-    work = [numbered for numbered in findings if numbered.finding.code not in APART]
+    numbered = enumerate(judged.findings, 1)
+    work = [(number, finding) for number, finding in numbered if finding.code not in APART]
     positions = {node.name: str(node.position) for node in nodes if node.position}
     walk = []
-    for _, group in groupby(work, lambda numbered: place_of(numbered.finding)):
+    for _, group in groupby(work, lambda numbered: place_of(numbered[1])):
         same = list(group)
-        first = same[0].finding
+        _, first = same[0]
         title = [f"Rack {first.rack}"] if first.rack else []
-        lines = tuple(line for numbered in same for line in _lines(*numbered, cut, positions))
+        lines = tuple(line for pair in same for line in _lines(*pair, cut, positions))
         walk.append(Stop(cut(", ".join([*title, first.leaf or NO_LEAF])), lines))
     return walk
 

@@ -16,7 +16,6 @@ from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet.expectation import Expectations
 from agent.fleet.model import FleetNode, FleetPort
-from agent.fleet.page.lookup import Marks
 from agent.fleet.page.worklist import stops
 from agent.fleet.report import FORMATS, document, outcome, verdict
 from agent.fleet.seen import NO_LABEL, seen_node
@@ -613,10 +612,7 @@ def test_what_finds_the_cable_is_in_every_format(code: str, *, is_rated: bool) -
     (row,) = (dict(zip(header, row, strict=True)) for row in rows if row[1] == "mlx5_1")
     assert (row["place"], row["expected place"], row["actual place"]) == (near, far, present)
     (line,) = (
-        line
-        for stop in stops(result, Marks(result.findings).findings)
-        for line in stop.lines
-        if line.cable == "gpu-002 mlx5_1"
+        line for stop in stops(result) for line in stop.lines if line.cable == "gpu-002 mlx5_1"
     )
     assert line.place == near  # and each other place once
     assert {line.seen_place, line.wanted_place} - {""} == {present, far} - {""}

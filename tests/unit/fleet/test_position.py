@@ -9,7 +9,6 @@ from agent.cabling.findings.finding import INFO, Finding, Move, PortRef, Spot, f
 from agent.encode import Naming
 from agent.fleet.model import FleetNode
 from agent.fleet.nodes import NodeReader
-from agent.fleet.page.lookup import Marks
 from agent.fleet.page.worklist import stops
 from agent.fleet.position import told
 from agent.model import PlatformPosition
@@ -71,5 +70,5 @@ def test_on_paper_it_is_the_place_of_an_end_that_no_plan_has() -> None:
     fleet = fleet._replace(fleet=replace(fleet.fleet, nodes=nodes))
     move = Move(PortRef("gpu-001", "mlx5_0"), ("leaf01", "1"), ("leaf02", "1"))
     found = finding("miscabled", [move.port], "look", moves=(move,))
-    (stop,) = stops(fleet, Marks((found,)).findings)
+    (stop,) = stops(judged.found(fleet, found))
     assert [line.place for line in stop.lines] == [f"tray 4 of chassis {CHASSIS}"]

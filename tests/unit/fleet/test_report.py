@@ -75,8 +75,8 @@ def test_a_fleet_that_was_read_in_part_is_not_verified() -> None:
     assert outcome(partial) == "unverified"
     assert "node7.json: no JSON" in FORMATS["table"](partial)
     assert verdict(partial) == f"4 nodes: 1 not read; {FOLLOW}"
-    assert summary(partial, [], []).startswith("4 nodes in 1 group; 1 not read; 16 of 16 cables")
-    assert "no findings" not in summary(partial, [], [])
+    assert summary(partial).startswith("4 nodes in 1 group; 1 not read; 16 of 16 cables")
+    assert "no findings" not in summary(partial)
     (error,) = suites_of(partial).findall(".//error")
     assert error.attrib["message"] == "node7.json: no JSON"
 

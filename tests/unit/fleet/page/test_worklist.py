@@ -9,21 +9,12 @@ import pytest
 from agent.cabling.findings.finding import Move, PortRef, Spot, finding
 from agent.fleet.model import FleetPort, Gap, Judged
 from agent.fleet.page import worklist
-from agent.fleet.page.lookup import Marks
-from agent.fleet.page.worklist import Entry, Silent
+from agent.fleet.page.worklist import Silent, entries, speeds, stops, summary, verdict
 from tests.support import judged
-
-
-def entries(fleet: Judged) -> list[Entry]:
-    return worklist.entries(fleet, Marks(fleet.findings).findings)
 
 
 def silent(fleet: Judged) -> list[Silent]:
     return worklist.silent(fleet.fleet, entries(fleet))
-
-
-def summary(fleet: Judged) -> str:
-    return worklist.summary(fleet, entries(fleet), silent(fleet))
 
 
 def test_an_entry() -> None:
@@ -100,11 +91,10 @@ def test_silence_without_nodes() -> None:
 def test_speeds() -> None:
     """Nodes and ports by rate, the most common first; runs of names as one."""
     fleet = judged.pulled(judged.fleet(16, 8), PortRef("gpu-003", "mlx5_0"))
-    assert worklist.node_speeds(fleet.fleet) == [("3200G", 16, ("gpu-001 to gpu-016 (16)",))]
-    assert worklist.port_speeds(fleet.fleet) == [
-        ("400G", 127, ("gpu-001 to gpu-016 (16)",)),
-        ("0G", 1, ("gpu-003",)),
-    ]
+    every = ("gpu-001 to gpu-016 (16)",)
+    of_nodes, of_ports = speeds(fleet.fleet.nodes).values()
+    assert of_nodes == [("3200G", 16, every)]
+    assert of_ports == [("400G", 127, every), ("0G", 1, ("gpu-003",))]
 
 
 def test_runs() -> None:
@@ -136,7 +126,7 @@ def test_what_was_not_compared_is_not_good() -> None:
     assert (
         "48 of 64 cables compared: 2 Nodes are not in the plan, the nearest name there is gpu-7;"
     ) in summary(fleet)
-    assert worklist.verdict(fleet, entries(fleet)) == "unknown"
+    assert verdict(fleet) == "unknown"
 
 
 def test_nothing_to_compare_with_is_not_good() -> None:
@@ -144,26 +134,22 @@ def test_nothing_to_compare_with_is_not_good() -> None:
     fleet = judged.fleet(8, 8)
     bare = fleet._replace(planned=0, as_planned=0)
     cut = fleet._replace(fleet=replace(fleet.fleet, problems=("node7: no JSON",)))
-    assert [worklist.verdict(one, entries(one)) for one in (bare, cut)] == ["unknown", "unknown"]
+    assert [verdict(one) for one in (bare, cut)] == ["unknown", "unknown"]
 
 
 def test_the_verdict() -> None:
     fleet = judged.fleet(8, 8)
-    assert worklist.verdict(fleet, entries(fleet)) == "good"
+    assert verdict(fleet) == "good"
     fleet = judged.silent(fleet, "gpu-001")
-    assert worklist.verdict(fleet, entries(fleet)) == "unknown"
+    assert verdict(fleet) == "unknown"
     fleet = judged.slow(fleet, PortRef("gpu-001", "mlx5_0"))
-    assert worklist.verdict(fleet, entries(fleet)) == "warning"
+    assert verdict(fleet) == "warning"
 
 
 # on paper
 
 
 DOMAIN = ".dc1.example.com"
-
-
-def sheet(fleet: Judged) -> list[worklist.Stop]:
-    return worklist.stops(fleet, Marks(fleet.findings).findings)
 
 
 def test_a_swap_has_two_rows_with_each_end_once() -> None:
@@ -176,7 +162,7 @@ def test_a_swap_has_two_rows_with_each_end_once() -> None:
         Move(refs[1], ends[0], ends[1], spots[1], Spot("B3", "40"), Spot("B3", "41")),
     )
     one = finding("swapped", refs, "swap", moves=moves, facts={"far-rack": "B3"})
-    (stop,) = sheet(judged.found(judged.fleet(16, 16), one))
+    (stop,) = stops(judged.found(judged.fleet(16, 16), one))
     assert stop.title == "Rack B3, leaf01"
     assert stop.lines == (
         worklist.Line(
@@ -195,7 +181,7 @@ def test_a_pulled_cable_goes_from_nowhere() -> None:
     near, far = Spot("A1", "17", "C1"), Spot("B3", "40")
     move = Move(ref, (None, None), ("leaf01", "1"), near, far)
     one = finding("missing", [ref], "look", expected=("leaf01", "1"), moves=(move,))
-    (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
+    (stop,) = stops(judged.found(judged.fleet(8, 8), one))
     assert stop.lines[0][3:8] == (near.text, "no link", "", "leaf01/1", far.text)
 
 
@@ -204,7 +190,7 @@ def test_what_cables_do_not_say_has_its_sentence_before_them(code: str) -> None:
     """The name of a node or the plan may be wrong, and no cable; one end of a cable may be bad."""
     ref = PortRef("gpu-001", "mlx5_0")
     one = finding(code, [ref], "look", moves=(Move(ref, ("leaf02", "1"), ("leaf01", "1")),))
-    (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
+    (stop,) = stops(judged.found(judged.fleet(8, 8), one))
     assert [(line.text, line.cable) for line in stop.lines] == [
         ("look", ""),
         ("", "gpu-001 mlx5_0"),
@@ -214,14 +200,14 @@ def test_what_cables_do_not_say_has_its_sentence_before_them(code: str) -> None:
 def test_a_slow_cable_stays() -> None:
     ref, end = PortRef("gpu-001", "mlx5_0"), ("leaf01", "1")
     one = finding("slow", [ref], "reseat", moves=(Move(ref, end, end),))
-    (stop,) = sheet(judged.found(judged.fleet(8, 8), one))
+    (stop,) = stops(judged.found(judged.fleet(8, 8), one))
     assert (stop.title, stop.lines[0].seen, stop.lines[0].wanted) == ("leaf01", "leaf01/1", "stays")
 
 
 def test_other_findings_are_sentences_and_silent_nodes_are_apart() -> None:
     """A dead leaf has no cable to move."""
     fleet = judged.silent(judged.leaf_down(judged.fleet(16, 8), 1, 7), "gpu-001")
-    (stop,) = sheet(fleet)
+    (stop,) = stops(fleet)
     assert stop.title == "su02-leaf08"
     assert [line.text for line in stop.lines] == [fleet.findings[0].text]
 
@@ -243,7 +229,7 @@ def test_the_domain_that_all_have_is_cut() -> None:
     fleet = judged.found(fleet, finding("leaf-down", refs[:3], text, expected=end))
     move = Move(refs[0], (None, None), end)
     fleet = judged.found(fleet, finding("missing", refs[:1], "look", expected=end, moves=(move,)))
-    (stop,) = sheet(fleet)
+    (stop,) = stops(fleet)
     assert stop.title == "su01-leaf01"
     assert stop.lines[0].text == f"Look at leaf1 and leaf1{DOMAIN}.au, {DOMAIN}."
     assert (stop.lines[1].cable, stop.lines[1].wanted) == ("gpu-001 mlx5_0", "su01-leaf01/1")
