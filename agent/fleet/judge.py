@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from agent import encode
 from agent.cabling import words
-from agent.cabling.cables import ComparedCable
+from agent.cabling.cables import IGNORED, ComparedCable
 from agent.cabling.expected import Expected
 from agent.cabling.findings.finding import (
     ID_LENGTH,
+    INFO,
     Finding,
     Move,
     PortRef,
@@ -28,9 +29,11 @@ from agent.cabling.findings.finding import (
 from agent.cabling.judge import DEFAULTS, VerifyOptions
 from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
+from agent.cabling.unstable import UnstableLink
+from agent.cabling.unstable import findings as of_links
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import firmware, identity, planned, position, silent, unstable, uplinks
+from agent.fleet import identity, planned, silent, uplinks
 from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.model import Fleet, FleetNode, Group, Judged
 from agent.fleet.pattern.infer import Pattern
@@ -41,8 +44,9 @@ from agent.kube.managed_fields import Keys
 from agent.text import listed, many
 
 NAMING = Naming()
-MIN_PORTS = 4  # of one interface in a group
-USUAL = 0.75  # the share of them that has the usual rate
+MIN_PORTS = 4  # of one interface in a group, or of one model of NICs
+USUAL = 0.75  # the share of them that has the usual rate, or firmware
+MAX_POSITIONS = 3  # of nodes in a finding, each with its tray; of more, the chassis that all are in
 OF_SPEED = frozenset({"slow", "speed"})
 
 
@@ -77,16 +81,16 @@ def judge(  # noqa: PLR0913 - most are choices
     rated = {port for finding in findings if finding.code in OF_SPEED for port in finding.ports}
     awake = [node for node in kept.nodes if node.name not in quiet]
     findings += _slow(awake, inferred.groups, rated, compared.cables)
-    findings += unstable.findings(awake, compared.cables)
+    findings += _unstable(awake, compared.cables)
     findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
     findings += uplinks.findings(
         awake, Keys(naming).tiers, expectations.trunks, is_whole=expectations.has_all_trunks
     )
-    findings += firmware.findings(kept.nodes)
+    findings += _firmware(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)
     findings = planned.habits(findings, {node.name: len(node.ports) for node in fleet.nodes})
-    findings = [*position.told(expectations.placed(findings), fleet.nodes)]
+    findings = [*positioned(expectations.placed(findings), fleet.nodes)]
     unread = sum(count for name, count in expected.items() if name in quiet)
     gap = None
     if expected and not is_partial:
@@ -257,3 +261,68 @@ def _slower(
     facts = planned[first.ref].facts if first.ref in planned else {}
     facts |= {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{share.usual:g}"}
     return finding("slow", refs, text, facts=facts, moves=tuple(moves), actual=moves[0].actual)
+
+
+def _unstable(nodes: Sequence[FleetNode], cables: Iterable[ComparedCable]) -> Iterator[Finding]:
+    """Yield a finding for each cause of links with errors; `cables` are those of the plan."""
+    ends = [
+        (PortRef(node.name, port.interface), port, port.far_end)
+        for node in nodes
+        for port in node.ports
+        if port.far_end
+    ]
+    bad = [UnstableLink(ref, port.bad_link, end, "") for ref, port, end in ends if port.bad_link]
+    planned, links = {cable.ref: cable for cable in cables} if bad else {}, []
+    for link in bad:
+        cable = planned.get(link.ref)
+        near = words.near(cable.row) if cable else link.ref.interface
+        if not cable or cable.status != IGNORED:
+            links.append(link._replace(near=f"{link.ref.node} {near}", cable=cable))
+    yield from of_links(links, ((ref.node, end) for ref, _, end in ends))
+
+
+def _firmware(nodes: Iterable[FleetNode]) -> Iterator[Finding]:
+    """Yield a remark for each version that few ports of a model of NICs have.
+
+    Only captures have it (agent/fleet/snapshots.py); of a running fleet `bwagent_port_info` has it.
+    """
+    ports = [
+        (port.nic, PortRef(node.name, port.interface))
+        for node in nodes
+        for port in node.ports
+        if port.nic
+    ]
+    for model, same in grouped(ports, lambda port: port[0].model).items():
+        versions = grouped(same, lambda port: port[0].firmware)
+        usual = max(versions, key=lambda version: len(versions[version]))
+        count = len(versions.pop(usual))
+        if len(same) < MIN_PORTS or count < USUAL * len(same):
+            continue
+        for version, others in versions.items():
+            refs = [ref for _, ref in others]
+            names = [*dict.fromkeys(ref.node for ref in refs)]
+            where = f"{many(len(refs), 'port')} of {many(len(names), 'node')} ({listed(names)})"
+            text = (
+                f"Firmware {version} on {where}: {count:,} of {len(same):,} ports of {model} "
+                f"have {usual}."
+            )
+            facts = {"model": model, "firmware": version, "usual": usual}
+            yield finding("firmware", refs, text, key=[model, version], facts=facts)
+
+
+def positioned(findings: Iterable[Finding], nodes: Iterable[FleetNode]) -> Iterator[Finding]:
+    """Yield the findings with the platform positions of their nodes, if each node has one.
+
+    A remark has none; nor has a finding whose nodes' racks the plan has.
+    """
+    positions = {node.name: node.position for node in nodes if node.position}
+    for original in findings:
+        known = [(name, positions[name]) for name in original.nodes if name in positions]
+        is_planned = any(move.near.rack for move in original.moves)
+        chassis, text = {position.chassis for _, position in known}, ""
+        if original.severity != INFO and not is_planned and len(known) == len(original.nodes):
+            if 0 < len(known) <= MAX_POSITIONS:
+                text = f" {listed([f'{name} is {position}' for name, position in known])}."
+            elif len(chassis) == 1:
+                text = f" All {len(known)} nodes are in chassis {chassis.pop()}."
+        yield original._replace(text=original.text + text)

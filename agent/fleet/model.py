@@ -42,7 +42,7 @@ class FleetPort(NamedTuple):
     last_end: SeenEnd | None = (
         None  # the last known far end, of the annotation; equal to `far_end` or older
     )
-    is_lost: bool = False  # left the bus
+    is_lost: bool = False  # left the bus, and has no far end
     netdev: str | None = None  # enp26s0np0, by which plans of RoCE fabrics name a port
     # the neighbor now, in place of `far_end`, if that says that it is no switch
     station: SeenEnd | None = None

@@ -1,8 +1,7 @@
 """The pattern of a fleet without a plan, and the cables that break it.
 
     grouping   nodes with the same interfaces that hang on the same leaves, and their leaf rule
-    causes     the cables that do not follow it, and those that are one mistake
-    borders    those that are no mistake
+    causes     the cables that do not follow it, those that are one mistake, and those that are none
     words      the sentences
 
 A fleet may be wired without a pattern, and a wrong finding sends somebody to a data hall in vain.
@@ -17,12 +16,12 @@ from typing import NamedTuple
 from agent.cabling.findings.finding import RANK, Finding
 from agent.fleet import leaf_causes, silent
 from agent.fleet.model import Fleet, Group
-from agent.fleet.pattern.borders import by_design
 from agent.fleet.pattern.causes import (
     MISCABLED,
     MISSING,
     Odd,
     Ruled,
+    by_design,
     causes,
     odd_cables,
     without_spares,
@@ -86,7 +85,7 @@ def _findings(
     """Return the findings in the order in which they are listed, and the number of odd cables.
 
     `odds` are those of each group, `lost` the leaves and nodes without a link, whose ports are odd
-    no more, `designed` the cables that are no mistake by themselves (borders). Counted are the odd
+    no more, `designed` the cables that are no mistake by themselves (causes). Counted are the odd
     cables of regular groups; last the number of missing ones that never had a neighbor, which are
     not among these.
     """
@@ -97,19 +96,15 @@ def _findings(
         left += without_spares(group, alive)
     explained = {port for cause in lost for port in cause.ports}
     mistakes, by_border = [], 0
-    for cause in causes(left):
-        if cause.code == MISCABLED and cause.odds[0].key in designed:
+    for code, same in causes(left):
+        if code == MISCABLED and same[0].key in designed:
             by_border += 1
         else:
-            mistakes.append(of_cause(cause, leaves))
+            mistakes.append(of_cause(code, same, leaves))
     findings = [
-        *lost,
-        *(
-            each
-            for each in mistakes
-            if each.code != MISSING or not explained.issuperset(each.ports)
-        ),
+        each for each in mistakes if each.code != MISSING or not explained.issuperset(each.ports)
     ]
+    findings += lost
     findings.sort(
         key=lambda finding: (
             RANK[finding.code],

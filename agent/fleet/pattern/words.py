@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from agent.cabling.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Group
-from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd, PatternCause, Ruled
+from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import NodeRow, current
 from agent.text import listed, many, natural
@@ -36,13 +36,13 @@ class LeafNamer:
         return self._names[leaf]
 
 
-def of_cause(cause: PatternCause, leaves: LeafNamer) -> Finding:
+def of_cause(code: str, odds: Sequence[Odd], leaves: LeafNamer) -> Finding:
     """Return the finding of one mistake.
 
     The wanted port is that of the cable whose place it is, or of a missing cable the last port.
     """
     moves = []
-    for odd in cause.odds:
+    for odd in odds:
         port = odd.row.ports[odd.column]
         end, place = port.far_end, odd.exchanged
         if odd.code == MISSING and odd.was_there:
@@ -50,11 +50,11 @@ def of_cause(cause: PatternCause, leaves: LeafNamer) -> Finding:
         wanted = leaves.name(odd.wanted), place.port if place else None
         actual = (end.device, end.port) if end else NO_END
         moves.append(Move(PortRef(odd.row.node.name, odd.interface), actual, wanted))
-    weakest = min(cause.odds, key=lambda odd: confidence(*odd.majority))
+    weakest = min(odds, key=lambda odd: confidence(*odd.majority))
     return finding(
-        cause.code,
+        code,
         [move.port for move in moves],
-        _sentence(cause.code, moves),
+        _sentence(code, moves),
         moves=tuple(moves),
         confidence=round(confidence(*weakest.majority), 3),
         majority=_majority(weakest, leaves),

@@ -7,10 +7,10 @@ from typing import Any
 
 from agent.cabling.findings.finding import INFO, Finding, Move, PortRef, Spot, finding
 from agent.encode import Naming
+from agent.fleet.judge import positioned
 from agent.fleet.model import FleetNode
 from agent.fleet.nodes import NodeReader
 from agent.fleet.page.worklist import stops
-from agent.fleet.position import told
 from agent.model import PlatformPosition
 from tests.support import judged
 from tests.support.fleet_nodes import TIME, annotation, node
@@ -30,7 +30,7 @@ def wrong(*numbers: int, **changes: Any) -> Finding:
 
 def sentence(found: Finding, *positions: PlatformPosition | None) -> str:
     nodes = [FleetNode(f"gpu-{number}", position=at) for number, at in enumerate(positions)]
-    (with_position,) = told([found], nodes)
+    (with_position,) = positioned([found], nodes)
     assert with_position._replace(text=found.text) == found
     return with_position.text.removeprefix(found.text).strip()
 
