@@ -1,11 +1,13 @@
-"""The pace of what is tried again and again: exponential back-off, and a token bucket.
+"""The pace of what is tried again and again: exponential back-off, a cadence, and a token bucket.
 
 Times are in seconds; a `now` is of a monotonic clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
@@ -39,6 +41,53 @@ class BackOff:
     def succeeded(self) -> None:
         """Begin with the first delay again."""
         self.failures = 0
+
+
+class Intervals(NamedTuple):
+    """The seconds of a Cadence; a pair is the first interval, doubled up to the second."""
+
+    regular: float
+    settle: float  # after a change
+    changes: tuple[float, float]  # between two questions because of changes
+    failures: tuple[float, float]  # after a failure
+
+
+class Cadence:
+    """When a subject is asked about: at regular intervals, and soon after a change.
+
+    Changes that follow each other back off, as failures do.
+    """
+
+    def __init__(self, intervals: Intervals) -> None:
+        self.due = self.asked = -math.inf
+        self.has_changed = False  # since `due` was set
+        self.is_by_change = False  # `due` is because of a change
+        self._intervals = intervals
+        self._changes = 0  # questions in a row that a change has caused
+        self._failures = 0  # in a row
+
+    @property
+    def next_due(self) -> float:
+        """The time from which on there is something to plan or to ask."""
+        return -math.inf if self.has_changed else self.due
+
+    def plan(self, now: float) -> None:
+        """Let a change set `due`."""
+        if self.has_changed:
+            wait = doubled(*self._intervals.changes, self._changes)
+            self.due = min(self.due, max(now + self._intervals.settle, self.asked + wait))
+            self.has_changed, self.is_by_change = False, True
+
+    def begin(self, now: float) -> None:
+        """Record that the subject is asked about."""
+        self._changes = self._changes + 1 if self.is_by_change else 0
+        self.is_by_change, self.asked = False, now
+
+    def end(self, now: float, share: float, *, is_failure: bool) -> None:
+        """Set the next regular time; `share` is the part of the interval to wait, for jitter."""
+        failures = doubled(*self._intervals.failures, self._failures)
+        self.due = now + share * (failures if is_failure else self._intervals.regular)
+        self._failures = self._failures + 1 if is_failure else 0
 
 
 class TokenBucket:

@@ -18,7 +18,7 @@ from agent.errors import Pending, Unavailable
 from agent.events.event import Event
 from agent.kube.reconcile import Result
 from agent.model import Observation, backend_functions
-from agent.pace import doubled
+from agent.pace import Cadence, Intervals
 from agent.text import Json
 
 # Seconds.
@@ -26,6 +26,9 @@ INTERVAL = 6 * 3600.0
 MIN_INTERVAL, MAX_CHANGE_INTERVAL = 10.0, 3600.0  # between two questions because of changes
 MIN_RETRY = 60.0
 SETTLE = 5.0
+INTERVALS = Intervals(
+    INTERVAL, SETTLE, changes=(MIN_INTERVAL, MAX_CHANGE_INTERVAL), failures=(MIN_RETRY, INTERVAL)
+)
 LOST = Event("resync", "devlink")
 
 
@@ -50,11 +53,7 @@ class NicHealthPoller(Companion):
         self._answer: Json | None = None
         self._failure: str | None = None  # of the last question
         self._is_applied = False
-        self._due = self._asked = -math.inf
-        self._has_changed = False  # since `_due` was set
-        self._is_by_change = False  # `_due` is because of a change
-        self._changes = 0  # questions in a row that a change has caused
-        self._failures = 0  # in a row
+        self._cadence = Cadence(INTERVALS)
 
     def __call__(self, netdevs: Sequence[str]) -> Json:
         self._netdevs = netdevs
@@ -68,7 +67,7 @@ class NicHealthPoller(Companion):
     def observed(self, observation: Observation) -> None:
         """Ask again where there are other NICs."""
         functions = backend_functions(observation.ports)
-        self._has_changed |= functions != self._functions
+        self._cadence.has_changed |= functions != self._functions
         self._functions = functions
 
     def reconciled(self, result: Result) -> None:
@@ -79,22 +78,15 @@ class NicHealthPoller(Companion):
         """Ask again about a NIC whose reporter has changed, or may have."""
         kind, subject = event
         if event == LOST or (kind == "health" and subject in self._functions):
-            self._has_changed = True
+            self._cadence.has_changed = True
 
     def start_due(self, now: float) -> None:
         """Ask if it is due."""
         if self.next_due() > now:
             return
-        if self._has_changed:
-            in_a_row = max(self._changes, self._failures)
-            wait = doubled(MIN_INTERVAL, MAX_CHANGE_INTERVAL, in_a_row)
-            sooner = max(now + SETTLE, self._asked + wait)
-            if sooner < self._due:
-                self._due, self._is_by_change = sooner, True
-            self._has_changed = False
-        if self._due <= now:
-            self._changes = self._changes + 1 if self._is_by_change else 0
-            self._is_by_change, self._asked = False, now
+        self._cadence.plan(now)
+        if self._cadence.due <= now:
+            self._cadence.begin(now)
             self.task.start(partial(self._ask, self._netdevs))
 
     def collect(self, now: float) -> bool:
@@ -103,15 +95,15 @@ class NicHealthPoller(Companion):
         if answer is None:
             return False
         if isinstance(answer, Exception):
-            wait = doubled(MIN_RETRY, INTERVAL, self._failures)
-            self._failure, self._failures = str(answer) or repr(answer), self._failures + 1
+            self._failure = str(answer) or repr(answer)
         else:
-            self._answer, self._failure, self._failures, wait = answer, None, 0, INTERVAL
-        self._due = now + wait * (0.9 + 0.1 * self._random())
+            self._answer, self._failure = answer, None
+        share = 0.9 + 0.1 * self._random()
+        self._cadence.end(now, share, is_failure=self._failure is not None)
         return True
 
     def next_due(self) -> float:
         """Return the time of the next question; infinity before the first apply."""
         if self.task.busy or not self._functions or not self._is_applied:
             return math.inf
-        return -math.inf if self._has_changed else self._due
+        return self._cadence.next_due

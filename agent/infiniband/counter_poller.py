@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent.errors import Malformed
 from agent.infiniband.devices import Address, CounterPort, by_port
 from agent.model import Observation
-from agent.pace import doubled
+from agent.pace import Cadence, Intervals
 from agent.text import Json
 
 if TYPE_CHECKING:  # packages that import this one
@@ -32,6 +32,9 @@ INTERVAL, MAX_INTERVAL = 3600.0, 24 * 3600.0  # seconds
 MIN_INTERVAL = 60.0  # seconds between two readings, doubled with each change up to INTERVAL
 SETTLE = 10.0  # seconds that a link is given after a change
 TOGETHER = INTERVAL / 2  # seconds
+INTERVALS = Intervals(
+    INTERVAL, SETTLE, changes=(MIN_INTERVAL, INTERVAL), failures=(INTERVAL, MAX_INTERVAL)
+)
 
 
 @dataclass(slots=True)
@@ -40,16 +43,8 @@ class _Row:
 
     port: CounterPort
     entry: Json = field(default_factory=dict)
-    due: float | None = None  # None: at a random time from now on
-    read: float = -math.inf
     link_downed: int | None = None
-    has_changed: bool = False  # since `due` was set
-    is_by_change: bool = False  # `due` is because of a change
-    changes: int = 0  # readings in a row that a change has caused
-    failures: int = 0
-
-    def is_due(self, now: float) -> bool:
-        return self.due is not None and self.due <= now
+    cadence: Cadence = field(default_factory=lambda: Cadence(INTERVALS))
 
 
 class CounterPoller:
@@ -80,7 +75,7 @@ class CounterPoller:
             if row is None or row.port != port:
                 self._rows[address] = _Row(port)
             elif address not in self._previous:
-                row.has_changed = True
+                row.cadence.has_changed = True
         rows = [self._rows[address] for address in self._ports]
         return {"ports": [row.entry for row in rows if row.entry]}
 
@@ -92,26 +87,29 @@ class CounterPoller:
         for role in observation.ports:
             row, count = self._rows.get((role.device.name, role.port.number)), role.port.link_downed
             if row and count is not None:
-                row.has_changed |= row.link_downed not in {None, count}
+                row.cadence.has_changed |= row.link_downed not in {None, count}
                 row.link_downed = count
 
     def trigger(self, now: float, event: Event) -> None:
         pass
 
     def start_due(self, now: float) -> None:
-        rows = [self._rows[address] for address in self._ports] if not self.task.busy else []
-        for row in rows:
-            if row.due is None:
-                row.due = now + MIN_INTERVAL * self._random()
-            if row.has_changed:
-                wait = doubled(MIN_INTERVAL, INTERVAL, row.changes)
-                row.due = min(row.due, max(now + SETTLE, row.read + wait))
-                row.has_changed, row.is_by_change = False, True
-        if any(row.is_due(now) for row in rows):
-            due = [row for row in rows if row.is_due(now if row.is_by_change else now + TOGETHER)]
+        if self.next_due() > now:
+            return
+        rows = [self._rows[address] for address in self._ports]
+        for cadence in (row.cadence for row in rows):
+            if math.isinf(cadence.due):  # it is new
+                cadence.due = now + MIN_INTERVAL * self._random()
+            cadence.plan(now)
+        if any(row.cadence.due <= now for row in rows):
+            regular = now + TOGETHER
+            due = [
+                row
+                for row in rows
+                if row.cadence.due <= (now if row.cadence.is_by_change else regular)
+            ]
             for row in due:
-                row.changes = row.changes + 1 if row.is_by_change else 0
-                row.is_by_change, row.read = False, now
+                row.cadence.begin(now)
             self._queried = ports = [row.port for row in due]
             self.task.start(lambda: self._ask([port._replace(again=0.0) for port in ports]))
 
@@ -123,7 +121,7 @@ class CounterPoller:
             entries = {} if isinstance(answer, Exception) else by_port(answer)
         except Malformed:
             entries = {}
-        jitter = 0.9 + 0.1 * self._random()
+        share = 0.9 + 0.1 * self._random()
         for port in self._queried:
             row = self._rows.get((port.device, port.number))
             if row is None or row.port != port:  # it has another far end now
@@ -133,17 +131,13 @@ class CounterPoller:
             if readings:
                 row.entry = entry | {"readings": [*row.entry.get("readings", ())[-1:], *readings]}
             is_read = readings and not any(readings[-1][end]["error"] for end in ("near", "far"))
-            row.failures = 0 if is_read else row.failures + 1
-            wait = doubled(INTERVAL, MAX_INTERVAL, max(row.failures - 1, 0))
-            row.due = now + wait * jitter
+            row.cadence.end(now, share, is_failure=not is_read)
         return True
 
     def next_due(self) -> float:
         if self.task.busy:
             return math.inf
-        rows = [self._rows[address] for address in self._ports]
-        times = (-math.inf if row.has_changed or row.due is None else row.due for row in rows)
-        return min(times, default=math.inf)
+        return min((self._rows[at].cadence.next_due for at in self._ports), default=math.inf)
 
 
 def make(

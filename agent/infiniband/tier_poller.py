@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Pending, Unavailable
 from agent.infiniband.poller import jitter
-from agent.pace import doubled
+from agent.pace import BackOff
 
 if TYPE_CHECKING:  # packages that import this one, and what an agent without --tiers does not load
     from agent.daemon.background import BackgroundTask
@@ -62,7 +62,7 @@ class TierPoller:
         self._of: FabricMemory | None = None  # the memory that `_due` and `_strange` are by
         self._strange: frozenset[str] = frozenset()  # leaves that it lacks and `_due` is by
         self._due = -math.inf
-        self._failures = 0
+        self._back_off = BackOff(MIN_RETRY, DAY)
 
     def __call__(self, ports: Ports, *_others: object) -> Exploration:
         self._ports = ports
@@ -125,12 +125,12 @@ class TierPoller:
             return False
         self._memories.sa_questions.update(getattr(answer, "outcomes", {}))
         if isinstance(answer, Exception):
-            self._due = now + doubled(MIN_RETRY, DAY, self._failures)
-            self._failures += 1
+            self._due = now + self._back_off.failed()
             if isinstance(self._answer, Exception):
                 self._answer = answer
             return True
-        self._lids, self._failures = answer.lids, 0
+        self._lids = answer.lids
+        self._back_off.succeeded()
         if isinstance(answer, LeafLook):  # the memory says when the next one is due
             at = int(self._memories.wall())
             self._memories.fabric = after_look(memory, at, answer.up, agrees=answer.agrees)
