@@ -48,7 +48,7 @@ _NODE_TYPE, _SWITCH = 2, 2  # octet of NodeType in NodeInfo, and its value
 _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 
 
-Rebuild = Callable[[list[Json], "Names"], list[Exchange]]
+Rebuild = Callable[[Json, "Names"], Json]  # of an entry: the fields that its verb has
 
 
 def anonymized(entry: Json, names: Names, rebuild: Rebuild) -> Json:
@@ -58,81 +58,64 @@ def anonymized(entry: Json, names: Names, rebuild: Rebuild) -> Json:
     """
     port = {"device": names.text(entry["device"]), "port": entry["port"]}
     try:
-        exchanges = rebuild(entry["exchanges"], names)
-        return {
-            **port,
-            "exchanges": [exchange.as_json() for exchange in exchanges],
-            "error": entry["error"] and recorded_reason(entry["error"]),
-            "text": entry["text"] and names.text(entry["text"]),
-        }
+        return {**port, **rebuild(entry, names), **_failure(entry, names)}
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
 
 
-def anonymized_readings(entry: Json, names: Names) -> Json:
-    """Return the entry of one port (verb perf) with nothing but its counters.
+def _failure(row: Json, names: Names) -> Json:
+    error, text = row["error"], row["text"]
+    return {"error": error and recorded_reason(error), "text": text and names.text(text)}
 
-    Only the error "malformed" is left of an entry that does not follow the format.
-    """
-    port = {"device": names.text(entry["device"]), "port": entry["port"]}
-    try:
-        readings = [
-            {
-                "time": float(reading["time"]),
-                "near": _of_end(reading["near"], names, int(entry["port"])),
-                "far": _of_end(reading["far"], names, int(entry["far_port"])),
-            }
-            for reading in entry.get("readings", ())
-        ]
-        error = entry["error"] and recorded_reason(entry["error"])
-        text = entry["text"] and names.text(entry["text"])
-    except (Malformed, KeyError, TypeError, ValueError):
-        return {**port, "readings": [], "error": "malformed", "text": None}
-    return {
-        **port,
-        "far_port": entry.get("far_port"),
-        "readings": readings,
-        "error": error,
-        "text": text,
-    }
+
+def by_perf(entry: Json, names: Names) -> Json:
+    """Rebuild an entry of the verb perf: nothing but its counters."""
+    readings = [
+        {
+            "time": float(reading["time"]),
+            "near": _of_end(reading["near"], names, int(entry["port"])),
+            "far": _of_end(reading["far"], names, int(entry["far_port"])),
+        }
+        for reading in entry.get("readings", ())
+    ]
+    return {"far_port": entry.get("far_port"), "readings": readings}
 
 
 def _of_end(side: Json, names: Names, port: int) -> Json:
     """Rebuild what was read at one end; of a reply only the counters are kept."""
-    exchanges, error, text = [], side["error"], side["text"]
+    failure = _failure(side, names)
     try:
         recorded = [Exchange.from_json(row) for row in side["exchanges"]]
-        if not error:
-            perf.replay(recorded, port)
-            exchanges = [perf.rebuilt(exchange).as_json() for exchange in recorded]
+        if failure["error"]:
+            return {"exchanges": [], **failure}
+        perf.replay(recorded, port)
+        exchanges = [perf.rebuilt(exchange).as_json() for exchange in recorded]
     except (Malformed, Unavailable) as fault:
-        exchanges, error, text = [], "malformed", str(fault)
-    return {
-        "exchanges": exchanges,
-        "error": error and recorded_reason(error),
-        "text": text and names.text(text),
-    }
+        return {"exchanges": [], "error": "malformed", "text": names.text(str(fault))}
+    return {"exchanges": exchanges, **failure}
 
 
-def by_smp(recorded: list[Json], names: Names) -> list[Exchange]:
-    """Rebuild exchanges of the verb smp."""
-    exchanges = [_decoded(Exchange.from_json(exchange), smp.require_get) for exchange in recorded]
+def by_smp(entry: Json, names: Names) -> Json:
+    """Rebuild an entry of the verb smp."""
+    recorded = map(Exchange.from_json, entry["exchanges"])
+    exchanges = [_decoded(exchange, smp.require_get) for exchange in recorded]
     kind = "switch"  # of the described node
     for exchange in exchanges:
         if exchange.reply and exchange.request[_ATTRIBUTE] == Attribute.NODE_INFO:
             kind = "switch" if smp.node_info(exchange.reply).node_type == "switch" else "peer"
             break
-    return [_rebuilt(exchange, kind, names) for exchange in exchanges]
+    return {"exchanges": [_rebuilt(row, kind, names).as_json() for row in exchanges]}
 
 
-def by_sa(recorded: list[Json], names: Names) -> list[Exchange]:
-    """Rebuild exchanges of the verbs sa and tiers, which describe no node but switches by SMPs."""
-    exchanges = [Exchange.from_json(exchange) for exchange in recorded]
+def by_sa(entry: Json, names: Names) -> Json:
+    """Rebuild an entry of the verbs sa and tiers, which describe no node but switches by SMPs."""
+    exchanges = [Exchange.from_json(exchange) for exchange in entry["exchanges"]]
     smps = [_decoded(row, smp.require_routed_get) for row in exchanges if smp.is_smp(row.request)]
     # in the order of names, as in a table
     smps.sort(key=_order)
     hidden = {row.request: _rebuilt(row, "switch", names) for row in smps}
-    return [hidden.get(row.request) or _rebuilt_sa(row, names) for row in exchanges]
+    rebuilt = (hidden.get(row.request) or _rebuilt_sa(row, names) for row in exchanges)
+    return {"exchanges": [exchange.as_json() for exchange in rebuilt]}
 
 
 def _order(decoded: Exchange) -> tuple[object, ...]:

@@ -97,8 +97,8 @@ class DeviceQueries(Generic[P]):
         process was late or died; their entries are `unanswered`. Raises Unavailable if all
         processes failed.
         """
-        common = tuple(port for port in ports if _address(port)[0] not in self._suspects)
-        suspects = _by_device(port for port in ports if _address(port)[0] in self._suspects)
+        common = tuple(port for port in ports if address_of(port)[0] not in self._suspects)
+        suspects = _by_device(port for port in ports if address_of(port)[0] in self._suspects)
         outcomes = self._run([common, *suspects] if common else suspects)
         # the common process has failed: query each of its devices in a process of its own
         if isinstance(outcomes.get(common), Unavailable) and len(_by_device(common)) > 1:
@@ -107,7 +107,7 @@ class DeviceQueries(Generic[P]):
         entries: Entries = {}
         failures: dict[PortGroup[P], Unavailable] = {}
         for group, outcome in outcomes.items():
-            addresses = [_address(port) for port in group]
+            addresses = [address_of(port) for port in group]
             devices = {device for device, _ in addresses}
             if isinstance(outcome, Unavailable):
                 self._suspects |= devices
@@ -118,8 +118,8 @@ class DeviceQueries(Generic[P]):
                 entries |= outcome
         if failures and len(failures) == len(outcomes):
             raise next(iter(failures.values()))
-        failed = [list(_address(port)) for group in failures for port in group]
-        asked = map(_address, ports)
+        failed = [list(address_of(port)) for group in failures for port in group]
+        asked = map(address_of, ports)
         return {"ports": [entries[port] for port in asked if port in entries], "failed": failed}
 
     def _run(self, groups: list[PortGroup[P]]) -> dict[PortGroup[P], Entries | Unavailable]:
@@ -188,7 +188,8 @@ def is_unasked(answer: Json) -> bool:
     return fields == ([], NeighborReason.NO_ANSWER, None)
 
 
-def _address(port: P) -> Address:
+def address_of(port: P) -> Address:
+    """Return the device and the number of a port."""
     device, number, *_ = port
     return device, number
 
@@ -196,6 +197,6 @@ def _address(port: P) -> Address:
 def _by_device(ports: Iterable[P]) -> list[PortGroup[P]]:
     groups: dict[str, PortGroup[P]] = {}
     for port in ports:
-        device, _ = _address(port)
+        device, _ = address_of(port)
         groups[device] = (*groups.get(device, ()), port)
     return list(groups.values())

@@ -8,7 +8,7 @@ sa/tiers.json               all about the switches above, by port (verb tiers), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -20,11 +20,12 @@ from agent.infiniband.devices import (
     CounterPort,
     Entries,
     SubnetPort,
+    address_of,
     by_port,
     unanswered,
 )
 from agent.reasons import NeighborReason
-from agent.text import as_json
+from agent.text import Json, as_json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
@@ -52,11 +53,11 @@ class RecordedSmps:
         fields = {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
         return fields | {"ask_perf": self.ask_perf}
 
-    def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
+    def ask_smp(self, ports: Sequence[Address]) -> Json:
         """Return the entries of these ports, without those that were not recorded."""
-        return {"ports": [self.answers[port] for port in ports if port in self.answers]}
+        return _entries(self.answers, ports)
 
-    def ask_sa(self, ports: Sequence[SubnetPort]) -> dict[str, Any]:
+    def ask_sa(self, ports: Sequence[SubnetPort]) -> Json:
         """Return the subnet administrator's entries about these ports, as `ask_smp` does.
 
         An entry about another LID than the port has is replaced by its reason.
@@ -64,10 +65,9 @@ class RecordedSmps:
         recorded = [port for port in ports if port.address in self.of_sa]
         return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
 
-    def ask_perf(self, ports: Sequence[CounterPort]) -> dict[str, Any]:
+    def ask_perf(self, ports: Sequence[CounterPort]) -> Json:
         """Return the readings of the counters of these ports' links, as `ask_smp` does."""
-        addresses = [(port.device, port.number) for port in ports]
-        return {"ports": [self.of_perf[port] for port in addresses if port in self.of_perf]}
+        return _entries(self.of_perf, map(address_of, ports))
 
     def explore(self, ports: Sequence[AskingPort], *_others: object) -> Exploration:
         """Explore by the recorded answers; raises Unavailable and Malformed."""
@@ -80,13 +80,7 @@ class RecordedSmps:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names."""
-        from agent.infiniband.anonymize import (
-            Rebuild,
-            anonymized,
-            anonymized_readings,
-            by_sa,
-            by_smp,
-        )
+        from agent.infiniband.anonymize import Rebuild, anonymized, by_perf, by_sa, by_smp
 
         def renamed(entries: Entries, rebuild: Rebuild) -> Entries:
             return {
@@ -95,10 +89,7 @@ class RecordedSmps:
             }
 
         of_sa, of_tiers = (renamed(entries, by_sa) for entries in (self.of_sa, self.of_tiers))
-        of_perf = {
-            (names.text(device), number): anonymized_readings(entry, names)
-            for (device, number), entry in self.of_perf.items()
-        }
+        of_perf = renamed(self.of_perf, by_perf)
         return type(self)(renamed(self.answers, by_smp), of_sa, of_tiers, of_perf)
 
     def facts(self) -> dict[str, Any]:
@@ -121,7 +112,11 @@ class RecordedSmps:
         return recorded
 
 
-def _of_lid(entry: dict[str, Any], port: SubnetPort) -> dict[str, Any]:
+def _entries(recorded: Entries, ports: Iterable[Address]) -> Json:
+    return {"ports": [recorded[port] for port in ports if port in recorded]}
+
+
+def _of_lid(entry: Json, port: SubnetPort) -> Json:
     """Return the entry of a port, or of its reason if it is about another LID."""
     from agent.infiniband import sa, smp  # a replay without answers of the SA does not load them
 
@@ -140,27 +135,21 @@ def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
     """Return an empty record, and the fields of a Host that query `host` and fill the record."""
     recorded = RecordedSmps()
 
-    def ask_smp(ports: Sequence[Address]) -> dict[str, Any]:
-        answer = host.ask_smp(ports)
-        with suppress(Malformed):  # the source reports it
-            recorded.answers.update(by_port(answer))
-        return answer
+    def recording(ask: Callable[..., Json], entries: Entries) -> Callable[..., Json]:
+        def asked(ports: Sequence[Any]) -> Json:
+            answer = ask(ports)
+            with suppress(Malformed):  # the source reports it
+                entries.update(by_port(answer))
+            return answer
 
-    def ask_sa(ports: Sequence[SubnetPort]) -> dict[str, Any]:
-        answer = host.ask_sa(ports)
-        with suppress(Malformed):
-            recorded.of_sa.update(by_port(answer))
-        return answer
+        return asked
 
-    def ask_perf(ports: Sequence[CounterPort]) -> dict[str, Any]:
-        answer = host.ask_perf(ports) if host.ask_perf else {"ports": []}
-        with suppress(Malformed):
-            recorded.of_perf.update(by_port(answer))
-        return answer
-
-    fields: dict[str, Any] = {"ask_smp": ask_smp, "ask_sa": ask_sa}
+    fields: dict[str, Any] = {
+        "ask_smp": recording(host.ask_smp, recorded.answers),
+        "ask_sa": recording(host.ask_sa, recorded.of_sa),
+    }
     if host.ask_perf:
-        fields["ask_perf"] = ask_perf
+        fields["ask_perf"] = recording(host.ask_perf, recorded.of_perf)
     if explore := host.explore:
         fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
     return recorded, fields
