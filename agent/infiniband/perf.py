@@ -29,11 +29,9 @@ from agent.infiniband.smp import Conversation, Exchange, expect, transaction
 
 CLASS, CLASS_VERSION = 0x04, 1  # UMAD_CLASS_PERF_MGMT, 16.1.1
 QKEY = 0x80010000  # of QP1, 10.2.4.4
-_GET, _GET_RESP = 0x01, 0x81
 _DATA = 64  # octet of the attribute
 _EXTENDED, _ADDITIONAL = 1 << 9, 1 << 1  # CapabilityMask, CapabilityMask2 of ClassPortInfo
 
-_HEADER = struct.Struct(">4BH2xQH2xI")
 _CLASS_PORT_INFO = struct.Struct(">2xHI")  # CapabilityMask; CapabilityMask2 (27 bits), RespTime
 _COUNTERS = struct.Struct(">xB2xHBBHH7xB")
 _EXTENDED_COUNTERS = struct.Struct(">xB70x5Q32x2Q")  # no switch relay errors, discards, constraints
@@ -93,9 +91,8 @@ def get(attribute: PerfAttribute, tid: int, port: int) -> bytes:
     """
     if not 1 <= port <= smp.LAST_PORT:
         raise Malformed(f"PerfMgt request: {port} is no port number (1 to {smp.LAST_PORT})")
-    head = _HEADER.pack(
-        1, CLASS, CLASS_VERSION, _GET, 0, tid & 0xFFFFFFFF, PerfAttribute(attribute), 0
-    )
+    fields = 0, 0, tid & 0xFFFFFFFF, PerfAttribute(attribute), 0
+    head = smp.HEADER.pack(1, CLASS, CLASS_VERSION, smp.GET, *fields)
     select = b"\0" if attribute is PerfAttribute.CLASS_PORT_INFO else bytes((0, port))
     return (head.ljust(_DATA, b"\0") + select).ljust(smp.LENGTH, b"\0")
 
@@ -105,14 +102,10 @@ def require_get(request: bytes) -> tuple[int, int]:
 
     Raises Malformed for any other bytes.
     """
-    attribute, tid = _unpack(request, "request")[6], transaction(request)
-    try:
-        known = PerfAttribute(attribute)
-    except ValueError:
-        text = f"PerfMgt request: AttributeID {attribute:#06x} is not allowed"
-        raise Malformed(text) from None
+    smp.require_length("PerfMgt request", request)
+    attribute, tid = smp.allowed("PerfMgt request", request, PerfAttribute), transaction(request)
     port = request[_DATA + 1]
-    if request != get(known, tid, port or 1):
+    if request != get(attribute, tid, port or 1):
         raise Malformed("PerfMgt request: not a plain Get")
     return port, tid
 
@@ -122,26 +115,13 @@ def decode(reply: bytes, request: bytes) -> bytes:
 
     Raises Malformed if the reply does not match the request or reports an error.
     """
-    asked = _unpack(request, "request")
-    version, mgmt_class, class_version, method, status, _, attribute, _ = _unpack(reply, "reply")
-    expect("PerfMgt reply", "BaseVersion", version, 1)
-    expect("PerfMgt reply", "MgmtClass", mgmt_class, CLASS)
-    expect("PerfMgt reply", "ClassVersion", class_version, CLASS_VERSION)
-    expect("PerfMgt reply", "Method", method, _GET_RESP)
-    expect("PerfMgt reply", "AttributeID", attribute, asked[6])
-    expect("PerfMgt reply", "TransactionID", transaction(reply), transaction(request))
-    if status:
-        word = smp.STATUSES.get(status, "unknown")
-        raise Malformed(f"PerfMgt reply: Status is {status:#06x} ({word})")
-    if attribute != PerfAttribute.CLASS_PORT_INFO:
+    smp.require_length("PerfMgt request", request)
+    smp.require_length("PerfMgt reply", reply)
+    smp.require_reply("PerfMgt reply", reply, request)
+    smp.require_success("PerfMgt reply", int.from_bytes(reply[smp.STATUS], "big"))
+    if request[_ATTRIBUTE] != PerfAttribute.CLASS_PORT_INFO:
         expect("PerfMgt reply", "PortSelect", reply[_DATA + 1], request[_DATA + 1])
     return reply[_DATA:]
-
-
-def _unpack(mad: bytes, kind: str) -> tuple[int, ...]:
-    if len(mad) != smp.LENGTH:
-        raise Malformed(f"PerfMgt {kind}: {len(mad)} bytes instead of {smp.LENGTH}")
-    return _HEADER.unpack_from(mad)
 
 
 def has_extended_errors(data: bytes) -> bool:
@@ -192,7 +172,7 @@ def rebuilt(exchange: Exchange) -> Exchange:
     data = bytearray(len(decode(reply, request)))
     for octets in _KEPT[PerfAttribute(request[_ATTRIBUTE])]:
         data[octets] = reply[_DATA:][octets]
-    head = request[:3] + bytes((_GET_RESP, 0, 0)) + request[6:_DATA]
+    head = request[:3] + bytes((smp.GET | smp.RESPONSE, 0, 0)) + request[6:_DATA]
     return Exchange(request, head + bytes(data), exchange.error)
 
 

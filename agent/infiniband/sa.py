@@ -31,7 +31,7 @@ from agent import node_description as nodedesc
 from agent.errors import Malformed
 from agent.infiniband import smp
 from agent.infiniband.devices import AGGREGATION_NODE, LAST_UNICAST_LID
-from agent.infiniband.smp import Conversation, Exchange, PortUnavailable, expect, transaction
+from agent.infiniband.smp import Conversation, Exchange, PortUnavailable, transaction
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
@@ -41,12 +41,11 @@ MAX_LENGTH = 4096  # bytes of a reply: 35 NodeRecords, where one is expected
 MAX_NODES = 10_000  # NodeRecords of a subnet
 MAX_PLANES = 16  # links of one LID
 TRIES = 2  # rounds of both questions: a LID may move to another node between them
-_GET_TABLE, _GET_TABLE_RESP = 0x12, 0x92
+_GET_TABLE = 0x12
 # ComponentMask: the LID of a NodeRecord or the FromLID of a LinkRecord; of a NodeRecord
 _BY_LID, _BY_NODE_TYPE, _BY_DEVICE_ID = 1 << 0, 1 << 4, 1 << 10
 _RMPP_ACTIVE, _RMPP_LAST, _RMPP_DATA = 0x01, 0x04, 1  # RMPPFlags, RMPPType
 
-_BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
 _NO_RESOURCES, _NO_RECORDS = 0x0100, 0x0300  # 15.2.2
 _STATUSES = smp.STATUSES | {  # 15.2.2
     0x0100: "insufficient resources",
@@ -146,11 +145,7 @@ def require_get_table(request: bytes) -> tuple[int, int]:
             raise Malformed("SA request: not a plain SubnAdmGetTable by LID, or of switches")
         return 0, tid
     tid, lid = transaction(request), int.from_bytes(request[_SA.size : _SA.size + 2], "big")
-    try:
-        record_type = RecordType(header.attribute)
-    except ValueError:
-        text = f"SA request: AttributeID {header.attribute:#06x} is not allowed"
-        raise Malformed(text) from None
+    record_type = smp.allowed("SA request", request, RecordType)
     if request != get_table(record_type, tid, lid):
         raise Malformed("SA request: not a plain SubnAdmGetTable by LID")
     return lid, tid
@@ -174,16 +169,11 @@ def decode(reply: bytes, request: bytes) -> Iterator[bytes]:
     Raises Malformed for a reply that does not match the request, PortUnavailable for a refusal.
     """
     asked, header = _header(request, "request"), _header(reply, "reply", max_length(request))
-    expect("SA reply", "BaseVersion", header.base_version, 1)
-    expect("SA reply", "MgmtClass", header.mgmt_class, CLASS)
-    expect("SA reply", "ClassVersion", header.class_version, CLASS_VERSION)
-    expect("SA reply", "Method", header.method, _GET_TABLE_RESP)
-    expect("SA reply", "AttributeID", header.attribute, asked.attribute)
-    expect("SA reply", "TransactionID", transaction(reply), transaction(request))
+    smp.require_reply("SA reply", reply, request)
     if header.status == _NO_RECORDS:
         return iter(())
     if header.status:
-        is_busy = header.status & _BUSY or header.status == _NO_RESOURCES
+        is_busy = header.status & smp.BUSY or header.status == _NO_RESOURCES
         reason = NeighborReason.SA_BUSY if is_busy else NeighborReason.SA_REFUSED
         word = _STATUSES.get(header.status, "unknown")
         raise PortUnavailable(reason, f"SA reply: Status is {header.status:#06x} ({word})")
@@ -195,7 +185,7 @@ def encode(request: bytes, records: Iterable[bytes]) -> bytes:
     """Build the reply to `request` with these records, each as long as `decode` returns it."""
     asked = _header(request, "request")
     size = _padded(_SIZES[RecordType(asked.attribute)])
-    header = asked._replace(method=_GET_TABLE_RESP, offset=size // 8)
+    header = asked._replace(method=_GET_TABLE | smp.RESPONSE, offset=size // 8)
     return _SA.pack(*header) + b"".join(record.ljust(size, b"\0") for record in records)
 
 

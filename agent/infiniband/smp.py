@@ -35,25 +35,38 @@ from agent.infiniband.devices import LAST_UNICAST_LID, recorded_reason
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
+A = TypeVar("A", bound=enum.IntEnum)
 T = TypeVar("T")
 Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
 
 LENGTH = 256  # bytes of a MAD, 13.4.2
 DESCRIPTION_TRIES = 3
-_BASE_VERSION = 1
-_CLASS = 0x81  # UMAD_CLASS_SUBN_DIRECTED_ROUTE
-_CLASS_VERSION = 1
-_GET, _GET_RESP = 0x01, 0x81
-_RETURNING = 0x8000  # the D bit: the packet is on its way back
-_PERMISSIVE_LID = 0xFFFF
+GET, RESPONSE = 0x01, 0x80  # Method, and its bit R
+_CLASS, _CLASS_VERSION = 0x81, 1  # UMAD_CLASS_SUBN_DIRECTED_ROUTE
+_RETURNING = 0x8000  # the D bit of Status: the packet is on its way back
 LAST_PORT = 254
 MAX_HOPS = 6  # agent/infiniband/walk.py: the leaf, its tiers, and what is beside and beyond them
+# BaseVersion, MgmtClass, ClassVersion, Method, Status, what a class defines, TransactionID,
+# AttributeID, AttributeModifier
+HEADER = struct.Struct(">4B2HQH2xI")
+STATUS, _ATTRIBUTE, _MODIFIER = slice(4, 6), slice(16, 18), slice(20, 24)  # octets of a header
+# octets that a reply has as its request; the upper half of TransactionID is the kernel's
+_ECHOED = {
+    "BaseVersion": slice(1),
+    "MgmtClass": slice(1, 2),
+    "ClassVersion": slice(2, 3),
+    "AttributeID": _ATTRIBUTE,
+    "TransactionID": slice(12, 16),
+}
+_HOPS = 7  # octet of HopCount, the lower one of a header that a class defines
+_DATA, _INITIAL_PATH = slice(64, 128), slice(128, 192)
+_M_KEY_TO_DATA = bytes(8) + b"\xff\xff" * 2 + bytes(28 + 64)  # both LIDs are the permissive one
 _LID = slice(16, 18)  # octets of PortInfo
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
-_BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
+BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
 STATUSES = {  # of any MAD, 13.4.7
-    _BUSY: "busy",
+    BUSY: "busy",
     0x0002: "redirected",
     0x0004: "bad version",
     0x0008: "method not supported",
@@ -73,28 +86,6 @@ class Attribute(enum.IntEnum):
     PORT_INFO = 0x0015
 
 
-class _Smp(NamedTuple):
-    """The fields of a packet; the defaults are those of a Get over one hop."""
-
-    base_version: int = _BASE_VERSION
-    mgmt_class: int = _CLASS
-    class_version: int = _CLASS_VERSION
-    method: int = _GET
-    status: int = 0
-    hop_pointer: int = 0
-    hop_count: int = 1
-    tid: int = 0
-    attribute: int = 0
-    modifier: int = 0
-    m_key: int = 0
-    dr_slid: int = _PERMISSIVE_LID
-    dr_dlid: int = _PERMISSIVE_LID
-    data: bytes = b""
-    initial_path: bytes = b""
-    return_path: bytes = b""
-
-
-_SMP = struct.Struct(">4BH2BQH2xIQ2H28x64s64s64s")
 _NODE_INFO = struct.Struct(">2x2B8s8s8s2xH4xB27x")
 
 
@@ -160,10 +151,9 @@ def routed_get(attribute: Attribute, tid: int, route: Sequence[int], modifier: i
             raise Malformed(f"SMP request: {port} is no port number (1 to {LAST_PORT})")
     if not 1 <= (hops := len(route)) <= MAX_HOPS:
         raise Malformed(f"SMP request: {hops} hops (1 to {MAX_HOPS})")
-    tid, path = tid & 0xFFFFFFFF, bytes((0, *route))
-    attribute = Attribute(attribute)
-    smp = _Smp(tid=tid, attribute=attribute, modifier=modifier, hop_count=hops, initial_path=path)
-    return _SMP.pack(*smp)
+    fields = 0, hops, tid & 0xFFFFFFFF, Attribute(attribute), modifier
+    head = HEADER.pack(1, _CLASS, _CLASS_VERSION, GET, *fields)
+    return (head + _M_KEY_TO_DATA + bytes((0, *route))).ljust(LENGTH, b"\0")
 
 
 def require_get(request: bytes) -> tuple[int, int]:
@@ -182,17 +172,14 @@ def require_routed_get(request: bytes) -> None:
 
 def _require(request: bytes, hops: int) -> tuple[tuple[int, ...], int]:
     """Return (route, TransactionID) of a request over up to so many hops."""
-    smp = _unpack(request, "request")
-    expect("SMP request", "MgmtClass", smp.mgmt_class, _CLASS)
-    expect("SMP request", "Method", smp.method, _GET)
-    tid, route = transaction(request), tuple(smp.initial_path[1 : smp.hop_count + 1])
-    try:
-        attribute = Attribute(smp.attribute)
-    except ValueError:
-        text = f"SMP request: AttributeID {smp.attribute:#06x} is not allowed"
-        raise Malformed(text) from None
-    is_routed = 1 <= smp.hop_count <= hops
-    if not is_routed or request != routed_get(attribute, tid, route, smp.modifier):
+    require_length("SMP request", request)
+    expect("SMP request", "MgmtClass", request[1], _CLASS)
+    expect("SMP request", "Method", request[3], GET)
+    attribute = allowed("SMP request", request, Attribute)
+    modifier = int.from_bytes(request[_MODIFIER], "big")
+    tid, count = transaction(request), request[_HOPS]
+    route = tuple(request[_INITIAL_PATH][1 : count + 1])
+    if not 1 <= count <= hops or request != routed_get(attribute, tid, route, modifier):
         words = "one hop" if hops == 1 else f"1 to {hops} hops"
         raise Malformed(f"SMP request: not a plain Get over {words}")
     return route, tid
@@ -213,30 +200,49 @@ def decode(reply: bytes, request: bytes) -> bytes:
 
     Raises Malformed if the reply does not match the request or reports an error, Busy for that one.
     """
-    smp, asked = _unpack(reply, "reply"), _unpack(request, "request")
-    expect("SMP reply", "BaseVersion", smp.base_version, _BASE_VERSION)
-    expect("SMP reply", "MgmtClass", smp.mgmt_class, _CLASS)
-    expect("SMP reply", "ClassVersion", smp.class_version, _CLASS_VERSION)
-    expect("SMP reply", "Method", smp.method, _GET_RESP)
-    expect("SMP reply", "D bit", smp.status & _RETURNING, _RETURNING)
-    expect("SMP reply", "AttributeID", smp.attribute, asked.attribute)
-    expect("SMP reply", "TransactionID", transaction(reply), transaction(request))
-    if asked.hop_count > 1 and smp.initial_path != asked.initial_path:
+    require_length("SMP reply", reply)
+    require_length("SMP request", request)
+    require_reply("SMP reply", reply, request)
+    status = int.from_bytes(reply[STATUS], "big")
+    expect("SMP reply", "D bit", status & _RETURNING, _RETURNING)
+    if request[_HOPS] > 1 and reply[_INITIAL_PATH] != request[_INITIAL_PATH]:
         raise Malformed("SMP reply: InitialPath is that of another route")
-    if status := smp.status & ~_RETURNING:
-        kind = Busy if status & _BUSY else Malformed
-        raise kind(f"SMP reply: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
-    return smp.data
+    require_success("SMP reply", status & ~_RETURNING)
+    return reply[_DATA]
 
 
-def _unpack(smp: bytes, kind: str) -> _Smp:
-    if len(smp) != LENGTH:
-        raise Malformed(f"SMP {kind}: {len(smp)} bytes instead of {LENGTH}")
-    return _Smp._make(_SMP.unpack(smp))
+def require_reply(mad: str, reply: bytes, request: bytes) -> None:
+    """Raise Malformed unless a reply is that to a request, by its header."""
+    expect(mad, "Method", reply[3], request[3] | RESPONSE)
+    for field, octets in _ECHOED.items():
+        value, wanted = (int.from_bytes(packet[octets], "big") for packet in (reply, request))
+        expect(mad, field, value, wanted)
+
+
+def require_success(mad: str, status: int) -> None:
+    """Raise Malformed for a Status other than 0, Busy for that one."""
+    if status:
+        kind = Busy if status & BUSY else Malformed
+        raise kind(f"{mad}: Status is {status:#06x} ({STATUSES.get(status, 'unknown')})")
+
+
+def require_length(mad: str, octets: bytes) -> None:
+    """Raise Malformed for a MAD of another length than LENGTH."""
+    if len(octets) != LENGTH:
+        raise Malformed(f"{mad}: {len(octets)} bytes instead of {LENGTH}")
+
+
+def allowed(mad: str, request: bytes, attributes: type[A]) -> A:
+    """Return the AttributeID of a request; raises Malformed for one that is none of these."""
+    number = int.from_bytes(request[_ATTRIBUTE], "big")
+    try:
+        return attributes(number)
+    except ValueError:
+        raise Malformed(f"{mad}: AttributeID {number:#06x} is not allowed") from None
 
 
 def expect(mad: str, field: str, value: int, wanted: int) -> None:
-    """Raise Malformed unless a field of a MAD (`SMP reply`) has this value."""
+    """Raise Malformed unless a field of a MAD ("SMP reply") has this value."""
     if value != wanted:
         raise Malformed(f"{mad}: {field} is {value:#x} instead of {wanted:#x}")
 
