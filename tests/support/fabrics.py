@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.fabric import Fabric
 
-TWO_LEAVES = """
+LINKED = """
 Switch 8 "leaf1"
 [1] "host1"[1]
 [2] "host2"[1]
@@ -22,13 +22,15 @@ Hca 1 "host2"
 
 Hca 1 "host3"
 [1] "leaf2"[3]
-
+"""
+BACK_TO_BACK = """
 Hca 1 "left"
 [1] "right"[1]
 
 Hca 1 "right"
 [1] "left"[1]
 """
+TWO_LEAVES = LINKED + BACK_TO_BACK  # one opensm manages either part
 # What ibnetdiscover prints of one NDR switch with one host on it.
 MANAGED = """
 vendid=0x2c9

@@ -138,9 +138,9 @@ class Lldpd(AbstractContextManager["Lldpd"]):
             self._process.wait(PATIENCE)
             self._process = None
 
-    def pause(self, order: str = "pause") -> None:
-        """Send nothing more, not even a shutdown frame, until the order "resume"."""
-        self._cli(order).check_returncode()
+    def pause(self) -> None:
+        """Send nothing more, not even a shutdown frame."""
+        self._cli("pause").check_returncode()
 
     def configure(self, *words: str) -> None:
         """Run `lldpcli configure`."""

@@ -1,4 +1,4 @@
-"""Processes that the agent's own code starts for a test."""
+"""The stand-in libibumad, and processes that the agent's own code starts for a test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import stand_in
 from tests.support.processes import Started
+from tests.support.real_parts import require
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the stand-in libibumad."""
+    require(stand_in.missing())
+    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from agent.host import Host
 from agent.model import Seen
 from agent.sysfs.reader import LiveRoot
-from agent.sysfs.worker import DeviceReaders
 from tests.support import dead_filesystem
 from tests.support.kernel_tree import HOME, hca
 from tests.support.real_parts import require
@@ -26,12 +25,6 @@ def failures(node: Host) -> dict[str, str | None]:
     outcome = read_rdma(node).outcome
     assert isinstance(outcome, Seen)
     return {device.name: device.failure for device in outcome.value}
-
-
-def device_threads(before: set[threading.Thread]) -> list[str]:
-    """Return the names of the threads that read devices, but for those of `before`."""
-    threads = set(threading.enumerate()) - before
-    return sorted(one.name for one in threads if one.name.startswith("device "))
 
 
 @pytest.mark.slow
@@ -59,22 +52,3 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
 
     wait_for(is_back)
     wait_for(lambda: threading.active_count() == before + 1)
-
-
-@pytest.mark.slow
-def test_its_reader_is_one_thread(tmp_path: Path) -> None:
-    """A device whose read sleeps uninterruptibly costs one thread, and the others are read."""
-    require(dead_filesystem.missing())
-    (tmp_path / "attribute").write_text("4: ACTIVE\n")
-    with dead_filesystem.mounted(tmp_path / "dead") as dead:
-        roots = {"ibp0": LiveRoot(str(tmp_path)), "ibp1": LiveRoot(str(dead))}
-        before, readers = set(threading.enumerate()), DeviceReaders()
-        jobs = {
-            name: lambda root=root: root.read("sys/attribute", 64) for name, root in roots.items()
-        }
-        for _ in range(5):
-            assert readers.read(jobs, 1.0) == {"ibp0": b"4: ACTIVE\n"}
-            readers.refresh()
-        assert device_threads(before) == ["device ibp0", "device ibp1"]
-    readers.close()
-    wait_for(lambda: not device_threads(before))

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from agent.helper import process as child
 from agent.helper.process import HelperProcesses
 from agent.infiniband import devices
 from agent.infiniband.devices import DeviceQueries, SubnetPort
-from tests.support import stand_in
 from tests.support.processes import Started
-from tests.support.real_parts import require
 from tests.support.switch import wait_for
+
+if TYPE_CHECKING:
+    import pytest
 
 DEVICES = 32
 PORTS = [(f"mlx5_{number}", 1) for number in range(DEVICES)]
 TIMEOUT = 3.0  # seconds for a process; its start takes one where the machine is busy
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Build the stand-in libibumad."""
-    require(stand_in.missing())
-    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
 def queries(library: str, helpers: HelperProcesses, verb: str = "smp") -> DeviceQueries[Any]:

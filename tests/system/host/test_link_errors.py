@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.fabric import MANAGERS, Fabric, missing
-from tests.support.fabrics import TWO_LEAVES
+from tests.support.fabrics import LINKED
 from tests.support.real_parts import require
 
-LINKED = TWO_LEAVES[: TWO_LEAVES.index('\nHca 1 "left"')]  # the part that one opensm manages
 NEAR, FAR = '"host1"[1]', '"leaf1"[1]'
 NAMES = {  # of PerformanceSet and perfquery, by those of ours
     "symbol_error": "SymbolErrorCounter",

@@ -298,18 +298,6 @@ def test_a_named_library_is_asked_without_a_gpu_on_the_bus(
     assert document["position"] == json.loads(replayed.stdout)["position"] == position
 
 
-@pytest.mark.parametrize("kind", ["no library", "no GPU", "no driver", "another library"])
-def test_a_named_library_without_gpus_leaves_not_found(
-    libraries: Callable[..., str], probe: Callable[..., str], kind: str
-) -> None:
-    """A flag that a whole fleet has makes no problem of a node without GPUs."""
-    plan = "fail init -1 9\n" if kind == "no driver" else ""
-    library = {"no library": "/nowhere/libnvidia-ml.so.1", "another library": _ctypes.__file__}
-    found = probe(plan, *DRY, "--nvml-library", library.get(kind) or libraries())
-    assert accelerator_of(found) == accelerator_of(probe(plan, *DRY)) == (None, "not-found")
-    assert [one for one in json.loads(found)["problems"] if one["source"] == "nvml"] == []
-
-
 def no_library(path: Path, kind: str) -> None:
     """Put something at a path that is no libnvidia-ml."""
     if kind == "a folder":

@@ -30,20 +30,11 @@ from agent.helper.process import HelperProcesses, close_pipes
 from agent.infiniband import sa, smp
 from agent.infiniband.devices import SubnetPort, by_port
 from agent.infiniband.exploration import explore, loaded, replaying
-from tests.support import stand_in
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import Started, runs
-from tests.support.real_parts import require
 from tests.support.switch import wait_for
 
 Ask = Callable[..., list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Build the stand-in libibumad."""
-    require(stand_in.missing())
-    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
 @pytest.fixture
@@ -455,21 +446,13 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("print('no JSON')", "helper v: its answer is not a JSON object$"),
-        ("print('[1]')", "not a JSON object"),
-        ("print('\\xff')", "not a JSON object"),
-        ("", "not a JSON object"),
-        (
-            "import sys; print('{'); print('one\\ntwo\\033', file=sys.stderr)",
-            r"not a JSON object: two\\x1b$",
-        ),
-        ("raise SystemExit('gone wrong')", "ended with status 1: gone wrong$"),
         ("1/0", "ended with status 1: ZeroDivisionError: division by zero$"),
         ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL$"),
         ("while True: print('x' * 100000)", "longer than 8388608 bytes"),
     ],
 )
 def test_nonsense_is_unavailable_and_names_the_verb(text: str, complaint: str) -> None:
-    """The last line of stderr is quoted, made printable."""
+    """Whatever it says, it is one line (tests/unit/helper/test_answer.py has them)."""
     with pytest.raises(Unavailable, match=complaint) as caught:
         script(text).call("v", {}, 5)
     assert str(caught.value).startswith("helper v: ")

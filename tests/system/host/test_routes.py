@@ -16,12 +16,11 @@ import pytest
 
 from tests.support.kernel_tree import HOME, NET, Entries, hca
 from tests.support.real_parts import require
+from tests.support.snapshots import REPOSITORY
 from tests.support.switch import Namespace, cable, missing
 from tests.support.sysfs_on_disk import lay
 
-REPOSITORY = Path(__file__).parents[3]
 RAILS = range(3)
-ADDRESS = "0c:42:a1:00:00:00"
 
 
 class Node(Namespace):
@@ -107,21 +106,6 @@ def test_default_routes_come_before_thousands_of_others(node: Node, tmp_path: Pa
     batch.write_text("".join(lines))
     node.ip("-batch", str(batch))
     assert node.front() == ["mlx5_0"]
-
-
-def test_the_members_of_an_open_vswitch_bridge(node: Node) -> None:
-    """A bridge of the name plays Open vSwitch: its links in sysfs are of the same kind. The end of
-    another cable, without lower netdevs, plays the internal port.
-    """
-    with Namespace() as far:
-        cable(far, "wire", node, "br-ex")
-        node.ip("link", "add", "ovs-system", "type", "bridge")
-        for name, address in (("eth0", ADDRESS), ("br-ex", ADDRESS), ("eth1", ADDRESS[:-1] + "1")):
-            node.ip("link", "set", name, "address", address)
-        for name in ("eth0", "eth1"):
-            node.ip("link", "set", name, "master", "ovs-system")
-        node.routes("-4 dev br-ex metric 48", "-4 dev eth2 metric 100")
-        assert node.front() == ["mlx5_0", "mlx5_1"]  # without GPU all members are
 
 
 def test_another_namespace_has_no_say(node: Node) -> None:

@@ -22,10 +22,10 @@ from tests.support.kernel_tree import hca, netdev
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
+from tests.support.snapshots import REPOSITORY
 from tests.support.switch import Namespace, cable, missing, wait_for
 from tests.support.sysfs_on_disk import lay
 
-REPOSITORY = Path(__file__).parents[3]
 HELD_TIMEOUT = 30.0  # seconds in which a loop that does not wait for the lock turns, or ends
 
 

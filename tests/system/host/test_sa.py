@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.fabric import MANAGERS, Fabric, missing
-from tests.support.fabrics import MANAGED, MANAGED_HOST, TWO_LEAVES, pods
+from tests.support.fabrics import BACK_TO_BACK, LINKED, MANAGED, MANAGED_HOST, pods
 from tests.support.real_parts import require
 
 DIRECTOR = "MF0;cs7500:IS5200/L01/U1"
-LINKED = TWO_LEAVES[: TWO_LEAVES.index('\nHca 1 "left"')]  # the part that one opensm manages
 FABRICS = {
     "two leaves": (LINKED, ("host1", "host2", "host3")),
-    "back to back": (TWO_LEAVES[TWO_LEAVES.index('Hca 1 "left"') :], ("left", "right")),
+    "back to back": (BACK_TO_BACK, ("left", "right")),
     "managed": (MANAGED, (MANAGED_HOST,)),
     "director": (MANAGED.replace("MF0;L90.1.3:MQM9700/U1", DIRECTOR), (MANAGED_HOST,)),
     "factory": (
@@ -142,15 +141,6 @@ def test_a_limited_member_of_the_partition(tmp_path: Path) -> None:
         [row] = fabric.probe("host1", tmp_path / "sys", smps=False)["missing_neighbors"]
         assert row == {"interface": "ibsim0", "reason": "limited-pkey"}
         assert fabric.probe("host1", tmp_path / "sys")["neighbors"][0]["via"] == "smp"
-
-
-def test_no_subnet_manager(tmp_path: Path) -> None:
-    """A port in INIT has a neighbor by SMPs only."""
-    require(missing(*MANAGERS))
-    with Fabric(LINKED, tmp_path) as fabric:
-        fabric.boot("host1", tmp_path / "sys")
-        [row] = fabric.probe("host1", tmp_path / "sys", smps=False)["missing_neighbors"]
-        assert row["reason"] == "no-sm"
 
 
 def by_saquery(fabric: Fabric, host: str, folder: Path) -> tuple[str, str, str]:

@@ -18,19 +18,11 @@ from agent.infiniband.exploration import Exploration, explore
 from agent.infiniband.query import PortQuery, SaQueries, query_ports, query_sa
 from agent.infiniband.smp import Attribute, PortUnavailable
 from agent.infiniband.umad import Umad, global_route
-from tests.support import stand_in
 from tests.support.fabric import missing
 from tests.support.real_parts import require
 
 ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
 PREFIX = 0xFE80000000000001  # of the stand-in's subnet
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Build the stand-in libibumad."""
-    require(stand_in.missing())
-    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 
 def queried(library: str, timeout_ms: int = 500) -> PortQuery:
