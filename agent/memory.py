@@ -44,7 +44,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -400,7 +399,7 @@ class Memory:
             for role in observation.ports
         )
         problems = (*observation.problems, *new_problems)
-        return replace(observation, ports=ports, problems=problems), known
+        return observation._replace(ports=ports, problems=problems), known
 
     def published(self, whole: frozenset[str]) -> None:
         """Take over which rows of the label table have labels of all facts now.

@@ -6,15 +6,17 @@ Invariants:
 - nothing here decides: agent/sources/roles.py assigns port roles, agent/labels/table.py renders
   labels.
 
-Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits. Types
-that no code distinguishes with isinstance are named tuples: defining a frozen dataclass adds half
-a millisecond to every start.
+Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits.
+Types are named tuples, since each frozen dataclass adds half a millisecond to every start. Two are
+dataclasses: of a generic named tuple mypy forgets the parameter after isinstance, and an IbNeighbor
+is equal to one that was read in another way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason, HoldReason
@@ -36,15 +38,13 @@ class Seen(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(NamedTuple):
     """The source was read, and its subject does not exist on this node: its labels are removed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The source could not be read: what it told is remembered (agent/memory.py)."""
 
     reason: str
@@ -73,8 +73,7 @@ class Reading(NamedTuple, Generic[T]):
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Netdev:
+class Netdev(NamedTuple):
     """A network device, `/sys/class/net/{name}` (Documentation/ABI/testing/sysfs-class-net)."""
 
     name: str
@@ -91,8 +90,7 @@ class Netdev:
     is_up: bool | None = None  # flags, IFF_UP: administratively up; of an IPoIB netdev
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaPort:
+class RdmaPort(NamedTuple):
     """One port of an RDMA device, `/sys/class/infiniband/{device}/ports/{number}`."""
 
     number: int
@@ -113,8 +111,7 @@ class RdmaPort:
         return [netdev for netdev in (self.netdev, *self.legs) if netdev]
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaDevice:
+class RdmaDevice(NamedTuple):
     """An RDMA device, `/sys/class/infiniband/{name}`.
 
     The files are those of Documentation/ABI/stable/sysfs-class-infiniband.
@@ -197,11 +194,10 @@ class PlatformPosition(NamedTuple):
         return f"tray {self.tray} of chassis {self.chassis}"
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One NVIDIA GPU and its place in the NVLink fabric (nvml.h, nvmlGpuFabricInfo_t to _v3_t)."""
 
-    index: int  # position in NVML's enumeration
+    number: int  # position in NVML's enumeration
     uuid: str | None = None  # nvmlDeviceGetUUID, "GPU-..."
     pci: str | None = None  # nvmlPciInfo_t.busId, in the form of sysfs
     version: int | None = None  # of the structure: 1, 2 or 3
@@ -317,8 +313,7 @@ class Link(NamedTuple):
     is_unasked: bool = False  # no query has been answered or has failed since the start
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """The result of one observation of the node, one field per source."""
 
     time: float  # seconds since the epoch, UTC
@@ -338,7 +333,7 @@ class Observation:
     nics: Seen[Nics] | Absent | Failed | None = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # the link layers of unread devices that may be the backend (agent/sources/roles.py)
-    unread: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = MappingProxyType({})
     problems: tuple[Problem, ...] = ()
     hints: tuple[Hint, ...] = ()  # doubts about the backend (agent/sources/left_out.py)
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent

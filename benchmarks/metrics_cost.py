@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
@@ -85,7 +84,7 @@ def node() -> Observation:
         Absent("none"),
         Seen(gpus),
     )
-    return replace(seen, off=frozenset({"ib"}))
+    return seen._replace(off=frozenset({"ib"}))
 
 
 def added_kb(modules: str, rounds: int) -> float:

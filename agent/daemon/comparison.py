@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.cabling.expected import Expected, from_labels, merged
@@ -163,7 +162,7 @@ class Comparison:
             for link in observation.lldp.value
         )
         self._heard = {link.interface: link for link in links if link.neighbors}
-        return replace(observation, lldp=Seen(links))
+        return observation._replace(lldp=Seen(links))
 
     def _merged(self, labels: Mapping[str, str], rows: Expected | None) -> Expected:
         """Return the whole expected half; raises Malformed if its parts contradict each other."""

@@ -147,7 +147,7 @@ class Observer:
         absent: dict[str, Any] = dict.fromkeys(off - {"rdma"}, DISABLED)
         domain = domain_of(absent.get("nvml", seen.nvml))
         absent |= {"accelerator": domain, "time": self.wall()}
-        seen = replace(seen, off=off & {"rdma"}, disabled=off, **absent)
+        seen = seen._replace(off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
         known = known._replace(fabric=self._remembered(observation, known))

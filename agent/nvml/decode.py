@@ -135,7 +135,7 @@ def gpu(data: Any) -> Gpu:
         is_of_fabric = failed.call.startswith("nvmlDeviceGetGpuFabricInfo")
         facts |= {"state": STATES[0]} if is_of_fabric and failed.error in NO_FABRIC else {}
     return Gpu(
-        index=_number(fields.get("index"), "index"),
+        number=_number(fields.get("index"), "index"),
         uuid=None if uuid is None else _text(uuid, "uuid"),
         pci=None if pci is None else pci_address(pci),
         **facts,

@@ -59,7 +59,7 @@ def _of_gpus(gpus: Gpus) -> NvlinkDomain:
 
     def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> NvlinkDomain:
         first = affected[0]
-        name = first.pci or first.uuid or f"index {first.index}"
+        name = first.pci or first.uuid or f"index {first.number}"
         text = f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}"
         return NvlinkDomain(None, reason, text)
 
@@ -117,10 +117,10 @@ def hints(observation: Observation) -> Iterable[Problem]:
     for gpu in gpus if identities(gpus) else ():
         if gpu.cluster_uuid == ZERO and gpu.status == "success":
             text = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
-            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, text)
+            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.number}", None, text)
     for gpu in gpus:
         if faults := health_faults(gpu):
-            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
+            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.number}", None, ", ".join(faults))
 
 
 def health_faults(gpu: Gpu) -> tuple[str, ...]:

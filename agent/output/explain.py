@@ -402,7 +402,7 @@ def _remembered(interface: str, far: FarEnd) -> Evidence:
 def accelerator(seen: Observation, _known: Known, _interface: str | None) -> Iterable[Evidence]:
     """Yield the place of each GPU in the NVLink fabric."""
     for gpu in seen.gpus:
-        subject = f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"
+        subject = f"GPU {gpu.number} ({gpu.pci})" if gpu.pci else f"GPU {gpu.number}"
         facts = {
             ".state": gpu.state,
             ".status": gpu.status,

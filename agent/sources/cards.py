@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from agent.ids import card_of
@@ -138,7 +137,7 @@ def with_hidden(devices: Devices, ambiguous: Collection[str] = ()) -> tuple[Rdma
             if _first(device, [*read, _assumed(other, device)], ambiguous):
                 why = "failed" if other.failure else "has no ports"
                 failure = f"it may be a part of {other.name}, which {why}"
-                device = replace(device, failure=failure, ports=())  # noqa: PLW2901
+                device = device._replace(failure=failure, ports=())  # noqa: PLW2901
                 break
         judged.append(device)
     return tuple(judged)
@@ -164,10 +163,10 @@ def _assumed(unread: RdmaDevice, device: RdmaDevice) -> RdmaDevice:
     if unread.failure and has_smi is not None and not is_ethernet:
         guid = guid or device.sys_image_guid
     ports = tuple(
-        replace(port, has_smi=None if has_smi is None else not has_smi) for port in device.ports
+        port._replace(has_smi=None if has_smi is None else not has_smi) for port in device.ports
     )
     driver = unread.driver or device.driver
-    return replace(unread, pci=pci, driver=driver, sys_image_guid=guid, ports=ports)
+    return unread._replace(pci=pci, driver=driver, sys_image_guid=guid, ports=ports)
 
 
 def _is_alike(device: RdmaDevice, other: RdmaDevice) -> bool:

@@ -10,8 +10,6 @@ agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
@@ -41,7 +39,7 @@ def read(host: Host, _ports: tuple[PortRole, ...], memories: Memories) -> Readin
     problems = reader.problems
     for gpu in outcome.value if isinstance(outcome, Seen) else ():
         if gpu.error is not None and gpu.state is None:
-            subject = gpu.pci or f"GPU {gpu.index}"
+            subject = gpu.pci or f"GPU {gpu.number}"
             problems.append(Problem(SOURCE, subject, None, f"{gpu.error}: {gpu.text}"))
     return Reading(outcome, tuple(problems))
 
@@ -100,7 +98,7 @@ def _query(
             gpus.append(Gpu(index, error="malformed", text=str(error)))
             continue
         try:
-            gpu = replace(gpu, **decode.platform(entry.get("platform")))
+            gpu = gpu._replace(**decode.platform(entry.get("platform")))
         except Malformed as error:
             problems.append(Problem(SOURCE, gpu.pci or f"GPU {index}", None, str(error)))
         gpus.append(gpu)

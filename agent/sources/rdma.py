@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -248,7 +247,7 @@ def _read_device(host: Host, constants: Constants, routed: Routed, name: str) ->
     try:
         device = _device(reader, name, constants, routed, is_by_name=bool(host.backend))
         if reader.undecided:
-            device = replace(device, failure=reader.undecided[0], ports=())
+            device = device._replace(failure=reader.undecided[0], ports=())
         elif device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
             device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
     except Unavailable:
@@ -342,13 +341,13 @@ def _device(
     if is_pattern:
         path = f"{base}/device/vpd"
         management = once("vpd", lambda: _has_switch_management(reader, path))
-        device = replace(device, nvswitch_pattern=True, nvswitch_management=management)
+        device = device._replace(nvswitch_pattern=True, nvswitch_management=management)
     # Each read of the counters of a function that manages NVSwitches fails with EINVAL, and logs
     # to the kernel log.
     is_known = PATTERN in constants and not is_pattern
     has_counters = is_known or set(layers.values()) == {"Ethernet"}
     ports = _ports(reader, device, layers, routed, has_counters=has_counters)
-    return replace(device, ports=tuple(ports))
+    return device._replace(ports=tuple(ports))
 
 
 def _known_pci(constants: Constants, pci: str | None) -> str | None:

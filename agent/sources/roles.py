@@ -18,7 +18,6 @@ from the bus. Where they are not, a node that has labels keeps its roles. One wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -145,7 +144,7 @@ def _unread(evidence: RoleEvidence) -> list[Candidate]:
         is_none = function.is_virtual or any(drops.other_network(device, evidence))
         if not is_none and function.card not in managing:
             layer = "Ethernet" if function.code in NO_INFINIBAND else "InfiniBand"
-            known = replace(device, pci_ids=function.ids, subsystem=function.subsystem)
+            known = device._replace(pci_ids=function.ids, subsystem=function.subsystem)
             nics.append(Candidate(known, None, layer, bus.beside(pci)))
     return nics
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
@@ -53,7 +52,7 @@ def assign(*evidence: Any, **more: Any) -> tuple[PortRole, ...]:
 
 def netdev(name: str, **facts: Any) -> Netdev:
     """A netdev that is up, at 400 Gb/s."""
-    return replace(UP, name=name, **facts)
+    return UP._replace(name=name, **facts)
 
 
 def ib(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
@@ -69,15 +68,15 @@ def ib(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
         sys_image_guid=guid,
         hca_type="MT4129",
         board_id="MT_0000000838",
-        ports=ports or (replace(PORT, port_guid=guid),),
+        ports=ports or (PORT._replace(port_guid=guid),),
     )
-    return replace(device, **facts)
+    return device._replace(**facts)
 
 
 def port(number: int = 1, **facts: Any) -> RdmaPort:
     """An Ethernet port with a netdev of its own."""
     facts = {"link_layer": "Ethernet", "netdev": UP, "has_smi": None, **facts}
-    return replace(PORT, number=number, **facts)
+    return PORT._replace(number=number, **facts)
 
 
 def eth(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
@@ -97,17 +96,17 @@ def reasons(roles: tuple[PortRole, ...]) -> dict[str, str]:
 
 def plain(device: RdmaDevice, **facts: Any) -> RdmaDevice:
     """The same device, with other facts of every port of it."""
-    return replace(device, ports=tuple(replace(p, **facts) for p in device.ports))
+    return device._replace(ports=tuple(p._replace(**facts) for p in device.ports))
 
 
 def without_route(device: RdmaDevice) -> RdmaDevice:
     """The same device, with no default route on any netdev of it."""
 
     def bare(netdev: Netdev) -> Netdev:
-        return replace(netdev, default_route=False)
+        return netdev._replace(default_route=False)
 
     ports = tuple(
-        replace(port, netdev=port.netdev and bare(port.netdev), legs=tuple(map(bare, port.legs)))
+        port._replace(netdev=port.netdev and bare(port.netdev), legs=tuple(map(bare, port.legs)))
         for port in device.ports
     )
-    return replace(device, ports=ports)
+    return device._replace(ports=ports)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agent.daemon.observer import Cycle
 from agent.infiniband.bad_link import BadEnd, LinkErrors, LinkVerdict
 from agent.infiniband.fabric_memory import FabricMemory
@@ -35,8 +33,8 @@ def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
     seen = Observation(
         1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
     )
-    seen = replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
-    return replace(seen, accelerator=domain_of(seen.nvml))
+    seen = seen._replace(**facts)  # type: ignore[arg-type]  # whatever field a test is about
+    return seen._replace(accelerator=domain_of(seen.nvml))
 
 
 NO_LABELS = Rendered({})
@@ -80,7 +78,7 @@ def complete() -> Metrics:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     seen, known = knowing(seen)
-    seen = replace(seen, link_errors=Seen(LINK_ERRORS), nics=SICK)
+    seen = seen._replace(link_errors=Seen(LINK_ERRORS), nics=SICK)
     asked = cycle(seen, known._replace(fabric=FabricMemory(time=1, due=2)))
     metrics = Metrics()
     metrics.observed(asked._replace(sa_questions={"no-answer": 1}), {"rdma": 0.1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from agent.model import Absent, Observation, PortRole, RdmaDevice, RdmaPort, Seen
@@ -23,4 +22,4 @@ def observation(*interfaces: tuple[str, str | None], **changes: Any) -> Observat
     whole = Observation(
         NOW + 0.9, "n1", BOOT, ports, NOTHING, NOTHING, Absent("no InfiniBand"), Absent("no GPU")
     )
-    return replace(whole, **changes)
+    return whole._replace(**changes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 
 from agent.model import RdmaDevice
 from agent.sysfs.bus import Bus
@@ -52,7 +51,7 @@ class Shuffle:
             for one, number in zip(devices, numbers, strict=True)
         }
         found = [
-            replace(one, name=names[one.name], pci=one.pci and self.address(one.pci))
+            one._replace(name=names[one.name], pci=one.pci and self.address(one.pci))
             for one in devices
         ]
         self.random.shuffle(found)

@@ -7,7 +7,6 @@ seconds, HOLD is that of the label contract.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -336,9 +335,9 @@ def test_a_port_that_left_the_bus_is_lost_if_it_was_there_for_a_minute() -> None
 def test_a_device_that_loses_its_ports_before_it_goes_is_lost() -> None:
     """It is seen once without ports, its function gone; it is no less lost than the others."""
     memory, _ = two()
-    going = replace(role("ibp1").device, ports=())
+    going = role("ibp1").device._replace(ports=())
     found = observed([role("ibp0")])
-    found = replace(found, rdma=Seen((*found.rdma.value, going)))  # type: ignore[union-attr]
+    found = found._replace(rdma=Seen((*found.rdma.value, going)))  # type: ignore[union-attr]
     known = memory.merge(found, gone, LONG + 1)
     assert [fact.interface for fact in known.lost] == ["ibp1"]
     known = memory.merge(observed([role("ibp0")]), gone, LONG + 2)
@@ -377,7 +376,7 @@ def test_while_the_class_cannot_be_read_everything_stays_for_the_hold() -> None:
     """The end of the hold is a time to look again, and the one when the annotation has it."""
     memory, known = two()
     before: Mapping[str, str] = labels(known, Naming())
-    broken = replace(observed([]), rdma=Failed("EIO"))
+    broken = observed([])._replace(rdma=Failed("EIO"))
     known = memory.merge(broken, on_bus, 10.0)
     assert labels(known, Naming()) == before
     assert known.next_end == 10.0 + KEPT
@@ -392,7 +391,7 @@ def test_a_hold_ends_while_another_begins() -> None:
     memory, _ = two()
     memory.published(frozenset({SPEED, FLAVOR}))
     memory.merge(observed([role("ibp1")], [link("ibp1", "L1")], failed=["ibp0"]), on_bus, 10.0)
-    broken = replace(observed([]), rdma=Failed("EIO"))
+    broken = observed([])._replace(rdma=Failed("EIO"))
     known = memory.merge(broken, on_bus, HOLD)
     assert node_texts(known)["speed.current"] == "800G"
     known = memory.merge(broken, on_bus, 10.0 + HOLD)
@@ -421,7 +420,7 @@ def test_the_class_is_unread_when_a_node_was_moved() -> None:
     memory.seed(Published(rows, whole=frozenset({LEAF_GROUP})), 0.0)
     silent = [link(name, None, "no-answer") for name in names]
     for found in (
-        replace(observed([]), rdma=Failed("EIO")),
+        observed([])._replace(rdma=Failed("EIO")),
         observed([role(name) for name in names], silent),
     ):
         known = memory.merge(found, on_bus, 10.0)
@@ -447,8 +446,8 @@ def test_a_cable_is_moved_before_the_node_is_read() -> None:
 
 def test_a_domain_that_was_read_before_the_node_is_held_since_it_is_not() -> None:
     """Not since the start of the agent."""
-    seen = replace(observed([]), accelerator=NvlinkDomain("u.1"))
-    failed = replace(observed([]), accelerator=NvlinkDomain(None, AcceleratorReason.FAILED))
+    seen = observed([])._replace(accelerator=NvlinkDomain("u.1"))
+    failed = observed([])._replace(accelerator=NvlinkDomain(None, AcceleratorReason.FAILED))
     memory = Memory(HOLD, started=0.0)
     for now, found in ((0.0, seen), (HOLD, seen), (HOLD + 10, failed)):
         memory.merge(found, on_bus, now)
@@ -621,7 +620,7 @@ def test_a_port_is_what_its_own_history_says(found: list[tuple[list[Case], float
             [link(name, case.leaf, case.missing) for name, case in read.items()],
             failed=[name for name in names if name not in read],
         )
-        whole = replace(whole, rdma=Failed("EIO")) if what == "class" else whole
+        whole = whole._replace(rdma=Failed("EIO")) if what == "class" else whole
         known = memory.merge(whole, on_bus, now)
         for name, one in zip(names, ports, strict=True):
             one.see(seen[name], now)
@@ -645,9 +644,9 @@ def seen(port: object, far: object) -> Observation:
 
 
 def left_out(name: str) -> Observation:
-    device = replace(role(name).device, ports=(), excluded=True)
+    device = role(name).device._replace(ports=(), excluded=True)
     found = observed([OTHER[0]], [OTHER[1]])
-    return replace(found, rdma=Seen((*found.rdma.value, device)))  # type: ignore[union-attr]
+    return found._replace(rdma=Seen((*found.rdma.value, device)))  # type: ignore[union-attr]
 
 
 DOWN = role("ibp0", 0.0, state="DOWN")
@@ -662,7 +661,7 @@ EXAMPLES: dict[str, tuple[Observation, Place]] = {
     "a driver is unloaded, the function is on the bus": (
         observed([OTHER[0]], [OTHER[1]]), Place.BUS),
     "the RDMA class cannot be read": (
-        replace(observed([]), rdma=Failed("EIO", hold=HoldReason.SOURCE_FAILED)), Place.BUS),
+        observed([])._replace(rdma=Failed("EIO", hold=HoldReason.SOURCE_FAILED)), Place.BUS),
     "a switch is silent, or its source fails": (
         seen(role("ibp0"), link("ibp0", None, "no-answer")), Place.BUS),
     "the TTL of the neighbor expired, or it sent a shutdown frame": (
@@ -671,7 +670,7 @@ EXAMPLES: dict[str, tuple[Observation, Place]] = {
         seen(role("ibp0"), NOT_ASKED), Place.BUS),
     "the link is down": (seen(DOWN, link("ibp0", None, "link-down")), Place.BUS),
     "the link is down, and the source fails": (
-        replace(observed([DOWN, OTHER[0]]), ib=Failed("EIO")), Place.BUS),
+        observed([DOWN, OTHER[0]])._replace(ib=Failed("EIO")), Place.BUS),
     "the network device is lent to a Pod, the port ACTIVE": (
         seen(role("ibp0"), link("ibp0", None, "no-netdev")), Place.BUS),
     "the port has another link layer": (

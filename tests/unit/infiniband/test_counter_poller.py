@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -24,8 +23,8 @@ LINK = CounterPort("ibp0", 1, ("ibp0", 1), 3, again=5.0)
 
 
 def observed(link_downed: int | None = 0) -> Observation:
-    ports = assign([ib("ibp0", 0, replace(PORT, link_downed=link_downed))])
-    return replace(observation(), ports=ports)
+    ports = assign([ib("ibp0", 0, PORT._replace(link_downed=link_downed))])
+    return observation()._replace(ports=ports)
 
 
 class Reading:

@@ -245,7 +245,7 @@ def test_a_refusal_is_followed_by_hours(error: str, random: float) -> None:
 
 def without_smps(state: str | None = "ACTIVE", *links: Link) -> Observation:
     """An observation of port 1 of device a, whose links are not known, or these."""
-    port = replace(PORT, state=state)
+    port = PORT._replace(state=state)
     role = PortRole("ib0", RdmaDevice("a"), port, None, True, "", 400.0)  # noqa: FBT003
     return observation(ports=(role,), ib=Seen(links) if links else Failed("helper smp: killed"))
 

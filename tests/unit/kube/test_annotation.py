@@ -380,8 +380,8 @@ def test_facts_of_an_observation() -> None:
     """GUIDs, the counted rate and the selected neighbor are those of the backend port."""
     (role,) = observation(("ibp0", PCI)).ports
     role = role._replace(
-        device=replace(role.device, node_guid="b" * 16),
-        port=replace(role.port, port_guid="a" * 16),
+        device=role.device._replace(node_guid="b" * 16),
+        port=role.port._replace(port_guid="a" * 16),
     )
     seen = observation(ports=(role,), **linked(SWITCH.name, "sa"))
     assert annotate(*alone(seen)).interfaces == (WHOLE,)

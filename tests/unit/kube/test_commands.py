@@ -69,7 +69,7 @@ def test_probe_renews_no_hold() -> None:
     before = replace(ANNOTATED, interfaces=(row,), unknown_since=1)
     on = a_target(node({SPEED: "400G", LEAF: "a", f"{LEAF[:-6]}port-id": "1"}, observed=before))
     found = observation(("ibp1", "0000:19:00.0"))
-    found = replace(found, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
+    found = found._replace(rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
     seen = on.completed(HOST, found)
     text = planned(on, *seen, Rendered({}))[0].wanted[Field(ANNOTATION, KEYS.annotation)]
     kept = {row["interface"]: row.get("unread") for row in json.loads(text)["ports"]}

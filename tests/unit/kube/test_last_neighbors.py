@@ -60,8 +60,8 @@ def seen(*leaves: str | None, **changes: Any) -> Observation:
     names = [f"ibp{number}" for number in range(len(leaves))]
     found = observation(*((name, pci(number)) for number, name in enumerate(names)))
     devices = tuple(role.device for role in found.ports)
-    return replace(
-        found, **{"rdma": Seen(devices), "ib": Seen((*map(link, names, leaves),)), **changes}
+    return found._replace(
+        **{"rdma": Seen(devices), "ib": Seen((*map(link, names, leaves),)), **changes}
     )
 
 
@@ -122,9 +122,9 @@ def roce(name: str, leaf: str | None, chassis: str = "00:1c:73:00:00:01") -> Lin
 def ethernet(*links: Link) -> Observation:
     found = observation(*((one.interface, pci(n)) for n, one in enumerate(links)))
     ports = tuple(
-        role._replace(port=replace(role.port, link_layer="Ethernet")) for role in found.ports
+        role._replace(port=role.port._replace(link_layer="Ethernet")) for role in found.ports
     )
-    return replace(found, ports=ports, lldp=Seen(links), ib=Absent("no InfiniBand"))
+    return found._replace(ports=ports, lldp=Seen(links), ib=Absent("no InfiniBand"))
 
 
 UNREAD = observation(rdma=Failed("x"), ib=Absent("x"))
@@ -308,7 +308,7 @@ def test_renumbered_devices_keep_their_leaves() -> None:
     agent = Agent(annotated("a", "b", "c"), "a_b_c")
     found = observation(("ibp1", pci(0)), ("ibp0", pci(1)), ("ibp7", pci(2)))
     links = (link("ibp1", None), link("ibp0", "b"), link("ibp7", None))
-    assert agent.sees(replace(found, ib=Seen(links)), after=0.0) == "a_b_c"
+    assert agent.sees(found._replace(ib=Seen(links)), after=0.0) == "a_b_c"
     assert agent.remembered == [f"MF0;{leaf}:MQM9700/U1" for leaf in "bac"]
 
 
@@ -322,14 +322,14 @@ def test_ports_and_legs_of_one_function_are_told_apart() -> None:
     ports = tuple(
         PortRole(f"mlx5_4{end}", device, port, leg, backend=True, reason="", counted_gbps=0.0)
         for end, port, leg in (
-            ("-6", replace(PORT, number=6), None),
+            ("-6", PORT._replace(number=6), None),
             ("-eth2", PORT, netdev("eth2")),
-            ("-9", replace(PORT, number=9), None),
+            ("-9", PORT._replace(number=9), None),
         )
     )
     agent = Agent(Annotation(NOW, BOOT, rows), "a_b_c")
     down = Seen(tuple(link(role.interface, None) for role in ports))
-    assert agent.sees(replace(observation(), ports=ports, ib=down)) == "b_c"
+    assert agent.sees(observation()._replace(ports=ports, ib=down)) == "b_c"
     assert agent.remembered == ["MF0;b:MQM9700/U1", None, "MF0;c:MQM9700/U1"]
 
 

@@ -40,7 +40,7 @@ GONE = Gone("ibp3", C, GUID_C, NOW)
 
 
 def role(name: str, pci: str, guid: str | None, *, backend: bool = True) -> PortRole:
-    port = replace(PORT, port_guid=guid)
+    port = PORT._replace(port_guid=guid)
     return PortRole(
         name,
         RdmaDevice(name, pci=pci, ports=(port,)),

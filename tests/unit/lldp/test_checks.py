@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agent.check import Step
@@ -21,7 +19,7 @@ def ethernet(*names: str) -> tuple[object, ...]:
     """Return the roles of Ethernet ports with these netdevs; the last one is not the backend."""
     roles = observation(*((name, None) for name in names)).ports
     ports = [
-        role._replace(port=replace(PORT, link_layer="Ethernet", netdev=netdev(role.interface)))
+        role._replace(port=PORT._replace(link_layer="Ethernet", netdev=netdev(role.interface)))
         for role in roles
     ]
     return (*ports[:-1], ports[-1]._replace(backend=False))

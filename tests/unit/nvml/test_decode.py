@@ -39,7 +39,7 @@ def gpu(structure: dict[str, Any] | None = None, **changed: Any) -> Gpu:
 
 def test_a_registered_gpu() -> None:
     assert gpu() == Gpu(
-        index=0,
+        number=0,
         uuid="GPU-24fb92fc",
         pci="0008:01:00.0",
         version=3,

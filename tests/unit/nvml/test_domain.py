@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agent.model import Absent, Failed, Gpu, NvlinkDomain, Observation, Seen
@@ -26,11 +24,10 @@ GOOD = Gpu(
     cluster_uuid=CLUSTER,
     clique_id=32766,
 )
-BOARD = replace(GOOD, cluster_uuid=ZERO, clique_id=0)
-SHORT = replace(BOARD, status="insufficient-resources")
+BOARD = GOOD._replace(cluster_uuid=ZERO, clique_id=0)
+SHORT = BOARD._replace(status="insufficient-resources")
 NONE = Gpu(0, pci="0008:01:00.0", state="not-supported")
-OLD = replace(
-    NONE,
+OLD = NONE._replace(
     error="symbol-missing",
     text="nvmlDeviceGetGpuFabricInfo: the library has no such function",
 )
@@ -75,9 +72,9 @@ def test_all_gpus_agree(count: int) -> None:
         ((NONE, BOARD), "unsupported"),
         ((GOOD, SHORT), "unhealthy"),
         ((SHORT,) * 4, "unhealthy"),
-        ((GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
-        ((GOOD, replace(GOOD, cluster_uuid=OTHER)), "inconsistent"),
-        ((BOARD, GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
+        ((GOOD, GOOD._replace(clique_id=1)), "inconsistent"),
+        ((GOOD, GOOD._replace(cluster_uuid=OTHER)), "inconsistent"),
+        ((BOARD, GOOD, GOOD._replace(clique_id=1)), "inconsistent"),
         ((GOOD, BOARD, WAITING), "not-started"),
         ((GOOD, WAITING), "not-started"),
         ((GOOD, JOINING), "in-progress"),
@@ -98,7 +95,7 @@ def test_why_there_is_no_value(gpus: tuple[Gpu, ...], reason: str) -> None:
 @pytest.mark.parametrize("unknown", [LOST, MALFORMED, JOINING, WAITING])
 def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
     """A GPU in another domain, or one that was rejected, decides before one that is unknown."""
-    assert judge(unknown, GOOD, replace(GOOD, clique_id=1)).reason == "inconsistent"
+    assert judge(unknown, GOOD, GOOD._replace(clique_id=1)).reason == "inconsistent"
     assert judge(unknown, SHORT).reason == "unhealthy"
 
 
@@ -118,18 +115,18 @@ def test_a_gpu_with_a_zero_uuid_has_no_say() -> None:
 def test_any_clique_is_one() -> None:
     """0 and 4294967295, too: nvml.h reserves none."""
     for clique in (0, 0xFFFFFFFF):
-        assert judge(replace(GOOD, clique_id=clique)).value == f"{CLUSTER}.{clique}"
+        assert judge(GOOD._replace(clique_id=clique)).value == f"{CLUSTER}.{clique}"
 
 
 def test_a_uuid_that_begins_with_zeros_is_one() -> None:
     """Only sixteen zero bytes are no identity."""
-    early = replace(GOOD, cluster_uuid="00000000-0000-0000-0000-000000000001", clique_id=0)
+    early = GOOD._replace(cluster_uuid="00000000-0000-0000-0000-000000000001", clique_id=0)
     assert judge(early).value == "00000000-0000-0000-0000-000000000001.0"
 
 
 def test_an_unhealthy_gpu_keeps_its_identity() -> None:
     """Every health bit and the summary: reported, not removed."""
-    sick = replace(GOOD, health=health(0x9255), health_summary="unhealthy")
+    sick = GOOD._replace(health=health(0x9255), health_summary="unhealthy")
     assert judge(sick, GOOD).value == f"{CLUSTER}.32766"
     assert accelerator.health_faults(sick) == (
         *("degraded_bandwidth: true", "route_recovery: true", "route_unhealthy: true"),
@@ -141,10 +138,10 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
 @pytest.mark.parametrize(
     ("gpu", "faults"),
     [
-        (replace(GOOD, health=health(0x51AA), health_summary="healthy"), ()),
-        (replace(GOOD, health=health(0), health_summary="not-supported"), ()),
+        (GOOD._replace(health=health(0x51AA), health_summary="healthy"), ()),
+        (GOOD._replace(health=health(0), health_summary="not-supported"), ()),
         (GOOD, ()),
-        (replace(GOOD, health=health(0x2000)), ("partition_assigned: false",)),
+        (GOOD._replace(health=health(0x2000)), ("partition_assigned: false",)),
     ],
 )
 def test_a_healthy_or_silent_gpu_has_no_ailments(gpu: Gpu, faults: tuple[str, ...]) -> None:
@@ -186,7 +183,7 @@ def test_no_gpus_and_no_answer() -> None:
             ),
         ),
         (
-            (GOOD, BOARD, replace(GOOD, clique_id=1)),
+            (GOOD, BOARD, GOOD._replace(clique_id=1)),
             f"the GPUs are in 2 domains: {CLUSTER}.32766, {CLUSTER}.1",
         ),
         ((OLD,), f"no GPU is attached to a fabric: {OLD.text}"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +216,7 @@ def test_what_the_driver_tells_follows_the_schema() -> None:
     down = LinkState(netdev.name, is_up=False, text="no cable")
     reporters = (Reporter("fw", "error"),)
     nics = Nics({netdev.name: down}, {device: NicHealth(device, reporters=reporters)})
-    found = document(SPEED, replace(seen, nics=Seen(nics)))
+    found = document(SPEED, seen._replace(nics=Seen(nics)))
     told = [(row["via"], row["value"]) for row in found["evidence"]]
     assert {("ethtool", "no cable"), ("devlink", "error")} <= {*told}
 
@@ -238,7 +237,7 @@ def test_a_switch_that_tells_no_port_name() -> None:
         for link in seen.lldp.value
     )
     key = f"{NAMING.prefix}/neighbors.current.bnxt_re0.port-name"
-    found = document(key, replace(seen, lldp=Seen(links)))
+    found = document(key, seen._replace(lldp=Seen(links)))
     assert found["reason"] == "no port name in the neighbor's frame"
 
 
@@ -265,7 +264,7 @@ def test_what_holds_a_label() -> None:
     assert "state     held, source-failed: its source could not be read" in lines(found)
     assert document(SPEED, seen)["reason"] == "the class is unread"
 
-    failed = replace(ib("ibp1", 1), failure="blocks", ports=())
+    failed = ib("ibp1", 1)._replace(failure="blocks", ports=())
     unread = {"ibp1": "InfiniBand"}
     seen = observation(("ibp0", "0000:18:00.0"), rdma=Seen((failed,)), unread=unread)
     why = HoldReason.DEVICE_FAILED
@@ -417,8 +416,8 @@ def test_a_neighbor_that_is_no_leaf_is_the_reason() -> None:
     facts = LldpNeighbor("m", "m", "b0:7b:25:aa:00:01", 4, "p1", 7, 120, None, "R750", 0x80)
     link = Link("mlx5_0", "eth0", (Neighbor("R750", "p1", None, facts, 1.0),))
     seen = observation(("mlx5_0", "0000:18:00.0"))
-    ports = (seen.ports[0]._replace(port=replace(seen.ports[0].port, link_layer="Ethernet")),)
-    seen = replace(seen, ports=ports, lldp=Seen((link,)))
+    ports = (seen.ports[0]._replace(port=seen.ports[0].port._replace(link_layer="Ethernet")),)
+    seen = seen._replace(ports=ports, lldp=Seen((link,)))
     for name in ("leaves", "leafgroup"):
         found = document(f"{NAMING.prefix}/{name}.current", seen)
         text = "no leaf: the neighbor says that it is neither Bridge nor Router: mlx5_0"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,7 +102,7 @@ def test_a_helper_that_fails_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("device", "links"),
     [
-        (ib("ibp0", 0, replace(PORT, state="INIT")), LINKS),
+        (ib("ibp0", 0, PORT._replace(state="INIT")), LINKS),
         (ib("ibp0", 0), Seen((Link("ibp0", None, missing="no-answer"),))),
         (ib("ibp0", 0, nvswitch_pattern=True), LINKS),
     ],

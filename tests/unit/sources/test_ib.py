@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,7 +56,7 @@ def unasked(ports: Sequence[tuple[str, int]]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "devices", [(), (eth("mlx5_0", 0),), (eth("ibp0", 0), replace(ib("ibp1", 1), ports=()))]
+    "devices", [(), (eth("mlx5_0", 0),), (eth("ibp0", 0), ib("ibp1", 1)._replace(ports=()))]
 )
 def test_without_infiniband_backend_ports_nobody_is_asked(devices: tuple[RdmaDevice, ...]) -> None:
     assert reading(unasked, *devices).outcome == Absent("no InfiniBand backend port")
@@ -120,7 +119,7 @@ def test_a_time_in_a_stranger_s_answer(time: Any) -> None:
 @pytest.mark.parametrize("state", ["INIT", "ARMED", "ACTIVE", None])
 def test_a_port_with_a_link_is_asked(state: str | None) -> None:
     """No subnet manager is needed, and a state that cannot be read is no reason not to ask."""
-    links, _ = look(helper(answer()), ib("ibp0", 0, replace(PORT, state=state)))
+    links, _ = look(helper(answer()), ib("ibp0", 0, PORT._replace(state=state)))
     assert links["ibp0"].neighbors
 
 
@@ -133,10 +132,10 @@ def test_all_ports_are_asked_at_once_and_each_once() -> None:
         return {"ports": [answer("ibp0"), answer("ibp2", port=2)]}
 
     two = ib(
-        "ibp2", 2, replace(PORT, number=1, port_guid="21"), replace(PORT, number=2, port_guid="22")
+        "ibp2", 2, PORT._replace(number=1, port_guid="21"), PORT._replace(number=2, port_guid="22")
     )
     links, _ = look(
-        ask, ib("ibp0", 0), ib("ibp1", 1, replace(PORT, state="DOWN")), two, eth("mlx5_9", 9)
+        ask, ib("ibp0", 0), ib("ibp1", 1, PORT._replace(state="DOWN")), two, eth("mlx5_9", 9)
     )
     assert asked == [(("ibp0", 1), ("ibp2", 1), ("ibp2", 2))]
     missing = {interface: link.missing for interface, link in links.items()}
@@ -147,9 +146,9 @@ def test_all_ports_are_asked_at_once_and_each_once() -> None:
 def planes(name: str, states: Sequence[str], **facts: Any) -> list[RdmaDevice]:
     """A multi-plane HCA and its SMI sub-devices, which share its PCI function and port GUID."""
     guid = "00000000000000aa"
-    parent = ib(name, 1, replace(PORT, port_guid=guid, has_smi=False))
+    parent = ib(name, 1, PORT._replace(port_guid=guid, has_smi=False))
     subs = [
-        replace(ib(f"smi{number}", 1, replace(PORT, port_guid=guid, state=state)), **facts)
+        ib(f"smi{number}", 1, PORT._replace(port_guid=guid, state=state))._replace(**facts)
         for number, state in enumerate(states)
     ]
     return [parent, *subs]
@@ -212,7 +211,7 @@ def test_the_same_trouble_is_told_once() -> None:
     """A missing library is a problem of the source; a device's own one is of its port."""
     trouble: dict[str, Any] = {"exchanges": [], "error": "no-umad", "text": "libibumad.so.3: no"}
     ask = helper(answer(**trouble), answer("ibp1", **trouble), answer("ibp2"))
-    down = ib("ibp3", 3, replace(PORT, state="DOWN"))
+    down = ib("ibp3", 3, PORT._replace(state="DOWN"))
     links, problems = look(ask, ib("ibp0", 0), ib("ibp1", 1), down)
     assert {link.missing for link in links.values()} == {"no-umad", "link-down"}
     assert [(problem.subject, problem.text) for problem in problems] == [
@@ -302,7 +301,7 @@ def test_answers_for_others_are_passed_over() -> None:
 def test_an_ipoib_netdev_is_named() -> None:
     """Its link messages are events of the port."""
     netdev = Netdev("ib0", None, None, None, default_route=False)
-    links, _ = look(helper(answer()), ib("ibp0", 0, replace(PORT, netdev=netdev)))
+    links, _ = look(helper(answer()), ib("ibp0", 0, PORT._replace(netdev=netdev)))
     assert links["ibp0"].netdev == "ib0"
 
 
@@ -379,7 +378,7 @@ def by_sa(
         ask_sa=ask,
         subnet_readers=DeviceReaders(worker=InlineWorker),
     )
-    found = read_ib(host, assign([ib("ibp0", 0, replace(PORT, state=state))]))
+    found = read_ib(host, assign([ib("ibp0", 0, PORT._replace(state=state))]))
     assert isinstance(found.outcome, Seen)
     [link] = found.outcome.value
     return link, [problem.text for problem in found.problems], asked

@@ -69,8 +69,8 @@ def front(bus: int = 0x70, gbps: int = 25, *, routed: bool = True, **facts: Any)
 
 
 def storage(count: int, gbps: float, ids: str, bus: int = 0x60) -> list[RdmaDevice]:
-    one = replace(PORT, rate_gbps=gbps)
-    return [ib(f"store{n}", bus + n, replace(one, port_guid=f"{n:016x}"), pci_ids=ids)
+    one = PORT._replace(rate_gbps=gbps)
+    return [ib(f"store{n}", bus + n, one._replace(port_guid=f"{n:016x}"), pci_ids=ids)
             for n in range(count)]  # fmt: skip
 
 

@@ -159,8 +159,7 @@ def spark(*netdevs: Netdev) -> tuple[PortRole, ...]:
     functions = zip(("0000:01:00.0", "0002:01:00.0"), netdevs, strict=True)
     return decide(
         [
-            replace(
-                role(f"roce{pci[3]}", of=one).device,
+            role(f"roce{pci[3]}", of=one).device._replace(
                 pci=pci,
                 driver="mlx5_core",
                 sys_image_guid="a088c20300abcdef",
@@ -247,7 +246,7 @@ LISTED = {"sys/class/net/lo": None}
 def bare(**facts: Any) -> PortRole:
     """A port without netdev, of a device with these facts."""
     without = role(of=None)
-    return without._replace(device=replace(without.device, **facts))
+    return without._replace(device=without.device._replace(**facts))
 
 
 def sent(*frames: bytes, when: float = NOW) -> Node:

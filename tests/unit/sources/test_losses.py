@@ -94,7 +94,7 @@ def losses(node: Node) -> Iterator[Loss]:
     for nic in node.devices:
         yield gone(nic)
         yield changed("down", nic, lambda one: plain(one, state="DOWN"))
-        yield changed("unread", nic, lambda one: replace(one, failure="blocks", ports=()))
+        yield changed("unread", nic, lambda one: one._replace(failure="blocks", ports=()))
     yield (
         "the route",
         lambda node: node._replace(

@@ -135,5 +135,5 @@ def test_doctor_names_what_is_missing() -> None:
     """The library, and nothing where the drivers were not asked."""
     observation = observe(replay(MACHINE))
     assert [*checks(around(observation))] == []
-    failed = replace(observation, nics=Failed("No module named 'pyroute2'"))
+    failed = observation._replace(nics=Failed("No module named 'pyroute2'"))
     assert [check.missing for check in checks(around(failed))] == [Step.LIBRARY]

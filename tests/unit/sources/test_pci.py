@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agent.encode import Naming
@@ -95,7 +93,7 @@ def test_a_device_that_is_present_is_not_missing() -> None:
     """A device that was renamed, failed, is excluded or has several ports is present."""
     root = host(Kernel(BOTH))
     renamed = ib("mlx5_1", 0x19)
-    sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())
+    sick = ib("ibp1", 0x19)._replace(pci=None, failure="blocks", ports=())
     for device, interface in ((renamed, "ibp1"), (sick, "ibp1"), (sick, "ibp1-3")):
         assert unbound(root, (device,), {interface: B}, Memories()) == set()
     assert unbound(root, (), LABELED, Memories()) == {A, B}
@@ -103,5 +101,5 @@ def test_a_device_that_is_present_is_not_missing() -> None:
 
 def test_a_device_listed_without_a_port_is_missing() -> None:
     """The class still lists a device that has just been unbound."""
-    hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
+    hollow = ib("ibp1", 0x19)._replace(pci=None, ports=())
     assert unbound(host(Kernel(BOTH)), (hollow,), {"ibp1": B}, Memories()) == {B}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ CHOSEN: dict[str, tuple[list[RdmaDevice], list[str]]] = {
         ["ib0", "ib1", "ib2"],
     ),
     "a default route over IPoIB is no front end": (
-        [ib("ib0", 1, replace(PORT, netdev=UP))],
+        [ib("ib0", 1, PORT._replace(netdev=UP))],
         ["ib0"],
     ),
     "link layers are the ports'": ([ib("x0", 1, PORT, port(2))], ["x0"]),
@@ -275,7 +274,7 @@ DARK = [plain(eth("x", bus), state="DOWN") for bus in (0x80, 0x81)]
 def test_a_dark_backend_is_a_hint() -> None:
     """Two NICs without a link outweigh the only one with one: the label says 0G, and why."""
     others = [eth("a", 1, SLOW, **KIND), eth("c", 2, SLOW, **THIRD)]
-    dark_rails = [replace(device, name=f"x{n}") for n, device in enumerate(DARK)]
+    dark_rails = [device._replace(name=f"x{n}") for n, device in enumerate(DARK)]
     assert backend(assign([*others, *dark_rails])) == ["x0", "x1"]
     found = decide([*others, *dark_rails], front_end=KNOWN).hints
     text = "no port of ConnectX-7 15b3:1021 is ACTIVE, but a, c:"
@@ -319,7 +318,7 @@ def test_two_devices_of_one_function_are_a_hint() -> None:
     """No rule tells which of them has the cable; a device with several ports is one device."""
     assert backend(assign([ib("ib0", 1), ib("ib1", 1), ib("ib2", 2)])) == [*("ib0", "ib1", "ib2")]
     assert hints([ib("ib0", 1), ib("ib1", 1), ib("ib2", 2)]) == [("ib0", "ib1")]
-    assert not hints([ib("ib0", 1, PORT, replace(PORT, number=2)), ib("ib2", 2)])
+    assert not hints([ib("ib0", 1, PORT, PORT._replace(number=2)), ib("ib2", 2)])
 
 
 def test_no_software_device_takes_the_place_of_one_that_cannot_be_read() -> None:
@@ -375,13 +374,13 @@ def test_a_spare_port_beside_a_device_that_cannot_be_read_is_no_backend() -> Non
     """The unread function has the default route; a second one counts if it ever had a link."""
     stuck = RdmaDevice("a", failure="blocks", pci="0000:01:00.0")
     never = port(state="DOWN", netdev=netdev("b", speed_mbps=None, carrier_up_count=0))
-    spare = replace(eth("b", 1, never), pci="0000:01:00.1")
+    spare = eth("b", 1, never)._replace(pci="0000:01:00.1")
     functions = {
         one: Function(one, 0x0200, "15b3:1021") for one in ("0000:01:00.0", "0000:01:00.1")
     }
     bus, route = Bus(functions), FrontEnd(functions=frozenset({"0000:01:00.0"}))
     assert backend(assign([stuck, spare], bus=bus, front_end=route)) == []
-    linked = replace(spare, ports=(port(netdev=netdev("b", carrier_up_count=1)),))
+    linked = spare._replace(ports=(port(netdev=netdev("b", carrier_up_count=1)),))
     assert backend(assign([stuck, linked], bus=bus, front_end=route)) == ["b"]
     labels = {"b": "0000:01:00.1"}
     assert backend(assign([stuck, spare], bus=bus, front_end=route, labeled=labels)) == ["b"]
@@ -444,7 +443,7 @@ def test_a_device_is_unread_if_its_link_layer_is_unknown() -> None:
 
 def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     """Beside another NIC of its kind, read or not, the one with the route is the front end."""
-    stuck = replace(eth("b", 2), failure="blocks", ports=())
+    stuck = eth("b", 2)._replace(failure="blocks", ports=())
     functions = {"0000:02:00.0": Function("0000:02:00.0", 0x0200, "15b3:1021")}
     bus = Bus({**GPUS.functions, **functions})
     assert backend(assign([front("a", 1), stuck], bus=bus)) == []
@@ -512,12 +511,12 @@ def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() ->
 
 COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
     (PORT, [400]),
-    (replace(PORT, netdev=UP, rate_gbps=200.0), [200]),  # an IPoIB netdev's speed is not asked
-    (replace(PORT, rate_gbps=None), [None]),
-    (replace(PORT, state=None), [None]),
-    (replace(PORT, state="DOWN"), [0.0]),
-    (replace(PORT, state="INIT"), [0.0]),
-    (replace(PORT, state="ACTIVE_DEFER"), [0.0]),
+    (PORT._replace(netdev=UP, rate_gbps=200.0), [200]),  # an IPoIB netdev's speed is not asked
+    (PORT._replace(rate_gbps=None), [None]),
+    (PORT._replace(state=None), [None]),
+    (PORT._replace(state="DOWN"), [0.0]),
+    (PORT._replace(state="INIT"), [0.0]),
+    (PORT._replace(state="ACTIVE_DEFER"), [0.0]),
     (port(netdev=netdev("eth0", speed_mbps=2500), rate_gbps=400.0), [2.5]),
     (port(netdev=netdev("eth0", speed_mbps=None), rate_gbps=100.0), [100]),
     (port(netdev=None, rate_gbps=100.0), [100]),

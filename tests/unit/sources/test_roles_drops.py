@@ -4,7 +4,6 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from tests.support.devices import (
 
 def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
     """The sub-device that shares the parent's function, port GUID and system image GUID."""
-    return replace(parent, name=name, ports=tuple(replace(p, has_smi=True) for p in parent.ports))
+    return parent._replace(name=name, ports=tuple(p._replace(has_smi=True) for p in parent.ports))
 
 
 CX8 = plain(ib("ibp0", 1), has_smi=False)
@@ -89,7 +88,7 @@ def test_the_first_reason_is_given() -> None:
         "x0", 1, virtual_function=True, nvswitch_management=True, node_type="RNIC", driver="hfi1"
     )
     assert "virtual function" in reasons(assign([everything]))["x0"]
-    assert "SW_MNG" in reasons(assign([replace(everything, virtual_function=False)]))["x0"]
+    assert "SW_MNG" in reasons(assign([everything._replace(virtual_function=False)]))["x0"]
 
 
 def test_the_vpd_decides_only_where_the_pattern_holds() -> None:
@@ -111,7 +110,7 @@ def test_an_smi_sub_device_is_dropped(parent: RdmaDevice) -> None:
 def test_an_smi_device_under_another_name() -> None:
     """Renamed by udev, it is known by a parent without SMI, of its function and port GUID."""
     assert backend(assign([CX8, smi("rdma1", CX8)])) == ["ibp0"]
-    assert backend(assign([CX8, replace(smi("rdma1", CX8), pci="0000:02:00.0")])) == [
+    assert backend(assign([CX8, smi("rdma1", CX8)._replace(pci="0000:02:00.0")])) == [
         "rdma1"
     ]  # Socket Direct
     assert backend(assign([CX8, plain(smi("rdma1", CX8), port_guid="f" * 16)])) == ["ibp0", "rdma1"]
@@ -123,7 +122,7 @@ def test_an_smi_device_alone_counts() -> None:
     """A name is not enough: without a parent, or a known PCI function, nothing is dropped."""
     assert backend(assign([ib("smi0", 1)])) == ["smi0"]
     assert backend(assign([smi("smi0", CX8), smi("smi1", CX8)])) == ["smi0", "smi1"]
-    assert backend(assign([replace(CX8, pci=None), replace(smi("smi0", CX8), pci=None)])) == [
+    assert backend(assign([CX8._replace(pci=None), smi("smi0", CX8)._replace(pci=None)])) == [
         "ibp0",
         "smi0",
     ]
@@ -132,7 +131,7 @@ def test_an_smi_device_alone_counts() -> None:
 def test_a_sub_device_that_cannot_be_read_fails_no_parent() -> None:
     """It has the function of the parent, which is none of it: by its name, or without SMI."""
     for parent in (ib("ibp0", 1), CX8):
-        unread = replace(smi("smi0", parent), failure="blocks", ports=())
+        unread = smi("smi0", parent)._replace(failure="blocks", ports=())
         assert [one.name for one in with_hidden([parent, unread]) if one.failure] == ["smi0"]
     unread = RdmaDevice("mlx5_8", failure="blocks", pci="0000:01:00.0", sub_function=True)
     assert not with_hidden([eth("mlx5_0", 1), unread])[0].failure
@@ -151,12 +150,12 @@ NO_TWINS = {
     "neither has one: two VFs in a guest": [plain(FIRST, has_smi=False), SECOND],
     "an old kernel does not say": [FIRST, plain(SECOND, has_smi=None)],
     "zero GUIDs are no group": [
-        replace(FIRST, sys_image_guid=None),
-        replace(SECOND, sys_image_guid=None),
+        FIRST._replace(sys_image_guid=None),
+        SECOND._replace(sys_image_guid=None),
     ],
-    "other GUIDs are other cards": [FIRST, replace(SECOND, sys_image_guid="2" * 16)],
-    "no second function": [FIRST, replace(SECOND, pci=FIRST.pci)],
-    "functions not known": [replace(FIRST, pci=None), replace(SECOND, pci=None)],
+    "other GUIDs are other cards": [FIRST, SECOND._replace(sys_image_guid="2" * 16)],
+    "no second function": [FIRST, SECOND._replace(pci=FIRST.pci)],
+    "functions not known": [FIRST._replace(pci=None), SECOND._replace(pci=None)],
 }
 
 
@@ -198,7 +197,7 @@ def test_the_first_function_of_a_cage_is_judged_without_the_second(
 ) -> None:
     """It counts whatever the second one is; the second one waits for the first."""
     devices = list(SPARK)
-    devices[unread] = replace(devices[unread], failure="board_id cannot be read", ports=())
+    devices[unread] = devices[unread]._replace(failure="board_id cannot be read", ports=())
     assert {one.name for one in with_hidden(devices) if one.failure} == failed
 
 
@@ -215,20 +214,20 @@ def test_an_old_guest_does_not_tell_socket_direct() -> None:
 def test_two_ports_of_a_socket_direct_card_manage_no_switches() -> None:
     """Four functions of one image, each port by two of them; three ports of one image do."""
     card = [
-        ib(f"m{bus}{n}", bus, replace(PORT, has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
+        ib(f"m{bus}{n}", bus, PORT._replace(has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
            sys_image_guid="7" * 16)
         for bus in (1, 2) for n in (0, 1)
     ]  # fmt: skip
     assert nvswitch_pattern(card) == frozenset()
     assert backend(assign(card)) == ["m10", "m11"]
-    board = [replace(device, ports=(PORT,)) for device in card]
+    board = [device._replace(ports=(PORT,)) for device in card]
     assert nvswitch_pattern(board) == {device.name for device in board}
 
 
 def test_socket_direct_without_has_smi() -> None:
     """One cable, by image and function number; in a guest it may be two ports of a card."""
     image = {"sys_image_guid": "7" * 16}
-    bare = replace(PORT, has_smi=None)
+    bare = PORT._replace(has_smi=None)
     first, second = (ib(f"ibp{bus}", bus, bare, **image) for bus in (1, 2))
     other = ib("ibp9", 2, bare, pci="0000:02:00.1", **image)
     assert backend(assign([first, second])) == ["ibp1"]
@@ -241,7 +240,7 @@ def test_socket_direct_without_has_smi() -> None:
 def test_the_partner_of_a_socket_direct_function_has_its_number() -> None:
     """The other port of the card has its own two functions; one of this port is off the bus."""
     card = [
-        ib(f"m{bus}{n}", bus, replace(PORT, has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
+        ib(f"m{bus}{n}", bus, PORT._replace(has_smi=bus == 1), pci=f"0000:0{bus}:00.{n}",
            sys_image_guid="7" * 16)
         for bus, n in ((1, 1), (2, 0), (2, 1))
     ]  # fmt: skip
@@ -287,13 +286,13 @@ def test_the_virtual_nic_of_a_cloud_is_no_backend_if_it_is_routed(driver: str) -
 
 def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:
     """The SMI of a sub-device does not make its parent's sibling a second function."""
-    other = replace(plain(CX8, port_guid="f" * 16), name="ibp1", pci="0000:02:00.0")
+    other = plain(CX8, port_guid="f" * 16)._replace(name="ibp1", pci="0000:02:00.0")
     assert backend(assign([CX8, other, smi("smi0", CX8), smi("smi1", other)])) == ["ibp0", "ibp1"]
 
 
 def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
     """A sibling whose facts are unknown proves nothing."""
-    assert backend(assign([replace(FIRST, failure="blocks", ports=()), SECOND], bus=HCA)) == ["sd1"]
+    assert backend(assign([FIRST._replace(failure="blocks", ports=()), SECOND], bus=HCA)) == ["sd1"]
 
 
 ETH2 = frozenset({"eth2"})
@@ -363,7 +362,7 @@ def test_a_representor_of_its_own_device_does_not_count() -> None:
 def test_a_representor_does_not_make_its_siblings_planes() -> None:
     """An uplink whose netdev is lent has none; its representors' do not make it a dataless port."""
     lent = switchdev("pf0vf0")
-    lent = replace(lent, ports=(replace(lent.ports[0], netdev=None), lent.ports[1]))
+    lent = lent._replace(ports=(lent.ports[0]._replace(netdev=None), lent.ports[1]))
     assert backend(assign([lent])) == ["mlx5_0"]
 
 
@@ -378,7 +377,7 @@ def test_a_plane_without_netdev_is_no_data_port() -> None:
     assert reasons(roles)["mlx5_0-1"].startswith("no netdev")
     lent = assign([eth("mlx5_0", 1, port(1, netdev=None), port(2, netdev=None))])
     assert backend(lent) == ["mlx5_0-1", "mlx5_0-2"]
-    assert backend(assign([ib("ib0", 1, replace(PORT, netdev=UP), replace(PORT, number=2))])) == [
+    assert backend(assign([ib("ib0", 1, PORT._replace(netdev=UP), PORT._replace(number=2))])) == [
         "ib0-1",
         "ib0-2",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_a_route_that_is_gone_keeps_the_front_end() -> None:
     assert node.settled([*RAILS, front("front", 9)]) == NAMES
     assert node.hours([*RAILS, front("front", 9, routed=False)]) == NAMES
     assert node.memory.next_end() == math.inf
-    moved = [replace(front("rail1", 1)), *RAILS[1:], front("front", 9, routed=False)]
+    moved = [front("rail1", 1)._replace(), *RAILS[1:], front("front", 9, routed=False)]
     assert node.look(moved) == NAMES
     assert node.memory.next_end() == node.now + CONFIRM
     node.now += CONFIRM
@@ -123,7 +123,7 @@ def test_devices_that_are_away_outvote_nobody(away: int) -> None:
 def test_links_that_did_not_come_up_decide_nothing() -> None:
     """After a reboot of the leaves the storage NICs are the only ones with a link."""
     node, slow = Node(), netdev("slow", speed_mbps=100_000)
-    others = [replace(one, ports=(port(rate_gbps=100.0, netdev=slow),)) for one in OTHERS]
+    others = [one._replace(ports=(port(rate_gbps=100.0, netdev=slow),)) for one in OTHERS]
     assert node.settled([*RAILS, *others]) == NAMES
     dark = [plain(device, state="DOWN") for device in RAILS]
     assert node.hours([*dark, *others]) == NAMES
@@ -162,7 +162,7 @@ def test_a_vf_with_the_guid_of_a_rail_that_is_gone_has_not_moved_there() -> None
         Pin((str(rail.pci), 1), "kind", backend=True, port_guid=guid if rail is RAILS[0] else None)
         for rail in RAILS
     )
-    virtual = eth("vf", 99, replace(port(), port_guid=guid), virtual_function=True)
+    virtual = eth("vf", 99, port()._replace(port_guid=guid), virtual_function=True)
     whole = of([*RAILS, virtual])
     node.hours([*RAILS[1:], virtual], whole)
     assert RAILS[0].name in node.look([*RAILS[:-1], virtual], whole)
@@ -184,7 +184,7 @@ def test_a_restart_while_devices_are_away_or_dark_changes_no_role() -> None:
     assert node.hours(left, of([*RAILS, *OTHERS])) == NAMES[2:]
     slow = port(rate_gbps=100.0, netdev=netdev("slow", speed_mbps=100_000))
     dark = [plain(device, state="DOWN") for device in RAILS]
-    dark += [replace(one, ports=(slow,)) for one in OTHERS]
+    dark += [one._replace(ports=(slow,)) for one in OTHERS]
     assert restarted(dark, "kind", OTHERS).hours(dark) == NAMES
 
 
@@ -200,7 +200,7 @@ def test_ports_at_other_addresses_are_judged_anew() -> None:
     """A VM that was created anew: the old addresses are gone, or are those of other ports."""
     node = Node()
     node.memory.seed(Pin((str(one.pci), 1), "kind", backend=False) for one in RAILS)
-    moved = [replace(one, pci=f"0001:{number:02x}:00.0") for number, one in enumerate(RAILS)]
+    moved = [one._replace(pci=f"0001:{number:02x}:00.0") for number, one in enumerate(RAILS)]
     assert node.look([*moved, *OTHERS[:3]]) == NAMES
 
 
@@ -213,9 +213,9 @@ def test_ports_whose_guid_is_elsewhere_are_judged_anew() -> None:
         Pin((str(one.pci), 1), "kind", backend=True, port_guid=guids[one.name]) for one in rails
     ]
     node.memory.seed(pins)
-    moved = [replace(one, pci=f"0000:{number:02x}:00.0") for number, one in enumerate(rails, 2)]
-    storage = replace(eth("storage", 21, **OTHER), pci=RAILS[0].pci)
-    assert node.look([storage, *moved[:3], replace(rails[3], pci="0000:77:00.0")]) == NAMES
+    moved = [one._replace(pci=f"0000:{number:02x}:00.0") for number, one in enumerate(rails, 2)]
+    storage = eth("storage", 21, **OTHER)._replace(pci=RAILS[0].pci)
+    assert node.look([storage, *moved[:3], rails[3]._replace(pci="0000:77:00.0")]) == NAMES
 
 
 @pytest.mark.parametrize("name", ["rail4", "renamed"])
@@ -225,7 +225,7 @@ def test_a_card_in_another_slot_is_not_missing(name: str) -> None:
     rails = [plain(one, port_guid=f"a088c20300abcd0{n}") for n, one in enumerate(RAILS)]
     assert node.settled(rails) == NAMES
     assert node.hours(rails[:3]) == NAMES[:3]
-    elsewhere = replace(rails[3], name=name, pci="0000:77:00.0")
+    elsewhere = rails[3]._replace(name=name, pci="0000:77:00.0")
     foreign = plain(elsewhere, port_guid="a088c20300abcd99")
     assert node.hours([*rails[:3], foreign]) == NAMES[:3]
     assert node.look([*rails[:3], elsewhere]) == [*NAMES[:3], name]
@@ -244,7 +244,7 @@ def test_a_guid_of_several_functions_has_not_moved() -> None:
 
 def test_a_device_without_a_function_is_no_address_that_is_missing() -> None:
     """Soft-RoCE on a bridge; the annotation has addresses alone."""
-    node, soft = Node(), replace(eth("rxe0", 30), pci=None)
+    node, soft = Node(), eth("rxe0", 30)._replace(pci=None)
     node.settled([*RAILS, soft])
     node.settled(RAILS[1:])
     assert node.memory.known.away == (str(RAILS[0].pci),)
@@ -284,7 +284,7 @@ def test_what_is_on_the_bus_has_no_limit() -> None:
 def test_a_sub_device_has_the_function_of_its_parent() -> None:
     """Its role is not that of the parent, whichever of them comes first."""
     node, parent = Node(), ib("ibp1", 1)
-    smi = replace(parent, name="smi1", ports=(replace(parent.ports[0], rate_gbps=None),))
+    smi = parent._replace(name="smi1", ports=(parent.ports[0]._replace(rate_gbps=None),))
     for devices in ([parent], [smi, parent], [parent, smi]):
         assert node.settled(devices) == backend(decide(devices).roles)
 

@@ -52,7 +52,7 @@ NO_ADDRESS = {"soft-roce"}  # so its ports are not in the annotation
 
 
 def with_ports(device: RdmaDevice, **facts: Any) -> RdmaDevice:
-    return replace(device, ports=tuple(replace(port, **facts) for port in device.ports))
+    return device._replace(ports=tuple(port._replace(**facts) for port in device.ports))
 
 
 def missing(
@@ -92,7 +92,7 @@ def test_a_restart_while_something_is_missing_changes_no_role(machine: Path) -> 
     for _ in range(2):
         roles = look(devices, evidence.bus.bus, settled)
         now += CONFIRM
-    told = annotate(*alone(replace(found, ports=roles)), roles=(((), ()), settled.known))
+    told = annotate(*alone(found._replace(ports=roles)), roles=(((), ()), settled.known))
     whole = {(one.device.name, one.port.number) for one in roles if one.backend}
     named = [one for one in devices if any(one.name == name for name, _ in whole)]
     for there, bus in missing(devices, evidence.bus.bus, named):
@@ -125,7 +125,7 @@ def test_names_buses_and_order_change_no_role_of_a_memory(machine: Path, *, is_n
     for _ in range(2):
         roles = decide(devices, bus=bus, front_end=route, memory=memory).roles
         now += CONFIRM
-    told = annotate(*alone(replace(found, ports=roles)), roles=(((), ()), memory.known))
+    told = annotate(*alone(found._replace(ports=roles)), roles=(((), ()), memory.known))
     for seed in range(2):
         shuffle = Shuffle(seed, has_same_buses=not is_new)
         if is_new:

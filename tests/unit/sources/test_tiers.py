@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ def test_a_port_that_cannot_ask_is_told(place: dict[str, str | None], text: str)
 
 def test_a_port_that_is_not_active_asks_nobody() -> None:
     """Only an ACTIVE one sends to the subnet administrator."""
-    ports = assign([ib("ibp0", 0, replace(PORT, state="INIT"))])
+    ports = assign([ib("ibp0", 0, PORT._replace(state="INIT"))])
     host = Host(
         Tree(MemoryStore({}), {}),
         lambda: 0.0,

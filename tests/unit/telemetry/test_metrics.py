@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +191,7 @@ def test_metrics_can_be_selected() -> None:
 def test_the_errors_of_a_link() -> None:
     """Each counter of an end that was read, and the bad end of a link that has errors."""
     seen = observation([plain(ib("ibp0", 1))])
-    metrics = fed(replace(seen, link_errors=Seen(LINK_ERRORS)))
+    metrics = fed(seen._replace(link_errors=Seen(LINK_ERRORS)))
     counters = of(metrics, "bwagent_link_errors_total")
     assert counters == {
         ("ibp0", "near", name): 7 * (name == "symbol_error") for name in Counters._fields
@@ -203,7 +202,7 @@ def test_the_errors_of_a_link() -> None:
 
 def test_a_nic_that_is_unhealthy() -> None:
     """A series for each reporter in error, and none of the others."""
-    seen = replace(observation([plain(ib("ibp0", 1))]), nics=SICK)
+    seen = observation([plain(ib("ibp0", 1))])._replace(nics=SICK)
     assert of(fed(seen), "bwagent_nic_unhealthy") == {("0000:18:00.0", "fw_fatal"): 1}
 
 
@@ -377,13 +376,13 @@ def test_the_accelerator() -> None:
     """
     uuid = "12345678-0000-0000-0000-000000000001"
     fine = Gpu(0, state="completed", status="success", cluster_uuid=uuid, clique_id=7)
-    sick = replace(fine, index=1, health_mask=1, health=(("degraded_bandwidth", "true"),))
+    sick = fine._replace(number=1, health_mask=1, health=(("degraded_bandwidth", "true"),))
     metrics = fed(observation([], nvml=Seen((fine, sick))))
     assert of(metrics, "bwagent_accelerator_info") == {(f"{uuid}.7",): 1}
     assert not any(of(metrics, "bwagent_accelerator_missing").values())
     assert of(metrics, "bwagent_gpus")[("completed",)] == 2
     assert of(metrics, "bwagent_gpus_unhealthy") == {(): 1}
-    waiting = fed(observation([], nvml=Seen((replace(fine, state="in-progress"),))))
+    waiting = fed(observation([], nvml=Seen((fine._replace(state="in-progress"),))))
     reasons = of(waiting, "bwagent_accelerator_missing")
     assert {reason for (reason,), value in reasons.items() if value} == {"in-progress"}
     assert of(waiting, "bwagent_accelerator_info") == {}
@@ -408,7 +407,7 @@ def test_a_source_that_reaches_no_port(
     """A node that lacks a library, device file or privilege has a failed source."""
     links = tuple(Link(f"p{index}", None, missing=word) for index, word in enumerate(missing))
     sources: dict[str, Any] = {source: Seen(links)}
-    seen = replace(observation([]), **sources)
+    seen = observation([])._replace(**sources)
     assert of(fed(seen), "bwagent_source_success")[(source,)] == success
 
 
@@ -420,7 +419,7 @@ def test_sources() -> None:
     broken = observation(
         [], time=1060.0, rdma=Failed("gone"), problems=(Problem("rdma", "x", None, "gone"),)
     )
-    metrics.observed(cycle(replace(broken, off=frozenset({"nvml"}))), {"rdma": 1.5})
+    metrics.observed(cycle(broken._replace(off=frozenset({"nvml"}))), {"rdma": 1.5})
     assert of(metrics, "bwagent_source_success") == {("rdma",): 0, ("lldp",): 1, ("ib",): 1}
     assert of(metrics, "bwagent_source_duration_seconds") == {("rdma",): 1.5, ("lldp",): 0.002}
     last = of(metrics, "bwagent_source_last_success_timestamp_seconds")
