@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 Respond = Callable[[socket.socket], None]
 
@@ -107,23 +105,3 @@ def _request(stream: socket.socket) -> bytes:
     while len(body) < length:
         body += stream.recv(65536)
     return head + b"\r\n\r\n" + body
-
-
-def certificate(folder: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
-    """Create a self-signed certificate for an address of this host; return it and its key."""
-    paths = folder / "tls.crt", folder / "tls.key"
-    subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{name}", "-days", "2")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    command: tuple[Any, ...] = (
-        "openssl",
-        "req",
-        "-x509",
-        *key,
-        *subject,
-        "-out",
-        paths[0],
-        "-keyout",
-        paths[1],
-    )
-    subprocess.run(command, check=True, capture_output=True)
-    return paths

@@ -466,12 +466,6 @@ def test_a_token_is_read_again_after_a_401(tmp_path: Path) -> None:
     assert server.tokens == ["Bearer t1", "Bearer t1", "Bearer t2"]
 
 
-def test_a_node_of_any_size_is_read() -> None:
-    """No pipe limits the answer."""
-    with listening(Server(1, 3 << 20)) as server, api(server.url) as k:
-        assert not isinstance(get_node(k, "n0"), Failure)
-
-
 def test_the_limit_of_a_page() -> None:
     """Never none, never more than MAX_PAGE."""
     assert fitting(50, 0) == MAX_PAGE

@@ -4,8 +4,6 @@ address, with a name of the certificate, and with a certificate of its own.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.server import Server
 from tests.support import prometheus
+from tests.support.certificates import made, missing
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
 from tests.support.switch import wait_for
@@ -34,18 +33,10 @@ LIMIT = 120.0  # seconds until the first scrape
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """Make ca.pem and, signed by it, server.pem and client.pem with their keys."""
-    require(prometheus.missing() or (None if shutil.which("openssl") else "openssl is missing"))
-    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-    def made(name: str, *words: str) -> None:
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
-        command = ["openssl", "req", "-x509", *ec, *files, *words]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-
-    made("ca")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=CA:FALSE")
-    made("server", *signed, "-addext", "subjectAltName=DNS:bwagent")
-    made("client", *signed)
+    require(prometheus.missing() or missing())
+    made(tmp_path, "ca")
+    made(tmp_path, "server", by="ca", alias="DNS:bwagent")
+    made(tmp_path, "client", by="ca")
     return tmp_path
 
 

@@ -9,7 +9,6 @@ import resource
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,8 @@ from agent.telemetry.readiness import Status
 from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
 from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
+from tests.support.certificates import client as tls_client
+from tests.support.certificates import made, missing, openssl
 from tests.support.real_parts import require
 
 Start = Callable[..., Server]
@@ -460,34 +461,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make ca.pem and, signed by it, server.pem, client.pem and expired.pem with their keys; a
     stranger's, and a locked key.
     """
-    require(None if shutil.which("openssl") else "openssl is missing")
+    require(missing())
     folder = tmp_path_factory.mktemp("certificates")
-    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    ca = ("-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-
-    def openssl(*words: str, command: str = "req") -> None:
-        subprocess.run(["openssl", command, *words], cwd=folder, check=True, capture_output=True)
-
-    openssl(*ec, *ca)
-    for name in ("server", "client"):
-        leaf = ("-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-subj", f"/CN={name}")
-        use = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-        openssl(*ec, *leaf, *use, *files)
-    openssl(*ec, "-keyout", "expired.key", "-out", "expired.csr", "-subj", "/CN=expired")
+    for name, by in {"ca": "", "stranger": "", "server": "ca", "client": "ca"}.items():
+        made(folder, name, by=by, alias="IP:127.0.0.1" if by else "")
+    request = ("-newkey", "rsa:2048", "-subj", "/CN=expired")
+    openssl(folder, "req", *request, "-nodes", "-keyout", "expired.key", "-out", "expired.csr")
     signed = ("-req", "-in", "expired.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
-    openssl(*signed, "-days", "-1", "-out", "expired.pem", command="x509")
-    openssl(*ec, "-x509", "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", "/CN=ca")
+    openssl(folder, "x509", *signed, "-days", "-1", "-out", "expired.pem")
     locked = ("-newkey", "rsa:2048", "-passout", "pass:secret", "-x509", "-subj", "/CN=server")
-    openssl(*locked, "-keyout", "locked.key", "-out", "locked.pem")
+    openssl(folder, "req", *locked, "-keyout", "locked.key", "-out", "locked.pem")
     return folder
-
-
-def tls_client(certificates: Path, *, certified: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    if certified:
-        context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
-    return context
 
 
 def tls_get(server: Server, context: ssl.SSLContext, path: str = "/metrics") -> tuple[int, str]:

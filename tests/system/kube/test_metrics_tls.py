@@ -7,15 +7,14 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import ssl
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.certificates import client, made, missing
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.worker import Worker
 from tests.support.real_parts import require
@@ -24,18 +23,9 @@ COMPONENT = MANIFESTS / "metrics-tls"
 SECRET = "bwagent-metrics"  # noqa: S105 - its name
 
 
-def certificate(folder: Path, name: str) -> None:
-    """Make NAME.crt and NAME.key, signed by ca.crt, which is made first."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    signer = () if name == "ca" else ("-CA", "ca.crt", "-CAkey", "ca.key")
-    files = ("-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}")
-    words = ["openssl", "req", "-x509", *key, *signer, *files]
-    subprocess.run(words, cwd=folder, check=True, capture_output=True)
-
-
 def put_secret(worker: Worker, folder: Path, name: str) -> None:
     """Create or replace the Secret with the certificate NAME."""
-    files = (("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key"), ("ca.crt", "ca.crt"))
+    files = (("tls.crt", f"{name}.pem"), ("tls.key", f"{name}.key"), ("ca.crt", "ca.pem"))
     data = {key: (folder / file).read_text() for key, file in files}
     about = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}}
     (folder / "secret.json").write_text(json.dumps({**about, "stringData": data}))
@@ -51,17 +41,9 @@ def add_component(worker: Worker) -> None:
     worker.cluster.kubectl(*words)
 
 
-def client(folder: Path, *, certified: bool) -> ssl.SSLContext:
-    """Return a client's context, with a certificate of the CA or without."""
-    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    context.check_hostname = False  # the certificate has no address
-    if certified:
-        context.load_cert_chain(folder / "client.crt", folder / "client.key")
-    return context
-
-
 def get(worker: Worker, context: ssl.SSLContext, path: str = "/metrics") -> tuple[int, str]:
     """Return the status of a page, and the name in the server's certificate."""
+    context.check_hostname = False  # the certificate has no address
     host = worker.pod()["status"]["hostIP"]
     connection = http.client.HTTPSConnection(host, 9477, timeout=10, context=context)
     with closing(connection):
@@ -78,9 +60,10 @@ def is_patched(worker: Worker) -> bool:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    require(None if shutil.which("openssl") else "openssl is missing")
-    for name in ("ca", "first", "second", "client"):
-        certificate(tmp_path, name)
+    require(missing())
+    made(tmp_path, "ca")
+    for name in ("first", "second", "client"):
+        made(tmp_path, name, by="ca")
     return tmp_path
 
 

@@ -25,8 +25,9 @@ from agent.kube.access import Access, Misconfigured, by_service_account, credent
 from agent.kube.answers import MAX_BODY, Answer, Failure, Request, failure_of
 from agent.kube.api import MAX_STUCK, Api, encode, is_exempt
 from agent.kube.negotiation import get_node
+from tests.support import certificates
 from tests.support.nodes import FLAVOR, node
-from tests.support.odd_server import certificate, reply, says, serving
+from tests.support.odd_server import reply, says, serving
 from tests.support.real_parts import require
 
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
@@ -230,7 +231,7 @@ NO_WORDS = re.compile(r"_\w*(Connection|Pool)|Error\(|\w\(host=|^\(")  # a repr
 def test_the_words_of_a_failure(peer: str, tls: bool, tmp_path: Path) -> None:
     """Whatever the transport raises is a sentence without the name of a class of Python."""
     respond, words = PEERS[peer]
-    files = certificate(tmp_path) if tls else None
+    files = certificates.made(tmp_path, "tls", alias="IP:127.0.0.1") if tls else None
     with serving(respond, files) as server:
         url = f"http{'s' if tls else ''}://127.0.0.1:{server.port}"
         access = Access(url, verify=False)
@@ -410,10 +411,9 @@ def test_credentials_are_resolved_once_for_requests_that_are_rejected_together()
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
     """Two self-signed certificates with their keys."""
-    require(
-        None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
-    )
-    return [certificate(tmp_path_factory.mktemp("tls")) for _ in range(2)]
+    require(certificates.missing())
+    folder = tmp_path_factory.mktemp("tls")
+    return [certificates.made(folder, name, alias="IP:127.0.0.1") for name in ("one", "two")]
 
 
 def test_a_ca_without_key_identifiers(monkeypatch: pytest.MonkeyPatch) -> None:
