@@ -25,7 +25,8 @@ from agent.cabling.plans.model import FilePlace
 from agent.cabling.plans.source import Columns
 from agent.errors import Malformed
 
-EndField = tuple[int, str]  # side 0 or 1, and a name of FIELDS
+# Side 0 or 1, and a name of FIELDS; of the cable None, and a column of OF_CABLE.
+HeaderField = tuple[int | None, str]
 Words = Mapping[str, Sequence[str]]
 
 MAX_HEADER_ROW = 20
@@ -62,12 +63,11 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 class Header(NamedTuple):
-    """The columns of a sheet, by index; -1 for a column that it lacks."""
+    """The columns of a sheet, by index."""
 
     kind: str  # "point-to-point" or "netbox"
     names: tuple[str, ...]  # of all columns, unique
-    ends: tuple[dict[str, int], dict[str, int]]  # all of FIELDS
-    cable: Mapping[str, int]  # all of OF_CABLE
+    fields: Mapping[HeaderField, int]  # all of REQUIRED, and others that it has
     others: tuple[int, ...]  # the columns to be carried through
 
 
@@ -78,8 +78,8 @@ def key(text: str) -> str:
 
 def _sided(
     words: Words, prefixes: Sequence[Sequence[str]], suffixes: Sequence[Sequence[str]]
-) -> dict[str, EndField]:
-    table: dict[str, EndField] = {}
+) -> dict[str, HeaderField]:
+    table: dict[str, HeaderField] = {}
     for side in (0, 1):
         for name, spellings in words.items():
             for word in spellings:
@@ -88,17 +88,17 @@ def _sided(
     return table
 
 
-def _host_and_switch(*ports: str) -> dict[str, EndField]:
+def _host_and_switch(*ports: str) -> dict[str, HeaderField]:
     """Return the table of a host and a switch; `ports` are the names of the switch's port."""
     hosts = dict.fromkeys(LOOSE["node"], (0, "node"))
-    nics: dict[str, EndField] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
+    nics: dict[str, HeaderField] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
     nics |= {f"{word}port": (0, "interface") for word in ("host", "server", "nic", "node")}
     switches = dict.fromkeys(LEAVES.split(), (1, "node"))
     return hosts | nics | switches | dict.fromkeys(ports, (1, "interface"))
 
 
-def _netbox(node: str, interface: str, *more: str) -> dict[str, EndField]:
-    table: dict[str, EndField] = {}
+def _netbox(node: str, interface: str, *more: str) -> dict[str, HeaderField]:
+    table: dict[str, HeaderField] = {}
     for side, letter in enumerate("ab"):
         table[node.format(letter)] = (side, "node")
         table[interface.format(letter)] = (side, "interface")
@@ -106,7 +106,7 @@ def _netbox(node: str, interface: str, *more: str) -> dict[str, EndField]:
     return table
 
 
-FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
+FORMS: tuple[tuple[str, dict[str, HeaderField]], ...] = (
     ("netbox", _netbox("side{}device", "side{}name")),
     ("netbox", _netbox("device{}", "termination{}", "rack{}")),
     ("netbox", _netbox("side{}", "termination{}", "rack{}")),
@@ -117,7 +117,7 @@ _SWITCH_PORTS = (
     *("switchport", "leafport", "torport", "ibport", "ibleafport", "ibswitchport"),
     *("switchinterface", "leafinterface"),
 )
-LOOSE_FORMS: tuple[tuple[str, dict[str, EndField]], ...] = (
+LOOSE_FORMS: tuple[tuple[str, dict[str, HeaderField]], ...] = (
     # The word of a side alone is its node: `Source,Source Port`.
     (
         "point-to-point",
@@ -180,13 +180,10 @@ def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | N
         return None
     if twice := next((name for name in columns if len(at[name]) > 1), None):
         raise Malformed(f"{place}: two columns {columns[twice]!r}")
-    fields: list[EndField | None] = [None] * len(row)
-    for name in columns.keys() & OF_ENDS.keys():
-        fields[at[name][0]] = OF_ENDS[name]
-    named = _header("point-to-point", row, fields, place)
-    cable = {name: at[name][0] if name in at else index for name, index in named.cable.items()}
-    others = tuple(column for column in named.others if column not in cable.values())
-    return named._replace(cable=cable, others=others)
+    fields: list[HeaderField | None] = [None] * len(row)
+    for name, [column] in at.items():
+        fields[column] = OF_ENDS.get(name, (None, name))
+    return _header("point-to-point", row, fields, place)
 
 
 def missing(row: Sequence[str], columns: Columns) -> list[str]:
@@ -207,7 +204,7 @@ def missing(row: Sequence[str], columns: Columns) -> list[str]:
 
 def _doubled(
     keys: list[str], row: Sequence[str], place: FilePlace, words: Mapping[str, str]
-) -> list[EndField | None] | None:
+) -> list[HeaderField | None] | None:
     """Return the fields of a header whose columns occur once for each end, None if it is none.
 
     Raises Malformed unless the left columns of all pairs are left of the right ones.
@@ -229,26 +226,26 @@ def _doubled(
 
 
 def _header(
-    kind: str, row: Sequence[str], fields: list[EndField | None], place: FilePlace
+    kind: str, row: Sequence[str], fields: list[HeaderField | None], place: FilePlace
 ) -> Header:
-    """Return the header with these columns; raises Malformed for two of one field."""
+    """Return the header with these columns; raises Malformed for two of one field.
+
+    The columns of the cable are looked for in those that are left.
+    """
     names, keys = _unique(row), [key(cell) for cell in row]
-    ends = dict.fromkeys(FIELDS, -1), dict.fromkeys(FIELDS, -1)
+    columns: dict[HeaderField, int] = {}
     for column, field in enumerate(fields):
-        if field:
-            side, name = field
-            if (other := ends[side][name]) >= 0:
-                pair = f"{names[other]!r} and {names[column]!r}"
-                raise Malformed(f"{place}: columns {pair} are the same")
-            ends[side][name] = column
+        if field and (other := columns.setdefault(field, column)) != column:
+            pair = f"{names[other]!r} and {names[column]!r}"
+            raise Malformed(f"{place}: columns {pair} are the same")
     free = [None if field else name for name, field in zip(keys, fields, strict=True)]
-    cable = {
-        column.name: next((i for i, name in enumerate(free) if name in TITLES[column.field]), -1)
-        for column in OF_CABLE
-    }
-    used = {c for e in ends for name, c in e.items() if name != "type"} | {*cable.values()}
+    for of_cable in OF_CABLE:
+        titled = (i for i, name in enumerate(free) if name in TITLES[of_cable.field])
+        if (column := next(titled, -1)) >= 0:
+            columns.setdefault((None, of_cable.name), column)
+    used = {column for (_, name), column in columns.items() if name != "type"}
     others = tuple(i for i in range(len(row)) if i not in used)
-    return Header(kind, names, ends, cable, others)
+    return Header(kind, names, columns, others)
 
 
 def _unique(row: Sequence[str]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
@@ -67,14 +68,14 @@ class Table(NamedTuple):
     """The rows of one sheet, as text; a row may be shorter than others, and empty ones missing."""
 
     place: FilePlace  # the sheet
-    rows: Iterable[tuple[int, Sequence[str]]]  # number and cells
+    rows: Callable[[], Iterator[tuple[int, list[str]]]]  # reads them anew: number and cells
     strict: bool  # a row longer than the header is Malformed: a separator within a cell
     columns: Columns = NO_FIELDS  # the value of --columns
     remarks: Sequence[str] = ()  # notes of the last reading of the rows
 
     def stripped(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the rows, their cells without white space at the ends; BLANK is empty."""
-        for row, cells in self.rows:
+        for row, cells in self.rows():
             texts = (cell.strip() for cell in cells)
             yield row, ["" if text in BLANK else text for text in texts]
 
@@ -90,8 +91,7 @@ def read(source: PlanContent) -> list[Plan]:
         simplefilter("ignore")  # openpyxl warns of styles and extensions that it does not know
         if xlsx.is_workbook(source):
             sheets, notes = xlsx.sheets(source)
-            columns = source.columns
-            tables = [Table(sheet.place, sheet, False, columns, sheet.remarks) for sheet in sheets]  # noqa: FBT003
+            tables = [_of_workbook(source, sheet) for sheet in sheets]
         else:
             tables, notes = [table_of(source)], list(source.notes)
         results = [(table, plan_of(table)) for table in tables]
@@ -117,6 +117,12 @@ def read(source: PlanContent) -> list[Plan]:
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
 
 
+def _of_workbook(source: PlanContent, sheet: Any) -> Table:
+    place, remarks = source.place._replace(sheet=sheet.title), list[str]()
+    rows = partial(xlsx.rows, place, sheet, remarks)
+    return Table(place, rows, strict=False, columns=source.columns, remarks=remarks)
+
+
 def _without_cables(
     source: PlanContent, results: Sequence[tuple[Table, Plan | None]], notes: Sequence[str]
 ) -> Malformed:
@@ -134,7 +140,7 @@ def _separator(source: PlanContent) -> str | None:
     """Return the separator by which a header is found in the first rows, None if there is none."""
     head = io.StringIO(source.head, newline="").readlines()
     for separator in SEPARATORS:
-        rows = enumerate(csv.reader(head, delimiter=separator), 1)
+        rows = partial(enumerate, csv.reader(head, delimiter=separator), 1)
         table = Table(source.place, rows, strict=True, columns=source.columns)
         try:
             if _find_header(table.stripped(), table):
@@ -146,28 +152,18 @@ def _separator(source: PlanContent) -> str | None:
 
 def table_of(source: PlanContent) -> Table:
     """Return the rows; they are read by commas where no separator gives a header."""
-    rows = _Rows(source, _separator(source) or ",")
+    rows = partial(_rows, source, _separator(source) or ",")
     return Table(source.place, rows, strict=True, columns=source.columns)
 
 
-class _Rows:
-    """The rows of the file, read anew by each iteration; a broken quotation raises Malformed."""
-
-    def __init__(self, source: PlanContent, delimiter: str) -> None:
-        self._source = source
-        self._delimiter = delimiter
-
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        lines = io.StringIO(self._source.text, newline="")
-        row = 0
-        try:
-            for row, cells in enumerate(
-                csv.reader(lines, delimiter=self._delimiter, strict=True), 1
-            ):
-                yield row, cells
-        except csv.Error as error:
-            place = self._source.place._replace(row=row + 1)
-            raise broken_row(place, error) from error
+def _rows(source: PlanContent, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    lines = io.StringIO(source.text, newline="")
+    row = 0
+    try:
+        for row, cells in enumerate(csv.reader(lines, delimiter=delimiter, strict=True), 1):
+            yield row, cells
+    except csv.Error as error:
+        raise broken_row(source.place._replace(row=row + 1), error) from error
 
 
 def _locations(table: Table) -> dict[str, Location]:
@@ -236,17 +232,24 @@ class _Reader:
         self._strict = table.strict
         self._columns = columns
         self._width = len(columns.names)
-        self._ports = tuple(
-            columns.ends[side][name] for side in (0, 1) for name in ("node", "interface")
-        )
+        at = columns.fields
+        self._ports = tuple(at[field] for field in REQUIRED)
+        self._ends = [
+            {name: i for (of, name), i in at.items() if of == side and name != "type"}
+            for side in (0, 1)
+        ]
+        self._of_cable = [
+            (column, at[None, column.name]) for column in OF_CABLE if (None, column.name) in at
+        ]
+        self._roles = [at[side, "type"] for side in (0, 1) if (side, "type") in at]
         keys = [key(name) for name in columns.names]
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
         self._title = columns.names[self._ports[0]].lower()
         self._described = any(set(keys) >= columns for columns in _NETWORK_DEFINITIONS)
         # `BandWidth` of SONiC's links.csv is in Mb/s.
-        rate = columns.cable["rate"]
-        self._bare_unit = "M" if rate >= 0 and keys[rate] == "bandwidth" else ""
+        rate = at.get((None, "rate"))
+        self._bare_unit = "M" if rate is not None and keys[rate] == "bandwidth" else ""
 
     def read(self, row: int, cells: list[str]) -> None:
         """Add the cable of a row, if it is one."""
@@ -305,25 +308,19 @@ class _Reader:
             if known[i]:
                 fields[f"column {letters(i)}"] = known[i]
         values: dict[str, Any] = {}
-        for column in OF_CABLE:
-            i = columns.cable[column.name]
-            if i >= 0 and cells[i]:
+        for column, i in self._of_cable:
+            if cells[i]:
                 values[column.field] = column.parse(cells[i], place, self._bare_unit)
                 if values[column.field] is None and known[i]:
                     fields[names[i]] = known[i]
-        types = [side["type"] for side in columns.ends]
-        if min(types) >= 0 and {known[column].lower() for column in types} == {"host"}:
-            raise Malformed(f"{self._at(row, names[types[1]])}: both ends are hosts")
-        a, b = (self._end(side, known) for side in columns.ends)
+        if len(self._roles) == 2 and {known[i].lower() for i in self._roles} == {"host"}:
+            raise Malformed(f"{self._at(row, names[self._roles[1]])}: both ends are hosts")
+        a, b = (self._end(side, known) for side in self._ends)
         return PlanCable(a, b, place, fields=fields or NO_FIELDS, **values)
 
-    def _end(self, side: Mapping[str, int], cells: list[str]) -> End:
-        """Return the end that has its columns there."""
-        known: dict[str, Any] = {
-            name: cells[column] or None
-            for name, column in side.items()
-            if column >= 0 and name != "type"
-        }
+    def _end(self, columns: dict[str, int], cells: list[str]) -> End:
+        """Return the end that has its fields in these columns."""
+        known: dict[str, Any] = {name: cells[i] or None for name, i in columns.items()}
         end = End(**known)
         if not self._described:
             return end

@@ -55,7 +55,7 @@ def is_workbook(source: PlanContent) -> bool:
     return source.data.startswith((ZIP, OLE))
 
 
-def sheets(source: PlanContent) -> tuple[list[Rows], list[str]]:
+def sheets(source: PlanContent) -> tuple[list[Any], list[str]]:
     """Return the visible sheets, and a note for each hidden one.
 
     Raises Malformed for what is no workbook, Unavailable without openpyxl.
@@ -76,7 +76,7 @@ def sheets(source: PlanContent) -> tuple[list[Rows], list[str]]:
     shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
     hidden = [sheet for sheet in book.worksheets if sheet.sheet_state != "visible"]
     notes = [f"sheet {quoted(sheet.title)} is hidden: skipped" for sheet in hidden]
-    return [Rows(source.place._replace(sheet=sheet.title), sheet) for sheet in shown], notes
+    return shown, notes
 
 
 def _check(source: PlanContent) -> None:
@@ -123,55 +123,48 @@ def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
         raise Malformed(f"{file}: {quoted(name)} has no element in its first 64 KiB")
 
 
-class Rows:
-    """The rows of a sheet, read anew by each iteration."""
-
-    def __init__(self, place: FilePlace, sheet: Any) -> None:
-        self.place = place
-        self._sheet = sheet
-        self.remarks: list[str] = []  # of the last whole reading
-        fonts = sheet.parent._fonts
-        self._struck = {
-            number
-            for number, style in enumerate(sheet.parent._cell_styles)
-            if fonts[style.fontId].strike
-        }
-
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        row = 0
-        crossed: set[int] = set()  # with text that is struck through
-        hidden, struck, in_part, unsaved = list[int](), list[int](), list[int](), list[int]()
-        try:
-            with self._sheet._get_source() as part:
-                parser = _parser(part, self._sheet, self._struck, crossed)
-                for number, cells in parser.parse():
-                    if not cells:
-                        continue
-                    if number > MAX_ROW:
-                        raise ValueError(f"row {number}, and a sheet has {MAX_ROW}")
-                    if number <= row:
-                        raise ValueError(f"row {number} below row {row}")
-                    texts = _texts(cells)
-                    row = number
-                    if row in crossed:
-                        (in_part if any(texts) else struck).append(row)
-                    is_hidden = parser.row_dimensions.pop(str(row), {}).get("hidden") in _TRUE
-                    hidden += [row] if is_hidden and any(texts) else []
-                    unsaved += [row] if UNSAVED in texts else []
-                    yield row, texts
-        except _ERRORS as error:
-            place = self.place._replace(row=row + 1)
-            raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
-        self.remarks[:] = [
-            f"{len(rows)} row{'s' * (len(rows) > 1)} {what} (the first: row {rows[0]})"
-            for rows, what in (
-                (hidden, "hidden, and read"),
-                (struck, "struck through, and left out"),
-                (in_part, "struck through in part, which is not read"),
-                (unsaved, "with a formula without a saved value, which is read as empty"),
-            )
-            if rows
-        ]
+def rows(place: FilePlace, sheet: Any, remarks: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a sheet, and write the notes of what a reader does not see to `remarks`."""
+    fonts = sheet.parent._fonts
+    struck_styles = {
+        number
+        for number, style in enumerate(sheet.parent._cell_styles)
+        if fonts[style.fontId].strike
+    }
+    row = 0
+    crossed: set[int] = set()  # with text that is struck through
+    hidden, struck, in_part, unsaved = list[int](), list[int](), list[int](), list[int]()
+    try:
+        with sheet._get_source() as part:
+            parser = _parser(part, sheet, struck_styles, crossed)
+            for number, cells in parser.parse():
+                if not cells:
+                    continue
+                if number > MAX_ROW:
+                    raise ValueError(f"row {number}, and a sheet has {MAX_ROW}")
+                if number <= row:
+                    raise ValueError(f"row {number} below row {row}")
+                texts = _texts(cells)
+                row = number
+                if row in crossed:
+                    (in_part if any(texts) else struck).append(row)
+                is_hidden = parser.row_dimensions.pop(str(row), {}).get("hidden") in _TRUE
+                hidden += [row] if is_hidden and any(texts) else []
+                unsaved += [row] if UNSAVED in texts else []
+                yield row, texts
+    except _ERRORS as error:
+        where = place._replace(row=row + 1)
+        raise Malformed(f"{where}: no XLSX workbook: {_reason(error)}") from error
+    remarks[:] = [
+        f"{len(numbers)} row{'s' * (len(numbers) > 1)} {what} (the first: row {numbers[0]})"
+        for numbers, what in (
+            (hidden, "hidden, and read"),
+            (struck, "struck through, and left out"),
+            (in_part, "struck through in part, which is not read"),
+            (unsaved, "with a formula without a saved value, which is read as empty"),
+        )
+        if numbers
+    ]
 
 
 def _parser(part: Any, sheet: Any, struck: Collection[int], crossed: set[int]) -> Any:

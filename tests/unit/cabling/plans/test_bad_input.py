@@ -504,10 +504,14 @@ def sheet(rows: str) -> bytes:
     return rezipped(BOOK, {SHEET: f"{head}</row>{rows}</sheetData>{end}".encode()})
 
 
+def rows_of(rows: str) -> list[tuple[int, list[str]]]:
+    [page], _ = xlsx.sheets(PlanContent("p.xlsx", sheet(rows)))
+    return [*xlsx.rows(FilePlace("p.xlsx"), page, [])]
+
+
 def test_cells_of_all_kinds() -> None:
     """Formatted and phonetic text, formulas, numbers, truth values, errors, as they are shown."""
-    [rows], _ = xlsx.sheets(PlanContent("p.xlsx", sheet(STYLED)))
-    (_, _), (number, cells) = rows
+    (_, _), (number, cells) = rows_of(STYLED)
     assert number == 2
     assert cells[:8] == ["gpu-017", "mlx5_0", "", "", "leaf01", "1", "TRUE", "#N/A"]
     assert len(cells) == 8  # without the empty one to the right of the last column that is read
@@ -608,8 +612,7 @@ def test_dates_and_truth_values_are_text() -> None:
 def test_cells_in_any_order() -> None:
     """The column of a cell is that of its reference."""
     row = '<row r="1"/><row r="2"><c r="C2"><v>3</v></c><c r="A2"><v>1</v></c><c><v>2</v></c></row>'
-    [rows], _ = xlsx.sheets(PlanContent("p.xlsx", sheet(row)))
-    assert [*rows][1] == (2, ["1", "2", "3"])
+    assert rows_of(row)[1] == (2, ["1", "2", "3"])
 
 
 def test_many_sheets() -> None:
