@@ -35,11 +35,6 @@ class PcieLink(NamedTuple):
         return all(None not in (end.speed, end.max_speed, end.width, end.max_width) for end in self)
 
     @property
-    def addresses(self) -> tuple[str, str]:
-        """The PCI addresses of both ends."""
-        return self.upper.address, self.lower.address
-
-    @property
     def best(self) -> tuple[float, int]:
         """The speed and width that both ends permit."""
         speeds = (self.upper.max_speed, self.lower.max_speed)
@@ -63,7 +58,8 @@ def findings(node: SeenNode, draft: Draft) -> Iterator[Finding]:
     ports = [port for port in node.ports.values() if port.pci]
     read = {port.interface: _links(node.paths.get(port.pci or "", ())) for port in ports}
     slow = [(link, name) for name, (links, _) in read.items() for link in links if link.is_slow]
-    for same in grouped(slow, lambda pair: pair[0].addresses).values():
+    by_link = grouped(slow, lambda pair: (pair[0].upper.address, pair[0].lower.address))
+    for addresses, same in by_link.items():
         link, names = same[0][0], [name for _, name in same]
         (upper, lower), (speed, width) = link, link.best
         now, best = f"{lower.speed} GT/s x{lower.width}", f"{speed} GT/s x{width}"
@@ -72,7 +68,7 @@ def findings(node: SeenNode, draft: Draft) -> Iterator[Finding]:
             f"its PCIe link to {upper.address} runs at {now} instead of {best}."
         )
         facts = {"upper": upper.address, "lower": lower.address, "current": now, "possible": best}
-        yield draft("pcie", names, text, facts=facts, key=link.addresses)
+        yield draft("pcie", names, text, facts=facts, key=addresses)
     for reason, names in grouped(read, lambda name: read[name][1]).items():
         if reason:
             text = f"PCIe path of {listed(names)} not verified: {reason}."

@@ -131,7 +131,7 @@ def seen_node(document: Json) -> SeenNode:
                 far_ends=tuple(far_ends.get(name, ())),
                 missing=missing.get(name),
                 link_layer=row["link_layer"],
-                bad_link=_bad_link(row["bad_link"]),
+                bad_link=(bad := row["bad_link"]) and BadLink(bad["end"], parse_time(bad["time"])),
             )
     pcie, lost = document["pcie"], document["lost"]
     return SeenNode(
@@ -145,10 +145,6 @@ def seen_node(document: Json) -> SeenNode:
         on_bus=frozenset(document["pci_functions"] or ()),
         netdevs=frozenset(document["netdevs"] or ()),
     )
-
-
-def _bad_link(row: Json | None) -> BadLink | None:
-    return BadLink(row["end"], parse_time(row["time"])) if row else None
 
 
 def _end(row: Json) -> PcieEnd:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from agent.cabling import words
 from agent.cabling.cables import IGNORED, ComparedCable
-from agent.cabling.findings.finding import Finding, Move, PortRef, Spot, end_text, finding
+from agent.cabling.findings.finding import Finding, Move, PortRef, end_text, finding
 from agent.cabling.findings.names import leaf_key
 from agent.cabling.seen import SeenEnd, SeenNode
 from agent.reasons import BadLink
@@ -44,7 +44,7 @@ class UnstableLink(NamedTuple):
     @property
     def far(self) -> str:
         """The far end in words, with its place."""
-        return end_text(self.move.actual) + _place(self.move.present)
+        return end_text(self.move.actual) + self.move.present.in_brackets
 
     @property
     def move(self) -> Move:
@@ -124,11 +124,6 @@ def _chance(bad: int, size: int, share: float) -> float:
     return chance
 
 
-def _place(spot: Spot) -> str:
-    place = spot._replace(label=None).text
-    return f" ({place})" if place else ""
-
-
 def _last(links: Iterable[UnstableLink]) -> str:
     return utc(max(link.bad.time for link in links))
 
@@ -156,14 +151,15 @@ def _of_group(kind: str, links: Sequence[UnstableLink], size: int) -> Finding:
     first, count = links[0], f"{len(links)} of its {many(size, 'link')}"
     if kind == NODE:
         node = first.ref.node
-        subject, key = f"the HCAs of {node}{_place(first.move.near)}", [node, NODE]
+        place = first.move.near._replace(label=None).in_brackets
+        subject, key = f"the HCAs of {node}{place}", [node, NODE]
         links = sorted(links, key=lambda link: natural(link.ref.interface))
         pairs = listed([f"{link.ref.interface} to {link.far}" for link in links], MAX_NAMED)
         fix = f"{pairs}: look at seat, firmware and temperature of the HCAs before any cable"
     else:
         ports = listed([link.end.port or "?" for link in links], MAX_NAMED)
         of_nodes = listed([" ".join(link.ref) for link in links], MAX_NAMED)
-        leaf = first.end.device + _place(first.move.present)
+        leaf = first.end.device + first.move.present.in_brackets
         subject, key = leaf, [leaf_key(first.end.device), LEAF]
         if kind == BLOCK_OF_LEAF:
             block = (int(first.end.port_id or 1) - 1) // BLOCK

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import Spot, end_text, spot
-from agent.cabling.plans.model import End
+from agent.cabling.findings.finding import end_text, spot
 from agent.cabling.seen import Port
 from agent.ids import HASH
 from agent.reasons import NeighborReason
@@ -31,12 +30,12 @@ def far(row: ExpectedRow) -> str:
     """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
     is_hash = row.is_label and row.device and HASH.fullmatch(row.device)
     name = f"the switch whose name has the hash {row.device}" if is_hash else row.device
-    return end_text((name or None, row.port)) + _place(row.far)
+    return end_text((name or None, row.port)) + spot(row.far).in_brackets
 
 
 def near(row: ExpectedRow) -> str:
     """Return the interface with the node's place and the label of the cable."""
-    return _name(row) + _place(row.near, row.label)
+    return _name(row) + spot(row.near, row.label).in_brackets
 
 
 def _name(row: ExpectedRow) -> str:
@@ -48,18 +47,10 @@ def _name(row: ExpectedRow) -> str:
 def present(port: Port, cable: ComparedCable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
     if cable and cable.far_end:
-        return end_text(cable.actual) + _in_brackets(cable.present)
+        return end_text(cable.actual) + cable.present.in_brackets
     if port.far_ends:
         return end_text((port.far_ends[0].device, port.far_ends[0].port))
     return far(cable.row) if cable else "the switch"
-
-
-def _place(end: End | None, label: str | None = None) -> str:
-    return _in_brackets(spot(end, label))
-
-
-def _in_brackets(place: Spot) -> str:
-    return f" ({place.text})" if place.text else ""
 
 
 def wrong(cable: ComparedCable, owner: str | None) -> str:
@@ -82,11 +73,11 @@ def swapped(ring: Sequence[ComparedCable]) -> str:
     ends = [far(cable.row) for cable in ring]
     if len({cable.ref.node for cable in ring}) > 1:
         names, where = [f"{cable.ref.node} {cable.ref.interface}" for cable in ring], ""
-        places = [_place(cable.row.near, cable.row.label) for cable in ring]
+        places = [spot(cable.row.near, cable.row.label).in_brackets for cable in ring]
     else:
         names = [_name(cable.row) for cable in ring]
-        where = f" of this node{_place(ring[0].row.near)}"
-        places = [_place(None, cable.row.label) for cable in ring]
+        where = f" of this node{spot(ring[0].row.near).in_brackets}"
+        places = [spot(None, cable.row.label).in_brackets for cable in ring]
     near_ends = [name + place for name, place in zip(names, places, strict=True)]
     if len(ring) == 2:
         (name, other), (first, second) = names, ends
@@ -101,7 +92,7 @@ def swapped(ring: Sequence[ComparedCable]) -> str:
 
 def exchanged(ring: Sequence[ComparedCable]) -> str:
     """Nodes in each other's place, by a cable of each: each is in the place of the next."""
-    names = [cable.ref.node + _place(cable.row.near) for cable in ring]
+    names = [cable.ref.node + spot(cable.row.near).in_brackets for cable in ring]
     fix = "exchange their names, or their rows in the plan; or else the far ends of their cables"
     if len(ring) == 2:
         return f"{' and '.join(names)} are in each other's place: {fix}."
@@ -115,8 +106,8 @@ def moved(cables: Sequence[ComparedCable], host: str | None) -> str:
     first, more = cables[0], many(len(cables) - 1, "other port")
     where = f"in the place of {host}" if host else f"at {end_text(first.actual)} and {more}"
     return (
-        f"{first.ref.node}{_place(first.row.near)} is elsewhere as a whole, {where}: correct the "
-        "plan or the name of the node; or else move the far ends of its cables."
+        f"{first.ref.node}{spot(first.row.near).in_brackets} is elsewhere as a whole, {where}: "
+        "correct the plan or the name of the node; or else move the far ends of its cables."
     )
 
 

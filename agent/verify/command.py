@@ -17,6 +17,7 @@ from agent.errors import Malformed, Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
 from agent.options import OF_CLUSTER, Flags, idle_of_cluster, is_on_command_line, require_plan
+from agent.output.report import EXIT, NOTHING_COMPARED, UNVERIFIED, unverified
 from agent.text import many
 from agent.verify import report
 
@@ -48,13 +49,14 @@ def run(flags: Flags) -> int:
     known = baseline.settled(result.findings, [result.node], *files)
     result = result._replace(findings=known.findings, accepted=known.accepted)
     if flags["npd"]:
-        print_line(report.npd_line(result))
+        print_line(report.npd_text(report.verdict(result)))
         return report.NPD_EXIT[report.outcome(result)]
     print_text(report.FORMATS[flags["output"]](result, (*notes, *known.notes)))
     outcome = report.outcome(result)
-    if outcome == report.UNVERIFIED:
-        complain(f"bwagent: {report.unverified(result)}", 1)
-    return report.EXIT[outcome]
+    if outcome == UNVERIFIED:
+        gaps = [NOTHING_COMPARED] if report.is_blind(result) else []
+        complain(f"bwagent: {unverified(result.node, result.findings, gaps)}", 1)
+    return EXIT[outcome]
 
 
 def _write_plan(flags: Flags) -> int:

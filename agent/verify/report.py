@@ -23,7 +23,6 @@ from agent.output.layout import WIDTH, columns, joined, opening, section
 from agent.output.report import (
     COLUMNS,
     DIFFERENCES,
-    EXIT,
     OK,
     UNVERIFIED,
     accepted,
@@ -33,34 +32,20 @@ from agent.output.report import (
 )
 from agent.text import Json, visible
 
-__all__ = [
-    "EXIT",
-    "FORMATS",
-    "NPD_EXIT",
-    "NPD_WIDTH",
-    "UNVERIFIED",
-    "npd_line",
-    "npd_text",
-    "outcome",
-    "unverified",
-]
 SCHEMA = 1
 NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
 NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
 TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
 
 
+def is_blind(result: VerifyResult) -> bool:
+    """Return True if no cable was compared, and that is accepted."""
+    return report.is_nothing_compared(result.as_planned, result.accepted)
+
+
 def outcome(result: VerifyResult) -> str:
     """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
-    is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
-    return report.outcome(result.findings, is_partial=is_blind)
-
-
-def unverified(result: VerifyResult) -> str:
-    """Return why the outcome is UNVERIFIED, as the error of a command."""
-    is_blind = report.is_nothing_compared(result.as_planned, result.accepted)
-    gaps = [report.NOTHING_COMPARED] if is_blind else []
-    return report.unverified(result.node, result.findings, gaps)
+    return report.outcome(result.findings, is_partial=is_blind(result))
 
 
 def verdict(result: VerifyResult) -> str:
@@ -160,11 +145,6 @@ def junit_text(result: VerifyResult, _notes: Sequence[str]) -> str:
     cases += [failed(finding, finding.interfaces) for finding in result.findings]
     cases += [accepted(acceptance, acceptance.finding.interfaces) for acceptance in result.accepted]
     return junit.document(junit.suite("bwagent verify", result.node, cases))
-
-
-def npd_line(result: VerifyResult) -> str:
-    """Return the line for node-problem-detector."""
-    return npd_text(verdict(result))
 
 
 def npd_text(text: str) -> str:

@@ -150,6 +150,11 @@ class Spot(NamedTuple):
         parts = zip(("rack", "unit", "cable"), self, strict=True)
         return ", ".join(f"{name} {value}" for name, value in parts if value)
 
+    @property
+    def in_brackets(self) -> str:
+        """The place behind a name, ` (rack A1)`; empty if nothing is known."""
+        return f" ({self.text})" if self.text else ""
+
 
 NO_SPOT = Spot()
 

@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from agent.cabling.plans.model import FilePlace, Plan, PlanCable
+from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY, FilePlace, Plan, PlanCable
 from agent.errors import Malformed
 from agent.text import visible
 
 MAX_CABLES = 500_000
 MAX_NOTES = 20
 MAX_TEXT = 60  # characters of a cell in a message
-MARKS = ("ignore", "link-state-only")
+MARKS = (IGNORE, LINK_STATE_ONLY)
 MAX_NAME = 255  # characters; what LLDP transmits of a name (IEEE Std 802.1AB-2016, 8.5)
 # 1/2/26 is a date, too, but also a port of a chassis.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -61,9 +61,6 @@ class Cables:
         self._first: dict[tuple[str, str], PlanCable] = {}
         self._notes: list[str] = []
         self._skipped: dict[str, list[FilePlace]] = {}
-
-    def __len__(self) -> int:
-        return len(self._cables)
 
     def add(self, cable: PlanCable) -> None:
         """Add a cable; raises Malformed for one that contradicts itself or an equal one."""

@@ -62,6 +62,7 @@ _LINK = re.compile(
     r"\[[^]]*\]\s*==\(\s*(?P<link>[^)]*(?:\([^)]*\)[^)]*)?)\)==>\s+(?:0x(?P<far_guid>[0-9a-f]{16})\s+)?"
     r'(?:(?P<far_lid>-?\d+)\s+)?(?P<far>\d+)?\[[^]]*\]\s*"(?P<far_text>.*)"\s*\(.*'
 )
+_LINKED = {"link": _LINK, "node": _HEADING}
 _UP = re.compile(r"(?P<width>\d+)X\s+(?P<speed>[\d.]+) Gbps.*/\s*LinkUp")
 # Around a dump: `[root@mgmt ~]# ibnetdiscover`, PuTTY's `=~=~=~=`, `Script done on ...`
 _AROUND = re.compile(
@@ -109,22 +110,14 @@ def is_iblinkinfo(source: PlanContent) -> bool:
 def read_ibnetdiscover(source: PlanContent) -> list[Plan]:
     """Return the plan of a topology or of a report of ibnetdiscover."""
     several, around = set[str](), list[int]()
-    links = discovered(source, several, around)
+    links = list(discovered(source, several, around))
     return _plan(source, "ibnetdiscover", links, several, around)
-
-
-def discovered(source: PlanContent, several: set[str], around: list[int]) -> list[DumpLink]:
-    """Return the links of a topology or of a report of ibnetdiscover.
-
-    Adds the descriptions of HCAs with several ports, and the rows of the lines around the dump.
-    """
-    return list(_discovered(source, _lines(source, _DISCOVERED, around), several))
 
 
 def read_iblinkinfo(source: PlanContent) -> list[Plan]:
     """Return the plan of the links of iblinkinfo."""
     around = list[int]()
-    links = list(_linked(source, _lines(source, {"link": _LINK, "node": _HEADING}, around)))
+    links = list(_linked(source, around))
     return _plan(source, "iblinkinfo", links, set(), around)
 
 
@@ -181,12 +174,13 @@ def _unknown(source: PlanContent, row: int, line: str) -> Malformed:
     return Malformed(f"{place}: not a line of this format: {quoted(line)}")
 
 
-def _discovered(
-    source: PlanContent, lines: Iterable[DumpLine], several: set[str]
-) -> Iterator[DumpLink]:
-    """Yield the links; add the descriptions of HCAs with several ports to a set."""
+def discovered(source: PlanContent, several: set[str], around: list[int]) -> Iterator[DumpLink]:
+    """Yield the links of a topology or of a report of ibnetdiscover.
+
+    Adds the descriptions of HCAs with several ports, and the rows of the lines around the dump.
+    """
     node: re.Match[str] | None = None
-    for row, name, match in lines:
+    for row, name, match in _lines(source, _DISCOVERED, around):
         if name == "node":
             node = match
             if match["type"] == "Ca" and int(match["ports"]) > 1:
@@ -205,10 +199,10 @@ def _discovered(
             yield row, near, far, rate(match["rate"])
 
 
-def _linked(source: PlanContent, lines: Iterable[DumpLine]) -> Iterator[DumpLink]:
+def _linked(source: PlanContent, around: list[int]) -> Iterator[DumpLink]:
     links: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
     heading = None
-    for row, name, match in lines:
+    for row, name, match in _lines(source, _LINKED, around):
         if name == "node":
             heading = match
             continue
