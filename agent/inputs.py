@@ -215,7 +215,7 @@ def hca_map(flags: Flags) -> HcaMap:
     """Read the file of --hca-map."""
     from agent.cabling.interfaces import read_map
 
-    return read_map(flags["hca_map"]) if flags["hca_map"] else ()
+    return read_map(flags["hca_map"]) if flags["hca_map"] else {}
 
 
 def require_rdma(observation: Observation) -> None:

@@ -84,7 +84,6 @@ class LeafPlaces:
     """Where switches stand, by any spelling of their names."""
 
     by_name: Mapping[str, Spot] = field(default_factory=dict)
-    _known: dict[str, Spot | None] = field(default_factory=dict, compare=False)
 
     @cached_property
     def _names(self) -> LeafNames:
@@ -92,10 +91,8 @@ class LeafPlaces:
 
     def get(self, name: str) -> Spot | None:
         """Return the place of a switch; None if it is not known."""
-        if name not in self._known:
-            alike = self._names.like(name)
-            self._known[name] = self.by_name[alike[0]] if len(alike) == 1 else None
-        return self._known[name]
+        alike = self._names.like(name)
+        return self.by_name[alike[0]] if len(alike) == 1 else None
 
 
 NO_PLACES = LeafPlaces()

@@ -233,15 +233,9 @@ def numbers(texts: Iterable[str]) -> dict[int, str]:
 COLUMNS = ("port", "hca-name")  # of the file of --hca-map
 
 
-class HcaRow(NamedTuple):
-    """One row."""
-
-    node: str  # a glob in lower case; "" is every node
-    port: str  # as `map_key` returns it
-    name: str  # the interface, netdev or PCI address
-
-
-HcaMap = tuple[HcaRow, ...]
+# A glob of nodes in lower case ("" is every node) and a text as `map_key` returns it, to the
+# interface, netdev or PCI address.
+HcaMap = Mapping[tuple[str, str], str]
 
 
 def map_key(text: str) -> str:
@@ -262,22 +256,22 @@ def read_map(path: str) -> HcaMap:
             raise Malformed(f"{place}: {port} is {name}, but {names[key]} above")
     if not names:
         raise Malformed(f"{path}: no row below the header")
-    return tuple(HcaRow(*key, name) for key, name in names.items())
+    return names
 
 
 def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:
     """Raise Malformed if no node has a row: its numbers would be assumed in spite of the map."""
     if entries and not any(names_of(entries, node) for node in nodes):
-        raise Malformed(
-            f"{path}: no glob of the column node fits a Node, such as {entries[0].node!r}"
-        )
+        glob, _ = next(iter(entries))
+        raise Malformed(f"{path}: no glob of the column node fits a Node, such as {glob!r}")
 
 
 def names_of(entries: HcaMap, node: str) -> dict[str, str]:
     """Return the interfaces of a node by the texts of the plan."""
     names = (node.lower(), node.lower().partition(".")[0])
     by_port: dict[str, str] = {}
-    for entry in sorted(entries, key=lambda entry: not entry.node):  # stable: in the file's order
-        if not entry.node or any(fnmatchcase(name, entry.node) for name in names):
-            by_port.setdefault(entry.port, entry.name)
+    # stable: in the file's order
+    for (glob, port), name in sorted(entries.items(), key=lambda entry: not entry[0][0]):
+        if not glob or any(fnmatchcase(spelling, glob) for spelling in names):
+            by_port.setdefault(port, name)
     return by_port

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.cabling import cables, interfaces, of_cables, pcie, rates, unstable, words
@@ -41,7 +42,7 @@ class VerifyOptions(NamedTuple):
 
     off: frozenset[str] = frozenset()  # tolerances of names that are switched off
     ignore: tuple[str, ...] = ()  # globs of interfaces, netdevs, PCI addresses
-    hca_map: HcaMap = ()  # interfaces of the plan, each with its interface, netdev or address
+    hca_map: HcaMap = MappingProxyType({})
 
     def has_ignored(self, names: Iterable[str | None]) -> bool:
         """Return True if --ignore names one of these."""

@@ -8,7 +8,7 @@ from typing import Any
 from agent.cabling.expected import Expected
 from agent.cabling.findings.names import SeenDevice
 from agent.cabling.findings.port_names import SeenPort
-from agent.cabling.interfaces import HcaMap, HcaRow, map_key
+from agent.cabling.interfaces import HcaMap, map_key
 from agent.cabling.judge import VerifyResult
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
@@ -100,4 +100,4 @@ def codes(result: VerifyResult) -> list[tuple[str, tuple[str, ...]]]:
 
 def hca_map(names: dict[str, str]) -> HcaMap:
     """Return the rows of --hca-map for every node."""
-    return tuple(HcaRow("", map_key(text), name) for text, name in names.items())
+    return {("", map_key(text)): name for text, name in names.items()}

@@ -109,15 +109,16 @@ def _fields(entry: dict[str, Any]) -> dict[str, str]:
     return fields
 
 
+def _page(document: Any) -> Any:
+    """Return the list of an answer, or the object whose `results` it is: in GraphQL a member."""
+    lists = (_member(_member(document, "data"), name) for name in _LISTS)
+    return next((listed for listed in lists if listed is not None), document)
+
+
 def _entries(document: Any) -> list[Any]:
     """Return the cables or interfaces of an answer."""
-    entries = document
-    if isinstance(document, dict):
-        data = document.get("data")
-        lists = (_member(data, name) for name in _LISTS)
-        entries = next((listed for listed in lists if listed is not None), document)
-        if isinstance(entries, dict):  # a page of REST, or of GraphQL from NetBox 4.5 on
-            entries = entries.get("results")
+    page = _page(document)  # from NetBox 4.5 on, GraphQL has `results`, too
+    entries = page if isinstance(page, list) else _member(page, "results")
     return entries if isinstance(entries, list) else []
 
 
@@ -131,20 +132,13 @@ def _type(end: dict[str, Any]) -> str | None:
 
 
 def _check_whole(source: PlanContent, listed: int) -> None:
-    page = source.json
-    if not isinstance(page, dict):
-        return
-    if errors := page.get("errors"):
+    if errors := _member(source.json, "errors"):
         text = _member(errors[0] if isinstance(errors, list) else errors, "message")
         raise Malformed(f"{source.file}: GraphQL answered with an error: {quoted(text)}")
-    lists = (_member(page.get("data"), name) for name in _LISTS)
-    total = next(
-        (connection["total_count"] for connection in lists if _member(connection, "total_count")),
-        None,
-    )
-    count = page.get("count", total)
+    page = _page(source.json)
+    count = _member(page, "count" if page is source.json else "total_count")
     is_cut = isinstance(count, int) and count > listed
-    if is_cut or page.get("next") or page.get("previous"):
+    if is_cut or _member(page, "next") or _member(page, "previous"):
         raise Malformed(
             f"{source.file}: one page of several ({listed} of {count} "
             "cables): ask for all with ?limit=0, or join the results"
