@@ -259,11 +259,8 @@ def test_places_of_nodes(nodes: plans.Rows, expected: tuple[str | None, str | No
 
 
 def test_the_row_itself_comes_first() -> None:
-    one = plans.cable("gpu-017 eth0", "leaf-5 1")
-    one = one._replace(a=one.a._replace(rack="R9"))
-    book = plans.workbook(
-        {"L": plans.rows([one], "sided"), "N": [["Node", "Rack"], ["gpu-017", "R1"]]}
-    )
+    links = [["A-Node", "A-Port", "A-Rack", "Z-Node", "Z-Port"], ["g", "1", "R9", "leaf", "1"]]
+    book = plans.workbook({"L": links, "N": [["Node", "Rack"], ["g", "R1"]]})
     (plan,) = read_source(PlanContent("p", book))
     assert plan.cables[0].a.rack == "R9"
 
