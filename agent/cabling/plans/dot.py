@@ -36,19 +36,13 @@ _COMMENT = r"//[^\n]*|/\*.*?\*/|#[^\n]*"
 _START = re.compile(
     rf"(?:\s|{_COMMENT})*+(?:strict\s+)?(?:di)?graph\b[^{{]{{0,200}}\{{", re.IGNORECASE | re.DOTALL
 )
-# An edge of two quoted nodes with quoted ports, and without attributes: one token, for speed.
-_EDGE = (
-    r'"(?P<a>[^"\\]+)":"(?P<p>[^"\\]+)"[ \t]*--[ \t]*"(?P<b>[^"\\]+)":"(?P<q>[^"\\]+)"'
-    r'(?P<simple>(?=[ \t]*(?:;|\r?\n\s*["}])))'
-)
 _TOKEN = re.compile(
-    rf'{_EDGE}|(?P<space>\s+|{_COMMENT})|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<edge>--|->)'
+    rf'(?P<space>\s+|{_COMMENT})|"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"|(?P<edge>--|->)'
     r"|(?P<name>-?\.?\d[\w.]*|[^\W\d][\w.]*(?:-[\w.]+)*)|(?P<mark>[{}\[\]=:;,])",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r'\\(["\\\n])')
-# Kind, text, offset: the kind is `text` for an ID, `simple` for a whole edge, else the characters;
-# "" ends the file.
+# Kind, text, offset: the kind is `text` for an ID, else the characters; "" ends the file.
 Token = tuple[str, str, int]
 _KEYWORDS = frozenset({"graph", "node", "edge"})
 _PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
@@ -76,9 +70,7 @@ def _tokens(text: str, place: FilePlace) -> Iterator[Token]:
         if start != at:
             break
         kind, token = match.lastgroup, match[0]
-        if kind == "simple":
-            yield "simple", "\0".join(match.group("a", "p", "b", "q")), at
-        elif kind == "quoted":
+        if kind == "quoted":
             # a backslash joins two lines
             yield "text", _ESCAPE.sub(lambda escape: escape[1].strip("\n"), token[1:-1]), at
         elif kind == "name":
@@ -149,10 +141,6 @@ class _Parser:
                 self._take(self._next)
             elif self._next == "{":
                 self._group(depth + 1)
-            elif self._next == "simple":
-                row = self._line(self._ahead[2])
-                a, port, b, far = self._take("simple").split("\0")
-                self._edges.append(((a, port), (b, far), self._edge, row))
             else:
                 self._statement(depth)
         self._take("}")
@@ -212,7 +200,6 @@ class _Parser:
         """Return the text of the next token, which is to be of this kind, and go on."""
         text = self._ahead[1]
         if self._next != kind:
-            text = text.replace("\0", " ")
             expected = "a name" if kind == "text" else repr(kind)
             raise self._error(f"{quoted(text)} instead of {expected}")
         self._advance()
