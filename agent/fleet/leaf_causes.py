@@ -20,27 +20,11 @@ from agent.fleet.model import FleetNode, FleetPort
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
-PlannedLeaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
+PlannedLeaves = Mapping[str, Sequence[ComparedCable]]  # cables by the key of their leaf's name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
 MOST = 0.75  # of the cables of a leaf: the others may be wrong, or of agents with its former name
-
-
-class _Leaf(NamedTuple):
-    """The cables that the plan gives to one leaf."""
-
-    name: str
-    cables: tuple[ComparedCable, ...]
-
-    @property
-    def row(self) -> ExpectedRow:
-        """Its first row, without a port."""
-        return self.cables[0].row._replace(port_id=None, port_name=None)
-
-    def at(self, name: str) -> list[ComparedCable]:
-        """Return the cables at their planned ports of a switch with this other name."""
-        return [cable for cable in self.cables if cable.actual[0] == name and _is_renamed(cable)]
 
 
 class Renamed(NamedTuple):
@@ -53,55 +37,60 @@ class Renamed(NamedTuple):
 
 def renamed(leaves: PlannedLeaves) -> Renamed:
     """Return a finding for each leaf with another name, and the names."""
-    other = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
-    planned = Names(leaf.name for leaf in leaves.values())
+    moved = {key: same for key, leaf in leaves.items() if (same := _at_another_name(leaf))}
+    planned = Names(leaf[0].row.device or "" for leaf in leaves.values())
     findings: list[Finding] = []
     names: dict[str, str] = {}
     ports: dict[PortRef, str] = {}
-    for key, name in other.items():
-        if any(leaf_key(alike) not in other for alike in planned.like(name)):
+    for key, same in moved.items():
+        name, row, seen = same[0].actual[0] or "", _row(leaves[key]), [cable.ref for cable in same]
+        if any(leaf_key(alike) not in moved for alike in planned.like(name)):
             continue  # the name of a leaf that has its own
-        leaf = leaves[key]
-        seen = [cable.ref for cable in leaf.at(name)]
-        count = sum(1 for cable in leaf.cables if cable.far_end)
+        count = sum(1 for cable in leaves[key] if cable.far_end)
         share = "all" if len(seen) == count else f"{len(seen):,} of"
         text = (
-            f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
+            f"Correct the name of {words.far(row)} in the plan or on the switch: {share} "
             f"{many(count, 'cable')} planned for it are at the same ports of {name}."
         )
         cause = finding(
             "renamed",
             seen,
             text,
-            key=[leaf.name],
-            facts=leaf.row.facts,
-            expected=(leaf.name, None),
+            key=[row.device],
+            facts=row.facts,
+            expected=(row.device, None),
             actual=(name, None),
         )
         findings.append(cause)
-        names[leaf_key(name)] = leaf.name
-        ports |= dict.fromkeys(seen, leaf.name)
+        names[leaf_key(name)] = row.device or ""
+        ports |= dict.fromkeys(seen, row.device or "")
     return Renamed(tuple(findings), names, ports)
 
 
 def by_leaf(compared: Iterable[ComparedCable]) -> PlannedLeaves:
-    """Return the leaves of the plan by the key of their name; ignored cables are left out."""
+    """Return the cables of each leaf of the plan; ignored cables are left out."""
     kept = [cable for cable in compared if cable.status != cables.IGNORED and cable.row.device]
-    by_name = grouped(kept, lambda cable: leaf_key(cable.row.device or ""))
-    return {key: _Leaf(same[0].row.device or "", tuple(same)) for key, same in by_name.items()}
+    return grouped(kept, lambda cable: leaf_key(cable.row.device or ""))
 
 
-def _other_name(leaf: _Leaf) -> str | None:
-    """Return the name that most far ends have, at the planned ports; None if there is none."""
-    seen = [cable for cable in leaf.cables if cable.far_end]
-    others = grouped(
-        (cable for cable in seen if _is_renamed(cable)), lambda cable: cable.actual[0] or ""
-    )
-    name, same = max(others.items(), key=lambda item: len(item[1]), default=("", []))
+def _row(leaf: Sequence[ComparedCable]) -> ExpectedRow:
+    """Return the first row of a leaf, without a port."""
+    return leaf[0].row._replace(port_id=None, port_name=None)
+
+
+def _at_another_name(leaf: Sequence[ComparedCable]) -> Sequence[ComparedCable]:
+    """Return the cables at their planned ports of a switch with another name, if most are."""
+    seen = [cable for cable in leaf if cable.far_end]
+    others = [
+        cable
+        for cable in seen
+        if cable.device.equal is False and cable.row.ports and cable.far_port.equal
+    ]
+    same = max(grouped(others, lambda cable: cable.actual[0]).values(), key=len, default=[])
     if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({cable.ref.node for cable in same}) < 2:
-        return None
+        return []
     former = [cable for cable in seen if cable.device.equal]
-    return name if _addresses(former) <= _addresses(same) else None
+    return same if _addresses(former) <= _addresses(same) else []
 
 
 def _addresses(compared: Iterable[ComparedCable]) -> set[str]:
@@ -110,17 +99,12 @@ def _addresses(compared: Iterable[ComparedCable]) -> set[str]:
     return {text for end in ends for text in (end.guids + end.macs or end.names)}
 
 
-def _is_renamed(cable: ComparedCable) -> bool:
-    """Return True for another switch at the planned port of it."""
-    return cable.device.equal is False and bool(cable.row.ports and cable.far_port.equal)
-
-
 class _Link(NamedTuple):
     """A cable and the leaf at which it is, or was last, or else is planned."""
 
     port: PortRef
     leaf: str  # identity
-    is_down: bool
+    is_down: bool = False
     name: str | None = None  # as it was seen
     planned: str | None = None  # key of its leaf in the plan
 
@@ -141,36 +125,25 @@ def down(nodes: Iterable[FleetNode], leaves: PlannedLeaves | None = None) -> Ite
         names = sorted({link.port.node for link in lost}, key=natural)
         if len(lost) < max(MIN_PORTS, NEARLY_ALL * len(same)) or len(names) < 2:
             continue
-        yield _down(same, lost, names, leaves)
-
-
-def _down(
-    same: Sequence[_Link],
-    lost: Sequence[_Link],
-    names: Sequence[str],
-    leaves: PlannedLeaves | None,
-) -> Finding:
-    """Return the finding of a leaf that lost these of its links, to the nodes of these names."""
-    seen, facts = next((link.name for link in lost if link.name), ""), dict[str, object]()
-    name = shown = seen
-    if leaves is not None:  # that for which most of them are planned
-        row = leaves[Counter(link.planned or "" for link in same).most_common(1)[0][0]].row
-        name, shown, facts = row.device or "", words.far(row), row.facts
-    share = f"all its {len(same):,}" if lost == same else f"{len(lost):,} of its {len(same):,}"
-    text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(names)}."
-    ports, key, end = [link.port for link in lost], [leaf_key(seen or name)], (name, None)
-    return finding("leaf-down", ports, text, nodes=names, key=key, facts=facts, expected=end)
+        seen, facts = next((link.name for link in lost if link.name), ""), dict[str, object]()
+        name = shown = seen
+        if leaves is not None:  # that for which most of them are planned
+            row = _row(leaves[Counter(link.planned or "" for link in same).most_common(1)[0][0]])
+            name, shown, facts = row.device or "", words.far(row), row.facts
+        share = f"all its {len(same):,}" if lost == same else f"{len(lost):,} of its {len(same):,}"
+        text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(names)}."
+        ports, key, end = [link.port for link in lost], [leaf_key(seen or name)], (name, None)
+        yield finding("leaf-down", ports, text, nodes=names, key=key, facts=facts, expected=end)
 
 
 def _planned(leaves: PlannedLeaves, known: Mapping[PortRef, _Link]) -> Iterator[_Link]:
     """Yield the cables of the plan; one that was never seen is where most of its leaf's are."""
     for key, leaf in leaves.items():
-        seen = Counter(known[cable.ref].leaf for cable in leaf.cables if cable.ref in known)
-        usual = seen.most_common(1)[0][0] if seen else leaf.name
-        for cable in leaf.cables:
-            link = known.get(cable.ref)
-            where, name = (link.leaf, link.name) if link else (usual, None)
-            yield _Link(cable.ref, where, cable.status == cables.MISSING, name, key)
+        seen = Counter(known[cable.ref].leaf for cable in leaf if cable.ref in known)
+        usual = seen.most_common(1)[0][0] if seen else leaf[0].row.device or ""
+        for cable in leaf:
+            link = known.get(cable.ref) or _Link(cable.ref, usual)
+            yield link._replace(is_down=cable.status == cables.MISSING, planned=key)
 
 
 def _known(node: FleetNode) -> Iterator[_Link]:

@@ -31,10 +31,7 @@ from agent.grouped import grouped
 from agent.reasons import NeighborReason
 from agent.text import listed, many, natural
 
-NodeFinding = tuple[str, Finding]  # node, its finding
-Folded = tuple[
-    list[Finding], list[NodeFinding]
-]  # those of the fleet, and those that stay as they are
+Folded = tuple[list[Finding], list[Finding]]  # of the fleet, and those of a node that stay so
 Rings = tuple[tuple[str, ...], ...]  # the interfaces of each, in the order of the ring
 
 OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
@@ -148,8 +145,7 @@ def _findings(
     kept = (cable for name in dark for cable in cabled[name] if cable.status != cables.IGNORED)
     links = ((cable.ref, cable.status == cables.MISSING) for cable in kept)
     yield from explaining(leaf_causes.nodes_down(links, explained))
-    rest = [(result.node, finding) for result in results for finding in result.findings]
-    yield from _of_nodes(rest, explained)
+    yield from _of_nodes(of_one, explained)
 
 
 def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
@@ -166,10 +162,7 @@ def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
     )
 
 
-def _of_nodes(
-    findings: Iterable[NodeFinding],
-    explained: Collection[PortRef],
-) -> Iterator[Finding]:
+def _of_nodes(findings: Iterable[Finding], explained: Collection[PortRef]) -> Iterator[Finding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
 
     def is_explained(finding: Finding) -> bool:
@@ -179,39 +172,38 @@ def _of_nodes(
             return False
         return all(port in explained for port in finding.ports)
 
-    kept = [(node, finding) for node, finding in findings if not is_explained(finding)]
-    kinds = grouped(kept, lambda pair: pair[1].code)
+    kept = (finding for finding in findings if not is_explained(finding))
+    kinds = grouped(kept, lambda finding: finding.code)
     speeds = kinds.pop("speed", [])
     told: set[PortRef] = {*explained}
     for code, same in kinds.items():
         folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
-        for cause in (*folded, *(_of_node(*pair) for pair in rest)):
+        for cause in (*folded, *map(_of_node, rest)):
             yield cause
             told.update(cause.ports if code in OF_LINKS else ())
-    for pair in speeds:
-        speed = _of_node(*pair)
+    for speed in speeds:
         if not speed.ports or not told.issuperset(speed.ports):
-            yield speed
+            yield _of_node(speed)
 
 
-def _of_node(node: str, finding: Finding) -> Finding:
+def _of_node(finding: Finding) -> Finding:
     """Return the finding of a node as one of the fleet, under the same ID."""
-    return finding._replace(text=f"{node}: {finding.text}")
+    return finding._replace(text=f"{finding.nodes[0]}: {finding.text}")
 
 
-# A fold takes all findings of a code, each with its node. What one node says by itself keeps the ID
+# A fold takes all findings of a code, each of one node. What one node says by itself keeps the ID
 # that it has there.
 
 
-def _unverifiable(findings: Sequence[NodeFinding]) -> Folded:
+def _unverifiable(findings: Sequence[Finding]) -> Folded:
     """Return a finding for each reason and severity, or one for all reasons of one node each."""
 
     def reason_of(finding: Finding) -> str:
         facts = dict(finding.facts)
         return facts.get("reason") or facts.get(NOT_VERIFIED) or finding.text
 
-    by_reason = grouped(findings, lambda pair: (pair[1].severity, reason_of(pair[1])))
-    single = {key: same for key, same in by_reason.items() if len({node for node, _ in same}) == 1}
+    by_reason = grouped(findings, lambda finding: (finding.severity, reason_of(finding)))
+    single = {key: same for key, same in by_reason.items() if len({f.nodes for f in same}) == 1}
     if len(single) <= MAX_REASONS:
         single = {}
     folded = []
@@ -220,40 +212,38 @@ def _unverifiable(findings: Sequence[NodeFinding]) -> Folded:
             word = NeighborReason.of(key[1])
             text = f"not verified: {word.text if word else key[1]}."
             folded.append(_not_verified(same, text, key, {"reason": key[1]}))
-    rest = grouped(chain(*single.values()), lambda pair: pair[1].severity)
+    rest = grouped(chain(*single.values()), lambda finding: finding.severity)
     for severity, same in rest.items():
-        node, example = same[0]
-        text = f"not verified, for {OTHERS}; for example {node}: {example.text}"
+        example = _of_node(same[0]).text
+        text = f"not verified, for {OTHERS}; for example {example}"
         folded.append(_not_verified(same, text, (severity, OTHERS), None))
     return folded, []
 
 
 def _not_verified(
-    same: Sequence[NodeFinding], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
+    same: Sequence[Finding], text: str, key: tuple[str, str], facts: Mapping[str, object] | None
 ) -> Finding:
     """Return the finding of ports, or of nodes as such; `key` has its severity first."""
-    ports = [*dict.fromkeys(_ports(same))]
-    nodes = sorted({node for node, _ in same}, key=natural)
+    ports, nodes = [*dict.fromkeys(_ports(same))], _nodes(same)
     where = f"of {many(len(nodes), 'node')} ({listed(nodes)})"
     text = f"{many(len(ports), 'port') if ports else 'Something'} {where} {text}"
-    is_of_node = len(nodes) == 1 and facts
-    if is_of_node:
-        text = f"{nodes[0]}: {same[0][1].text}"
     made = finding("unverifiable", ports, text, nodes=nodes, severity=key[0], key=key, facts=facts)
-    return made._replace(id=same[0][1].id) if is_of_node else made
+    if len(nodes) == 1 and facts:
+        return made._replace(id=same[0].id, text=_of_node(same[0]).text)
+    return made
 
 
-def _duplicate(findings: Sequence[NodeFinding]) -> Folded:
+def _duplicate(findings: Sequence[Finding]) -> Folded:
     """Return one finding for each switch port that the plan gives twice."""
 
-    def end_of(pair: NodeFinding) -> FarPort:
-        device, port = pair[1].expected
+    def end_of(finding: Finding) -> FarPort:
+        device, port = finding.expected
         return end_key(device or "", port or "")
 
     folded = []
-    of_plan = [pair for pair in findings if pair[1].actual == NO_END]
+    of_plan = [finding for finding in findings if finding.actual == NO_END]
     for key, same in grouped(of_plan, end_of).items():
-        first, ports = same[0][1], _ports(same)
+        first, ports = same[0], _ports(same)
         facts = dict(first.facts)
         users = [port.text for port in ports]
         if len(ports) < 2:  # the others are of nodes that are not compared
@@ -261,32 +251,31 @@ def _duplicate(findings: Sequence[NodeFinding]) -> Folded:
         text = words.duplicate_in_plan(*first.expected, users)
         made = finding("duplicate", ports, text, key=key, facts=facts, expected=first.expected)
         folded.append(made._replace(id=first.id) if len(same) == 1 else made)
-    return folded, [pair for pair in findings if pair[1].actual != NO_END]
+    return folded, [finding for finding in findings if finding.actual != NO_END]
 
 
-def _unexpected(findings: Sequence[NodeFinding]) -> Folded:
+def _unexpected(findings: Sequence[Finding]) -> Folded:
     """Return one finding for each interface that the plan lacks on several nodes."""
     folded: list[Finding] = []
-    rest: list[NodeFinding] = []
-    for name, same in grouped(findings, lambda pair: pair[1].interface).items():
+    rest: list[Finding] = []
+    for name, same in grouped(findings, lambda finding: finding.interface).items():
         if len(same) < MIN_NODES:
             rest += same
             continue
-        nodes = sorted((node for node, _ in same), key=natural)
+        nodes, key = _nodes(same), ["interface", name]
         text = (
             f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({listed(nodes)}): "
             "add the cables to the plan, or leave them out with --ignore."
         )
-        key = ["interface", name]
         folded.append(finding("unexpected", _ports(same), text, nodes=nodes, key=key))
     return folded, rest
 
 
-def _missing_interface(findings: Sequence[NodeFinding]) -> Folded:
+def _missing_interface(findings: Sequence[Finding]) -> Folded:
     """Return one finding for each node that has none of several interfaces."""
     folded: list[Finding] = []
-    rest: list[NodeFinding] = []
-    for node, same in grouped(findings, lambda pair: pair[0]).items():
+    rest: list[Finding] = []
+    for (node,), same in grouped(findings, lambda finding: finding.nodes).items():
         if len(same) < MIN_INTERFACES:
             rest += same
             continue
@@ -298,11 +287,15 @@ def _missing_interface(findings: Sequence[NodeFinding]) -> Folded:
     return folded, rest
 
 
-def _ports(same: Iterable[NodeFinding]) -> list[PortRef]:
-    return [PortRef(node, name) for node, finding in same for name in finding.interfaces]
+def _ports(same: Iterable[Finding]) -> list[PortRef]:
+    return [port for finding in same for port in finding.ports]
 
 
-FOLDS: Mapping[str, Callable[[Sequence[NodeFinding]], Folded]] = {
+def _nodes(same: Iterable[Finding]) -> list[str]:
+    return sorted({node for finding in same for node in finding.nodes}, key=natural)
+
+
+FOLDS: Mapping[str, Callable[[Sequence[Finding]], Folded]] = {
     "unverifiable": _unverifiable,
     "duplicate": _duplicate,
     "unexpected": _unexpected,
