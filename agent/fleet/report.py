@@ -19,7 +19,7 @@ from agent.cabling.findings.finding import (
     place_of,
 )
 from agent.cabling.plans.own import rows_text
-from agent.fleet.model import Group, Judged
+from agent.fleet.model import Gap, Group, Judged
 from agent.output import junit, report
 from agent.output.layout import joined, opening, section
 from agent.output.report import EXIT, UNVERIFIED, counted
@@ -179,7 +179,7 @@ def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
 
 def document(judged: Judged) -> Json:
     """Return the JSON document, schema 1 (docs/fleet.schema.json); data is never in keys."""
-    fleet = judged.fleet
+    fleet, gap = judged.fleet, judged.gap or Gap()
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
@@ -193,23 +193,15 @@ def document(judged: Judged) -> Json:
         "planned": judged.planned,
         "as_planned": judged.as_planned,
         "not_compared": {
-            "cables": judged.gap.cables - judged.gap.compared if judged.gap else 0,
-            "nodes": list(judged.gap.nodes if judged.gap else ()),
-            "hosts": list(judged.gap.hosts if judged.gap else ()),
+            "cables": gap.cables - gap.compared,
+            "nodes": gap.nodes,
+            "hosts": gap.hosts,
         },
-        "problems": list(fleet.problems),
-        "notes": list(judged.notes),
+        "problems": fleet.problems,
+        "notes": judged.notes,
         "findings": [fleet_document(finding) for finding in judged.findings],
         "accepted": [accepted_document(accepted) for accepted in judged.accepted],
-        "groups": [
-            {
-                "name": group.name,
-                "nodes": list(group.nodes),
-                "leaves": list(group.leaves),
-                "pattern": group.pattern,
-            }
-            for group in judged.groups
-        ],
+        "groups": [group._asdict() for group in judged.groups],
     }
 
 

@@ -50,11 +50,11 @@ def findings(
     """
     for why, meaning in TEXTS.items():
         nodes = [node for node in fleet.nodes if silent.get(node.name) == why]
-        known = [node for node in nodes if expected is None or node.name in expected]
-        others = [node for node in nodes if expected is not None and node.name not in expected]
-        for same, severity in ((known, UNKNOWN), (others, INFO)):
-            if not same:
-                continue
+        of_severity = grouped(
+            nodes,
+            lambda node: UNKNOWN if expected is None or node.name in expected else INFO,
+        )
+        for severity, same in of_severity.items():
             names = [node.name for node in same]
             times = [node.time for node in same if node.time is not None]
             oldest = utc(min(times)) if times else None

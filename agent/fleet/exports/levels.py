@@ -21,7 +21,6 @@ from agent.fleet.exports.topology import (
     Topology,
     by_value,
     labeled,
-    part,
 )
 from agent.fleet.exports.topology import topology as topology_of
 from agent.fleet.model import INFINIBAND, ROCE, Fleet
@@ -104,14 +103,14 @@ def _kinds(topology: Topology, naming: Naming) -> tuple[list[Flavor], list[str]]
         of_fabric = [node for node in nodes if node.flavor == flavor]
         lack = labeled(of_fabric, product)[1]
         parts = [
-            Flavor(((key, flavor), (product, value)), *_levels(part(topology, members), naming))
+            Flavor(((key, flavor), (product, value)), *_levels(topology.part(members), naming))
             for value, members in sorted(by_value(of_fabric, product).items())
         ]
         if len({kind.keys for kind in parts}) > 1:
             kinds += parts
             notes += [f"in no ResourceFlavor, no {product}: {listed(lack)}"] if lack else []
         elif of_fabric:
-            kinds.append(Flavor(((key, flavor),), *_levels(part(topology, of_fabric), naming)))
+            kinds.append(Flavor(((key, flavor),), *_levels(topology.part(of_fabric), naming)))
     return kinds, notes
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from types import MappingProxyType
@@ -55,16 +56,57 @@ class LeafGroup(NamedTuple):
     nodes: tuple[FleetNode, ...]
 
 
-class Topology(NamedTuple):
+@dataclass(frozen=True)
+class Topology:
     """The topology that the exports for schedulers are made of."""
 
     key: str  # label of the leaf groups
     levels: tuple[str, ...]  # labels of the levels above them, outermost first
     nodes: tuple[FleetNode, ...]  # all that are exported
     groups: tuple[LeafGroup, ...]
-    domains: Mapping[str, tuple[FleetNode, ...]]  # NVLink domains by their label value
-    relation: str | None  # of domains to leaf groups; None: there are no domains
     notes: tuple[str, ...]
+
+    @cached_property
+    def domains(self) -> Mapping[str, tuple[FleetNode, ...]]:
+        """NVLink domains, in the order of the leaf groups that most of their nodes are in.
+
+        Slurm joins adjacent blocks: in the order of their UUIDs, a job would span leaf groups.
+        """
+        places = [
+            (number, node)
+            for number, group in enumerate(self.groups)
+            for node in group.nodes
+            if is_value(node.accelerator)
+        ]
+        members = grouped(places, lambda place: place[1].accelerator or "")
+        order = {
+            value: Counter(number for number, _ in of_domain).most_common(1)[0][0]
+            for value, of_domain in members.items()
+        }
+        ordered = sorted(members, key=order.__getitem__)
+        return {value: tuple(node for _, node in members[value]) for value in ordered}
+
+    @cached_property
+    def relation(self) -> str | None:
+        """INNER or OUTER if domains nest with leaf groups, else CROSSING; None without domains."""
+        if not self.domains:
+            return None
+        group_of = {node.name: at for at, group in enumerate(self.groups) for node in group.nodes}
+        if all(len({group_of[n.name] for n in nodes}) == 1 for nodes in self.domains.values()):
+            return INNER
+        domain_of = {node.name: value for value, nodes in self.domains.items() for node in nodes}
+        inside = [{domain_of.get(node.name) for node in group.nodes} for group in self.groups]
+        return OUTER if all(len(values - {None}) <= 1 for values in inside) else CROSSING
+
+    def part(self, nodes: Collection[FleetNode]) -> Topology:
+        """Return the topology of some of its nodes; it has no notes."""
+        names = {node.name for node in nodes}
+        kept = (
+            group._replace(nodes=tuple(node for node in group.nodes if node.name in names))
+            for group in self.groups
+        )
+        groups = tuple(group for group in kept if group.nodes)
+        return replace(self, nodes=tuple(nodes), groups=groups, notes=())
 
 
 def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
@@ -100,7 +142,7 @@ def topology(fleet: Fleet, naming: Naming, given: Levels = ()) -> Topology:
     notes: list[str] = []
     nodes = _usable(fleet.nodes, key, notes)
     if broken := [*_no_trees(nodes, given)]:  # a finding, and no topology
-        return Topology(key, tuple(given), (), (), {}, None, (*notes, *broken))
+        return Topology(key, tuple(given), (), (), (*notes, *broken))
     levels, tiers = tuple(given), NO_TIERS
     if not given:
         site = tuple(_levels(nodes, naming, notes))
@@ -115,34 +157,12 @@ def topology(fleet: Fleet, naming: Naming, given: Levels = ()) -> Topology:
         notes.append(f"labels that may be levels (--level): {', '.join(seen)}")
     if odd := [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
-    domains = _domains(groups)
     for value, same in grouped(groups, lambda group: group.value).items():
         if len(same) > 1:  # the site has its nodes in several places
             where = ", ".join("/".join(part or "?" for part in group.path) for group in same)
             keys = " and ".join(levels)
             notes.append(f"leaf group {value} is {len(same)} groups, by {keys}: {where}")
-    relation = _relation(groups, domains)
-    return Topology(key, levels, tuple(nodes), groups, domains, relation, tuple(notes))
-
-
-def part(topology: Topology, nodes: Sequence[FleetNode]) -> Topology:
-    """Return the topology of some of its nodes; it has no notes."""
-    names = {node.name for node in nodes}
-    kept = (
-        group._replace(nodes=tuple(node for node in group.nodes if node.name in names))
-        for group in topology.groups
-    )
-    groups = tuple(group for group in kept if group.nodes)
-    domains = _domains(groups)
-    return Topology(
-        topology.key,
-        topology.levels,
-        tuple(nodes),
-        groups,
-        domains,
-        _relation(groups, domains),
-        (),
-    )
+    return Topology(key, levels, tuple(nodes), groups, tuple(notes))
 
 
 def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]:
@@ -287,39 +307,3 @@ def _groups(
             key=lambda group: ([natural(part or "") for part in group.path], natural(group.value)),
         )
     )
-
-
-def _domains(groups: Sequence[LeafGroup]) -> dict[str, tuple[FleetNode, ...]]:
-    """Return the NVLink domains in the order of the leaf groups that most of their nodes are in.
-
-    Slurm joins adjacent blocks: in the order of their UUIDs, a job would span leaf groups.
-    """
-    places = [
-        (number, node)
-        for number, group in enumerate(groups)
-        for node in group.nodes
-        if is_value(node.accelerator)
-    ]
-    members = grouped(places, lambda place: place[1].accelerator or "")
-    order = {
-        value: (Counter(number for number, _ in of_domain).most_common(1)[0][0], at)
-        for at, (value, of_domain) in enumerate(members.items())
-    }
-    return {
-        value: tuple(node for _, node in members[value])
-        for value in sorted(members, key=lambda value: order[value])
-    }
-
-
-def _relation(
-    groups: Sequence[LeafGroup], domains: Mapping[str, tuple[FleetNode, ...]]
-) -> str | None:
-    """Return how domains and leaf groups nest; CROSSING if neither is within the other."""
-    if not domains:
-        return None
-    group_of = {node.name: index for index, group in enumerate(groups) for node in group.nodes}
-    if all(len({group_of[node.name] for node in nodes}) == 1 for nodes in domains.values()):
-        return INNER
-    domain_of = {node.name: value for value, nodes in domains.items() for node in nodes}
-    domains_in = [{domain_of.get(node.name) for node in group.nodes} - {None} for group in groups]
-    return OUTER if all(len(values) <= 1 for values in domains_in) else CROSSING

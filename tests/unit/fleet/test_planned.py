@@ -296,8 +296,8 @@ def test_a_plan_of_a_few_nodes_is_not_green() -> None:
     )
     assert document(result)["not_compared"] == {
         "cables": 16,
-        "nodes": ["gpu-002", "gpu-003", "gpu-004"],
-        "hosts": ["gpu-02"],
+        "nodes": ("gpu-002", "gpu-003", "gpu-004"),
+        "hosts": ("gpu-02",),
     }
     meant = judge(RACK, few, is_partial=True)
     assert outcome(meant) == "ok"

@@ -73,8 +73,8 @@ def test_nodes_of_which_nothing_is_expected_are_a_remark() -> None:
     members = fleet([replace(one, time=1) for one in rack(3)])
     found = list(findings(members, causes(members), {"gpu-002"}))
     assert [(one.severity, one.nodes) for one in found] == [
-        ("unknown", ("gpu-002",)),
         ("info", ("gpu-001", "gpu-003")),
+        ("unknown", ("gpu-002",)),
     ]
     assert found[0].id != found[1].id
 
