@@ -36,6 +36,7 @@ def verify(flags: Flags) -> int:
     from agent.cabling.judge import VerifyOptions
     from agent.fleet import report
     from agent.fleet.judge import judge
+    from agent.output.report import EXIT, UNVERIFIED
 
     is_selected = bool(flags["node"] or flags["selector"])
     if not is_selected:
@@ -62,9 +63,9 @@ def verify(flags: Flags) -> int:
     else:
         print_text(report.FORMATS[flags["output"]](judged))
     outcome = report.outcome(judged)
-    if outcome == report.UNVERIFIED and not fleet.problems:
+    if outcome == UNVERIFIED and not fleet.problems:
         complain(f"bwagent: {report.unverified(judged)}", 1)
-    return _code(fleet, report.EXIT[outcome])
+    return _code(fleet, EXIT[outcome])
 
 
 def export(form: str, flags: Flags) -> int:

@@ -109,16 +109,23 @@ class Items:
         return bool(piece)
 
     def _value(self) -> Item:
-        """Decode the value that begins here."""
+        """Decode the value that begins here, and read on until all of it is there."""
         self._next()
         line, column = self._place(self._at)
         while True:
-            value, end, fault = self._decoded()
-            if fault and (self._is_end or not str(fault).endswith(_ENDS)):
-                raise fault
-            if self._is_end or not (fault or self._may_go_on(end)):
-                self._at = end
-                return Item(value, line, column)
+            try:
+                value, end = _decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = self._may_go_on(error.pos) or error.msg.startswith("Unterminated")
+                if self._is_end or not is_cut:
+                    reason = _ENDS if is_cut else error.msg[:1].lower() + error.msg[1:]
+                    raise self._fault(reason, error.pos) from None
+            except (ValueError, RecursionError) as error:  # a number of thousands of digits
+                raise self._fault(f"not readable from here on: {error}") from None
+            else:
+                if self._is_end or not self._may_go_on(end):
+                    self._at = end
+                    return Item(value, line, column)
             if len(self._text) - self._at > MAX_VALUE:
                 raise self._fault(f"a value of more than {MAX_VALUE >> 20} MiB begins here")
             self._read()
@@ -126,17 +133,6 @@ class Items:
     def _may_go_on(self, end: int) -> bool:
         """Return True if the value may be a number of which the next piece has the rest."""
         return _REST.fullmatch(self._text, end) is not None
-
-    def _decoded(self) -> tuple[Any, int, Malformed | None]:
-        """Return the value, its end, and what is wrong with it or with what is there of it."""
-        try:
-            return *_decode(self._text, self._at), None
-        except json.JSONDecodeError as error:
-            is_cut = self._may_go_on(error.pos) or error.msg.startswith("Unterminated")
-            reason = _ENDS if is_cut else error.msg[:1].lower() + error.msg[1:]
-            return None, 0, self._fault(reason, error.pos)
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits
-            return None, 0, self._fault(f"not readable from here on: {error}")
 
     def _place(self, at: int) -> tuple[int, int]:
         """Return line and column; `at` is not before that of the last call in this piece."""

@@ -22,10 +22,8 @@ from agent.cabling.plans.own import rows_text
 from agent.fleet.model import Gap, Group, Judged
 from agent.output import junit, report
 from agent.output.layout import joined, opening, section
-from agent.output.report import EXIT, UNVERIFIED, counted
+from agent.output.report import counted
 from agent.text import Json, listed, many, utc
-
-__all__ = ["EXIT", "FORMATS", "UNVERIFIED", "outcome", "unverified", "verdict"]
 
 SCHEMA = 1
 MAX_GROUPS = 20  # lines

@@ -69,7 +69,7 @@ def findings(
     yield from _short(others)
     yield from _incomplete(whole)
     if is_whole:
-        yield from _unlike_planned_tier(nodes, keys[0], whole, planned)
+        yield from _unlike_planned_tier(nodes, keys[0], whole, planned, names)
 
 
 def _leaves(nodes: Sequence[FleetNode], whole: TierTree) -> list[SeenLeaf]:
@@ -192,12 +192,12 @@ def _unlike_planned_tier(
     key: str,
     whole: TierTree,
     planned: Mapping[str, Mapping[int, str]],
+    names: LeafNames,
 ) -> Iterator[Finding]:
     """Yield one finding for all leaf groups with one tier 1 where the plan has another.
 
     Tier 2 is not compared: what has hosts is none, and a plan does not say what is a host.
     """
-    names = LeafNames(planned)
     switches = {name: None if guid(name) else name for name in planned}
 
     def links(name: str) -> list[LinkEnd]:

@@ -46,11 +46,6 @@ class Wiring(NamedTuple):
     switches: Mapping[str, str]
     notes: tuple[str, ...]
 
-    @property
-    def nodes(self) -> tuple[FleetNode, ...]:
-        """The nodes with a cable."""
-        return tuple({link.node.name: link.node for link in self.links}.values())
-
 
 def csv_rows(fleet: Fleet, naming: Naming, _given: Levels = ()) -> Exported:
     """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
@@ -81,7 +76,8 @@ def graph(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
     text.write(commented(wiring.notes, "//"))
     text.write("graph wiring {\n  rankdir=TB\n")
     text.writelines(f"  {_id(name)} [shape=box]\n" for name in wiring.switches.values())
-    text.writelines(f"  {_id(node.name)} [shape=ellipse]\n" for node in wiring.nodes)
+    nodes = dict.fromkeys(link.node.name for link in wiring.links)
+    text.writelines(f"  {_id(name)} [shape=ellipse]\n" for name in nodes)
     for link in wiring.links:
         node, port, end = link
         far = f"{_id(wiring.switches[end.switch])}:{_id(end.port or '?')}"

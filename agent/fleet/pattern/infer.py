@@ -10,7 +10,7 @@ So each rule must be that of a majority and no coincidence, or it is none (evide
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import RANK, Finding
@@ -28,7 +28,7 @@ from agent.fleet.pattern.causes import (
 )
 from agent.fleet.pattern.evidence import RIVALS
 from agent.fleet.pattern.grouping import NodeRow, grouped, leaf_rules, tables
-from agent.fleet.pattern.words import LeafNamer, groups_of, of_cause
+from agent.fleet.pattern.words import groups_of, names_of, of_cause
 from agent.text import natural
 
 
@@ -58,10 +58,10 @@ def infer(fleet: Fleet) -> Pattern:
         groups += ruled
         odds += of_table
         unseen += nothing
-    leaves = LeafNamer(groups)
+    names = names_of(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = leaf_causes.without_plan(fresh)
-    findings, odd, never = _findings(groups, odds, leaves, lost, designed)
+    findings, odd, never = _findings(groups, odds, names, lost, designed)
     covered = never + sum(
         1
         for group in groups
@@ -71,14 +71,14 @@ def infer(fleet: Fleet) -> Pattern:
         for leaf, rule in zip(row.leaves, group.leaf_rule.leaves, strict=True)
         if leaf and rule
     )
-    listed, notes = groups_of(groups, unseen, leaves)
+    listed, notes = groups_of(groups, unseen, names)
     return Pattern(findings, listed, notes, covered, covered - odd - never)
 
 
 def _findings(
     groups: Sequence[Ruled],
     odds: Sequence[Sequence[Odd]],
-    leaves: LeafNamer,
+    names: Mapping[str, str],
     lost: Sequence[Finding],
     designed: Collection[tuple[str, int]],
 ) -> tuple[tuple[Finding, ...], int, int]:
@@ -100,7 +100,7 @@ def _findings(
         if code == MISCABLED and same[0].key in designed:
             by_border += 1
         else:
-            mistakes.append(of_cause(code, same, leaves))
+            mistakes.append(of_cause(code, same, names))
     findings = [
         each for each in mistakes if each.code != MISSING or not explained.issuperset(each.ports)
     ]

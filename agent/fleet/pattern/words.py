@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.cabling.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
 from agent.fleet.model import Group
@@ -15,28 +15,18 @@ NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"
 
 
-class LeafNamer:
-    """The names of leaves."""
-
-    def __init__(self, groups: Iterable[Ruled]) -> None:
-        """Keep the groups; they are searched when the first name is wanted."""
-        self._groups = groups
-        self._names: dict[str, str] = {}
-
-    def name(self, leaf: str) -> str:
-        """Return the name of a leaf."""
-        if not self._names:
-            self._names = {
-                leaf: end.device
-                for group in self._groups
-                for row in group.rows
-                for leaf, port in zip(row.leaves, row.ports, strict=True)
-                if leaf and (end := current(port))
-            }
-        return self._names[leaf]
+def names_of(groups: Iterable[Ruled]) -> dict[str, str]:
+    """Return the name of each leaf."""
+    return {
+        leaf: end.device
+        for group in groups
+        for row in group.rows
+        for leaf, port in zip(row.leaves, row.ports, strict=True)
+        if leaf and (end := current(port))
+    }
 
 
-def of_cause(code: str, odds: Sequence[Odd], leaves: LeafNamer) -> Finding:
+def of_cause(code: str, odds: Sequence[Odd], names: Mapping[str, str]) -> Finding:
     """Return the finding of one mistake.
 
     The wanted port is that of the cable whose place it is, or of a missing cable the last port.
@@ -47,7 +37,7 @@ def of_cause(code: str, odds: Sequence[Odd], leaves: LeafNamer) -> Finding:
         end, place = port.far_end, odd.exchanged
         if odd.code == MISSING and odd.was_there:
             place = port.last_end
-        wanted = leaves.name(odd.wanted), place.port if place else None
+        wanted = names[odd.wanted], place.port if place else None
         actual = (end.device, end.port) if end else NO_END
         moves.append(Move(PortRef(odd.row.node.name, odd.interface), actual, wanted))
     weakest = min(odds, key=lambda odd: confidence(*odd.majority))
@@ -57,7 +47,7 @@ def of_cause(code: str, odds: Sequence[Odd], leaves: LeafNamer) -> Finding:
         _sentence(code, moves),
         moves=tuple(moves),
         confidence=round(confidence(*weakest.majority), 3),
-        majority=_majority(weakest, leaves),
+        majority=_majority(weakest, names),
         expected=moves[0].wanted,
         actual=moves[0].actual,
     )
@@ -84,15 +74,14 @@ def _end(end: Ends) -> str:
     return f"{device}/{port}" if port else f"{device}"
 
 
-def _majority(odd: Odd, leaves: LeafNamer) -> str:
-    """Return what the majority is made of."""
+def _majority(odd: Odd, names: Mapping[str, str]) -> str:
     m, n = odd.majority
     have = f"a neighbor on {odd.interface}," if odd.code == MISSING else odd.interface
-    return f"{m} of {n} nodes of the group have {have} on {leaves.name(odd.wanted)}"
+    return f"{m} of {n} nodes of the group have {have} on {names[odd.wanted]}"
 
 
 def groups_of(
-    all_groups: Sequence[Ruled], unseen: Sequence[NodeRow], leaves: LeafNamer
+    all_groups: Sequence[Ruled], unseen: Sequence[NodeRow], names: Mapping[str, str]
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return every node in one group, and the notes: why there is no pattern, or no evidence.
 
@@ -105,8 +94,8 @@ def groups_of(
         ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
         seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
         used = tuple(dict.fromkeys(seen))
-        names = sorted({leaves.name(leaf) for leaf in used}, key=natural)
-        title = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
+        known = sorted({names[leaf] for leaf in used}, key=natural)
+        title = known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
         members = tuple(row.node.name for row in group.rows)
         pattern = _pattern(group) if group.is_regular else None
         groups.append(Group(title, members, used, pattern))
@@ -123,7 +112,6 @@ def _is_large(group: Ruled) -> bool:
 
 
 def _pattern(group: Ruled) -> str:
-    """Return the pattern in words."""
     ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
     leaves = {*ruled}
     if len(leaves) == 1:
@@ -138,7 +126,6 @@ def _pattern(group: Ruled) -> str:
 def _notes(
     large: Sequence[Ruled], small: Sequence[NodeRow], unseen: Sequence[NodeRow]
 ) -> Iterator[str]:
-    """Yield why cables are not judged."""
     rows = [*(row for group in large for row in group.rows), *small, *unseen]
     if silent := sum(1 for row in rows if not row.is_fresh):
         nodes = many(silent, "node")

@@ -18,7 +18,8 @@ from agent.cabling.findings.baseline import Accepted, BaselineRow
 from agent.cabling.findings.finding import Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import Gap, Group, Judged
 from agent.fleet.page.worklist import summary
-from agent.fleet.report import EXIT, FORMATS, outcome, unverified, verdict
+from agent.fleet.report import FORMATS, outcome, unverified, verdict
+from agent.output.report import EXIT
 from tests.support.small_fleets import judged, rack
 
 A, B = PortRef("gpu-001", "mlx5_3"), PortRef("gpu-002", "mlx5_3")
