@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.infiniband.devices import AskingPort, CounterPort, Entries, SubnetPort
-from agent.lldp.reception import LldpQuery
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 
-if TYPE_CHECKING:  # an agent without --tiers does not load it
+if TYPE_CHECKING:  # an agent without --tiers, or without Ethernet, does not load them
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
+    from agent.lldp.reception import LldpQuery
 
     Explore = Callable[[Sequence[AskingPort], Entries | None, KnownNames], Exploration]
     Look = Callable[[Sequence[AskingPort], Uplinks, Lids], LeafLook]

@@ -28,7 +28,7 @@ from agent.limits import start_thread
 from agent.memory import Known
 from agent.model import Observation, RoleChange
 from agent.sources.memories import Memories
-from agent.sources.table import SOURCES
+from agent.sources.pollers import POLLERS
 
 Spawn = Callable[[Callable[[], None]], None]
 Notify = Callable[[], None]
@@ -157,9 +157,9 @@ def pollers(
     """
     made = [
         poller
-        for source in SOURCES
-        for make in source.pollers
-        if (poller := make(host, memories, options, background(source.name)))
+        for source, makers in POLLERS.items()
+        for make in makers
+        if (poller := make(host, memories, options, background(source)))
     ]
     fields = {name: query for _, polled in made for name, query in polled.items()}
     return replace(host, **fields), tuple(poller for poller, _ in made)

@@ -9,17 +9,14 @@ be received proves nothing, and proves nothing later.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from agent.check import AS_ROOT, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Malformed, Unavailable
-from agent.grouped import grouped
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable, Sender
-from agent.model import Netdev, Observation, Problem, Seen, ethernet_netdevs
+from agent.model import Netdev, Problem
 from agent.reasons import NeighborReason
-from agent.text import listed
 
 Links = Mapping[str, bool]  # netdev -> True if it has a link
 # the frames received, and per netdev without a packet socket the error, or None while it is
@@ -32,15 +29,6 @@ SilenceQuery = Callable[[str], NeighborReason | None]
 LldpQuery = Callable[[Collection[Netdev], Clock, SilenceQuery], "Reception"]
 
 SOURCE = "lldp"
-PERMISSION = Step.PRIVILEGE, f"{AS_ROOT} (in a Pod: the capability NET_RAW)"
-FAULTS = {  # of a packet socket
-    "EPERM": PERMISSION,
-    "EACCES": PERMISSION,
-    "EAFNOSUPPORT": (Step.MODULE, "modprobe af_packet"),
-}
-# Driver flags by which firmware consumes LLDP frames, with the value for it
-FIRMWARE = {"disable-fw-lldp": False, "fw-lldp-agent": True}
-MLX5 = "mlx5_core"
 # No frame arrived, or none that could be decoded
 NO_FRAME = frozenset({NeighborReason.SILENT, NeighborReason.EXPIRED})
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
@@ -160,69 +148,3 @@ def not_listened(netdevs: Iterable[Netdev]) -> Reception:
 
 def _has_link(netdev: Netdev) -> bool:
     return netdev.operstate not in NO_LINK
-
-
-def consumes_lldp(flags: Mapping[str, bool]) -> bool:
-    """Return True if NIC firmware consumes LLDP frames, by the private flags of i40e and ice."""
-    return any(flags.get(flag) is consumes for flag, consumes in FIRMWARE.items())
-
-
-# The checks of `bwagent doctor`: packet sockets, and NICs that pass the frames on
-
-
-def hints(observation: Observation) -> Iterator[Problem]:
-    """Report ConnectX ports without an LLDP frame: their firmware may keep the frames.
-
-    Only NVIDIA's own tools show whether it does.
-    """
-    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-    silent = {link.interface for link in links if link.missing == NeighborReason.SILENT}
-    roles = [
-        role
-        for role in observation.backend
-        if role.interface in silent and role.device.driver == MLX5
-    ]
-    if roles:
-        names = listed([role.interface for role in roles])
-        text = (
-            f"{names} silent: if the switch sends LLDP frames, firmware may keep them:"
-            f" mlxconfig -d {roles[0].device.pci} query LLDP_NB_RX_MODE_P1 LLDP_NB_DCBX_P1"
-        )
-        yield Problem("lldp", "lldp", None, text)
-
-
-def checks(around: Surroundings) -> Iterator[Check]:
-    """Open the packet socket of each Ethernet backend port, and read the flags of its driver."""
-    netdevs = ethernet_netdevs(around.observation.backend)
-    if not netdevs:
-        yield absent("no Ethernet backend port with a network device")
-        return
-    yield from _sockets(around, netdevs) if around.is_live else _received(around)
-    for name in netdevs:
-        flags = around.private_flags(name)
-        for flag, consumes in FIRMWARE.items():
-            if flags.get(flag) is consumes:
-                value = "off" if consumes else "on"
-                text = f"LLDP frames of {name}, which the NIC's firmware consumes"
-                command = f"ethtool --set-priv-flags {name} {flag} {value}"
-                yield missing(Step.FIRMWARE, text, command)
-    for hint in hints(around.observation):
-        yield absent(hint.text)
-
-
-def _sockets(around: Surroundings, netdevs: list[str]) -> Iterator[Check]:
-    """Open the packet sockets."""
-    by_fault = grouped(netdevs, around.lldp_fault)
-    if opened := by_fault.pop(None, None):
-        yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
-    for fault, without in by_fault.items():
-        step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
-        yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
-
-
-def _received(around: Surroundings) -> Iterator[Check]:
-    """Count the ports on which a capture has a neighbor."""
-    outcome = around.observation.lldp
-    links = outcome.value if isinstance(outcome, Seen) else ()
-    answered = sum(bool(link.neighbors) for link in links)
-    yield there(f"Ethernet backend ports with a neighbor: {answered} of {len(links)}")

@@ -27,21 +27,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed, Unavailable
 from agent.ids import MAC
-from agent.lldp.frame import ETHERTYPE, Frame, decode, drop_reason
-from agent.lldp.reception import (
-    Clock,
-    Links,
-    LldpNeighbors,
-    LldpQuery,
-    Received,
-    Reception,
-    SilenceQuery,
-)
-from agent.model import Netdev
 
-if TYPE_CHECKING:  # packages that import this one
+if TYPE_CHECKING:  # packages that import this one, and the decoder: of frames alone
     from agent.host import Host
     from agent.lldp.driver_flags import PrivateFlags
+    from agent.lldp.frame import Frame
+    from agent.lldp.reception import (
+        Clock,
+        Links,
+        LldpQuery,
+        Received,
+        Reception,
+        SilenceQuery,
+    )
+    from agent.model import Netdev
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
@@ -66,8 +65,12 @@ class RecordedLldp:
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        neighbors = LldpNeighbors(self.frames, problem="{}") if self.listening else None
-        return {"lldp_neighbors": neighbors, "private_flags": self.private_flags}
+        fields: dict[str, Any] = {"private_flags": self.private_flags}
+        if self.listening:
+            from agent.lldp.reception import LldpNeighbors
+
+            fields["lldp_neighbors"] = LldpNeighbors(self.frames, problem="{}")
+        return fields
 
     def frames(self, netdevs: Links) -> Received:
         """Return the frames of these netdevs by time, and the errors of those that failed."""
@@ -119,7 +122,7 @@ class RecordedLldp:
 
     def files(self) -> dict[str, bytes | None]:
         """Return the files of the frames, and their folder."""
-        from agent.lldp import pcap  # not for a replay
+        from agent.lldp import pcap
 
         files: dict[str, bytes | None] = {FOLDER: None} if self.listening else {}
         for netdev, frames in self.received.items():
@@ -147,9 +150,11 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
         netdev, _, suffix = name.rpartition(".")
         if suffix not in {"pcap", "pcapng"}:
             continue
-        from agent.lldp import pcap  # not for a snapshot without frames
+        from agent.lldp import pcap
+        from agent.lldp.frame import drop_reason
 
-        path, frames = f"{FOLDER}/{name}", list[Frame]()
+        path = f"{FOLDER}/{name}"
+        frames: list[Frame] = []
         try:
             data = files.read(path, pcap.MAX_SIZE)
             frames, fault = pcap.read(netdev, data)
@@ -167,6 +172,8 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
 
 def _anonymized(frame: Frame, names: Names) -> Frame | None:
     """Return the rebuilt frame; None if it is malformed."""
+    from agent.lldp.frame import ETHERTYPE, Frame, decode
+
     try:
         neighbor = decode(frame.data)
     except Malformed:

@@ -1,4 +1,4 @@
-"""The NVLink domain of a node, derived from its GPUs; its hints, checks and metrics.
+"""The NVLink domain of a node, derived from its GPUs; its hints and metrics.
 
 Invariants:
 - An identity is published only if all GPUs that are attached to the fabric report the same.
@@ -16,19 +16,14 @@ queried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.metric import GAUGE, OTHER, Metric, Sample, single
 from agent.model import Absent, Failed, Gpu, NvlinkDomain, Observation, Problem, Seen
 from agent.nvml.decode import STATES
 from agent.reasons import AcceleratorReason
 
 SOURCE = "nvml"
-BUS = "sys/bus/pci/devices"
-MODULE = "sys/module/nvidia"
-CONTROL = "/dev/nvidiactl"
-NO_LIBRARY = "library-missing"  # the name of its nvmlReturn_t (agent/nvml/decode.py)
 PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
 ZERO = "00000000-0000-0000-0000-000000000000"
 # The values of a healthy GPU; for parts that are not listed, "false".
@@ -137,44 +132,6 @@ def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[P
     ours, peer = observation.accelerator.value, labels.get(PEER)
     if ours and peer is not None and peer != ours:
         yield Problem(SOURCE, PEER, None, f"{PEER} is {peer}, the GPUs report {ours}")
-
-
-# The checks of `bwagent doctor`: the kernel module, its device file, the library
-
-
-def checks(around: Surroundings) -> Iterator[Check]:
-    """Check the query of the GPUs; if it failed, its prerequisites."""
-    outcome = around.observation.nvml
-    if isinstance(outcome, Seen):
-        yield there(f"GPUs that NVML reports: {len(outcome.value)}")
-        yield from _hinted(around.observation)
-    elif isinstance(outcome, Absent):
-        yield absent(outcome.reason)
-    elif not around.names(BUS):
-        yield missing(Step.DRIVER, outcome.reason, "mount -t sysfs sysfs /sys")
-    elif not around.is_live:
-        yield absent(f"not known: {outcome.reason}")
-    elif not around.names(MODULE):
-        yield missing(Step.DRIVER, "kernel module nvidia, for a GPU on the bus", "modprobe nvidia")
-    else:
-        fault = around.device_fault(CONTROL)
-        if fault in NOT_PERMITTED:
-            yield missing(Step.PRIVILEGE, f"{CONTROL}: {fault}", AS_ROOT)
-        elif fault:
-            yield missing(Step.DEVICE_FILE, f"{CONTROL}: {fault}", "nvidia-modprobe -c 0")
-        if outcome.reason.startswith(NO_LIBRARY):
-            # It is of the kernel module's version.
-            branch = (around.text(f"{MODULE}/version") or "").partition(".")[0] or "BRANCH"
-            package = f"apt-get install libnvidia-compute-{branch}"
-            command = f"{package} (or name another one by --nvml-library)"
-            yield missing(Step.LIBRARY, outcome.reason, command)
-        elif not fault:
-            yield missing(Step.DRIVER, outcome.reason, "nvidia-smi")
-
-
-def _hinted(observation: Observation) -> Iterator[Check]:
-    for hint in hints(observation):
-        yield absent(f"{hint.subject}: {hint.text}")
 
 
 # Its metrics, and those of the GPUs' fabric registration (nvmlGpuFabricInfo, nvml.h)

@@ -19,6 +19,7 @@ from agent.kube.commands import check, check_admission
 from agent.lldp.packet_socket import open_lldp_socket
 from agent.model import Failed, Observation, Seen
 from agent.sources import nics
+from agent.sources.checks import CHECKS
 from agent.sources.table import NEIGHBOR_SOURCES, SOURCES
 from agent.sysfs.reader import Reader
 from agent.text import listed
@@ -49,7 +50,7 @@ def of_sources(around: Surroundings) -> Iterator[NamedCheck]:
             yield source.name, absent("not checked: the ports of this node are not known")
             continue
         try:
-            checks = list(source.checks(around))
+            checks = list(CHECKS[source.name](around))
         except Unavailable as error:
             checks = [missing(Step.DRIVER, str(error), "dmesg")]
         if not around.is_live:

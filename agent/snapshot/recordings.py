@@ -16,7 +16,7 @@ from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.tree import SnapshotFiles
 from agent.sysfs import route_snapshot
-from agent.transceiver.modules import RecordedModules
+from agent.transceiver.snapshot import RecordedModules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.anonymize import Names

@@ -18,10 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.lldp.reception import Reception, consumes_lldp, not_listened
+from agent.lldp.firmware import consumes_lldp
 from agent.model import (
     Absent,
     Link,
@@ -38,6 +39,9 @@ from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 from agent.text import visible
+
+if TYPE_CHECKING:  # it decodes frames, which a node without Ethernet backend ports does not load
+    from agent.lldp.reception import Reception
 
 Roles = Collection[PortRole]
 
@@ -60,6 +64,8 @@ def read(host: Host, ports: tuple[PortRole, ...], _memories: Memories) -> Readin
     listened = [*backend, *(second for second, _ in pairs)]
     netdevs = [netdev for role in listened if (netdev := role.netdev)]
     if host.lldp_neighbors is None:
+        from agent.lldp.reception import not_listened
+
         reception = not_listened(netdevs)
     else:
         reception = host.lldp_neighbors(netdevs, host.clock, partial(_deaf, host))

@@ -22,12 +22,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
-from agent.reasons import HoldReason
 from agent.sources.cards import nvswitch_pattern, with_hidden
 from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports
 from agent.sources.evidence import RoleEvidence
@@ -67,7 +65,6 @@ OFTEN_WITHOUT = {"bnxt_en"}  # RDMA, on a node without GPUs
 # has function 0 of its slot, a vmxnet3 (drivers/infiniband/hw/vmw_pvrdma/pvrdma_main.c).
 NETDEV_ELSEWHERE = CLOUD_DRIVERS | {"vmw_pvrdma"}
 EXTRA = " (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"  # the package of mlx5_ib
-NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
 T = TypeVar("T")
 DeviceReading = tuple[RdmaDevice, list[Problem]]
@@ -133,7 +130,7 @@ def _outcome(
     return Failed(f"no device in /{CLASS} can be read")
 
 
-def _module_of(driver: str) -> str:
+def module_of(driver: str) -> str:
     """Return the module that makes RDMA devices of the NICs of a driver, and its package."""
     module = RDMA_MODULES[driver]
     return module + (EXTRA if module == "mlx5_ib" else "")
@@ -162,7 +159,7 @@ def _without_devices(
     links = (reader.link(f"{PCI}/{nic.address}/driver") or "" for nic in bus.nics)
     drivers = {link.rpartition("/")[2] for link in links}
     for driver in sorted(drivers & RDMA_MODULES.keys() - (set() if bus.gpus else OFTEN_WITHOUT)):
-        reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {_module_of(driver)}")
+        reader.report(CLASS, f"NICs of {driver} without RDMA: modprobe {module_of(driver)}")
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
@@ -471,50 +468,3 @@ def _port(
         netdev=network[0],
         legs=network[1],
     )
-
-
-# What `bwagent doctor` says of it: the driver, sysfs, the privilege to read files
-
-
-def checks(around: Surroundings) -> Iterator[Check]:
-    """Check the devices, and the files that only root can read."""
-    outcome = around.observation.rdma
-    if isinstance(outcome, Seen):
-        backend = len(around.observation.backend)
-        yield there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
-    else:
-        yield _without(around, outcome)
-    unreadable = [
-        problem.subject
-        for problem in around.observation.problems
-        if problem.source == SOURCE and problem.error in NOT_PERMITTED
-    ]
-    if unreadable:
-        text = f"files that root may read: {len(unreadable)}, first {unreadable[0]}"
-        yield missing(Step.PRIVILEGE, text, AS_ROOT)
-    for doubt in around.observation.hints:
-        yield absent(f"in doubt: {doubt.text}")
-
-
-def _without(around: Surroundings, outcome: Absent | Failed) -> Check:
-    """Return the check of a node whose RDMA devices are not there, or not known."""
-    has_devices = bool(around.names(CLASS))
-    texts = [problem.text for problem in around.observation.problems]
-    for driver in () if has_devices else RDMA_MODULES:
-        functions = around.names(f"sys/bus/pci/drivers/{driver}")
-        is_hinted = any(f"NICs of {driver} without RDMA" in text for text in texts)
-        # A node without GPU may well use Broadcom's NICs without RDMA.
-        is_meant = is_hinted or driver != "bnxt_en"
-        if is_meant and (is_hinted or any(":" in name for name in functions)):
-            return missing(Step.DRIVER, outcome.reason, f"modprobe {_module_of(driver)}")
-    if isinstance(outcome, Absent):
-        return absent(outcome.reason)
-    if outcome.hold is HoldReason.FRONT_END_UNKNOWN:
-        command = NAME_BACKEND
-    elif not around.names("sys/class/net"):
-        command = "mount -t sysfs sysfs /sys (--sysfs-root where it is mounted elsewhere)"
-    elif not has_devices:
-        command = "modprobe mlx5_ib"
-    else:
-        command = "bwagent probe --dry-run --no-wait (it lists each failed read)"
-    return missing(Step.DRIVER, outcome.reason, command)

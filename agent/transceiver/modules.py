@@ -1,6 +1,4 @@
-"""The transceiver modules of the backend ports: `probe --modules`, `doctor --modules`, a snapshot.
-
-modules.json    the helper's answer (agent/helper/main.py, modules)
+"""The transceiver modules of the backend ports: `probe --modules`, `doctor --modules`.
 
 They are read only when a command asks for them, never by the daemon.
 """
@@ -10,53 +8,26 @@ from __future__ import annotations
 import errno
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
-from agent.facts import TEXT, Kind, Schema, array, record
 from agent.model import Observation, Problem, ethernet_netdevs
-from agent.recorded_answer import RecordedAnswer
 from agent.text import Json, listed, many
-from agent.transceiver.eeprom import LOWER, QSFP, UPPER, decode
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from agent.snapshot.anonymize import Names
-    from agent.snapshot.tree import SnapshotFiles
+from agent.transceiver.answer import Module, loaded
+from agent.transceiver.eeprom import decode
+from agent.transceiver.snapshot import NOT_IN_IT
 
 Query = Callable[[Sequence[str]], Json]  # netdevs; returns {"modules": [...]}
 
 ETHERNET = "Ethernet"
 SUBJECT = "--modules"
-FILE = "modules.json"
 INFINIBAND = "InfiniBand: no network device gives its module; run mlxlink -d {} -m"
 NO_NETDEV = "its network device is not in this network namespace"
-NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
 NOT_ASKED = "its module was not asked for"
 NOT_PERMITTED = os.strerror(errno.EPERM)  # the kernel's answer without CAP_NET_ADMIN
 AS_NOBODY = "reading transceivers needs CAP_NET_ADMIN (root)"
-MAX_MODULES = 64
-SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
-CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
-
-
-class Module(NamedTuple):
-    """The helper's answer about one module."""
-
-    netdev: str
-    pages: Mapping[str, bytes]  # by name
-    error: str | None = None
-
-
-PAGES = Kind(
-    lambda pages: {name: bytes.fromhex(octets) for name, octets in dict(pages).items()},
-    lambda pages: {name: octets.hex() for name, octets in pages.items()},
-)
-MODULE: Schema = {"netdev": TEXT, "pages": PAGES, "error": TEXT}
-MODULES = array(record(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
 
 
 def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Problem]]:
@@ -68,7 +39,7 @@ def rows(observation: Observation, query: Query) -> tuple[list[Json], list[Probl
     answers: dict[str, Module] = {}
     described, fault = [], None
     try:
-        answers = {module.netdev: module for module in _loaded(query(names) if names else {})}
+        answers = {module.netdev: module for module in loaded(query(names) if names else {})}
     except (Malformed, Unavailable) as error:
         fault = str(error)
     if any(module.error == NOT_PERMITTED for module in answers.values()):
@@ -133,47 +104,3 @@ def _row(module: Any, error: str | None) -> Json:
     return {name: [*fact] if isinstance(fact, tuple) else fact for name, fact in facts.items()} | {
         "error": error
     }
-
-
-def _loaded(answer: Any) -> tuple[Module, ...]:
-    """Return the modules of an answer; raises Malformed: it may be of a stranger's snapshot."""
-    try:
-        loaded: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
-    except (ValueError, TypeError, AttributeError):
-        text = f"{FILE}: no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
-        raise Malformed(text) from None
-    return loaded
-
-
-class RecordedModules(RecordedAnswer):
-    """The answer about the modules."""
-
-    file: ClassVar[str] = FILE
-    field: ClassVar[str] = "modules"
-    absent: ClassVar[str] = NOT_IN_IT
-
-    @classmethod
-    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
-        """Load the record; raises Malformed."""
-        answer = files.json(cls.file)
-        _loaded(answer or {})
-        return cls(answer)
-
-    def anonymized(self, names: Names) -> Self:
-        """Return the record with replaced serial numbers, and without the vendors' own octets."""
-        if self.answer is None:
-            return self
-        modules = (_anonymized(module, names) for module in _loaded(self.answer))
-        return type(self)({"modules": MODULES.document(modules)})
-
-
-def _anonymized(module: Module, names: Names) -> Module:
-    pages = dict(module.pages)
-    if UPPER in pages:
-        octets = bytearray(pages[UPPER])
-        place = SERIALS[pages.get(LOWER, b"")[:1] in {bytes([kind]) for kind in QSFP}]
-        serial = octets[place].decode("ascii", "replace").strip(" \0")
-        octets[place] = f"{names.peer(serial, 'serial') if serial else '':16.16}".encode()
-        octets[CUSTOM:] = bytes(len(octets[CUSTOM:]))
-        pages[UPPER] = bytes(octets)
-    return module._replace(netdev=names.text(module.netdev), pages=pages)

@@ -14,7 +14,7 @@ from agent.nvml.snapshot import RecordedNvml
 from agent.snapshot.recordings import RecordedIo, Recording, load
 from agent.snapshot.tree import SnapshotFiles, Store
 from agent.sysfs.route_snapshot import RecordedRoutes
-from agent.transceiver.modules import RecordedModules
+from agent.transceiver.snapshot import RecordedModules
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
 IB = ROCE | {"link_layer": b"InfiniBand\n"}

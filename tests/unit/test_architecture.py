@@ -53,7 +53,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     ),
     "cabling": set(),  # plan rows and the node document in, findings out
     "helper": {"cabling", "infiniband", "kube", "nic", "nvml", "sysfs", "transceiver"},
-    "host": {"infiniband", "lldp", "sysfs"},
+    "host": {"infiniband", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
     "fabric_dump": {"cabling", "infiniband"},  # a plan of cables as the subnet of a replay
@@ -89,7 +89,8 @@ NO_OBSERVATION = {"model", "check", "folder"}  # of BASE, what the comparison of
 NVML = {
     "nvml",  # its own folder
     "sources.nvml",  # the source
-    "sources.table",  # its row in the table of sources
+    # its rows in the tables of sources, of their checks and of their pollers
+    *("sources.table", "sources.checks", "sources.pollers"),
     "snapshot.recordings",  # its row in the table of recordings
     "options",  # its flag
     "model",  # its field of Observation, and the names of nvml.h that the fields cite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.check import Step
-from agent.lldp.reception import checks
+from agent.lldp.checks import checks
 from agent.model import Netdev
 from tests.support.observations import PORT, observation
 from tests.support.surroundings import around

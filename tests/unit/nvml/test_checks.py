@@ -6,8 +6,8 @@ import pytest
 
 from agent.check import Step
 from agent.model import Absent, Failed, Gpu, Seen
+from agent.nvml.checks import NO_LIBRARY, checks
 from agent.nvml.decode import RETURNS
-from agent.nvml.domain import NO_LIBRARY, checks
 from tests.support.observations import observation
 from tests.support.surroundings import around
 

@@ -7,7 +7,7 @@ import pytest
 from agent.check import Step
 from agent.model import Absent, Failed, Problem, RdmaDevice, Seen
 from agent.reasons import HoldReason
-from agent.sources.rdma import checks
+from agent.sources.rdma_checks import checks
 from tests.support.observations import observation
 from tests.support.surroundings import around
 

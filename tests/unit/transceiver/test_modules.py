@@ -20,8 +20,9 @@ from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, summary, write_folder
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_ASKED, NOT_IN_IT, checks, rows
+from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_ASKED, checks, rows
 from agent.transceiver.modules import INFINIBAND as MLXLINK
+from agent.transceiver.snapshot import NOT_IN_IT
 from tests.support.transceivers import DR8, SR4
 
 ROCE, INFINIBAND = "bond-roce", "dgx-h100"
