@@ -57,11 +57,10 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
     `agent.infiniband.smp.replay` decodes from the exchanges.
     """
     from agent.infiniband.query import query_ports
-    from agent.infiniband.umad import LIBRARY, Umad
+    from agent.infiniband.umad import opener
 
-    library = payload.get("library", LIBRARY)
     queries = query_ports(
-        lambda device, port: Umad(library).open(device, port),
+        opener(payload.get("library")),
         [(device, port) for device, port in payload["ports"]],
         payload.get("timeout_ms", TIMEOUT_MS),
         payload.get("tries", TRIES),
@@ -79,14 +78,10 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
     """
     from agent.infiniband.devices import SubnetPort
     from agent.infiniband.query import query_sa
-    from agent.infiniband.umad import LIBRARY, Umad
-
-    library = payload.get("library", LIBRARY)
-
-    def open_port(device: str, port: int, management: Any) -> Any:
-        return Umad(library).open(device, port, management)
+    from agent.infiniband.umad import opener
 
     ports = [SubnetPort(*port) for port in payload["ports"]]
+    open_port = opener(payload.get("library"))
     queries = query_sa(open_port, ports, payload.get("timeout_ms", SA_TIMEOUT_MS))
     return {"ports": [query.as_json() for query in queries]}
 
@@ -94,14 +89,9 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
 def tiers(payload: dict[str, Any]) -> dict[str, Any]:
     """Explore the switches above leaves; agent/infiniband/tier_query.py has payload and answer."""
     from agent.infiniband.tier_query import answer
-    from agent.infiniband.umad import LIBRARY, Umad
+    from agent.infiniband.umad import opener
 
-    library = payload.get("library", LIBRARY)
-
-    def open_port(device: str, port: int, management: Any) -> Any:
-        return Umad(library).open(device, port, management)
-
-    return answer(payload, open_port)
+    return answer(payload, opener(payload.get("library")))
 
 
 def perf(payload: dict[str, Any]) -> dict[str, Any]:
@@ -115,20 +105,18 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
     agent/infiniband/perf.py decodes it. The time is CLOCK_BOOTTIME.
     """
     from agent.infiniband.counter_query import read_links
-    from agent.infiniband.umad import LIBRARY, SMPS, Umad
+    from agent.infiniband.umad import opener
     from agent.sysfs.parse import number
     from agent.sysfs.reader import LiveRoot, Reader
 
-    library, reader = payload.get("library", LIBRARY), Reader(LiveRoot(payload["root"]), "ib")
+    reader = Reader(LiveRoot(payload["root"]), "ib")
 
     def lid_of(address: tuple[str, int]) -> int | None:
         path = "sys/class/infiniband/{}/ports/{}/lid".format(*address)
         return reader.value(path, number)
 
-    def open_port(device: str, port: int, management: Any = SMPS) -> Any:
-        return Umad(library).open(device, port, management)
-
     limits = payload.get("timeout_ms", TIMEOUT_MS), payload.get("tries", TRIES)
+    open_port = opener(payload.get("library"))
     return {"ports": read_links(open_port, lid_of, payload["ports"], *limits)}
 
 

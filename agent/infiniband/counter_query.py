@@ -12,13 +12,13 @@ from agent.infiniband import perf, smp
 from agent.infiniband.bad_link import is_worth_another
 from agent.infiniband.devices import Address, CounterPort
 from agent.infiniband.query import FIRST_TID, OpenPort, PortQuery, run_all
-from agent.infiniband.umad import Management, UmadPort
+from agent.infiniband.umad import Management
 from agent.reasons import NeighborReason
 from agent.text import Json
 
 
 def read_links(
-    open_port: Callable[..., UmadPort],
+    open_port: OpenPort,
     lid_of: Callable[[Address], int | None],
     ports: Iterable[list[Any]],
     timeout_ms: int,
@@ -52,7 +52,7 @@ class CounterQueries:
 
     def __init__(
         self,
-        open_port: Callable[..., UmadPort],
+        open_port: OpenPort,
         lid_of: Callable[[Address], int | None],
         timeout_ms: int,
         tries: int,

@@ -27,7 +27,8 @@ from agent.infiniband.umad import TIMEOUT_SLACK, Management, UmadPort
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
-OpenPort = Callable[[str, int], Any]  # a UmadPort of a device and number; raises PortUnavailable
+# a UmadPort of a device, a number and a `management` (SMPs without); raises PortUnavailable
+OpenPort = Callable[..., Any]
 
 # An open umad device is an agent of its own, so each conversation of SMPs counts from here, and two
 # recordings of a port have equal requests. One with the subnet administrator begins at random: any
@@ -167,7 +168,7 @@ def query_ports(
 
 
 def query_sa(
-    open_port: Callable[..., UmadPort],
+    open_port: OpenPort,
     ports: Iterable[SubnetPort],
     timeout_ms: int,
     limit: float = SA_PORT_LIMIT,
@@ -195,7 +196,7 @@ class SaQueries:
     with a global route, and later on only by the way that was answered.
     """
 
-    def __init__(self, open_port: Callable[..., UmadPort], timeout_ms: int) -> None:
+    def __init__(self, open_port: OpenPort, timeout_ms: int) -> None:
         self._open_port, self._timeout_ms = open_port, timeout_ms
         self._prefixes: dict[SubnetPort, int | None] = {}  # of the ports that were answered
 

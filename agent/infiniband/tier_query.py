@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import Any
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import Address, Entries, SubnetPort
 from agent.infiniband.exploration import as_json, counting, explore, look, recording
-from agent.infiniband.query import PortQuery, SaQueries, require_time, run_all
+from agent.infiniband.query import OpenPort, PortQuery, SaQueries, require_time, run_all
 from agent.infiniband.smp import Busy, Conversation, PortUnavailable, decode, is_smp
 from agent.infiniband.umad import ROUTED_SMPS, UmadPort
 from agent.text import Json
 
 TABLE_TIMEOUT_MS = 5000  # of a subnet's switches, hundreds of segments
 SMP_TIMEOUT_MS, SMP_TRIES = 500, 2
-
-OpenPort = Callable[..., Any]  # a UmadPort of a device, a number and a `management`
 
 
 def answer(payload: Json, open_port: OpenPort) -> Json:

@@ -118,6 +118,15 @@ class Umad:
         return UmadPort(self, device, port, management)
 
 
+def opener(library: str | None) -> Callable[..., UmadPort]:
+    """Return what opens ports through a libibumad, loaded anew each time."""
+
+    def open_port(device: str, port: int, management: Management = SMPS) -> UmadPort:
+        return Umad(library or LIBRARY).open(device, port, management)
+
+    return open_port
+
+
 class UmadPort:
     """An open umad device with a registered agent; close it after use."""
 
