@@ -2,26 +2,35 @@
 
 Only the helper's verb `nics` (agent/helper/main.py) imports this: pyroute2 costs 32 MB and 0.4 s.
 The health reporters are asked first: firmware that is dead may hold up the other requests.
+
+The classes of messages are pyroute2's where it has the attributes. That of the link state is our
+own, from genlmsg: pyroute2 0.9 lacks the extended state, and a subclass of a class that was decoded
+before would have the attributes of its parent. A row has the numbers of the kernel's ABI; an
+attribute that a message lacks is null.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST  # type: ignore[import-untyped]
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, genlmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 from pyroute2.netlink.generic import (  # type: ignore[import-untyped]
     AsyncGenericNetlinkSocket,
     GenericNetlinkSocket,
 )
+from pyroute2.netlink.generic.ethtool import ethtoolheader  # type: ignore[import-untyped]
 
-from agent.nic import messages
 from agent.text import Json
+
+LINKSTATE_GET = 6  # include/uapi/linux/ethtool_netlink.h: ETHTOOL_MSG_LINKSTATE_GET
+# include/uapi/linux/devlink.h: DEVLINK_CMD_INFO_GET, DEVLINK_CMD_HEALTH_REPORTER_GET
+INFO_GET, REPORTER_GET = 51, 52
 
 # A netdev that is gone or has no such operation, a kernel without the family.
 _ABSENT = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT})
@@ -29,42 +38,53 @@ Errors = list[list[str]]  # subject and text of each refusal
 AsyncGenericNetlinkSocket.module_err_level = "debug"  # a kernel without a family is no error
 
 
+class LinkStateMessage(genlmsg):  # type: ignore[misc]
+    """ETHTOOL_MSG_LINKSTATE_GET and its reply."""
+
+    nla_map = (
+        ("ETHTOOL_A_LINKSTATE_UNSPEC", "none"),
+        ("ETHTOOL_A_LINKSTATE_HEADER", "ethtoolheader"),
+        ("ETHTOOL_A_LINKSTATE_LINK", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_SQI", "uint32"),
+        ("ETHTOOL_A_LINKSTATE_SQI_MAX", "uint32"),
+        ("ETHTOOL_A_LINKSTATE_EXT_STATE", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_EXT_SUBSTATE", "uint8"),
+        ("ETHTOOL_A_LINKSTATE_EXT_DOWN_CNT", "uint32"),
+    )
+    ethtoolheader = ethtoolheader
+
+
 def answer(payload: Json) -> Json:
-    """Return the answer of the helper's verb `nics`.
+    """Return the answer of the helper's verb `nics`; agent/nic/health.py decodes it.
 
-    In: {"netdevs": [name, ...], "quick": true for the health reporters alone}. Out: of `query`.
-    """
-    return query(payload["netdevs"], is_quick=payload.get("quick", False))
-
-
-def query(netdevs: Sequence[str], *, is_quick: bool = False) -> Json:
-    """Return {"links": rows, "devices": rows, "errors": [[subject, text], ...]}.
-
-    A kernel without devlink has no devices. A quick query asks for the health reporters alone.
-    agent/nic/health.py decodes the answer.
+    In: {"netdevs": [name, ...], "quick": true for the health reporters alone}.
+    Out: {"links": rows, "devices": rows, "errors": [[subject, text], ...]}. A kernel without
+    devlink has no devices.
     """
     errors: Errors = []
-    reporters = [*_devlink(messages.REPORTER_GET, "health reporters", errors)]
-    links = [] if is_quick else [*_links(netdevs, errors)]
-    infos = [] if is_quick else [*_devlink(messages.INFO_GET, "firmware", errors)]
-    return {"links": links, "devices": messages.device_rows(reporters, infos), "errors": errors}
+    is_quick = payload.get("quick", False)
+    reporters = [*_devlink(REPORTER_GET, "health reporters", errors)]
+    links = [] if is_quick else [*_links(payload["netdevs"], errors)]
+    infos = [] if is_quick else [*_devlink(INFO_GET, "firmware", errors)]
+    return {"links": links, "devices": device_rows(reporters, infos), "errors": errors}
 
 
 def _links(netdevs: Sequence[str], errors: Errors) -> Iterator[Json]:
     with refusal("link states", errors), closing(GenericNetlinkSocket()) as sock:
-        sock.bind("ethtool", messages.LinkStateMessage)
+        sock.bind("ethtool", LinkStateMessage)
         for netdev in netdevs:
             with refusal(netdev, errors):
-                request = messages.link_request(netdev)
+                request = link_request(netdev)
                 for reply in sock.nlm_request(request, sock.prid, NLM_F_REQUEST):
-                    yield messages.link_row(netdev, reply)
+                    yield link_row(netdev, reply)
 
 
 def _devlink(command: int, subject: str, errors: Errors) -> Iterator[Any]:
     # DL of pyroute2 leaves its event loop open where the kernel has no devlink.
     with refusal(subject, errors), closing(GenericNetlinkSocket()) as sock:
         sock.bind("devlink", devlinkcmd)
-        request = messages.devlink_request(command)
+        request = devlinkcmd()
+        request["cmd"] = command  # without attributes: of all devices
         yield from sock.nlm_request(request, sock.prid, NLM_F_REQUEST | NLM_F_DUMP)
 
 
@@ -76,3 +96,71 @@ def refusal(subject: str, errors: Errors) -> Iterator[None]:
     except NetlinkError as error:
         if error.code not in _ABSENT:
             errors.append([subject, os.strerror(error.code)])
+
+
+def link_request(netdev: str) -> Any:
+    """Return the request for the link state of a netdev."""
+    message = LinkStateMessage()
+    message["cmd"], message["version"] = LINKSTATE_GET, 1
+    header = {"attrs": [["ETHTOOL_A_HEADER_DEV_NAME", netdev]]}
+    message["attrs"].append(("ETHTOOL_A_LINKSTATE_HEADER", header))
+    return message
+
+
+def link_row(netdev: str, message: Any) -> Json:
+    """Return the row of a reply to ETHTOOL_MSG_LINKSTATE_GET."""
+    keys = ("link", "ext_state", "ext_substate", "ext_down_cnt")
+    row = {key: message.get_attr(f"ETHTOOL_A_LINKSTATE_{key.upper()}") for key in keys}
+    return {"netdev": netdev} | row
+
+
+def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
+    """Return a row for each device; serial numbers are left out.
+
+    A device is named by its PCI address, one of another bus as `BUS/NAME`.
+    """
+    rows: dict[str, Json] = {}
+
+    def row_of(message: Any) -> Json:
+        bus, name = (message.get_attr(f"DEVLINK_ATTR_{key}_NAME") for key in ("BUS", "DEV"))
+        device = name if bus == "pci" else f"{bus}/{name}"
+        empty: Json = {
+            "device": device,
+            "driver": None,
+            "reporters": [],
+            "running": [],
+            "stored": [],
+        }
+        return rows.setdefault(device, empty)
+
+    for message in reporters:
+        row_of(message)["reporters"].append(_reporter(message))
+    for message in infos:
+        row = row_of(message)
+        row["driver"] = message.get_attr("DEVLINK_ATTR_INFO_DRIVER_NAME")
+        for key in ("running", "stored"):
+            row[key] = [
+                {
+                    word: version.get_attr(f"DEVLINK_ATTR_INFO_VERSION_{word.upper()}")
+                    for word in ("name", "value")
+                }
+                for version in message.get_attrs(f"DEVLINK_ATTR_INFO_VERSION_{key.upper()}")
+            ]
+    return [*rows.values()]
+
+
+def _reporter(message: Any) -> Json:
+    """Return the row of a reporter; what the message lacks is null."""
+    reporter = message.get_attr("DEVLINK_ATTR_HEALTH_REPORTER")
+    attributes = {
+        "name": "NAME",
+        "state": "STATE",
+        "errors": "ERR_COUNT",
+        "recoveries": "RECOVER_COUNT",
+        "dump_ns": "DUMP_TS_NS",
+    }
+    row = {
+        key: reporter.get_attr(f"DEVLINK_ATTR_HEALTH_REPORTER_{attribute}") if reporter else None
+        for key, attribute in attributes.items()
+    }
+    return row | {"port": message.get_attr("DEVLINK_ATTR_PORT_INDEX")}

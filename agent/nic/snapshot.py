@@ -1,6 +1,6 @@
 """The NIC part of a snapshot: one answer of the helper.
 
-nics.json    answer of the helper's verb `nics` (agent/nic/query.py, query)
+nics.json    answer of the helper's verb `nics` (agent/nic/query.py)
 
 In its place a capture by capture.sh has what programs print (agent/nic/tools.py).
 """

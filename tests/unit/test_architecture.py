@@ -114,7 +114,6 @@ THIRD_PARTY = {
     *(
         "kube.kubeconfig",
         "lldp.pcap",
-        "nic.messages",
         "nic.query",
         "nvml.library",
         "options",

@@ -15,10 +15,10 @@ from agent.nic.link_state import LinkState
 
 AS_NOBODY = """\
 import json, os
-from agent.nic.query import query
+from agent.nic.query import answer
 os.setgid(65534)
 os.setuid(65534)
-print(json.dumps(query(["lo"])))
+print(json.dumps(answer({"netdevs": ["lo"]})))
 """
 
 

@@ -11,7 +11,7 @@ from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 
 from agent.errors import Malformed
 from agent.nic.health import Firmware, NicHealth, Reporter, decode
-from agent.nic.messages import device_rows
+from agent.nic.query import device_rows
 
 # Recorded from netdevsim of Linux 6.1 (drivers/net/netdevsim/health.c), whose reporter `dummy` was
 # broken three times by `break_health`, the last two times with `fail_recover`.

@@ -10,9 +10,9 @@ import pytest
 from pyroute2.netlink.generic.ethtool import ethtool_linkstate_msg  # type: ignore[import-untyped]
 
 from agent.errors import Malformed
-from agent.nic import messages
+from agent.nic import query
 from agent.nic.link_state import STATES, SUBSTATES, LinkState, decode
-from agent.nic.messages import link_request, link_row
+from agent.nic.query import link_request, link_row
 
 HEADER = Path("/usr/include/linux/ethtool.h")
 # ETHTOOL_MSG_LINKSTATE_GET_REPLY of eth0, in the layout of net/ethtool/linkstate.c: down, no cable,
@@ -36,7 +36,7 @@ REMOTE_FAULT = bytes.fromhex(
 
 
 def message(data: bytes) -> Any:
-    decoded = messages.LinkStateMessage(data)
+    decoded = query.LinkStateMessage(data)
     decoded.decode()
     return decoded
 

@@ -12,7 +12,7 @@ from agent.nic.link_state import LinkState, decode
 
 def test_the_running_kernel() -> None:
     """Lo is up, a netdev that is gone is left out; a quick query leaves out all links."""
-    answer = query.query(["lo", "bwnic9"])
+    answer = query.answer({"netdevs": ["lo", "bwnic9"]})
     assert [decode(row) for row in answer["links"]] == [LinkState("lo", is_up=True)]
     assert answer["errors"] == []
     assert query.answer({"netdevs": ["lo"], "quick": True})["links"] == []
