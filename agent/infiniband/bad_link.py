@@ -31,6 +31,10 @@ RECEIVED = tuple(name for name in Counters._fields if name not in {*FLAPS, REMOT
 HOUR = 3600.0
 
 
+EndReading = PortReading | str  # or why it was not read, in words
+EndReadings = tuple[EndReading, EndReading]  # one after the other
+
+
 class BadEnd(StrEnum):
     """The part of a link that is bad; `near` is the end at this node."""
 
@@ -74,26 +78,20 @@ class LinkErrors(NamedTuple):
 
     interface: str
     far_name: str  # "leaf1 port 3"
-    near: PortReading | str  # why it was not read, in words
-    far_end: PortReading | str
+    near: EndReading
+    far_end: EndReading
     seconds: float | None = None  # between the last two readings; None: there is one
     verdict: LinkVerdict | None = None
     time: float | None = None  # of the last reading, seconds of CLOCK_BOOTTIME
 
 
-class EndReadings(NamedTuple):
-    """Two readings of one end of a link."""
-
-    before: PortReading | None
-    after: PortReading | None
-    fault: str | None = None  # why one is missing
-
-
 def rise(end: EndReadings) -> Rise | str:
     """Return what the counters of an end rose by, or why they have no rate."""
-    before, after, fault = end
-    if before is None or after is None:
-        return fault or "its counters were read once"
+    before, after = end
+    if isinstance(after, str):
+        return after
+    if isinstance(before, str):
+        return before
     if before.is_extended != after.is_extended:
         return "its counters were read by another attribute before"
     was, stopped = before.counters._asdict(), after.saturated

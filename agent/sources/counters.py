@@ -21,8 +21,7 @@ from agent.sysfs.reader import Reader, Root
 from agent.text import Json
 
 if TYPE_CHECKING:  # an observation without readings does not load them
-    from agent.infiniband.bad_link import EndReadings, LinkErrors
-    from agent.infiniband.perf import PortReading
+    from agent.infiniband.bad_link import EndReading, LinkErrors
 
 SOURCE = "ib"
 AGAIN = 5.0  # seconds between the two readings of a single observation
@@ -104,20 +103,11 @@ def _row(interface: str, far_name: str, far_port: int, entry: Json) -> LinkError
         return LinkErrors(interface, far_name, fault, fault)
     if seconds <= 0:
         return LinkErrors(interface, far_name, near, far)
-    verdict = judge(_both(near_was, near), _both(far_was, far), seconds, far_name)
+    verdict = judge((near_was, near), (far_was, far), seconds, far_name)
     return LinkErrors(interface, far_name, near, far, seconds, verdict, times[1])
 
 
-def _both(before: PortReading | str, after: PortReading | str) -> EndReadings:
-    """Return two readings of an end, and why one is missing."""
-    from agent.infiniband.bad_link import EndReadings
-
-    faults = [end for end in (after, before) if isinstance(end, str)]
-    was, now = (None if isinstance(end, str) else end for end in (before, after))
-    return EndReadings(was, now, next(iter(faults), None))
-
-
-def _end(side: Json | None, entry: Json, port: int) -> PortReading | str:
+def _end(side: Json | None, entry: Json, port: int) -> EndReading:
     """Return what was read at an end, or why nothing was, in words."""
     from agent.infiniband import perf
     from agent.infiniband.smp import Exchange

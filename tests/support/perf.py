@@ -78,7 +78,7 @@ def poisson(random: Random, mean: float) -> int:
 def end(before: Counters = NONE, **rose: int) -> EndReadings:
     """Two readings of an end, between which these counters rose."""
     after = before._replace(**{name: getattr(before, name) + by for name, by in rose.items()})
-    return EndReadings(PortReading(before), PortReading(after))
+    return (PortReading(before), PortReading(after))
 
 
 def modeled(random: Random, mean: float) -> EndReadings:

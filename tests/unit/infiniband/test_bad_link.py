@@ -16,11 +16,11 @@ LEAF = "leaf1 port 3"
 
 QUIET = end()
 BAD = end(symbol_error=100, port_rcv_errors=20)
-UNREAD = EndReadings(None, None, "no answer")
+UNREAD = ("no answer", "no answer")
 WORN = Counters(60_000, 200, 200, 60_000, 60_000, 10, 10)  # totals of years
-FULL = EndReadings(PortReading(MAXIMA), PortReading(MAXIMA))
-FILLED = EndReadings(PortReading(NONE), PortReading(NONE._replace(symbol_error=65535)))
-RESET = EndReadings(PortReading(WORN), PortReading(NONE._replace(symbol_error=300)))
+FULL = (PortReading(MAXIMA), PortReading(MAXIMA))
+FILLED = (PortReading(NONE), PortReading(NONE._replace(symbol_error=65535)))
+RESET = (PortReading(WORN), PortReading(NONE._replace(symbol_error=300)))
 TOLD = {
     "quiet": (QUIET, QUIET, BadEnd.QUIET, False),
     "totals of years": (end(WORN), end(WORN), BadEnd.QUIET, False),
@@ -94,9 +94,9 @@ def test_the_sentences() -> None:
 
 
 def test_readings_of_another_width_are_not_compared() -> None:
-    wide = EndReadings(PortReading(NONE), PortReading(WORN, is_extended=True))
+    wide = (PortReading(NONE), PortReading(WORN, is_extended=True))
     assert told(wide, QUIET).end is BadEnd.CANNOT_TELL
-    wide = EndReadings(
+    wide = (
         PortReading(Counters(*[2**40] * 7), is_extended=True),
         PortReading(Counters(*[2**40 + 50] * 7), is_extended=True),
     )
