@@ -104,7 +104,7 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
     "error": null, "text": null}]}; an END has exchanges, error and text as those of `smp`, and
     agent/infiniband/perf.py decodes it. The time is CLOCK_BOOTTIME.
     """
-    from agent.infiniband.counter_query import read_links
+    from agent.infiniband.counter_query import CounterQueries
     from agent.infiniband.umad import opener
     from agent.sysfs.parse import number
     from agent.sysfs.reader import LiveRoot, Reader
@@ -116,8 +116,8 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
         return reader.value(path, number)
 
     limits = payload.get("timeout_ms", TIMEOUT_MS), payload.get("tries", TRIES)
-    open_port = opener(payload.get("library"))
-    return {"ports": read_links(open_port, lid_of, payload["ports"], *limits)}
+    queries = CounterQueries(opener(payload.get("library")), lid_of, *limits)
+    return {"ports": queries.links(payload["ports"])}
 
 
 def nics(payload: dict[str, Any]) -> dict[str, Any]:

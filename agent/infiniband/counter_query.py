@@ -17,32 +17,6 @@ from agent.reasons import NeighborReason
 from agent.text import Json
 
 
-def read_links(
-    open_port: OpenPort,
-    lid_of: Callable[[Address], int | None],
-    ports: Iterable[list[Any]],
-    timeout_ms: int,
-    tries: int,
-) -> list[Json]:
-    """Read the links of ports (each a CounterPort as JSON has it), those with errors once more.
-
-    Returns the entries of the helper's answer.
-    """
-    queries, entries, again = CounterQueries(open_port, lid_of, timeout_ms, tries), [], []
-    for device, number, sender, *far in ports:
-        port = CounterPort(device, number, tuple(sender), *far)
-        reading, is_worth = queries.read(port)
-        entry = {"device": device, "port": number, "far_port": port.far_port, "error": None}
-        entries.append(entry | {"text": None, "readings": [reading]})
-        if is_worth and port.again:
-            again.append((port, entries[-1]["readings"]))
-    if again:
-        time.sleep(max(port.again for port, _ in again))
-    for port, readings in again:
-        readings.append(queries.read(port)[0])
-    return entries
-
-
 class CounterQueries:
     """Readings of the error counters of links, one after the other, each at both ends.
 
@@ -59,6 +33,26 @@ class CounterQueries:
     ) -> None:
         self._open_port, self._lid_of = open_port, lid_of
         self._timeout_ms, self._tries = timeout_ms, tries
+
+    def links(self, ports: Iterable[list[Any]]) -> list[Json]:
+        """Read the links of ports (each a CounterPort as JSON has it), those with errors once more.
+
+        Returns the entries of the helper's answer.
+        """
+        entries: list[Json] = []
+        again: list[tuple[CounterPort, list[Json]]] = []
+        for device, number, sender, *far in ports:
+            port = CounterPort(device, number, tuple(sender), *far)
+            reading, is_worth = self.read(port)
+            entry = {"device": device, "port": number, "far_port": port.far_port, "error": None}
+            entries.append(entry | {"text": None, "readings": [reading]})
+            if is_worth and port.again:
+                again.append((port, entries[-1]["readings"]))
+        if again:
+            time.sleep(max(port.again for port, _ in again))
+        for port, readings in again:
+            readings.append(self.read(port)[0])
+        return entries
 
     def read(self, port: CounterPort) -> tuple[Json, bool]:
         """Return a reading as the helper writes it, and True if it is worth another."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.infiniband import perf, smp
-from agent.infiniband.counter_query import CounterQueries, read_links
+from agent.infiniband.counter_query import CounterQueries
 from agent.infiniband.devices import Address, CounterPort
 from agent.infiniband.perf import Counters, PerfAttribute
 from agent.infiniband.smp import PortUnavailable
@@ -116,7 +116,8 @@ def test_a_link_with_errors_is_read_once_more() -> None:
         (NONE._replace(symbol_error=10), 0.0, 1),
     ):
         asked = json.loads(json.dumps([LINK._replace(again=again)]))
-        [entry] = read_links(Subnet(counters).open, {("ibp0", 1): 22}.get, asked, 30, 1)
+        queries = CounterQueries(Subnet(counters).open, {("ibp0", 1): 22}.get, 30, 1)
+        [entry] = queries.links(asked)
         times = [reading["time"] for reading in entry.pop("readings")]
         assert (len(times), times) == (count, sorted(times))
         expected = {"device": "ibp0", "port": 1, "far_port": 3, "error": None, "text": None}
