@@ -54,7 +54,7 @@ class Cycle(NamedTuple):
     annotation: Annotation
     took: Mapping[str, float]  # seconds, by source
     degraded: bool  # something is held, or cannot be read
-    # to subnet administrators about the tiers, by outcome; None: --tiers is off
+    # about the tiers, by outcome (agent/infiniband/exploration.py); None: --tiers is off
     sa_questions: Mapping[str, int] | None = None
 
     @property

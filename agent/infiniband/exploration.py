@@ -59,14 +59,15 @@ REFUSALS = frozenset(
     {NeighborReason.SA_REFUSED, NeighborReason.NO_ANSWER, NeighborReason.SEND_FAILED}
 )
 MAX_ROUNDS = 16  # of deciding the tiers while a walk meets more switches
-ANSWERED = "answered"  # the outcome of a question that has no NeighborReason
+# the outcomes of a question that have no NeighborReason; an SMP is counted, however it ends
+ANSWERED, SMPS = "answered", "smps"
 _TID = slice(12, 16)  # octets of a MAD: the lower half of TransactionID
 
 
 KnownNames = Mapping[str, str | None]  # switches that are remembered: names by GUID
 Uplinks = Mapping[str, Mapping[int, str]]  # switches by leaf and port
 Lids = Mapping[str, int]  # by GUID; 0: the subnet manager lists no such switch, or no LID
-Outcomes = Mapping[str, int]  # how many questions: ANSWERED, or the NeighborReason
+Outcomes = Mapping[str, int]  # how many questions: ANSWERED, SMPS, or the NeighborReason
 
 
 class Exploration(NamedTuple):
@@ -370,10 +371,11 @@ def loaded(answer: Json) -> Exploration:
 
 
 def counting(ask: AskSa, outcomes: MutableMapping[str, int]) -> AskSa:
-    """Return an `AskSa` that counts its questions by outcome, but for SMPs."""
+    """Return an `AskSa` that counts its questions by outcome."""
 
     def counted(port: SubnetPort, request: bytes) -> bytes:
         if is_smp(request):
+            outcomes[SMPS] = outcomes.get(SMPS, 0) + 1
             return ask(port, request)
         outcome: str = NeighborReason.MALFORMED
         try:

@@ -27,5 +27,5 @@ class Memories:
     roles: RoleMemory | None = None  # None: each observation decides by itself
     fabric: FabricMemory | None = None  # the switches above; None: --tiers is off
     wall: Callable[[], float] = time.time  # seconds since the epoch
-    # to subnet administrators about them, by outcome
+    # about them, by outcome (agent/infiniband/exploration.py)
     sa_questions: Counter[str] = field(default_factory=Counter)

@@ -307,9 +307,16 @@ def source_problems(cycle: Cycle) -> Iterable[Sample]:
 
 
 def tier_questions(cycle: Cycle) -> Iterable[Sample]:
-    """Count the questions about the switches above by outcome; none without --tiers."""
+    """Count the questions to administrators about the switches above; none without --tiers."""
     if (questions := cycle.sa_questions) is not None:
-        yield from by_key({"answered": 0, **questions}.items())
+        outcomes = {"answered": 0} | {word: n for word, n in questions.items() if word != "smps"}
+        yield from by_key(outcomes.items())
+
+
+def tier_smps(cycle: Cycle) -> Iterable[Sample]:
+    """Count the SMPs to the switches above."""
+    questions = cycle.sa_questions
+    return single(None if questions is None else questions.get("smps", 0))
 
 
 def tier_answer(cycle: Cycle) -> Iterable[Sample]:
@@ -394,6 +401,9 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_tier_questions_total", COUNTER,
            "Questions to subnet administrators about the switches above the leaves.",
            ("outcome",), tier_questions),
+    Metric("bwagent_tier_smps_total", COUNTER,
+           "SMPs about them, where a subnet administrator refuses or does not answer.",
+           (), tier_smps),
     Metric("bwagent_tier_answer_timestamp_seconds", GAUGE,
            "Time of their last answer, about all switches above or the daily one about the leaves.",
            (), tier_answer),

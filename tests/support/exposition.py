@@ -81,7 +81,7 @@ def complete() -> Metrics:
     seen = seen._replace(link_errors=Seen(LINK_ERRORS), nics=SICK)
     asked = cycle(seen, known._replace(fabric=FabricMemory(time=1, due=2)))
     metrics = Metrics()
-    metrics.observed(asked._replace(sa_questions={"no-answer": 1}), {"rdma": 0.1})
+    metrics.observed(asked._replace(sa_questions={"no-answer": 1, "smps": 40}), {"rdma": 0.1})
     metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_unread=True)
     findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))
     metrics.update(findings=findings, plan_rows=8, verified_at=1.0, policy_in_force=True)

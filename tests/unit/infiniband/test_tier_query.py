@@ -81,6 +81,7 @@ def test_a_refused_port_sends_smps_and_stays_open() -> None:
     assert sorted(filter(is_smp, requests)) == sorted(smp for _, smp in routes.asked)
     uplinks = {leaf: [*at.items()] for leaf, at in found.tiers.uplinks.items()}
     looked = answer(payload | {"uplinks": uplinks, "lids": found.lids}, open_port)
+    assert looked["outcomes"].pop("smps") > 2
     assert (looked["agrees"], looked["outcomes"]) == (True, {"sa-refused": 2})
     late = answer(payload | {"seconds": 0}, open_port)
     assert late["error"].endswith(

@@ -82,7 +82,7 @@ def silent(_request: bytes) -> bytes:
     ],
 )
 def test_a_refusal_makes_a_port_walk(refuse: Callable[[bytes], bytes], why: str) -> None:
-    """The line is kept, and is no fault; SMPs are no questions of the administrator."""
+    """The line is kept, and is no fault; SMPs are counted apart."""
     routes, outcomes = pods(), dict[str, int]()
     routes.refuse = refuse
     found = explore(routes.ports, counting(routes, outcomes), 1)
@@ -90,6 +90,7 @@ def test_a_refusal_makes_a_port_walk(refuse: Callable[[bytes], bytes], why: str)
     (line,) = found.walked
     assert why in line
     assert found.faults == ()
+    assert outcomes.pop("smps") == len(routes.asked)
     assert sum(outcomes.values()) == 1
     routes = pods()
     routes.refuse = refuse

@@ -206,6 +206,12 @@ def test_a_nic_that_is_unhealthy() -> None:
     assert of(fed(seen), "bwagent_nic_unhealthy") == {("0000:18:00.0", "fw_fatal"): 1}
 
 
+def test_questions_about_the_switches_above() -> None:
+    """SMPs have no outcome."""
+    assert of(complete(), "bwagent_tier_questions_total") == {("answered",): 0, ("no-answer",): 1}
+    assert of(complete(), "bwagent_tier_smps_total") == {(): 40}
+
+
 def test_a_port() -> None:
     """A port has its properties, its state as an enumeration, rates in bytes per second, and the
     HCA's counters.
