@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.infiniband.bad_link import EndReadings, LinkErrors, judge
+from agent.infiniband.bad_link import LinkErrors, judge
 from agent.infiniband.perf import Counters, PortReading
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
@@ -251,7 +251,7 @@ def test_a_link_with_errors_is_told_once_for_each_end() -> None:
             nothing = observation(("ibp0", None))
             return [new.text for seen in (nothing, others) for new in links.observed(seen)]
         first, second = (
-            EndReadings(PortReading(none), PortReading(none._replace(symbol_error=errors)))
+            (PortReading(none), PortReading(none._replace(symbol_error=errors)))
             for errors in (near, far)
         )
         verdict = judge(first, second, 3600.0, "leaf1 port 3")
