@@ -1,9 +1,9 @@
-"""One answer of a helper in a snapshot, as a JSON file of its own; it has no time."""
+"""What a snapshot has of a source's I/O; one answer of a helper, as a JSON file of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from agent.errors import Unavailable
 from agent.text import Json, as_json
@@ -16,9 +16,30 @@ if TYPE_CHECKING:
     from agent.snapshot.tree import SnapshotFiles
 
 
+class Recording(Protocol):
+    """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay the results."""
+
+    def newest(self) -> float | None:
+        """Return the time of the newest result in seconds since the epoch; None: it has none."""
+        return None
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the recording with replaced names."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return its entries of host.json."""
+        return {}
+
+    def files(self) -> dict[str, bytes | None]:
+        """Return its files in a snapshot by path; None is a folder."""
+
+
 @dataclass(slots=True)
-class RecordedAnswer:
-    """The recorded answer, and the Host I/O that replays it: a Recording (agent/snapshot)."""
+class RecordedAnswer(Recording):
+    """The recorded answer, and the Host I/O that replays it."""
 
     file: ClassVar[str]
     field: ClassVar[str]  # of the Host: the function that asks the helper
@@ -55,13 +76,6 @@ class RecordedAnswer:
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names in all its texts."""
         return type(self)(names.everywhere(self.answer))
-
-    def newest(self) -> None:
-        """Return no time: an answer has none."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
 
     def files(self) -> dict[str, bytes | None]:
         """Return the file of the answer, if there is one."""

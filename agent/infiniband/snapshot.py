@@ -25,6 +25,7 @@ from agent.infiniband.devices import (
     unanswered,
 )
 from agent.reasons import NeighborReason
+from agent.recorded_answer import Recording
 from agent.text import Json, as_json
 
 if TYPE_CHECKING:  # packages that import this one
@@ -40,7 +41,7 @@ TIERS = f"{SA_FOLDER}/tiers.json"
 
 
 @dataclass(slots=True)
-class RecordedSmps:
+class RecordedSmps(Recording):
     """The recorded entries by port, and the Host I/O that replays them."""
 
     answers: Entries = field(default_factory=dict)
@@ -75,9 +76,6 @@ class RecordedSmps:
 
         return explore(ports, replaying(self.of_tiers), 0)
 
-    def newest(self) -> None:
-        """Return no time: an entry has none."""
-
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names."""
         from agent.infiniband.anonymize import Rebuild, anonymized, by_perf, by_sa, by_smp
@@ -91,10 +89,6 @@ class RecordedSmps:
         of_sa, of_tiers = (renamed(entries, by_sa) for entries in (self.of_sa, self.of_tiers))
         of_perf = renamed(self.of_perf, by_perf)
         return type(self)(renamed(self.answers, by_smp), of_sa, of_tiers, of_perf)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
 
     def files(self) -> dict[str, bytes | None]:
         """Return the files of the entries."""

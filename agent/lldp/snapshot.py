@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed, Unavailable
 from agent.ids import MAC
+from agent.recorded_answer import Recording
 
 if TYPE_CHECKING:  # packages that import this one, and the decoder: of frames alone
     from agent.host import Host
@@ -55,7 +56,7 @@ _CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, Tables 8-2 and 8-3
 
 
 @dataclass(slots=True)
-class RecordedLldp:
+class RecordedLldp(Recording):
     """The recorded frames and private flags, and the Host I/O that replays them."""
 
     received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev

@@ -7,38 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.host import Host
 from agent.infiniband import snapshot as ib_snapshot
 from agent.lldp import snapshot as lldp_snapshot
 from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
+from agent.recorded_answer import Recording
 from agent.snapshot.tree import SnapshotFiles
 from agent.sysfs import route_snapshot
 from agent.transceiver.snapshot import RecordedModules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.anonymize import Names
-
-
-class Recording(Protocol):
-    """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
-
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay the results."""
-
-    def newest(self) -> float | None:
-        """Return the time of the newest result in seconds since the epoch, if it has one."""
-
-    def anonymized(self, names: Names) -> Self:
-        """Return the recording with replaced names."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return its entries of host.json."""
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return its files in a snapshot by path; None is a folder."""
 
 
 class SnapshotPart(NamedTuple):

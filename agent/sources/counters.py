@@ -31,7 +31,11 @@ def read(
     host: Host, ports: tuple[PortRole, ...], links: Seen[tuple[Link, ...]] | Absent | Failed
 ) -> Reading[tuple[LinkErrors, ...]]:
     """Read the counters of the links among `links`, those of the source of InfiniBand."""
-    by_name = {role.interface: role for role in ports if _may_be_asked(role)}
+    by_name = {
+        role.interface: role
+        for role in ports
+        if role.backend and role.port.state == "ACTIVE" and not may_manage(role.device)
+    }
     neighbors = links.value if isinstance(links, Seen) else ()
     asked: dict[CounterPort, tuple[str, str]] = {}  # the interface, and the far end's name
     for link in neighbors:
@@ -53,10 +57,6 @@ def read(
         if (port.device, port.number) in entries
     )
     return Reading(Seen(tuple(rows)))
-
-
-def _may_be_asked(role: PortRole) -> bool:
-    return role.backend and role.port.state == "ACTIVE" and not may_manage(role.device)
 
 
 def read_counters(host: Host, ports: Iterable[PortRole]) -> dict[str, dict[str, int]]:

@@ -52,7 +52,11 @@ OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD
 
 def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
-    senders = [(role, sender_of(role, ports)) for role in ports if _is_infiniband(role)]
+    senders = [
+        (role, sender_of(role, ports))
+        for role in ports
+        if role.backend and role.port.link_layer == "InfiniBand"
+    ]
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
     asked = sorted({sender for role, sender in senders if not _is_down(role)})
@@ -78,10 +82,6 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
             subject = SOURCE if text == common else role.interface
             problems[Problem(SOURCE, subject, None, text)] = None
     return Reading(Seen(tuple(links)), tuple(problems))
-
-
-def _is_infiniband(role: PortRole) -> bool:
-    return role.backend and role.port.link_layer == "InfiniBand"
 
 
 def sender_of(role: PortRole, ports: tuple[PortRole, ...]) -> Address:

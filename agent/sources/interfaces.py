@@ -95,12 +95,6 @@ def rate_of(role: PortRole) -> float:
     return printed_gbps(role.netdev, role.port) or 0.0
 
 
-def speed_of(role: PortRole) -> int | None:
-    """Return the Mb/s that the netdev of a port or leg tells."""
-    netdev = role.netdev
-    return netdev.speed_mbps if netdev else None
-
-
 def printed_gbps(netdev: Netdev | None, port: RdmaPort) -> float | None:
     """Return the rate of the port's netdev where it is known, else that of the port.
 

@@ -13,7 +13,7 @@ from agent.grouped import grouped
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
 from agent.sources.evidence import RoleEvidence
-from agent.sources.interfaces import IN_USE, rate_of, speed_of
+from agent.sources.interfaces import IN_USE, rate_of
 from agent.sources.kinds import Candidates, by_kind, is_even, number_of_devices, text_of
 from agent.sysfs.bus import NEAR
 from agent.text import listed, natural
@@ -127,7 +127,7 @@ def _without_speed(decided: Decided) -> Iterator[Hint]:
     up = [role for role in decided.backend if role.port.state == IN_USE]
     nics = [role for role in up if role.port.link_layer == "Ethernet" and role.device.pci_ids]
     for alike in grouped(nics, lambda role: role.device.pci_ids).values():
-        told = [role for role in alike if speed_of(role) is not None]
+        told = [role for role in alike if role.netdev and role.netdev.speed_mbps is not None]
         rates = {*map(rate_of, told)}
         odd = [role for role in alike if role not in told and rates and rate_of(role) not in rates]
         if odd:

@@ -29,8 +29,6 @@ IFF_UP = 0x1  # of `flags`, include/uapi/linux/if.h
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
 
 ByPort = dict[int, str | None]  # by port number
-Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
-
 
 # In /sys/class/net beside NICs: the loopback, and a file (drivers/net/bonding/bond_sysfs.c)
 NO_NICS = frozenset({"lo", "bonding_masters"})
@@ -90,7 +88,7 @@ def _phys_port_name(reader: Reader, path: str) -> str | None:
 
 def read_netdev(
     reader: Reader, device: RdmaDevice, name: str | None, link_layer: str | None, routed: Routed
-) -> Network:
+) -> tuple[Netdev | None, tuple[Netdev, ...]]:
     """Read the netdev of a port of an RDMA device, and the members of its bond.
 
     `routed` are the netdevs that carry the best default route. Of an IPoIB netdev only the link

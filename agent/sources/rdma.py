@@ -30,7 +30,7 @@ from agent.sources.cards import nvswitch_pattern, with_hidden
 from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports
 from agent.sources.evidence import RoleEvidence
 from agent.sources.memories import Memories
-from agent.sources.netdev import Network, legs_of, port_netdevs, read_netdev
+from agent.sources.netdev import ByPort, legs_of, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
@@ -69,7 +69,6 @@ EXTRA = " (Ubuntu: apt-get install linux-modules-extra-$(uname -r))"  # the pack
 T = TypeVar("T")
 DeviceReading = tuple[RdmaDevice, list[Problem]]
 Readings = dict[str, DeviceReading]
-LinkLayers = dict[int, str | None]  # by port number
 # By PCI address and attribute. The last PCI address itself is at `LAST_PCI`.
 Constants = dict[tuple[str, str], Any]
 LAST_PCI = "", "pci"
@@ -407,7 +406,7 @@ def _has_switch_management(reader: Reader, path: str) -> bool | None:
 # Its ports, /sys/class/infiniband/{name}/ports/{number}
 
 
-def _link_layers(reader: Reader, base: str) -> LinkLayers:
+def _link_layers(reader: Reader, base: str) -> ByPort:
     """Read the port numbers of a device and the link layer of each port.
 
     A device without a `ports` directory has not failed: scif0 never has one, and a device that was
@@ -430,7 +429,7 @@ def _link_layers(reader: Reader, base: str) -> LinkLayers:
 
 
 def _ports(
-    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed, *, has_counters: bool
+    reader: Reader, device: RdmaDevice, layers: ByPort, routed: Routed, *, has_counters: bool
 ) -> Iterator[RdmaPort]:
     """Yield the ports of a device, each with its netdev.
 
@@ -438,33 +437,26 @@ def _ports(
     not the netdev of the same name in this network namespace.
     """
     base = f"{CLASS}/{device.name}"
-    netdevs: dict[int, str | None] = dict.fromkeys(layers)
+    netdevs: ByPort = dict.fromkeys(layers)
     if device.netdevs or not device.pci or device.driver in NETDEV_ELSEWHERE:
         netdevs = port_netdevs(reader, base, layers, device.netdevs)
     for number, layer in layers.items():
-        network = read_netdev(reader, device, netdevs[number], layer, routed)
+        netdev, legs = read_netdev(reader, device, netdevs[number], layer, routed)
         path = f"{base}/ports/{number}"
-        yield _port(reader, path, layer, network, has_counters=has_counters)
-
-
-def _port(
-    reader: Reader, path: str, layer: str | None, network: Network, *, has_counters: bool
-) -> RdmaPort:
-    """Read the port at `path`."""
-    rate_text = reader.text(f"{path}/rate")
-    of_card = reader.decisive if layer == "InfiniBand" else reader
-    has_smi = of_card.value(f"{path}/has_smi", kernel.number)
-    counter = f"{path}/counters/link_downed"
-    return RdmaPort(
-        int(path.rpartition("/")[2]),
-        link_layer=layer,
-        state=reader.value(f"{path}/state", kernel.port_state),
-        phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
-        rate_text=rate_text,
-        rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
-        port_guid=of_card.value(f"{path}/gids/0", kernel.gid_guid),
-        has_smi=None if has_smi is None else bool(has_smi),
-        link_downed=reader.value(counter, kernel.counter) if has_counters else None,
-        netdev=network[0],
-        legs=network[1],
-    )
+        rate_text = reader.text(f"{path}/rate")
+        of_card = reader.decisive if layer == "InfiniBand" else reader
+        has_smi = of_card.value(f"{path}/has_smi", kernel.number)
+        counter = f"{path}/counters/link_downed"
+        yield RdmaPort(
+            number,
+            link_layer=layer,
+            state=reader.value(f"{path}/state", kernel.port_state),
+            phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
+            rate_text=rate_text,
+            rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
+            port_guid=of_card.value(f"{path}/gids/0", kernel.gid_guid),
+            has_smi=None if has_smi is None else bool(has_smi),
+            link_downed=reader.value(counter, kernel.counter) if has_counters else None,
+            netdev=netdev,
+            legs=legs,
+        )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.recorded_answer import Recording
 from agent.sysfs import parse as kernel
 from agent.sysfs.front_end import Hop
 
@@ -28,7 +29,7 @@ MAX_METRIC = 0xFFFFFFFF
 
 
 @dataclass(slots=True)
-class RecordedRoutes:
+class RecordedRoutes(Recording):
     """The recorded next hops; None: the tables of /proc/net stand in."""
 
     hops: tuple[Hop, ...] | None = None
@@ -37,16 +38,9 @@ class RecordedRoutes:
         """Return the field of a Host that replays this record."""
         return {"routes": lambda: self.hops}
 
-    def newest(self) -> None:
-        """Return no time: routes have none."""
-
     def anonymized(self, _names: Names) -> Self:
         """Return the record: it has names of netdevs only, which stay."""
         return self
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json: none."""
-        return {}
 
     def files(self) -> dict[str, bytes | None]:
         """Return the file of the routes, if they were recorded."""

@@ -11,7 +11,8 @@ from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nic.snapshot import RecordedNics
 from agent.nvml.snapshot import RecordedNvml
-from agent.snapshot.recordings import RecordedIo, Recording, load
+from agent.recorded_answer import Recording
+from agent.snapshot.recordings import RecordedIo, load
 from agent.snapshot.tree import SnapshotFiles, Store
 from agent.sysfs.route_snapshot import RecordedRoutes
 from agent.transceiver.snapshot import RecordedModules
