@@ -62,13 +62,17 @@ def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Kind:
 
     The first fields of `kind` are those of the schema, in its order.
     """
-    needed = frozenset(required)
+    parsers = [(name, fact.parse) for name, fact in schema.items()]
 
     def parse(value: object) -> Any:
-        facts, faults = read(value, schema)
-        if faults or not needed <= facts.keys():
+        if not isinstance(value, dict):
+            raise TypeError("not a JSON object")
+        if required and any(value.get(name) is None for name in required):
             raise ValueError(value)
-        return kind(*map(facts.get, schema))
+        known = value.get
+        return kind(
+            *[None if (fact := known(name)) is None else parse(fact) for name, parse in parsers]
+        )
 
     return Kind(parse, lambda value: written(value._asdict(), schema))
 
@@ -111,6 +115,12 @@ def number(most: float) -> Kind:
     return Kind(parse)
 
 
+def whole(most: float) -> Kind:
+    """Return the fact that is a number from 0 to `most`, without its fraction."""
+    parse = number(most).parse
+    return Kind(lambda value: int(parse(value)))
+
+
 def is_word(text: str | None) -> bool:
     """Return True for 1 to 64 printable ASCII characters without a space."""
     return bool(_WORD.fullmatch(text or ""))
@@ -148,4 +158,4 @@ TEXT = Kind(_text)
 TIME = Kind(parse_time, utc)
 # Of rows; a malformed count is 0
 COUNT = Kind(lambda value: value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0)
-SECONDS = Kind(lambda value: int(number(MAX_SECONDS).parse(value)))
+SECONDS = whole(MAX_SECONDS)

@@ -49,11 +49,12 @@ def process_fault(error: OSError) -> str:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend the collector where all that is made stays: it would visit it and find no cycle."""
+    """Keep the collector from all that is made, which stays: it would find no cycle there."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            gc.freeze()
             gc.enable()

@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from sys import intern
+from typing import NamedTuple
 
 from agent import encode
 from agent.cabling.plans.rates import rate
@@ -24,7 +25,14 @@ from agent.errors import Malformed
 from agent.facts import past
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort, LeafUplinks
 from agent.infiniband.fabric_memory import read as read_fabric
-from agent.kube.annotation import Annotation, is_cut, parse, reported_time, without_future
+from agent.kube.annotation import (
+    Annotation,
+    Report,
+    is_cut,
+    parse,
+    reported_time,
+    without_future,
+)
 from agent.kube.answers import boot_id_of, part
 from agent.kube.managed_fields import FABRIC, OBSERVED
 from agent.memory import Fact, FarEnd
@@ -39,10 +47,20 @@ MAX_QUOTE = 64  # characters of a Node's text in a problem
 MAX_NAMES = 5  # in one line
 MAX_REPORTS = 3  # of the switches above, for each leaf group: its nodes know the same
 MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
+MAX_SHAPES = 1024  # sets of label keys: nodes of one kind have the same
+NO_REPORT = Report(None, None)
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
 TOGETHER = {"device": "device", "port_id": "port-id"}  # labels of a neighbor
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
+
+
+class LabelKeys(NamedTuple):
+    """The keys of the agent's labels among those of a Node: of two prefixes that of P."""
+
+    of_node: dict[str, str]  # by name
+    of_ports: dict[str, dict[str, str]]  # by interface and kind
+    twins: tuple[tuple[str, str, str], ...]  # the label, its keys under both prefixes
 
 
 class NodeReader:
@@ -52,17 +70,21 @@ class NodeReader:
         self._naming, self._now = naming, now
         self._annotation, self._fabric = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/{FABRIC}"
         self._reports = Counter[str]()  # by leaf group
-        self._subjects = dict[str, tuple[str, LabelSubject] | None]()  # of every label key seen
+        self._keys = lru_cache(MAX_SHAPES)(partial(_label_keys, naming))
 
     def read(self, document: Json) -> FleetNode | None:
         """Read a Node that has a name; None if it has no label or annotation of the agent."""
         metadata, problems = part(document, "metadata"), list[str]()
-        labels = _texts(metadata, "labels", problems)
+        texts = _texts(metadata, "labels", problems)
+        labels = dict(zip(map(intern, texts), map(intern, texts.values()), strict=True))
         annotations = _texts(metadata, "annotations", problems)
-        own = self._own(labels, problems)
+        keys = self._keys(tuple(labels))
+        if differing := [name for name, key, other in keys.twins if labels[key] != labels[other]]:
+            problems.append(f"{_listed(differing)}: other labels under both prefixes")
+        own = {name: labels[key] for name, key in keys.of_node.items()}
         is_annotated = self._annotation in annotations
         others = [] if is_annotated else _other_prefixes(annotations)
-        if not (own or is_annotated or others or problems):
+        if not (own or keys.of_ports or is_annotated or others or problems):
             return None
         if others:
             problems.append(f"labels under {_listed(others)}, which were not read")
@@ -70,21 +92,22 @@ class NodeReader:
         if problem:
             problems.append(f"{problem.subject}: {problem.text}")
         annotation = without_future(parsed, self._now)
-        if parsed and annotation and parsed.reported != annotation.reported:
+        time, boot_id = report = annotation.reported if annotation else NO_REPORT
+        if parsed and annotation is not parsed and parsed.reported != report:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
         flavor, gbps = _flavor(own, problems), _speed(own, problems)
-        leaf_group = _leaf_group(own.get(("leafgroup.current", None)), annotation)
+        leaf_group = _leaf_group(own.get("leafgroup.current"), annotation)
         uplinks = self._uplinks(leaf_group, annotations.get(self._fabric), problems)
         return FleetNode(
             name=metadata["name"],
             flavor=flavor,
             speed_gbps=gbps,
-            ports=_ports(own, annotation, flavor, problems),
+            ports=_ports(labels, keys.of_ports, annotation, flavor, problems),
             labels=labels,
             leaf_group=leaf_group,
             accelerator=labels.get(self._naming.accelerator),
-            time=annotation.reported.time if annotation else None,
-            boot_id=annotation.reported.boot_id if annotation else None,
+            time=time,
+            boot_id=boot_id,
             node_boot_id=boot_id_of(document),
             agent=intern(annotation.agent) or None if annotation else None,
             position=annotation.position if annotation else None,
@@ -115,35 +138,37 @@ class NodeReader:
             for time, up in [memory.last_seen(leaf)]
         }
 
-    def _own(self, labels: Texts, problems: list[str]) -> dict[LabelSubject, str]:
-        """Return the values of the agent's labels; where both prefixes have a label, that of P."""
-        families: dict[str, dict[LabelSubject, str]] = {"P": {}, "IB": {}}
-        for key, value in labels.items():
-            if key not in self._subjects:
-                self._subjects[key] = self._subject(key)
-            if known := self._subjects[key]:
-                family, subject = known
-                families[family][subject] = value
-        values, twins = families["P"], families["IB"]
-        differing = [
-            f"{name} of {interface}" if interface else name
-            for (name, interface), value in twins.items()
-            if values.get((name, interface), value) != value
-        ]
-        if differing:
-            problems.append(f"{_listed(differing)}: other labels under both prefixes")
-        return {**twins, **values}
 
-    def _subject(self, key: str) -> tuple[str, LabelSubject] | None:
-        """Return the family of a label key and what it is about; None for another's key."""
+def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
+    """Return the keys of the agent's labels among those of a Node."""
+    families: list[dict[LabelSubject, str]] = [{}, {}]  # of P, of IB
+    for key in keys:
         prefix, _, name = key.rpartition("/")
-        if not prefix or prefix not in self._naming[:2]:
-            return None
-        family = "P" if prefix == self._naming.prefix else "IB"
-        if name in _OF_NODE:
-            return family, (name, None)
-        match = _OF_NEIGHBOR.fullmatch(name)
-        return (family, (match[2].replace("-", "_"), intern(match[1]))) if match else None
+        if prefix and prefix in naming[:2] and (subject := _subject(name)):
+            families[prefix != naming.prefix][subject] = key
+    values, twins = families
+    of_node: dict[str, str] = {}
+    of_ports: dict[str, dict[str, str]] = {}
+    for (name, interface), key in {**twins, **values}.items():
+        if interface:
+            of_ports.setdefault(interface, {})[name] = key
+        else:
+            of_node[name] = key
+    both = tuple(
+        (f"{name} of {interface}" if interface else name, values[name, interface], key)
+        for (name, interface), key in twins.items()
+        if (name, interface) in values
+    )
+    return LabelKeys(of_node, of_ports, both)
+
+
+@lru_cache(MAX_CACHED)
+def _subject(name: str) -> LabelSubject | None:
+    """Return what a label is about by its name without the prefix; None for another's label."""
+    if name in _OF_NODE:
+        return name, None
+    match = _OF_NEIGHBOR.fullmatch(name)
+    return (match[2].replace("-", "_"), intern(match[1])) if match else None
 
 
 def _other_prefixes(annotations: Texts) -> list[str]:
@@ -152,16 +177,16 @@ def _other_prefixes(annotations: Texts) -> list[str]:
     return [key.rpartition("/")[0] for key in keys if reported_time(annotations[key]) is not None]
 
 
-def _flavor(own: Mapping[LabelSubject, str], problems: list[str]) -> str | None:
-    flavor = own.get(("flavor", None))
+def _flavor(own: Texts, problems: list[str]) -> str | None:
+    flavor = own.get("flavor")
     if flavor in {None, INFINIBAND, ROCE}:
         return flavor
     problems.append(f"flavor is {_quoted(flavor)}")
     return None
 
 
-def _speed(own: Mapping[LabelSubject, str], problems: list[str]) -> float | None:
-    speed = own.get(("speed.current", None))
+def _speed(own: Texts, problems: list[str]) -> float | None:
+    speed = own.get("speed.current")
     gbps = rate(speed) if speed is not None else None
     if speed is None or (gbps is not None and gbps <= MAX_SPEED):
         return gbps
@@ -195,7 +220,7 @@ def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
     if not isinstance(mapping, dict):
         problems.append(f"metadata.{name} is no object")
         return {}
-    texts = {intern(key): intern(value) for key, value in mapping.items() if isinstance(value, str)}
+    texts = {key: value for key, value in mapping.items() if isinstance(value, str)}
     if len(texts) < len(mapping):
         wrong = [key for key in mapping if key not in texts]
         problems.append(f"{name} that are no text, ignored: {_listed(wrong)}")
@@ -213,31 +238,38 @@ def _quoted(value: str | None) -> str:
 
 
 def _ports(
-    own: Mapping[LabelSubject, str],
+    labels: Texts,
+    keys: Mapping[str, Texts],
     annotation: Annotation | None,
     flavor: str | None,
     problems: list[str],
 ) -> tuple[FleetPort, ...]:
-    """Return the interfaces that the labels or the annotation name."""
+    """Return the interfaces that the labels or the annotation name.
+
+    `keys` are those of the labels of each interface's neighbor.
+    """
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
     lost = {row.interface: row for row in annotation.lost} if annotation else {}
-    ends: dict[str, dict[str, str]] = {}  # the labels of each interface's neighbor
-    for (kind, interface), value in own.items():
-        if interface and value:
-            ends.setdefault(interface, {})[kind] = value
+    ends = {
+        name: texts
+        for name, of_kinds in keys.items()
+        if (texts := {kind: text for kind, key in of_kinds.items() if (text := labels[key])})
+    }
     # of those that `run` writes together, the first that is not there
     half = [
-        f"{name} ({next(label for part, label in TOGETHER.items() if part not in labels)})"
-        for name, labels in ends.items()
-        if not labels.keys() >= TOGETHER.keys()
+        f"{name} ({next(label for part, label in TOGETHER.items() if part not in texts)})"
+        for name, texts in ends.items()
+        if not texts.keys() >= TOGETHER.keys()
     ]
     if half:
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
     return tuple(
-        _port(name, known.get(name), ends.get(name, {}), flavor, is_lost=name in gone)
-        for name in sorted({*known, *ends}, key=natural)
+        [
+            _port(name, known.get(name), ends.get(name, {}), flavor, is_lost=name in gone)
+            for name in sorted({*known, *ends}, key=natural)
+        ]
     )
 
 
@@ -266,7 +298,8 @@ def _port(
         is_lost,
         row.netdev,
         station_end,
-        bad_link=row.bad_link,
+        None,
+        row.bad_link,
     )
 
 

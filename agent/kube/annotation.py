@@ -84,6 +84,7 @@ from agent.facts import (
     read,
     record,
     shared,
+    whole,
     written,
 )
 from agent.ids import GUID, PCI
@@ -226,13 +227,17 @@ class Annotation:
 FAR_END: Schema = dict.fromkeys(("id", "name", "port_id", "port_name"), shared(TEXT))
 _UNREAD: Schema = dict.fromkeys(Unread._fields, SECONDS)
 _BAD_LINK: Schema = {"end": matching(_BAD_END), "time": TIME}
-_OCTET = Kind(lambda value: int(number(MAX_OCTET).parse(value)))
+_OCTET = whole(MAX_OCTET)
 
 
 def _parse_flag(value: object) -> bool:
     if value is not True:
         raise ValueError(value)
     return True
+
+
+def _station(*texts: str | None) -> FarEnd:
+    return FarEnd._make([*texts, True])
 
 
 # The facts of a row, in the order in which they are written
@@ -250,7 +255,7 @@ _ROW: Schema = {
     "via": shared(matching(_VIA)),
     "far": record(FarEnd, FAR_END),
     "earlier": Kind(_parse_flag),
-    "station": record(FarEnd, FAR_END),
+    "station": record(_station, FAR_END),
     "unread": record(Unread, _UNREAD),
     "lost": TIME,
     "bad_link": record(BadLink, _BAD_LINK, _BAD_LINK),
@@ -263,11 +268,18 @@ _FIELDS = {
     "lost": "lost_since",
     "station": "far",
 }
-_SINCE = ("state_since", "far_since", "role_since")  # their fields of a Fact, as Unread has them
 # The facts that are one JSON value each, and their fields
 _MADE = {"far", "earlier", "station", "unread", "lost", "bad_link"}
 _PLAIN = [name for name in _ROW if name not in _MADE]
 _FACTS: Schema = {_FIELDS.get(name, name): _ROW[name] for name in _PLAIN}
+# Where they are in a Fact
+_SINCE = Fact._fields.index("state_since")  # the first of three, as Unread has them
+_PLACES: dict[str, Any] = {
+    name: Fact._fields.index(_FIELDS.get(name, name)) for name in _ROW if name != "unread"
+}
+_PLACES["unread"] = slice(_SINCE, _SINCE + len(Unread._fields))
+_COLUMNS = {name: (_PLACES[name], kind.parse) for name, kind in _ROW.items()}
+_UNKNOWN: tuple[Any, ...] = Fact("", None)
 # A row in the output of a command: other names
 _OUTPUT: Schema = {
     **{name: _ROW[name] for name in ("interface", "pci", "port_guid", "node_guid")},
@@ -286,7 +298,7 @@ _REPORT: Schema = {"boot_id": WORD, "time": TIME}
 _VERDICT: Schema = {
     **_REPORT,
     "verdict": Kind(_parse_verdict, str),
-    "findings": Kind(lambda value: int(number(MAX_COUNT).parse(value))),
+    "findings": whole(MAX_COUNT),
 }
 _OTHER = record(
     OtherPort, {"pci": matching(PCI), "port": _OCTET, "rule": WORD}, ("pci", "port", "rule")
@@ -561,23 +573,33 @@ def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
     parsed, faults = [], []
     for row in rows:
         document = row if isinstance(row, dict) else {}
-        facts, dropped = read(document, _ROW)
-        for name in ("interface", "pci"):
+        fact, dropped = _parse_row(document)
+        if not (fact.interface and fact.function):
+            name = "pci" if fact.interface else "interface"
             if name in dropped:
                 raise Malformed(f"{name} is {document[name]!r:.40}")
-            if name not in facts:
-                raise Malformed("a row of ports lacks the interface or its PCI address")
+            raise Malformed("a row of ports lacks the interface or its PCI address")
         if dropped:
-            of_row = f"{'lost ' * ('lost' in document)}{facts['interface']}"
+            of_row = f"{'lost ' * ('lost' in document)}{fact.interface}"
             faults += [f"{name} of {of_row}" for name in dropped]
-        if "lost" in document:
-            facts.setdefault("lost", 0)
-        if station := facts.pop("station", None):
-            facts["station"] = station._replace(is_station=True)
-        if since := facts.pop("unread", None):
-            facts |= zip(_SINCE, since, strict=True)
-        parsed.append(Fact(**{_FIELDS.get(name, name): value for name, value in facts.items()}))
+        parsed.append(fact)
     return parsed, faults
+
+
+def _parse_row(document: Json) -> tuple[Fact, list[str]]:
+    """Return the row, and the names of the malformed facts, which are unknown in it."""
+    values, dropped = [*_UNKNOWN], []
+    for name, value in document.items():
+        if value is not None and (column := _COLUMNS.get(name)):
+            place, parse = column
+            try:
+                values[place] = parse(value)
+            except (ValueError, TypeError, OverflowError):
+                dropped.append(name)
+    row = Fact._make(values)
+    if "lost" in document and row.lost_since is None:
+        row = row._replace(lost_since=0)
+    return row, dropped
 
 
 def _parse_part(

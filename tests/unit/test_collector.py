@@ -30,3 +30,14 @@ def test_it_stays_disabled() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_it_passes_over_what_was_made() -> None:
+    """A later collection would visit all of it once more, to free nothing."""
+    before = gc.get_freeze_count()
+    try:
+        with uncollected():
+            kept = [[number] for number in range(1000)]
+        assert gc.get_freeze_count() - before >= len(kept)
+    finally:
+        gc.unfreeze()
