@@ -27,6 +27,7 @@ from agent.cabling.findings.names import (
 )
 from agent.cabling.findings.port_names import compare_port
 from agent.cabling.interfaces import NUMBERING, shape
+from agent.cabling.plans.columns import FACTS, FAR
 from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.cabling.seen import Port, SeenEnd, SeenNode
 from agent.grouped import grouped
@@ -86,7 +87,11 @@ class ComparedCable(NamedTuple):
     @property
     def facts(self) -> dict[str, object]:
         """The facts of its row, with the place of the far end that it has."""
-        return self.row.facts | {"far-rack": self.present.rack, "far-unit": self.present.unit}
+        there = self.present
+        of_far_end = {
+            name: getattr(there, field) for name, (side, field) in FACTS.items() if side == FAR
+        }
+        return self.row.facts | of_far_end
 
     @property
     def present(self) -> Spot:

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, ExpectedRow, FarPort, LeafPlaces, distinct, end_key
-from agent.cabling.findings.finding import Spot, spot
+from agent.cabling.findings.finding import NO_SPOT, Spot, spot
 from agent.cabling.findings.names import (
     Off,
     device_key,
@@ -48,8 +48,8 @@ class PlanIndex:
                 node = node_of(near.node)
                 if node is not None:
                     self.rows.setdefault(node, []).append(row_of(cable, near, far))
-                elif near.rack or near.unit:
-                    places[near.node] = spot(near)
+                elif (place := spot(near)) != NO_SPOT:
+                    places[near.node] = place
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
