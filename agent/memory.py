@@ -112,7 +112,7 @@ STAYS_IN_WORDS = {
     NOW: "0 s",
     HOLD: "hold",
     EVER: "no limit",
-    SHORT: "30 s",
+    SHORT: f"{GRACE:g} s",
     UNASKED: "hold and an hour",
 }
 

@@ -8,7 +8,8 @@ import click
 
 from agent.options import CheckedCommand, comparison_options, flag, reading_options, short_help
 
-EXPORTS = ("csv", "dot", "kueue", "slurm", "slurm-block", "slurm-yaml")
+OF_WIRING, OF_TOPOLOGY = ("csv", "dot"), ("kueue", "slurm", "slurm-block", "slurm-yaml")
+EXPORTS = (*OF_WIRING, *OF_TOPOLOGY)
 # Formats that were removed, with what takes their place.
 FORMER = {
     "graphml": "use dot, or csv, which has every fact of a cable",
@@ -55,7 +56,7 @@ def verify(**flags: Any) -> None:
 @fleet.command(
     "export",
     help="Print the topology for a scheduler, or the wiring itself.\n\n"
-    "FORMAT: csv, dot; kueue, slurm, slurm-block, slurm-yaml",
+    f"FORMAT: {', '.join(OF_WIRING)}; {', '.join(OF_TOPOLOGY)}",
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent fleet export kueue --selector pool=gpu",
