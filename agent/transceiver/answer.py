@@ -32,6 +32,6 @@ def loaded(answer: Any) -> tuple[Module, ...]:
     try:
         loaded: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
     except (ValueError, TypeError, AttributeError):
-        text = f"modules.json: no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
-        raise Malformed(text) from None
+        text = f"no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
+        raise Malformed(f"modules.json: {text}") from None
     return loaded

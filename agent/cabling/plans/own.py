@@ -1,8 +1,8 @@
 """Read and write our own plan files: expected labels, and the CSV of one or many nodes.
 
 Labels are a mapping in YAML or JSON, or a Node's manifest with them. The CSV has the columns
-`node,interface,device,port-id,port-name` in any order; `rate`, `mark`, `rack`, `unit`, `far-rack`
-and `far-unit` are known, all others are carried along.
+`node,interface,device,port-id,port-name` in any order; OTHERS of columns.py are known, all others
+are carried along.
 
 Invariants of labels:
 - a value is the text as it stands: YAML 1.1 reads `3_4` as 34, `1:2` as 62 and `010` as 8;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from agent.encode import Naming, is_subdomain, is_value
 from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import topology
+from agent.fleet.group import EXPORTS
 from agent.fleet.model import Fleet
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
@@ -46,6 +48,13 @@ def test_golden(repository: Path, update_golden: bool, name: str, which: str) ->
     if update_golden:
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_every_format_is_offered_and_documented(repository: Path) -> None:
+    """It is an argument of the command, and has a row in docs/exports.md."""
+    text = (repository / "docs/exports.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+    assert {*EXPORTS} == {*rows} == FORMATS.keys()
 
 
 @pytest.mark.parametrize("name", FORMATS)
