@@ -52,7 +52,7 @@ def flavor(known: Known) -> Values:
         yield _frozen(HoldReason.SOURCE_OFF)
     elif infiniband:
         yield _of_layer("infiniband", infiniband)
-    elif (hold := _unread(known)) and FLAVOR in known.whole:
+    elif (hold := _ports_missing(known)) and FLAVOR in known.whole:
         yield _frozen(hold)
     elif known.may_be_infiniband:
         yield Value(None, hold=hold or HoldReason.DEVICE_FAILED)
@@ -63,7 +63,7 @@ def flavor(known: Known) -> Values:
         yield Value(None, hold=hold)
 
 
-def _unread(known: Known) -> HoldReason | None:
+def _ports_missing(known: Known) -> HoldReason | None:
     """Return why ports may be missing; None if all are known, be it without their state."""
     return None if known.unknown is HoldReason.INCOMPLETE else known.unknown
 
@@ -183,7 +183,7 @@ def _joined(known: Known, text: str) -> Values:
     """Yield a text of all far ends: the unread ones are those of before, within their hold."""
     held = [fact.far_hold for fact, _ in _of_leaves(known) if fact.far_hold]
     held.sort(key=lambda why: why is HoldReason.LENT)
-    lacking = _unread(known) or _lacking(known)
+    lacking = _ports_missing(known) or _lacking(known)
     if held or text or lacking:
         yield Value(text or None, hold=held[0] if held else lacking, is_held=bool(held))
 

@@ -269,7 +269,7 @@ def node_document(
         ],
         "unread": [
             {"device": name, "pci": pci, "reason": reason}
-            for name, pci, reason in _unread(devices, known)
+            for name, pci, reason in _unread_devices(devices, known)
         ],
         "lost": [_lost(fact) for fact in known.lost],
         "pcie": None if hardware.paths is None else _pcie(hardware.paths),
@@ -278,7 +278,7 @@ def node_document(
     }
 
 
-def _unread(
+def _unread_devices(
     devices: Iterable[RdmaDevice], known: Known
 ) -> Iterator[tuple[str | None, str | None, str]]:
     """Yield name, PCI address and reason of the devices that may have more backend ports."""

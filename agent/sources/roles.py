@@ -62,7 +62,7 @@ def decide(
     The devices that `globs` (--backend-device) name are the backend; of the rules only those about
     a port of a data device apply then. `memory` keeps roles while something is missing.
     """
-    unread = _unread(evidence)
+    unread = _unread_candidates(evidence)
     if globs:
         return _by_flag(evidence, globs, _layers(unread, {}))
     dropped = {port.key: next(drops.rules(port, evidence), None) for port in evidence.ports}
@@ -121,7 +121,7 @@ def _by_flag(evidence: RoleEvidence, globs: Sequence[str], unread: Mapping[str, 
     return Decision(roles_of(evidence, verdicts), unread=its)
 
 
-def _unread(evidence: RoleEvidence) -> list[Candidate]:
+def _unread_candidates(evidence: RoleEvidence) -> list[Candidate]:
     """Return the unread devices, and functions without a device, as a reloading driver has.
 
     VFs, devices of other networks, and functions of a card that manages NVSwitches are no
