@@ -34,7 +34,6 @@ from agent.sources.memories import Memories
 from agent.sources.observe import read_boot_id
 from agent.sources.steady import RoleMemory
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.verdict import VerdictReporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,8 +116,7 @@ def assemble(
         host = replace(host, ask_nics=health)
         companions.append(health)
 
-    verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
-    verification = Verification(host, node, naming, verdict, flags.verdict_delay)
+    verification = Verification(host, node, naming, reporter, flags.verdict_delay)
     if plan:
         verification.plan, plan.report = plan, reporter.plan_read
         companions.append(plan)

@@ -31,7 +31,7 @@ from agent.model import Failed, Link, Observation, Seen
 from agent.output.document import Hardware, node_document
 from agent.reasons import NeighborReason, Remembered, Verdict
 from agent.sources.pci import functions_on_bus, read_paths
-from agent.telemetry.verdict import Current
+from agent.telemetry.reporter import Current
 from agent.text import many, utc
 
 if TYPE_CHECKING:  # imports this module, when there is an expected half

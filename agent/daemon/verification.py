@@ -22,12 +22,15 @@ from agent.host import Host
 from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import Node, labels_of, state_of
 from agent.reasons import Remembered, Verdict
-from agent.telemetry.verdict import NO_PLAN, NO_ROWS, NOT_READ, VerdictReporter
+from agent.telemetry.reporter import Current, Reporter
 
 if TYPE_CHECKING:  # all of agent.verify comes with these
     from agent.daemon.comparison import Comparison
     from agent.daemon.plan_file import PlanFile
 
+NO_PLAN = "no --plan and no expected labels on the Node"
+NO_ROWS = "no expected labels on the Node, and no rows for it in --plan"
+NOT_READ = "the Node was not read yet"
 EXPECTED = "expected"  # in the name of every label of the expected half
 
 
@@ -38,7 +41,7 @@ class Verification:
     host: Host
     node: str
     naming: Naming
-    reporter: VerdictReporter
+    reporter: Reporter
     delay: float  # seconds
     plan: PlanFile | None = None  # None: without --plan
     _labels: Mapping[str, str] | None = None  # the expected ones of the Node; None: not read yet
@@ -46,7 +49,7 @@ class Verification:
     _comparison: Comparison | None = None
 
     def __post_init__(self) -> None:
-        self.reporter.none(Verdict.PENDING, NOT_READ)
+        self.reporter.judged(Current(Verdict.PENDING, {"reason": NOT_READ}))
 
     def seed(self, annotation: Annotation | None) -> None:
         """Take over the verdict that the Node has from an agent before."""
@@ -92,11 +95,12 @@ class Verification:
             comparison = self._comparison
             current = comparison.compare(self._labels, plan, cycle, now, refresh=refresh)
             if not comparison.is_empty:
-                self.reporter.current(current)
+                self.reporter.judged(current)
                 return comparison.remembered(boot_id)
         # Nothing is expected any more.
         gone = self._comparison.findings if self._comparison else ()
         self._comparison = self._remembered = None
         reasons = (NO_ROWS, plan.problem) if plan else (NO_PLAN,)
-        self.reporter.none(Verdict.NO_PLAN, "; ".join(filter(None, reasons)), gone)
+        facts = {"reason": "; ".join(filter(None, reasons))}
+        self.reporter.judged(Current(Verdict.NO_PLAN, facts, gone=gone))
         return None

@@ -53,7 +53,7 @@ class Status:
         self._beat_at = self._clock()
 
     def set_verdict(self, status: str, body: bytes) -> None:
-        """Replace the page /verdict (agent/telemetry/verdict.py)."""
+        """Replace the page /verdict (agent/telemetry/reporter.py)."""
         self.verdict = status, body
 
     def health(self) -> tuple[bool, str]:

@@ -1,14 +1,18 @@
-"""The reporter: log lines, metrics and health of the events in the daemon's loop.
+"""The reporter: log lines, metrics, health and verdict of the events in the daemon's loop.
 
 It receives every event and decides nothing: the loop works the same without it.
+
+The page /verdict has the status of STATUS, and the body that docs/verdict.md describes. It is
+rendered here, so that a request takes no lock of the loop.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent import __version__
 from agent.kube.annotation import Annotation
@@ -18,6 +22,7 @@ from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
 from agent.memory import Fact
 from agent.model import Problem, RoleChange
+from agent.reasons import Verdict
 from agent.telemetry import conditions
 from agent.telemetry.changes import Holds, LabelLog
 from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer, SecondAgent
@@ -26,9 +31,34 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Readiness, Status
 from agent.text import utc
 
-if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
+if TYPE_CHECKING:
+    from agent.cabling.findings.finding import Finding  # loaded where something is expected
+
+    # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
     from agent.daemon.plan_file import PlanFile
+
+STATUS = {
+    Verdict.NO_PLAN: "404 Not Found",  # no expected half that can be read
+    Verdict.PENDING: "404 Not Found",  # no verdict yet
+    Verdict.FAIL: "503 Service Unavailable",  # a finding of severity `error` is reported
+    Verdict.PASS: "200 OK",
+    Verdict.UNVERIFIED: "200 OK",
+}
+
+
+class Current(NamedTuple):
+    """The verdict after a comparison."""
+
+    verdict: Verdict
+    facts: dict[str, Any]  # of the page
+    findings: tuple[Finding, ...] = ()  # reported
+    came: tuple[Finding, ...] = ()  # reported for the first time
+    gone: tuple[Finding, ...] = ()
+    rows: int | None = None  # of the expected half
+    compared_at: float | None = None  # the last comparison, seconds since the epoch
+    fault: str | None = None  # why the halves of now were not compared
+    is_contradictory: bool | None = None  # the expected half; None without that half
 
 
 @dataclass(slots=True)
@@ -124,6 +154,27 @@ class Reporter:
             self._planned = expected.stated
             rows, note = len(expected.rows), "; ".join(expected.notes) or None
             self.log.info("plan in use", files=plan.files, rows=rows, note=note)
+
+    def judged(self, now: Current) -> None:
+        """Report the verdict on the cables: a comparison was made, or failed."""
+        document = {"verdict": now.verdict, "node": self.node, **now.facts}
+        self.state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
+        findings = tuple((finding.code, finding.interface or "") for finding in now.findings)
+        self.metrics.update(
+            findings=findings,
+            plan_rows=now.rows,
+            verified_at=now.compared_at,
+            plan_contradiction=now.is_contradictory,
+        )
+        fields = {"node": self.node, "reason": now.fault}
+        fault = Condition("cables not verified", "cables verified again", fields)
+        self.conditions.update("verdict", [fault] if now.fault else [])
+        for finding in now.came:
+            told = {"code": finding.code, "interface": finding.interface, "text": finding.text}
+            self.log.warning("finding", finding.id, **told, id=finding.id)
+        for finding in now.gone:
+            told = {"code": finding.code, "interface": finding.interface, "id": finding.id}
+            self.log.info("finding gone", finding.id, **told)
 
     def policy_checked(self, state: PolicyState) -> None:
         """Report a check of the admission policy; without a result the earlier state stays."""

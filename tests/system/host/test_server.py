@@ -22,15 +22,17 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
+from agent.encode import Naming
 from agent.errors import Unavailable
+from agent.kube.managed_fields import Keys
 from agent.options import address as address_of
 from agent.reasons import Verdict
 from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
+from agent.telemetry.reporter import Current, Reporter
 from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
-from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
 from tests.support.certificates import client as tls_client
 from tests.support.certificates import made, missing, openssl
@@ -212,10 +214,11 @@ def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
 )
 def test_verdict(start: Start, status: Status, verdict: Verdict, code: int) -> None:
     """Each verdict has its status; the body is one JSON document, which HEAD leaves out."""
-    reporter = VerdictReporter(Log(write=lambda _: True), Metrics(), status, "gpu-017")
+    log, keys = Log(write=lambda _: True), Keys(Naming())
+    reporter = Reporter(log, Metrics(), status, keys, "gpu-017", time.time, time.monotonic)
     server = start()
     assert ask(server, "/verdict") == (404, '{"verdict": "pending"}\n')
-    reporter.current(Current(verdict, {"findings": [{"code": "swapped"}]}))
+    reporter.judged(Current(verdict, {"findings": [{"code": "swapped"}]}))
     response, body = request(server, "/verdict")
     assert (response.status, response.headers["Content-Type"]) == (code, "application/json")
     document = {"verdict": str(verdict), "node": "gpu-017", "findings": [{"code": "swapped"}]}
