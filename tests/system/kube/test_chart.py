@@ -220,12 +220,6 @@ def test_the_longest_name(fresh: Cluster) -> None:
         restricted(fresh, f"bwagent-{LONG}", namespace)
 
 
-def test_the_policy_of_another_name(fresh: Cluster) -> None:
-    """A release of any name has an account that the policy restricts."""
-    with release_of(fresh, "foo", "gpu"):
-        restricted(fresh, "bwagent-foo", "gpu")
-
-
 def test_events(fresh: Cluster) -> None:
     """The account may write Events in namespace `default`, and in no other; without the value in
     none.

@@ -358,22 +358,3 @@ def cut_short(cluster: Cluster, cut: Callable[[subprocess.Popen[str]], None]) ->
         _, said = process.communicate(timeout=120)
     [line] = [line for line in said.splitlines() if "remain: " in line]
     return process.returncode, line
-
-
-WRONG = {
-    "no such Node": ("nowhere-1", "", "nowhere-1"),
-    "no such kubeconfig": ("n1", "/nonexistent/config", "/nonexistent/config"),
-}
-
-
-@pytest.mark.parametrize(("node", "kubeconfig", "named"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_reached_is_one_line(
-    cluster: Cluster, probe: tuple[str, ...], node: str, kubeconfig: str, named: str
-) -> None:
-    """An unreachable API server is reported before any observation, in one line that names
-    the cause.
-    """
-    done = bwagent(*probe, node, kubeconfig=kubeconfig or cluster.kubeconfig())
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert named in done.stderr
