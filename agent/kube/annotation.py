@@ -62,6 +62,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -290,14 +291,10 @@ _OUTPUT: Schema = {
 _OUTPUT_FIELDS = _FIELDS | {"counted_gbps": "gbps", "neighbor": "last_far"}
 
 
-def _parse_verdict(value: object) -> Verdict:
-    return Verdict(str(value))
-
-
 _REPORT: Schema = {"boot_id": WORD, "time": TIME}
 _VERDICT: Schema = {
     **_REPORT,
-    "verdict": Kind(_parse_verdict, str),
+    "verdict": Kind(lambda value: Verdict(str(value)), str),
     "findings": whole(MAX_COUNT),
 }
 _OTHER = record(
@@ -540,37 +537,37 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     elif schema != SCHEMA:
         raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
     facts, faults = read(document, _HEAD)
-    rows, of_rows = _parse_rows(document.get("ports") or [])
+    rows = _parse_rows(document.get("ports") or [], faults)
     lost = [row for row in rows if row.lost_since is not None]
     if len(lost) > MAX_LOST:
-        of_rows.append(f"{len(lost) - MAX_LOST} of {len(lost)} lost rows")
-    verdict, of_verdict = _parse_part(document, "verdict", _VERDICT, {"boot_id", "verdict"})
-    partial, of_partial = _parse_part(document, "partial", _REPORT)
-    since, of_since = _parse_part(document, "unread", _NODE_UNREAD)
-    left_out, of_left_out = _parse_part(document, "left_out", _LEFT_OUT)
-    since, unknown = since or {}, {"time": None, "boot_id": None}
-    return Annotation(
+        faults.append(f"{len(lost) - MAX_LOST} of {len(lost)} lost rows")
+    part = partial(_parse_part, document, faults)
+    verdict = part("verdict", _VERDICT, {"boot_id", "verdict"})
+    report, since = part("partial", _REPORT), part("unread", _NODE_UNREAD) or {}
+    unknown = {"time": None, "boot_id": None}
+    annotation = Annotation(
         # the last row of each
         interfaces=tuple({row.interface: row for row in rows if row.lost_since is None}.values()),
         lost=tuple({row.identity: row for row in lost[:MAX_LOST]}.values()),
         verdict=Remembered(**{"time": None, **verdict}) if verdict else None,
-        partial=None if partial is None else Report(**{**unknown, **partial}),
+        partial=None if report is None else Report(**{**unknown, **report}),
         unknown_since=since.get("node"),
         domain_since=since.get("domain"),
         group_since=since.get("group"),
-        left_out=LeftOut(**(left_out or {})),
+        left_out=LeftOut(**(part("left_out", _LEFT_OUT) or {})),
         **{**unknown, "agent": "", **facts},
-    ), [*faults, *of_rows, *of_verdict, *of_partial, *of_since, *of_left_out]
+    )
+    return annotation, faults
 
 
-def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
-    """Return the rows, and the facts of them that were dropped.
+def _parse_rows(rows: object, faults: list[str]) -> list[Fact]:
+    """Return the rows; adds the facts of them that were dropped to `faults`.
 
     Raises Malformed for a row without a valid interface and PCI address.
     """
     if not isinstance(rows, list) or len(rows) > MAX_PORTS:
         raise Malformed(f"ports is not a list of up to {MAX_PORTS} rows")
-    parsed, faults = [], []
+    parsed = []
     for row in rows:
         document = row if isinstance(row, dict) else {}
         fact, dropped = _parse_row(document)
@@ -583,7 +580,7 @@ def _parse_rows(rows: object) -> tuple[list[Fact], list[str]]:
             of_row = f"{'lost ' * ('lost' in document)}{fact.interface}"
             faults += [f"{name} of {of_row}" for name in dropped]
         parsed.append(fact)
-    return parsed, faults
+    return parsed
 
 
 def _parse_row(document: Json) -> tuple[Fact, list[str]]:
@@ -603,21 +600,21 @@ def _parse_row(document: Json) -> tuple[Fact, list[str]]:
 
 
 def _parse_part(
-    document: Json, name: str, schema: Schema, required: Collection[str] = ()
-) -> tuple[Json | None, list[str]]:
-    """Parse an object of the annotation; returns its facts, and those that were dropped.
+    document: Json, faults: list[str], name: str, schema: Schema, required: Collection[str] = ()
+) -> Json | None:
+    """Return the facts of an object of the annotation; adds those that were dropped to `faults`.
 
     It is dropped as a whole if a required fact is missing.
     """
     value = document.get(name)
     if value is None:
-        return None, []
-    if not isinstance(value, dict):
-        return None, [name]
-    facts, faults = read(value, schema)
-    if not {*required} <= facts.keys():
-        return None, [name]
-    return facts, [f"{fault} of {name}" for fault in faults]
+        return None
+    facts, dropped = read(value, schema) if isinstance(value, dict) else ({}, [])
+    if not isinstance(value, dict) or not {*required} <= facts.keys():
+        faults.append(name)
+        return None
+    faults += [f"{fault} of {name}" for fault in dropped]
+    return facts
 
 
 def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
@@ -663,10 +660,10 @@ def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
     return frozenset(row.identity for row in annotation.lost) if annotation else frozenset()
 
 
-def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
-    """Return True if the annotation is older than `resync` seconds, from the future or missing.
+def is_stale(annotation: Annotation | None, now: float) -> bool:
+    """Return True if the annotation is older than RESYNC, from the future or missing.
 
     `now` is in seconds since the epoch.
     """
     time = annotation.reported.time if annotation else None
-    return time is None or not 0 <= now - time < resync
+    return time is None or not 0 <= now - time < RESYNC

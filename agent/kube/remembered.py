@@ -64,7 +64,9 @@ def annotate(
     globs, seen = roles or (None, NOTHING)
     boot_id = observation.boot_id
     now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
-    is_full = _is_full(observation)
+    # No source failed, and none is switched off.
+    outcomes = [getattr(observation, name) for name in NAMES]
+    is_full = not (observation.off or any(isinstance(outcome, Failed) for outcome in outcomes))
     # The times say until when far ends were known: while some are awaited, they stay.
     awaited = [fact for fact in known.facts if _is_awaited(fact, known.started)]
     is_domain_awaited = known.domain_why is not None and known.domain_since == known.started
@@ -104,12 +106,6 @@ def annotate(
         uptime=uptime,
         position=observation.position_after(previous.position),
     )
-
-
-def _is_full(observation: Observation) -> bool:
-    """Return True if no source failed and none is switched off."""
-    outcomes = (getattr(observation, name) for name in NAMES)
-    return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
 def _kept(

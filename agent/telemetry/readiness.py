@@ -39,17 +39,15 @@ class Status:
     The loop writes and the server's threads read; each write is one assignment.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, alive_timeout: float = ALIVE_TIMEOUT
-    ) -> None:
-        self._clock, self._alive_timeout = clock, alive_timeout
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._beat_at = clock()
         # why the Node does not say what was observed, in one or more lines; "": it does
         self.unready = NOTHING_APPLIED
         self.verdict = "404 Not Found", b'{"verdict": "pending"}\n'  # status line, JSON
 
     def heartbeat(self) -> None:
-        """Record an iteration of the loop; due every `alive_timeout` seconds."""
+        """Record an iteration of the loop; due every ALIVE_TIMEOUT seconds."""
         self._beat_at = self._clock()
 
     def set_verdict(self, status: str, body: bytes) -> None:
@@ -59,7 +57,7 @@ class Status:
     def health(self) -> tuple[bool, str]:
         """Return True while the loop iterates, and a line for people."""
         age = self._clock() - self._beat_at
-        if age <= self._alive_timeout:
+        if age <= ALIVE_TIMEOUT:
             return True, "ok\n"
         return False, f"no heartbeat of the loop for {age:.0f} s\n"
 

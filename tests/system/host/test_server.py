@@ -181,7 +181,7 @@ def test_requests_are_not_logged(start: Start, capfd: pytest.CaptureFixture[str]
 def test_health_is_a_heartbeat_within_the_timeout() -> None:
     """A hung loop is unhealthy until its next heartbeat."""
     now = [0.0]
-    status = Status(lambda: now[0], alive_timeout=60)
+    status = Status(lambda: now[0])
     assert status.health() == (True, "ok\n")
     now[0] = 61.0
     assert status.health() == (False, "no heartbeat of the loop for 61 s\n")

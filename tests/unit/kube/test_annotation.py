@@ -259,13 +259,10 @@ def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     [(NOW, False), (NOW - 3599, False), (NOW - 3600, True), (NOW + 5, True), (None, True)],
 )
 def test_age(time: int | None, *, stale: bool) -> None:
-    """The annotation is stale after an hour, without a time, with one in the future, and missing;
-    the greatest age is the caller's choice.
-    """
+    """It is stale after an hour, without a time, with one in the future, and if it is missing."""
     assert is_stale(Annotation(time, BOOT), NOW) == stale
     assert is_stale(Annotation(NOW, BOOT, partial=Report(time, BOOT)), NOW) == stale
     assert is_stale(None, NOW)
-    assert is_stale(Annotation(NOW - 60, BOOT), NOW, 60)
 
 
 @pytest.mark.slow
