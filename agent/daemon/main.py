@@ -69,11 +69,11 @@ def run(flags: RunFlags, given: Mapping[str, Any]) -> None:
         io = _live(given, clock, stack)
         plan = None
         if given["plan"]:
-            from agent.daemon.plan_file import plan_file
+            from agent.daemon.plan_file import PlanFile
 
             name, task = io.host.name, io.background(KUBE)
             names = dict.fromkeys(filter(None, (flags.node, name and name.lower())))
-            plan = plan_file(given["plan"], flags.naming, names, task)
+            plan = PlanFile(given["plan"], [*names], flags.naming, task)
         loop = assemble(flags, io, reporter, plan)
         reporter.started()
         if given["metrics_address"]:

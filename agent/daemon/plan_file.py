@@ -13,7 +13,8 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -33,14 +34,6 @@ TIMEOUT = 30.0  # for the helper
 LOOK_INTERVAL = 30.0  # between two looks at the files
 RETRY_INTERVAL = 300.0  # after a failed helper
 STALLED = 60.0  # after which a file system that does not answer is a problem
-
-
-class Question(NamedTuple):
-    """The subject of the plan: the files, the names of this node, the prefixes of its labels."""
-
-    files: tuple[str, ...]
-    names: tuple[str, ...]
-    prefixes: tuple[str, str]  # P and IB
 
 
 class Look(NamedTuple):
@@ -66,36 +59,38 @@ def signature(files: Iterable[str]) -> Signature:
     return tuple(versions)
 
 
+def by_helper(payload: Json) -> Json:
+    """Read the rows of a node in a helper; raises Unavailable."""
+    return call(VERB, payload, TIMEOUT)
+
+
+@dataclass(slots=True)
 class PlanFile(Companion):
-    """The plan files of one agent; the loop drives it as the pollers of sources.
+    """The plan files of a node, by its names; the loop drives it as the pollers of sources.
 
     `ask` sends a payload to the helper's verb `plan`; `look` returns the signature of the files.
     Both may block. `report` is called when the rows or the problem are others.
     """
 
     source: ClassVar[str] = "plan"
-
-    def __init__(
-        self,
-        question: Question,
-        task: BackgroundTask[Look],
-        ask: Callable[[Json], Json],
-        look: Callable[[Iterable[str]], Signature] = signature,
-    ) -> None:
-        self.task = task
-        self.report: Callable[[PlanFile], object] = lambda _plan: None
-        self._question, self._ask, self._look = question, ask, look
-        self.expected: Expected | None = None  # as last read; None: never since the start
-        self._fault: str | None = None
-        self._is_stalled = False
-        self._signature: Signature | None = None  # of the files that were read last
-        self._due = -math.inf
-        self._started = math.inf
+    paths: Sequence[str]
+    names: Sequence[str]
+    naming: Naming
+    task: BackgroundTask[Look]
+    ask: Callable[[Json], Json] = by_helper
+    look: Callable[[Iterable[str]], Signature] = signature
+    report: Callable[[PlanFile], object] = lambda _plan: None
+    expected: Expected | None = None  # as last read; None: never since the start
+    _fault: str | None = None
+    _is_stalled: bool = False
+    _signature: Signature | None = None  # of the files that were read last
+    _due: float = -math.inf
+    _started: float = math.inf
 
     @property
     def files(self) -> str:
         """The names of the files."""
-        return ", ".join(self._question.files)
+        return ", ".join(self.paths)
 
     @property
     def problem(self) -> str | None:
@@ -131,20 +126,13 @@ class PlanFile(Companion):
     def _read(self, known: Signature | None) -> Look:
         """Look at the files, and read them if they are not the known ones; in a thread."""
         try:
-            signature = self._look(self._question.files)
+            signature = self.look(self.paths)
         except Unavailable as error:
             return Look(None, fault=str(error))
         if signature == known:
             return Look(signature)
-        answer = self._ask(self._question._asdict())
+        prefixes = self.naming.prefix, self.naming.ib_prefix
+        answer = self.ask({"files": self.paths, "names": self.names, "prefixes": prefixes})
         if "error" in answer:
             return Look(signature, fault=answer["error"])
         return Look(signature, load(answer["expected"]))
-
-
-def plan_file(
-    files: tuple[str, ...], naming: Naming, names: Iterable[str], task: BackgroundTask[Look]
-) -> PlanFile:
-    """Return the plan files of this node, read by the helper."""
-    question = Question(files, tuple(names), (naming.prefix, naming.ib_prefix))
-    return PlanFile(question, task, lambda payload: call(VERB, payload, TIMEOUT))

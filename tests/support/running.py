@@ -16,7 +16,7 @@ from agent.daemon.assembly import KUBE, Io, RunFlags, assemble
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
 from agent.daemon.loop import Loop
-from agent.daemon.plan_file import PlanFile, Question
+from agent.daemon.plan_file import PlanFile
 from agent.daemon.schedule import Settings
 from agent.encode import Naming
 from agent.errors import Unavailable
@@ -389,7 +389,7 @@ class _Rows(PlanFile):
 
     def __init__(self, rows: Callable[[], Expected | None]) -> None:
         self._rows = rows
-        super().__init__(Question((), (), ("", "")), BackgroundTask(), dict)
+        super().__init__((), (), NAMING, BackgroundTask())
 
     expected = property(lambda self: self._rows(), lambda *_: None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.plan_file import STALLED, TIMEOUT, plan_file
+from agent.daemon.plan_file import STALLED, TIMEOUT, PlanFile
 from agent.encode import Naming
 from agent.errors import Unavailable
 from agent.helper.process import HelperProcesses
@@ -40,7 +40,7 @@ def test_every_kind(text: str, tmp_path: Path) -> None:
     """With the packages that an isolated interpreter finds; in the parent by a thread."""
     path = tmp_path / "plan"
     path.write_text(text)
-    plan = plan_file((str(path),), Naming(), ["gpu-17"], BackgroundTask())
+    plan = PlanFile((str(path),), ["gpu-17"], Naming(), BackgroundTask())
     plan.start_due(0.0)
     assert wait_for(lambda: plan.collect(0.0))
     expected = plan.expected
@@ -68,7 +68,7 @@ def test_a_file_system_that_does_not_answer(tmp_path: Path, started: Started) ->
         with pytest.raises(Unavailable, match=r"helper plan: no answer within 0\.5 s"):
             answer(folder / "plan.csv", 0.5, HelperProcesses(popen=started))
         assert time.monotonic() - began < TIMEOUT / 2
-        plan = plan_file((str(folder / "plan.csv"),), Naming(), ["gpu-17"], BackgroundTask())
+        plan = PlanFile((str(folder / "plan.csv"),), ["gpu-17"], Naming(), BackgroundTask())
         plan.start_due(0.0)
         assert not plan.collect(1.0)
         assert plan.collect(STALLED)

@@ -18,9 +18,9 @@ from agent.daemon.plan_file import (
     RETRY_INTERVAL,
     STALLED,
     PlanFile,
-    Question,
     signature,
 )
+from agent.encode import Naming
 from agent.errors import Unavailable
 from tests.support.kernel_tree import hca
 from tests.support.running import World
@@ -41,8 +41,9 @@ class Agent:
     time: float = 1000.0
 
     def __post_init__(self) -> None:
-        question = Question((str(self.path),), ("gpu-17",), ("p.example", "ib.example"))
-        self.plan = PlanFile(question, BackgroundTask(lambda work: work()), self._ask, self._look)
+        task = BackgroundTask[Any](lambda work: work())
+        files = (str(self.path),)
+        self.plan = PlanFile(files, ("gpu-17",), Naming(), task, self._ask, self._look)
 
     def _ask(self, payload: dict[str, Any]) -> dict[str, Any]:
         self.asked += 1
@@ -166,8 +167,8 @@ def test_a_helper_that_fails_is_asked_again_later(agent: Agent) -> None:
 
 def test_an_answer_of_another_version_is_a_problem(agent: Agent) -> None:
     """The package of a running agent was replaced; the loop goes on."""
-    question, task = Question((str(agent.path),), ("n",), ("p", "ib")), agent.plan.task
-    plan = PlanFile(question, task, lambda _payload: {"expected": {"rows": [[1, 2]]}})
+    place, answer = ((str(agent.path),), ("n",), Naming()), {"expected": {"rows": [[1, 2]]}}
+    plan = PlanFile(*place, agent.plan.task, lambda _payload: answer)
     plan.start_due(0.0)
     assert plan.collect(0.0)
     assert str(plan.problem).startswith(f"{agent.path}: ")
@@ -177,8 +178,8 @@ def test_an_answer_of_another_version_is_a_problem(agent: Agent) -> None:
 def test_a_file_system_that_does_not_answer(agent: Agent) -> None:
     """The thread hangs; the rows stand, the problem is shown, and ends with the hang."""
     held: list[Callable[[], None]] = []
-    question = Question((str(agent.path),), ("gpu-17",), ("p", "ib"))
-    plan = PlanFile(question, BackgroundTask(held.append), agent.plan._ask)  # noqa: SLF001
+    place = (str(agent.path),), ("gpu-17",), Naming()
+    plan = PlanFile(*place, BackgroundTask(held.append), agent.plan.ask)
     plan.start_due(0.0)
     assert not plan.collect(STALLED - 1)
     assert plan.collect(STALLED)
@@ -220,8 +221,6 @@ def test_a_plan_delays_no_label(agent: Agent) -> None:
         return World(hca("ibp0", "0000:18:00.0"), **more).run(30).api.applied()
 
     held: list[Callable[[], None]] = []
-    stuck = PlanFile(
-        Question((str(agent.path),), ("n",), ("p", "ib")), BackgroundTask(held.append), dict
-    )
+    stuck = PlanFile((str(agent.path),), ("n",), Naming(), BackgroundTask(held.append))
     assert applied(plan=stuck) == applied()
     assert stuck.task.busy

@@ -17,7 +17,8 @@ from agent.cabling import one_node
 from agent.cabling.expected import Expected, ExpectedRow
 from agent.cabling.plans.model import FilePlace
 from agent.daemon.background import BackgroundTask
-from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile, Question
+from agent.daemon.plan_file import LOOK_INTERVAL, PlanFile
+from agent.encode import Naming
 from agent.events.event import Event
 from agent.telemetry.metrics import Exposition
 from agent.text import utc
@@ -86,8 +87,8 @@ class Rack(World):
 
 def files(path: Path) -> PlanFile:
     """Return a plan file as the agent of n1 has it, read at once where it is due."""
-    question = Question((str(path),), ("n1",), (PREFIX, "ib.example"))
-    return PlanFile(question, BackgroundTask(lambda work: work()), one_node.read)
+    task = BackgroundTask[Any](lambda work: work())
+    return PlanFile((str(path),), ("n1",), Naming(), task, one_node.read)
 
 
 def settled(**changes: Any) -> Rack:
