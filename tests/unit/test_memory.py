@@ -257,15 +257,6 @@ def test_a_bus_that_was_renumbered_is_known_by_the_port_guid() -> None:
     assert leaf(memory.merge(found, gone, 5.0), "ibp5") == "L0"
 
 
-def test_a_port_of_another_link_layer_has_no_remembered_far_end() -> None:
-    """An InfiniBand port becomes an Ethernet port: its switch is none of the old fabric."""
-    memory, _ = two()
-    changed = role("ibp0", layer=ROCE)
-    found = observed([changed, role("ibp1")], [link("ibp1", "L1")], lldp=Failed("not heard yet"))
-    known = memory.merge(found, on_bus, 5.0)
-    assert rows(known)["ibp0"].far is rows(known)["ibp0"].last_far is None
-
-
 @pytest.mark.parametrize(
     ("via", "changes", "lasts"),
     [

@@ -121,17 +121,6 @@ def test_repeated_lldp_frames_cause_no_observation() -> None:
     assert len(world.looks) - looks <= 3480 / OBSERVE_INTERVAL + 2
 
 
-def test_an_lldp_neighbor_expires() -> None:
-    """After its TTL and the grace period, without any event."""
-    world = World(ROCE)
-    for second in (0, 30, 60):
-        world.at(second, do=lambda: world.hear("eth0", switch()))
-    world.run(200)
-    assert world.labels[PORT_ID.format("mlx5_0")] == "swp1"
-    world.run(20)
-    assert PORT_ID.format("mlx5_0") not in world.labels
-
-
 def test_a_rename_changes_both_names_in_one_request() -> None:
     """The same PCI function under another name: old labels go as the new ones come."""
     world = World(IB, smp=leaf).run(60)

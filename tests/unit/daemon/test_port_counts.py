@@ -100,28 +100,6 @@ def test_a_sum_with_a_held_count_is_logged_once() -> None:
     assert any("from=2800G to=2400G" in line and "ibp0" in line for line in world.lines)
 
 
-def test_restarts_renew_no_hold() -> None:
-    """An HCA that went down while it cannot be read counts for the hold, however often the agent
-    starts.
-    """
-    world = World(EIGHT, smp=leaf).run(60)
-    block(world, 0)
-    began = world.time
-    world.look(90)
-    assert unread(world) == {"ibp0": dict.fromkeys(("state", "far", "role"), int(began))}
-    for _ in range(4):
-        world.start_again()
-        world.run(100)
-        assert world.speeds == ["3200G"]
-    world.start_again()
-    world.run(HOLD - (world.time - began) + 10)
-    assert world.speeds == ["3200G", "2800G"]
-    assert not any("ibp0" in key for key in world.labels)
-    world.start_again()
-    world.run(100)
-    assert world.speeds == ["3200G", "2800G"]
-
-
 def test_a_source_that_fails_for_ever_does_not_make_the_counts_old() -> None:
     """No observation is full; after a restart the cables that were pulled count at once."""
     world = World(EIGHT, gpu(), smp=leaf).run(90)

@@ -301,19 +301,6 @@ def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
     assert reason(world, SPEED) == "ibp1 is DOWN"
 
 
-def test_the_reasons_of_neighbors() -> None:
-    """A missing neighbor, and its end; the labels of the whole node name the port."""
-    world = started(smp=leaf)
-    set_port(world, "state", "1: DOWN", 60)
-    gone = list(world.lines)
-    assert any("removed" in line and f"{DEVICE} " in line and "link-down" in line for line in gone)
-    assert any(f"key={LEAVES} " in line and "ibp1: link-down" in line for line in gone)
-    lines(world)
-    set_port(world, "state", "4: ACTIVE", 60)
-    assert any("added" in line and f"key={DEVICE} " in line for line in world.lines)
-    assert any(f"key={LEAVES} " in line and "ibp1: L90.1.4 3" in line for line in world.lines)
-
-
 def leaf(address: tuple[str, int]) -> dict[str, Any]:
     """Return the SMP answer of a port: ibp0 is on leaf 3, ibp1 on leaf 4."""
     number = 3 + (address[0] == "ibp1")
