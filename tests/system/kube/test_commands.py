@@ -21,11 +21,9 @@ from agent.encode import Naming
 from agent.kube.answers import Answer, Request
 from agent.kube.managed_fields import Keys
 from tests.support.bare_node import a_node_without_rdma
-from tests.support.kernel_tree import NET, hca
 from tests.support.kube import fat_nodes, in_process
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.kube.command import bwagent
-from tests.support.kube.resident import Agent
 
 FAT = 120  # Nodes
 PREFIX = "backend.coreweave.cloud"
@@ -87,7 +85,6 @@ def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) 
 
 
 STALE = f"{PREFIX}/neighbors.current.x.device"
-ACC = "network.topology.nvidia.com/accelerator"
 
 
 def path_of(node: str) -> str:
@@ -144,34 +141,6 @@ def test_cleanup_after_a_reset_of_managed_fields(
     assert PREFIX not in str(labels(cluster, node))
     cluster.kubectl("annotate", "node", node, f"{PREFIX}/observed-")
     assert clean(cluster, node).stdout == "nothing to remove\n"
-
-
-def test_labels_of_a_former_labeler(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """What the agent does not publish is reported, and stays until `cleanup --foreign`, which
-    leaves the agent's own labels, the accelerator's key and the expected half as they are.
-    """
-    stale = {STALE: "leaf-1", ACC: "a.1", f"{PREFIX}/speed.expected": "1G"}
-    cluster.node("cmd-stale", labels={"site.example/rack": "1"})
-    cluster.kubectl("label", "node", "cmd-stale", *(f"{key}={stale[key]}" for key in stale))
-    bwagent(*probe, "cmd-stale", kubeconfig=cluster.kubeconfig())
-    told = bwagent(*probe, "cmd-stale", "--dry-run", "--diff", kubeconfig=cluster.kubeconfig())
-    line = f"= {STALE}=leaf-1: not published, held by kubectl-label"
-    assert line in told.stdout.splitlines()
-    ours = {f"{PREFIX}/speed.current": "0G", "site.example/rack": "1"}
-    assert stale | ours == labels(cluster, "cmd-stale")
-    assert clean(cluster, "cmd-stale", "--foreign", "--manager", "other").stdout == (
-        "nothing to remove\n"
-    )
-    done = clean(cluster, "cmd-stale", "--foreign")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        "Node cmd-stale: 1 of other managers",
-        f"- {STALE}=leaf-1, held by kubectl-label",
-        "Node cmd-stale: 1 label removed",
-    ]
-    del stale[STALE]
-    assert stale | ours == labels(cluster, "cmd-stale")
-    assert "bwagent" in managers(cluster.request("GET", path_of("cmd-stale")).body["metadata"])
 
 
 def set_by(cluster: Cluster, node: str, key: str, **by: str) -> None:
@@ -239,26 +208,6 @@ def test_a_node_that_is_recreated_meanwhile(cluster: Cluster) -> None:
     status, said = answered(cluster, "cmd-again-new", recreate, "--foreign")
     assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node cmd-again-new: {CHANGED}")
     assert labels(cluster, "cmd-again-new") == shown
-
-
-def test_cleanup_beside_a_running_agent(cluster: Cluster, tmp_path: Path) -> None:
-    """The agent writes while the cleanup waits for an answer: the cleanup has warned before it
-    asked, and fails at its end.
-    """
-    cluster.node("cmd-again")
-    tree = hca("ibp0", "0000:18:00.0") | {f"{NET}/lo": None}
-    with Agent(cluster, tmp_path, "cmd-again", tree) as agent:
-        agent.speaks("400G")
-        agent.until(lambda: "annotations" in agent.metadata())
-        status, said = answered(cluster, "cmd-again", lambda: down(agent))
-    assert status == 1
-    assert "An agent labeled cmd-again within the last two hours." in said
-    assert "bwagent: labeled again during this cleanup: cmd-again; an agent still runs" in said
-
-
-def down(agent: Agent) -> None:
-    agent.set("ibp0", "state", "1: DOWN")
-    agent.speaks("0G")
 
 
 def answered(

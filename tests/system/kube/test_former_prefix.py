@@ -105,25 +105,6 @@ def test_cleanup_of_a_former_prefix(
         assert not agent.lines("refused")
 
 
-def test_labels_that_the_policy_keeps(
-    request: pytest.FixtureRequest, installed: Cluster, tmp_path: Path, two: Entries
-) -> None:
-    """A former prefix that the policy does not have is refused, and holds nothing else up."""
-    node = node_of(request)
-    installed.node(node)
-    leave(installed, node, 3 * HOUR)
-    token = installed.token_for_pod_on(node, "bwagent", "bwagent")
-    flags = ("--former-label-prefix", OLD)
-    with Agent(installed, tmp_path, node, two, *flags, token=token) as agent:
-        agent.speaks("800G")
-        agent.says(f"label refused key={SPEED} status=422")
-        asked = agent.requests()
-        agent.set("ibp1", "state", "1: DOWN")
-        agent.speaks("400G")
-        agent.until(lambda: agent.requests() == asked + 2)
-        assert LABELS.items() <= former(agent).items()
-
-
 def test_a_former_prefix_is_removed(
     request: pytest.FixtureRequest, listed: Cluster, tmp_path: Path, two: Entries
 ) -> None:

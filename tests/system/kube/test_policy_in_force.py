@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from agent.kube.api import connect
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
-from tests.support.kernel_tree import NET, hca
-from tests.support.kube import agents, resident
+from tests.support.kube import agents
 from tests.support.kube.agents import Agent, a_node
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
@@ -120,33 +116,3 @@ def test_a_policy_that_comes_and_goes(bare: Cluster) -> None:
     audit = {"spec": {"validationActions": ["Audit"]}}
     bare.kubectl("patch", BINDING, "bwagent", "--type=merge", "-p", json.dumps(audit))
     becomes(lambda: checked(agent).in_force is False)
-
-
-def test_the_daemon(bare: Cluster, tmp_path: Path) -> None:
-    """Unready, with a line and the metric, until the policy is installed; labels come before."""
-    node = a_node(bare)
-    token = bare.token_for_pod_on(node, "bwagent", "bwagent")
-    tree = hca("ibp0", "0000:18:00.0") | {f"{NET}/lo": None}
-    with resident.Agent(bare, tmp_path, node, tree, "--require-policy", token=token) as agent:
-        agent.speaks("400G")
-        agent.says("policy not in force")
-        assert agent.metrics().value("bwagent_policy_in_force") == 0
-        assert readiness(agent) == (503, "the admission policy is not in force (--require-policy)")
-        bare.kubectl("apply", "--server-side", "-f", POLICY)
-        restricted = agents.Agent(bare, node, token)
-        becomes(lambda: checked(restricted).in_force is True)
-        agent.look()
-        agent.says("policy in force")
-        assert agent.metrics().value("bwagent_policy_in_force") == 1
-        assert agent.metrics().value("bwagent_ready") == 1
-        assert readiness(agent) == (200, "ok")
-        assert agent.labels()["flavor"] == "infiniband"
-
-
-def readiness(agent: resident.Agent) -> tuple[int, str]:
-    """Return status and text of /readyz."""
-    try:
-        with urllib.request.urlopen(f"http://{agent.served}/readyz", timeout=LIMIT) as reply:
-            return reply.status, reply.read().decode().strip()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode().strip()
