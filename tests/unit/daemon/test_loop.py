@@ -23,16 +23,12 @@ from tests.support.smps import leaf
 A, B = bdf(0), bdf(1)
 IB = hca("ibp0", A) | hca("ibp1", B)
 ROCE = nic(0)
-STATE = f"{HOME}/{{}}/infiniband/{{}}/ports/1/state"
+STATE = f"{HOME}/{B}/infiniband/ibp1/ports/1/state"
 DEVICE, PORT_ID = "neighbors.current.{}.device", "neighbors.current.{}.port-id"
 
 
-def down(world: World, name: str = "ibp1", bdf: str = B) -> None:
-    world.write(STATE.format(bdf, name), b"1: DOWN\n")
-
-
-def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
-    world.write(STATE.format(bdf, name), b"4: ACTIVE\n")
+def down(world: World) -> None:
+    world.write(STATE, b"1: DOWN\n")
 
 
 def test_the_first_apply_has_all_labels() -> None:
@@ -92,7 +88,7 @@ def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
     assert world.api.applied()[-1] - began < 0.1
     world.run(20)
     assert DEVICE.format("ibp1") not in world.labels
-    world.at(0.0, Event("port", "ibp1/1"), do=lambda: up(world))
+    world.at(0.0, Event("port", "ibp1/1"), do=lambda: world.write(STATE, b"4: ACTIVE\n"))
     world.run(20)
     assert world.labels["speed.current"] == "800G"
     assert world.labels[DEVICE.format("ibp1")] == "L90.1.3"

@@ -20,10 +20,10 @@ from tests.support.running import HOUR, Api, World
 LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
 
 
-def falls_off(world: World, number: int = 3) -> None:
+def falls_off(world: World) -> None:
     """Remove an HCA with its function, and report it."""
-    paths = (f"{CLASS}/ibp{number}", f"{HOME}/{bdf(number)}", f"{BUS}/{bdf(number)}")
-    world.at(0.0, Event("device", f"ibp{number}"), do=lambda: world.remove(*paths))
+    paths = (f"{CLASS}/ibp3", f"{HOME}/{bdf(3)}", f"{BUS}/{bdf(3)}")
+    world.at(0.0, Event("device", "ibp3"), do=lambda: world.remove(*paths))
     world.run(30.0)
 
 

@@ -15,16 +15,13 @@ from agent.kube.answers import Answer
 from agent.memory import Fact, FarEnd, Known
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
-from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf, card, union
+from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, card, union
 from tests.support.observations import observation
 from tests.support.running import EPOCH, HOUR, Api, World
 from tests.support.smps import Fabric
 
 SEEN = observation(("ibp3", "0000:1b:00.0"))
-
-
-def cards(count: int = 4) -> Entries:
-    return union(card(f"ibp{n}", bdf(n)) for n in range(count))
+CARDS = union(card(f"ibp{n}", bdf(n)) for n in range(4))
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ def fabric() -> Fabric:
 @pytest.fixture
 def world(fabric: Fabric) -> World:
     """Four HCAs with neighbors; the agent has been running for a minute, and wrote no Event."""
-    world = World(cards(), smp=fabric, events=True).run(60.0)
+    world = World(CARDS, smp=fabric, events=True).run(60.0)
     assert world.labels["neighbors.current.ibp3.device"] == "leaf3"
     assert events(world) == []
     return world
@@ -110,7 +107,7 @@ def test_a_repetition_after_a_restart_is_another_event(world: World, fabric: Fab
 
 def test_lost_ports(world: World) -> None:
     """Once; a new agent knows it already, and a port that comes back and is lost again counts."""
-    card3 = {path: one for path, one in cards().items() if bdf(3) in path or "ibp3" in path}
+    card3 = {path: one for path, one in CARDS.items() if bdf(3) in path or "ibp3" in path}
     fall_off(world, 3)
     text = "ibp3 was at PCI address 0000:1b:00.0, is gone from the bus"
     assert events(world) == [("PortLost", text, 1)]
@@ -124,20 +121,10 @@ def test_lost_ports(world: World) -> None:
         assert events(world)[1:] == [("PortLost", text, count)]
 
 
-def refusing(world: World, status: int = 422) -> None:
-    """Refuse the labels, until this is called with 0."""
-
-    def trouble(request: Mapping[str, Any]) -> Answer | None:
-        if status and request["operation"] == "apply":
-            return Answer(status, reason="Invalid", message="policy: not here")
-        return None
-
-    world.api.trouble = trouble
-
-
 def test_refused_labels(world: World, fabric: Fabric) -> None:
     """The key of the change, with the answer; each refusal counts the same Event up."""
-    refusing(world)
+    refused = Answer(422, reason="Invalid", message="policy: not here")
+    world.api.trouble = lambda request: refused if request["operation"] == "apply" else None
     fabric.move(3)
     world.look(60)
     ((_, message, count),) = [one for one in events(world) if one[0] == "LabelsRefused"]
@@ -145,9 +132,9 @@ def test_refused_labels(world: World, fabric: Fabric) -> None:
     assert message.endswith("refused: status 422: policy: not here")
     assert len(message.splitlines()) == 1
     world.run(3 * HOUR)
-    refused = [one for one in events(world) if one[0] == "LabelsRefused"]
-    assert sum(one[2] for one in refused) > count
-    assert len(refused) <= 4
+    told = [one for one in events(world) if one[0] == "LabelsRefused"]
+    assert sum(one[2] for one in told) > count
+    assert len(told) <= 4
 
 
 class Alone:
@@ -321,7 +308,7 @@ def test_a_helper_that_dies(world: World, fabric: Fabric) -> None:
 
 
 def test_nothing_without_the_flag(fabric: Fabric) -> None:
-    world = World(cards(), smp=fabric).run(60.0)
+    world = World(CARDS, smp=fabric).run(60.0)
     fabric.move(3)
     world.look(60)
     assert sent(world) == []

@@ -12,7 +12,7 @@ from tests.support.nodes import PREFIX
 from tests.support.running import World
 from tests.support.smps import answer, exchanges
 
-A, GUID = "0000:18:00.0", "b0cf0e0300d66c81"
+A, GUID = "0000:18:00.0", 0xB0CF0E0300D66C81
 NAME, FACTORY = b"MF0;leaf-old:MQM9700/U1", b"Quantum Mellanox Technologies"
 DEVICE = "neighbors.current.ibp0.device"
 STATE = f"{HOME}/{A}/infiniband/ibp0/ports/1/state"
@@ -22,13 +22,13 @@ LINK = Event("port", "ibp0/1")
 class Switched(World):
     """A node with one port, and the switch at its far end."""
 
-    def __init__(self, description: bytes | None = NAME) -> None:
+    def __init__(self) -> None:
         super().__init__(hca("ibp0", A))
-        self.description, self.guid = description, int(GUID, 16)
+        self.description: bytes | None = NAME
         self.smp = self._switch
 
     def _switch(self, address: tuple[str, int]) -> dict[str, Any]:
-        return answer(*address, exchanges=exchanges(self.description, guid=self.guid))
+        return answer(*address, exchanges=exchanges(self.description, guid=GUID))
 
     def bounce(self) -> None:
         """Take the link down for a minute, so that the neighbor's labels are removed."""
