@@ -45,26 +45,22 @@ def read_limited(payload: Json) -> Json:
 
 def read(payload: Json) -> Json:
     """Read plan files."""
+    node = payload["names"][0]
     try:
-        return {"expected": dump(_whole(payload))}
+        parts = [_part(path, payload) for path in payload["files"]]
+        # The ports of all files, which other nodes may have by any of them.
+        planned = merged([of_node(node, ()) for of_node in parts]).far_ports
+        expected = merged([of_node(node, planned) for of_node in parts])
+        if len(expected.rows) > MAX_ROWS:
+            place = expected.rows[MAX_ROWS].place
+            return {"error": f"{place}: more than {MAX_ROWS} rows for {node}"}
+        return {"expected": dump(expected)}
     except Malformed as error:
         return {"error": str(error)}
     except (MemoryError, SystemError):  # the latter: CPython 3.11 loses some MemoryErrors
         pass  # the exception holds what was read
     files = ", ".join(payload["files"])
     return {"error": f"{files}: more than {MAX_MEMORY >> 20} MiB of memory to read"}
-
-
-def _whole(payload: Json) -> Expected:
-    """Return the rows of all files, and which of their ports other nodes have, too."""
-    node = payload["names"][0]
-    parts = [_part(path, payload) for path in payload["files"]]
-    planned = merged([of_node(node, ()) for of_node in parts]).far_ports
-    expected = merged([of_node(node, planned) for of_node in parts])
-    if len(expected.rows) > MAX_ROWS:
-        text = f"more than {MAX_ROWS} rows for {node}"
-        raise Malformed(f"{expected.rows[MAX_ROWS].place}: {text}")
-    return expected
 
 
 def _part(path: str, payload: Json) -> ExpectedOf:

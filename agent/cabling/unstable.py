@@ -98,7 +98,10 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
             yield _of_group(kind, same, size)
             for link in same:
                 del left[link.ref]
-    yield from map(_of_link, left.values())
+    for link in left.values():
+        sentence = SENTENCES[link.bad.end].format(near=link.near, far=link.far)
+        text = f"{sentence}, last at {_last([link])}."
+        yield _finding([link], text, {"bad-end": link.bad.end})
 
 
 def _groups(ending: Ending) -> Iterator[Common]:
@@ -137,12 +140,6 @@ SENTENCES = {
     "cannot-tell": "Look at the cable of {near} to {far}: it has errors, and the counters do not "
     "tell at which end",
 }
-
-
-def _of_link(link: UnstableLink) -> Finding:
-    sentence = SENTENCES[link.bad.end].format(near=link.near, far=link.far)
-    facts = {"bad-end": link.bad.end}
-    return _finding([link], f"{sentence}, last at {_last([link])}.", facts)
 
 
 def _of_group(kind: str, links: Sequence[UnstableLink], size: int) -> Finding:

@@ -99,12 +99,10 @@ class ReportedFindings:
         before, verdict = self.before, _verdict(current.values())
         news = verdict, len(current)
         is_same = before is not None and (before.verdict, before.findings) == news
-        is_unverified = any(cable.status == cables.UNVERIFIABLE for cable in result.cables)
-        if (
-            before
-            and before.verdict == Verdict.FAIL != verdict
-            and (is_unverified or _is_unread(result))
-        ):
+        # rows whose device is not read, or away
+        unread = {UNREAD, NUMBERING, NO_SUCH_NAME} & {why for _, why in result.unresolved}
+        unverified = any(cable.status == cables.UNVERIFIABLE for cable in result.cables)
+        if before and before.verdict == Verdict.FAIL != verdict and (unverified or unread):
             self._first_at = None
             return FindingChanges()
         self._first_at = now if self._first_at is None else self._first_at
@@ -140,11 +138,6 @@ def _verdict(findings: Iterable[Finding]) -> Verdict:
     if ERROR in severities:
         return Verdict.FAIL
     return Verdict.UNVERIFIED if UNKNOWN in severities else Verdict.PASS
-
-
-def _is_unread(result: VerifyResult) -> bool:
-    """Return True if rows could not be compared, since their device is not read or away."""
-    return any(why in {UNREAD, NUMBERING, NO_SUCH_NAME} for _, why in result.unresolved)
 
 
 def _unknown(

@@ -42,7 +42,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPE = re.compile(r'\\(["\\\n])')
-# Kind, text, offset: the kind is `text` for an ID, else the characters; "" ends the file.
+# Kind, text, row: the kind is `text` for an ID, else the characters; "" ends the file.
 Token = tuple[str, str, int]
 _KEYWORDS = frozenset({"graph", "node", "edge"})
 _PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
@@ -64,7 +64,7 @@ def read(source: PlanContent) -> list[Plan]:
 
 
 def _tokens(text: str, place: FilePlace) -> Iterator[Token]:
-    at = 0
+    at, row = 0, 1
     for match in _TOKEN.finditer(text):
         start, end = match.span()
         if start != at:
@@ -72,18 +72,19 @@ def _tokens(text: str, place: FilePlace) -> Iterator[Token]:
         kind, token = match.lastgroup, match[0]
         if kind == "quoted":
             # a backslash joins two lines
-            yield "text", _ESCAPE.sub(lambda escape: escape[1].strip("\n"), token[1:-1]), at
+            yield "text", _ESCAPE.sub(lambda escape: escape[1].strip("\n"), token[1:-1]), row
         elif kind == "name":
-            yield "text", token, at
+            yield "text", token, row
         elif kind != "space":
-            yield token, token, at
+            yield token, token, row
         at = end
+        row += token.count("\n")
     if at < len(text):
-        where = place._replace(row=text.count("\n", 0, at) + 1)
+        where = place._replace(row=row)
         if text.startswith(('"', "/*"), at):
             raise Malformed(f"{where}: the file ends within a text or comment: truncated")
         raise Malformed(f"{where}: not of the subset: {quoted(text[at : at + 20])}")
-    yield "", "", at
+    yield "", "", row
 
 
 class _Parser:
@@ -91,20 +92,16 @@ class _Parser:
 
     def __init__(self, source: PlanContent) -> None:
         self.cables = Cables(source.place)
-        self._text = source.text
         self._place = source.place
         self._tokens = _tokens(source.text, source.place)
-        self._next = ""  # kind of the next token
-        self._ahead: Token = ("", "", 0)
-        self._advance()
-        self._row, self._counted = 1, 0  # line number of the offset `_counted`
+        self._next, self._ahead, self._row = next(self._tokens)
         self._graph: dict[str, str] = {}  # attributes of the graph
         self._edge: Mapping[str, str] = NO_FIELDS  # attributes of the edges that follow
         self._edges: list[tuple[EdgeEnd, EdgeEnd, Mapping[str, str], int]] = []
 
     def graph(self) -> None:
         """Parse the whole file."""
-        if self._ahead[1].lower() == "strict":
+        if self._ahead.lower() == "strict":
             self._take("text")
         if self._take("text").lower() != "graph":
             raise self._error("not an undirected graph")
@@ -147,7 +144,7 @@ class _Parser:
         self._edge = outside
 
     def _statement(self, depth: int) -> None:
-        at = self._ahead[2]
+        row = self._row
         first = self._take("text")
         if first.lower() == "subgraph" and self._next in {"text", "{"}:
             if self._next == "text":
@@ -163,7 +160,7 @@ class _Parser:
             elif first.lower() == "edge":
                 self._edge = {**self._edge, **attributes}
         else:
-            row, a = self._line(at), self._node(first)
+            a = self._node(first)
             if self._next != "--":
                 self._attributes()
                 return
@@ -198,28 +195,18 @@ class _Parser:
 
     def _take(self, kind: str) -> str:
         """Return the text of the next token, which is to be of this kind, and go on."""
-        text = self._ahead[1]
+        text = self._ahead
         if self._next != kind:
             expected = "a name" if kind == "text" else repr(kind)
             raise self._error(f"{quoted(text)} instead of {expected}")
-        self._advance()
+        self._next, self._ahead, self._row = next(self._tokens)
         return text
 
-    def _advance(self) -> None:
-        self._ahead = next(self._tokens, ("", "", len(self._text)))
-        self._next = self._ahead[0]
-
     def _error(self, text: str) -> Malformed:
-        place = self._place._replace(row=self._text.count("\n", 0, self._ahead[2]) + 1)
+        place = self._place._replace(row=self._row)
         if not self._next:
             return Malformed(f"{place}: the file ends within the graph: truncated")
         return Malformed(f"{place}: {text}")
-
-    def _line(self, at: int) -> int:
-        """Return the line of an offset that is behind the last one asked for."""
-        self._row += self._text.count("\n", self._counted, at)
-        self._counted = at
-        return self._row
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
