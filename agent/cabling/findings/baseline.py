@@ -37,9 +37,6 @@ class BaselineRow(NamedTuple):
     text: str = ""
 
 
-_NEW = BaselineRow("")
-
-
 class Accepted(NamedTuple):
     """A finding that is known and accepted."""
 
@@ -136,29 +133,22 @@ def write(
     """
     today = datetime.now(UTC).date().isoformat()
     entries = [*sorted_.kept, *(acceptance.entry for acceptance in sorted_.accepted)]
-    entries += [
-        former.get(finding.id, _NEW)._replace(
-            id=finding.id,
-            date=today,
-            code=finding.code,
-            where=_where(finding),
-            text=finding.text,
-        )
-        for finding in sorted_.findings
-        if finding.severity != INFO
-    ]
+    for finding in sorted_.findings:
+        if finding.severity != INFO:
+            row = former.get(finding.id, BaselineRow(finding.id))
+            where, text = _where(finding), finding.text
+            entries.append(row._replace(date=today, code=finding.code, where=where, text=text))
     rows = []
     for entry in entries:
-        where = " ".join(sorted(entry.where))
-        shown = where if len(where) <= MAX_WHERE else ""
-        row = entry.id, entry.date, entry.note, entry.code, shown, visible(entry.text, 1000)
-        rows.append(row)
-    text = rows_text([COLUMNS, *rows])
+        cell = " ".join(sorted(entry.where))
+        shown = cell if len(cell) <= MAX_WHERE else ""
+        text = visible(entry.text, 1000)
+        rows.append((entry.id, entry.date, entry.note, entry.code, shown, text))
     is_renewed = renewed is not None and os.path.realpath(renewed) == os.path.realpath(path)
     draft = f"{path}.new" if is_renewed else path
     try:
         with open(draft, "w" if is_renewed else "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+            file.write(rows_text([COLUMNS, *rows]))
         if is_renewed:
             os.replace(draft, path)  # noqa: PTH105
     except FileExistsError:

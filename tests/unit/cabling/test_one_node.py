@@ -117,7 +117,6 @@ def test_latin_1_is_read_with_a_note(tmp_path: Path) -> None:
     ("content", "text"),
     [
         (b"", "empty file"),
-        (HEADER.encode(), "no row below the header"),
         ((HEADER + "gpu-17,mlx5_0,leaf00,1,,\ngpu-17,mlx").encode(), "row 3: 2 cells, and the hea"),
         (f"{P}/speed.expected: [".encode(), "no YAML"),
         (f"{P}/speed.expected: 1G\n{IB}/speed.expected: 2G\n".encode(), "under two prefixes"),

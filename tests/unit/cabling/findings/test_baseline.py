@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cabling.findings.baseline import read
+from agent.errors import Malformed
 from tests.support.fleet_nodes import crossed, listed, whole
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 
@@ -129,20 +131,17 @@ def test_a_baseline_of_one_node(tmp_path: Path) -> None:
     assert (line.returncode, b"1 accepted" in line.stdout) == (0, True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("code,note\nswapped,x\n", "row 1: no column id; there are code, note"),
-        ("id\n1.23457E+11\n", "row 2: '1.23457E+11' is no ID of 12 hex digits"),
-        ("id,date\n0123456789ab,23.11.26\n", "'23.11.26' is no date such as 2026-11-23"),
+        ("id\n1.23457E+11\n", r"row 2: '1.23457E\+11' is no ID of 12 hex digits"),
+        ("id,date\n0123456789ab,23.11.26\n", "row 2: '23.11.26' is no date such as 2026-11-23"),
         ("id,note\n0123456789ab,a\n0123456789ab,b\n", "row 3: the ID 0123456789ab is in an"),
-        ("", "empty file"),
     ],
 )
 def test_a_malformed_baseline(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "known.csv"
     path.write_text(text)
-    line = complaint(judged(fleet(tmp_path), "--baseline", str(path)))
-    assert line.startswith(f"bwagent: {path}")
-    assert fault in line
+    with pytest.raises(Malformed, match=f"^{path}, {fault}"):
+        read(str(path))

@@ -21,7 +21,6 @@ EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "g
     "text",
     [
         'graph G {"leaf01":"swp1" -- "gpu-1":"eth0"; "leaf01":"swp2" -- "gpu-2":"eth0"}',
-        'graph G {\n"leaf01":"swp1" -- "gpu-1":"eth0"\n"leaf01":"swp2" -- "gpu-2":"eth0"\n}',
         "strict graph { leaf01:swp1 -- gpu-1:eth0 leaf01:swp2:n -- gpu-2:eth0:s }",
         'GRAPH "G" { subgraph pod { leaf01:swp1 -- gpu-1:eth0 } { leaf01:swp2--gpu-2:eth0 } }',
         ('graph G {\n  # leaf01\n  leaf01:swp1 -- gpu-1:eth0  # first\n \t# "x":"y" -- "z"\n'
@@ -97,7 +96,6 @@ def test_the_edges_that_follow_have_the_defaults() -> None:
     "text",
     [
         'graph G { "a":"b" -- "c":"d" -- "e":"f"; }',
-        'graph G { a:b -- "c":"d" -- "e":"f"; }',
         'graph G { a [x="c":"d" -- "e":"f"; ] }',
         "graph G { a:b -- {c:d} }",
         "graph G { a:b -- c:d [x] }",
