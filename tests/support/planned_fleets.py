@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent.cabling.findings.finding import Finding
@@ -42,6 +43,17 @@ def cables(nodes: Iterable[FleetNode]) -> list[PlanCable]:
 def plan_of(nodes: Iterable[FleetNode], *others: PlanCable) -> Plan:
     """The plan that has the nodes as they are."""
     return Plan(FILE, "own", None, (*cables(nodes), *others))
+
+
+def row(near: tuple[str, str], far: tuple[str, str], number: int = 99) -> PlanCable:
+    """A row of the plan."""
+    return PlanCable(End(*near), End(*far), FilePlace(FILE, None, number))
+
+
+def in_place_of(nodes: list[FleetNode], places: dict[str, str]) -> list[FleetNode]:
+    """The nodes, each of these with the cables of another."""
+    ports = {one.name: one.ports for one in nodes}
+    return [replace(one, ports=ports[places.get(one.name, one.name)]) for one in nodes]
 
 
 def exchanged(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.cabling.findings.finding import PortRef, finding
 from agent.cabling.judge import VerifyOptions
-from agent.cabling.plans.model import End, FilePlace, PlanCable
+from agent.cabling.plans.model import End
 from agent.cabling.seen import SeenEnd
 from agent.errors import Malformed
 from agent.fleet.judge import judge as of_fleet
@@ -19,7 +19,7 @@ from agent.fleet.model import FleetNode, FleetPort, Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS, outcome
 from agent.reasons import BadLink
-from tests.support.planned_fleets import codes, judge, only, plan_of, pulled
+from tests.support.planned_fleets import codes, judge, only, plan_of, pulled, row
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 A = PortRef("gpu-001", "mlx5_0")
@@ -241,9 +241,7 @@ def test_a_missing_cable_that_never_had_a_neighbor_counts() -> None:
 
 def test_a_port_that_the_plan_gives_to_another_node_is_named_with_both() -> None:
     """Though one of the two is not compared, because its rows contradict each other."""
-    twice = PlanCable(
-        End("gpu-001", "mlx5_0"), End("leaf00", "swp4"), FilePlace("plan.csv", None, 99)
-    )
+    twice = row(("gpu-001", "mlx5_0"), ("leaf00", "swp4"))
     found = judge(rack(), plan_of(rack(), twice)).findings
     (text,) = (one.text for one in found if one.code == "duplicate")
     assert text == (

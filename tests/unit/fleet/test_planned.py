@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
-from agent.cabling.findings.finding import Move, PortRef, Spot
+from agent.cabling.findings.finding import CODES, Move, PortRef, Spot
 from agent.cabling.judge import VerifyOptions, verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
@@ -23,11 +24,13 @@ from tests.support.planned_fleets import (
     cables,
     codes,
     exchanged,
+    in_place_of,
     judge,
     only,
     plan_of,
     pulled,
     renamed,
+    row,
 )
 from tests.support.small_fleets import cabled, far_end, fleet, node, port, rack
 
@@ -74,15 +77,6 @@ def test_a_swap_between_two_nodes_is_one_finding() -> None:
     assert again.id == found.id
 
 
-def test_a_ring_over_three_nodes_is_one_finding() -> None:
-    ports = ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")
-    found = only(judge(exchanged(RACK, *ports), PLAN))
-    assert (found.code, len(found.moves)) == ("swapped", 3)
-    assert found.text.startswith(
-        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 (rack A1, unit 2) from leaf01 "
-    )
-
-
 def test_a_swap_within_a_node_is_the_finding_of_verify() -> None:
     nodes = exchanged(RACK, ("gpu-002", "mlx5_0"), ("gpu-002", "mlx5_1"))
     found = only(judge(nodes, PLAN))
@@ -99,9 +93,7 @@ def test_what_one_node_says_has_its_id(code: str) -> None:
     if code == "duplicate":
         more = replace(RACK[1], ports=(*RACK[1].ports, port("gpu-002", 9, None)))
         nodes = [RACK[0], more, *RACK[2:]]
-        twice = PlanCable(
-            End("gpu-002", "mlx5_9"), End("leaf00", "swp2"), FilePlace("plan.csv", None, 99)
-        )
+        twice = row(("gpu-002", "mlx5_9"), ("leaf00", "swp2"))
         plan = plan_of(RACK, twice)
     expected = from_plans([plan], ["gpu-002"])
     (alone,) = (one for one in verify(expected, seen_node(nodes[1])).findings if one.code == code)
@@ -159,24 +151,6 @@ def test_a_leaf_that_is_down_is_said_once() -> None:
     )
 
 
-def test_a_node_without_any_link_is_said_once() -> None:
-    nodes = pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4)))
-    found = only(judge(nodes, PLAN))
-    assert (found.code, len(found.ports)) == ("missing", 4)
-    assert found.text == "Check the NICs and cables of gpu-002: none of its 4 ports has a link."
-
-
-@pytest.mark.parametrize("other", ["leaf-new", "leaf42"])
-def test_a_renamed_leaf_is_one_finding(other: str) -> None:
-    """That no cable is to be moved."""
-    found = only(judge(renamed(RACK, {"leaf02": other}), PLAN))
-    assert (found.code, found.moves, found.severity) == ("renamed", (), "warning")
-    assert found.text == (
-        "Correct the name of leaf02 (rack B3, unit 40) in the plan or on the switch: all 4 cables "
-        f"planned for it are at the same ports of {other}."
-    )
-
-
 def test_many_leaves_with_other_names_are_one_line() -> None:
     """Of the table; JSON has a finding for each, and CSV a row for each cable."""
     names = {f"leaf{rail:02}": f"sw-{rail}" for rail in range(4)}
@@ -189,17 +163,6 @@ def test_many_leaves_with_other_names_are_one_line() -> None:
     assert all(FORMATS["csv"](result).count(name) for name in names.values())
 
 
-def test_a_ring_of_split_ports() -> None:
-    """The plan numbers cage and port, 1/2, where the switch says swp1s1."""
-    nodes = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in range(1, 5)]
-    plan = plan_of(nodes)
-    named = [one._replace(b=one.b._replace(interface=f"{row}/2"))
-             for row, one in enumerate(plan.cables, 1)]  # fmt: skip
-    wrong = exchanged(nodes, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0"))
-    found = only(judge(wrong, plan._replace(cables=tuple(named))))
-    assert (found.code, found.nodes) == ("swapped", ("gpu-001", "gpu-002"))
-
-
 def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
     """All nodes of a rack at the wrong leaf, which another rack uses: the cables are wrong."""
     nodes = [*rack(4), *rack(4, first=5)]
@@ -208,40 +171,13 @@ def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
     assert set(codes(judge(moved, plan_of(nodes, *other)))) == {"miscabled"}
 
 
-def test_a_missing_label_is_no_proof() -> None:
-    """A port with a link and without a neighbor label: one finding for all nodes."""
-    nodes = RACK
-    for name in ("gpu-001", "gpu-003"):
-        nodes = cabled(nodes, name, "mlx5_1", far_end=None, gbps=400.0)
-    result = judge(nodes, PLAN)
-    found = only(result)
-    assert (found.code, found.severity) == ("unverifiable", "unknown")
-    assert outcome(result) == "unverified"
-    assert found.text == f"2 ports of 2 nodes (gpu-001, gpu-003) not verified: {NO_LABEL}."
-
-
-def test_many_reasons_are_folded() -> None:
-    """More than 20 that are of one node each."""
-    nodes = [node(f"gpu-{one:03}", [far_end("leaf00", f"odd {one}")]) for one in range(1, 60)]
-    found = only(judge(nodes, plan_of(rack(60, 1))))
-    assert (found.code, len(found.ports)) == ("unverifiable", 59)
-
-
 def test_a_port_that_the_plan_gives_twice_is_one_finding() -> None:
-    twice = PlanCable(
-        End("gpu-004", "mlx5_9"), End("leaf00", "swp1"), FilePlace("plan.csv", None, 99)
-    )
+    twice = row(("gpu-004", "mlx5_9"), ("leaf00", "swp1"))
     nodes = [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))]
     found = [one for one in judge(nodes, plan_of(RACK, twice)).findings if one.code == "duplicate"]
     assert [one.text for one in found] == [
         "Correct the plan: it gives leaf00 port swp1 to gpu-001 mlx5_0 and gpu-004 mlx5_9."
     ]
-
-
-def test_an_interface_that_left_the_bus() -> None:
-    nodes = cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None)
-    found = only(judge(nodes, PLAN))
-    assert (found.code, found.ports) == ("missing-interface", (PortRef("gpu-001", "mlx5_2"),))
 
 
 def test_a_silent_node_is_not_compared() -> None:
@@ -271,9 +207,7 @@ def test_a_silent_node_without_expectation_is_a_remark() -> None:
 
 def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
     """Are notes, and so are hosts that may be several Nodes; spines are none."""
-    spine = PlanCable(
-        End("leaf00", "swp60"), End("spine01", "swp1"), FilePlace("plan.csv", None, 90)
-    )
+    spine = row(("leaf00", "swp60"), ("spine01", "swp1"), 90)
     twins = [replace(RACK[0], name="gpu-009.a.example"), replace(RACK[0], name="gpu-009.b.example")]
     plan = plan_of([*rack(6)[2:], replace(RACK[0], name="gpu-009")], spine)
     result = judge([*RACK[2:], RACK[0], *twins], plan)
@@ -402,15 +336,6 @@ def test_labels_that_contradict_each_other_are_of_their_node() -> None:
     assert "Node gpu-001: speed.expected is '2G' and '1G' under two prefixes" in found.text
 
 
-def test_rows_that_contradict_each_other_are_of_their_node() -> None:
-    odd = PlanCable(
-        End("gpu-001", "mlx5_0"), End("leaf09", "swp1"), FilePlace("plan.csv", None, 99)
-    )
-    found = only(judge(RACK, plan_of(RACK, odd)))
-    assert (found.code, found.nodes) == ("unverifiable", ("gpu-001",))
-    assert "plan.csv, row 99" in found.text
-
-
 def test_ignored_interfaces() -> None:
     nodes = pulled(RACK, ("gpu-001", "mlx5_3"))
     assert codes(judge(nodes, PLAN, options=VerifyOptions(ignore=("mlx5_3",)))) == []
@@ -426,9 +351,7 @@ def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
     for one in random.sample(nodes, 4):
         two = random.choice(one.ports).interface
         wired = cabled(wired, one.name, two, far_end=random.choice([*ends, None]))
-    others = [
-        PlanCable(End("gpu-001", "mlx5_2"), End("leaf00", "swp4"), FilePlace("plan.csv", None, 80))
-    ]
+    others = [row(("gpu-001", "mlx5_2"), ("leaf00", "swp4"), 80)]
     plan = plan_of(nodes, *random.sample(others, random.randint(0, 1)))
     expectations = Expectations(fleet(wired), [plan], Naming())
     for one in wired:
@@ -450,28 +373,6 @@ def test_the_rack_of_a_leaf_is_known_from_any_row() -> None:
     assert FORMATS["table"](result).count("(rack B3)\n") == 1
 
 
-def test_interfaces_that_the_plan_lacks_are_folded() -> None:
-    """A storage HCA on every node is one finding; on two nodes it is one for each."""
-    with_storage = [
-        replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
-        for number, one in enumerate(RACK)
-    ]
-    found = only(judge(with_storage, PLAN))
-    assert (found.code, len(found.ports), found.severity) == ("unexpected", 4, "warning")
-    assert found.text.startswith("The plan has no cable for mlx5_8 of 4 nodes (gpu-001, gpu-002,")
-    assert codes(judge([*with_storage[:2], *RACK[2:]], PLAN)) == ["unexpected"] * 2
-
-
-def test_a_node_without_its_interfaces_is_one_finding() -> None:
-    nodes = [replace(labeled(RACK[0]), ports=RACK[0].ports[:1]), *map(labeled, RACK[1:])]
-    found = only(judge(nodes))
-    assert (found.code, len(found.ports)) == ("missing-interface", 3)
-    assert found.text == (
-        "gpu-001: mlx5_1, mlx5_2, mlx5_3 of the plan are not on this node: look for their NICs on "
-        "the PCI bus."
-    )
-
-
 @pytest.mark.parametrize(("leaves", "right"), [("leaf00_leaf01", 1), ("leaf00_leaf09", 0)])
 def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
     """`leaves.expected` names them at once, and counts as one cable."""
@@ -481,73 +382,129 @@ def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
     assert codes(result) == ["miscabled"] * (1 - right)
 
 
-def in_place_of(nodes: list[FleetNode], places: dict[str, str]) -> list[FleetNode]:
-    """The nodes, each of these with the cables of another."""
-    ports = {one.name: one.ports for one in nodes}
-    return [replace(one, ports=ports[places.get(one.name, one.name)]) for one in nodes]
+FOUR, EIGHT = range(1, 5), rack(8, 8)
+SPLIT = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in FOUR]
+IN_CAGES = tuple(one._replace(b=one.b._replace(interface=f"{at}/2"))
+                 for at, one in enumerate(cables(SPLIT), 1))  # fmt: skip
+ODD = [node(f"gpu-{one:03}", [far_end("leaf00", f"odd {one}")]) for one in range(1, 60)]
+STORED = [
+    replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
+    for number, one in enumerate(RACK)
+]
+UNLABELED = cabled(RACK, "gpu-001", "mlx5_1", far_end=None, gbps=400.0)
+UNLABELED = cabled(UNLABELED, "gpu-003", "mlx5_1", far_end=None, gbps=400.0)
 
 
-def test_two_nodes_in_each_others_place_are_one_finding() -> None:
-    """With the moves of all cables: the names are wrong, or the plan."""
-    nodes = in_place_of(rack(8, 8), {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
-    found = only(judge(nodes, plan_of(rack(8, 8))))
-    assert (found.code, found.severity, found.nodes) == (
-        "exchanged",
-        "error",
-        ("gpu-002", "gpu-005"),
-    )
-    assert found.text == (
+class Cause(NamedTuple):
+    """One finding, and what it is found of."""
+
+    nodes: list[FleetNode]
+    plan: Plan | None
+    code: str
+    ports: int
+    text: str = ""  # its beginning
+
+
+CAUSES = {
+    "a ring over three nodes": Cause(
+        exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")),
+        PLAN, "swapped", 3,
+        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 (rack A1, unit 2) from leaf01 ",
+    ),
+    "split ports: the plan numbers cage and port, 1/2, where the switch says swp1s1": Cause(
+        exchanged(SPLIT, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")),
+        PLAN._replace(cables=IN_CAGES), "swapped", 2,
+    ),
+    "a node without any link": Cause(
+        pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4))),
+        PLAN, "missing", 4,
+        "Check the NICs and cables of gpu-002: none of its 4 ports has a link.",
+    ),
+    "a renamed leaf, of which no cable is to be moved": Cause(
+        renamed(RACK, {"leaf02": "leaf42"}), PLAN, "renamed", 4,
+        "Correct the name of leaf02 (rack B3, unit 40) in the plan or on the switch: all 4 cables "
+        "planned for it are at the same ports of leaf42.",
+    ),
+    "a missing label, which proves nothing": Cause(
+        UNLABELED, PLAN, "unverifiable", 2,
+        f"2 ports of 2 nodes (gpu-001, gpu-003) not verified: {NO_LABEL}.",
+    ),
+    "more than 20 reasons of one node each": Cause(ODD, plan_of(rack(60, 1)), "unverifiable", 59),
+    "an interface that left the bus": Cause(
+        cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None),
+        PLAN, "missing-interface", 1, "gpu-001: ",
+    ),
+    "rows that contradict each other": Cause(
+        RACK, plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf09", "swp1"))), "unverifiable", 0,
+        "Correct what is expected of gpu-001: plan.csv, row 99",
+    ),
+    "a storage HCA on every node that the plan lacks": Cause(
+        STORED, PLAN, "unexpected", 4,
+        "The plan has no cable for mlx5_8 of 4 nodes (gpu-001, gpu-002,",
+    ),
+    "a node without its interfaces": Cause(
+        [replace(labeled(RACK[0]), ports=RACK[0].ports[:1]), *map(labeled, RACK[1:])],
+        None, "missing-interface", 3,
+        "gpu-001: mlx5_1, mlx5_2, mlx5_3 of the plan are not on this node: look for their NICs on "
+        "the PCI bus.",
+    ),
+    "two nodes in each other's place: the names are wrong, or the plan": Cause(
+        in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"}),
+        plan_of(EIGHT), "exchanged", 16,
         "gpu-002 (rack A1, unit 10) and gpu-005 (rack A1, unit 34) are in each other's place: "
-        "exchange their names, or their rows in the plan; or else the far ends of their cables."
-    )
-    assert len(found.moves) == len(found.ports) == 16
-    (two, *_) = (one for one in found.moves if one.port == PortRef("gpu-005", "mlx5_7"))
-    assert (two.actual, two.wanted) == (("leaf07", "swp2"), ("leaf07", "swp5"))
-
-
-def test_three_nodes_in_a_ring_are_one_finding() -> None:
-    places = {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}
-    found = only(judge(in_place_of(rack(8, 8), places), plan_of(rack(8, 8))))
-    assert (found.code, len(found.nodes), len(found.moves)) == ("exchanged", 3, 24)
-    assert found.text == (
+        "exchange their names, or their rows in the plan; or else the far ends of their cables.",
+    ),
+    "three nodes in a ring": Cause(
+        in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}),
+        plan_of(EIGHT), "exchanged", 24,
         "3 nodes are in each other's place, gpu-002 (rack A1, unit 10) in that of gpu-005, gpu-005 "
         "(rack A1, unit 34) in that of gpu-007, gpu-007 (rack A1, unit 50) in that of gpu-002: "
-        "exchange their names, or their rows in the plan; or else the far ends of their cables."
+        "exchange their names, or their rows in the plan; or else the far ends of their cables.",
+    ),
+    "a node at the place of a host without a Node": Cause(
+        [*EIGHT[:7], replace(EIGHT[7], ports=rack(1, 8, first=30)[0].ports)],
+        plan_of([*EIGHT, *rack(1, 8, first=30)]), "moved", 8,
+        "gpu-008 (rack A1, unit 58) is elsewhere as a whole, in the place of gpu-030: correct the "
+        "plan or the name of the node; or else move the far ends of its cables.",
+    ),
+    "a node at ports that the plan does not have": Cause(
+        [*EIGHT[:7], replace(EIGHT[7], ports=rack(1, 8, first=60)[0].ports)],
+        plan_of(EIGHT), "moved", 8,
+        "gpu-008 (rack A1, unit 58) is elsewhere as a whole, at leaf00 port swp60 and 7 other "
+        "ports: correct the plan or the name of the node; or else move the far ends of its cables.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_one_cause_is_one_finding(cause: str) -> None:
+    """Where cables are to be moved, each has a move."""
+    nodes, plan, code, ports, text = CAUSES[cause]
+    found = only(judge(nodes, *([plan] if plan else []), is_partial=True))
+    assert (found.code, len(found.ports), found.severity) == (code, ports, CODES[code].severity)
+    assert found.text.startswith(text)
+    assert len(found.moves) == (
+        ports if code in {"swapped", "exchanged", "moved"} else len(found.moves)
     )
+
+
+def test_fewer_are_not_folded() -> None:
+    """An interface that the plan lacks on two nodes; seven wrong cables beside a right one."""
+    assert codes(judge([*STORED[:2], *RACK[2:]], PLAN)) == ["unexpected"] * 2
+    ports = (*EIGHT[7].ports[:1], *rack(1, 8, first=60)[0].ports[1:])
+    nodes = [*EIGHT[:7], replace(EIGHT[7], ports=ports)]
+    assert codes(judge(nodes, plan_of(EIGHT))) == ["wrong-port"] * 7
 
 
 def test_exchanged_nodes_have_one_id() -> None:
     """Whichever of their cables has a link; a missing cable is a finding of its own."""
-    nodes = in_place_of(rack(8, 8), {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
-    plan = plan_of(rack(8, 8))
+    nodes = in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
+    plan = plan_of(EIGHT)
     whole = only(judge(nodes, plan))
     result = judge(pulled(nodes, ("gpu-002", "mlx5_3")), plan)
     assert sorted(codes(result)) == ["exchanged", "missing"]
     (again,) = (one for one in result.findings if one.code == "exchanged")
     assert (again.id, len(again.moves)) == (whole.id, 15)
-
-
-@pytest.mark.parametrize("place", ["gpu-030", None])
-def test_a_node_that_is_elsewhere_is_one_finding(place: str | None) -> None:
-    """At the place of a host without a Node, or at ports that the plan does not have."""
-    planned = [*rack(8, 8), *rack(1, 8, first=30)]
-    other = rack(1, 8, first=30 if place else 60)[0]
-    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], ports=other.ports)]
-    found = only(judge(nodes, plan_of(planned), is_partial=True))
-    assert (found.code, found.nodes, len(found.moves)) == ("moved", ("gpu-008",), 8)
-    where = "in the place of gpu-030" if place else "at leaf00 port swp60 and 7 other ports"
-    assert found.text == (
-        f"gpu-008 (rack A1, unit 58) is elsewhere as a whole, {where}: correct the plan or the "
-        "name of the node; or else move the far ends of its cables."
-    )
-
-
-def test_a_node_is_elsewhere_if_no_cable_is_right() -> None:
-    """Seven wrong cables beside one that is right are seven findings."""
-    other = rack(1, 8, first=60)[0]
-    ports = (*rack(8, 8)[7].ports[:1], *other.ports[1:])
-    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], ports=ports)]
-    assert codes(judge(nodes, plan_of(rack(8, 8)))) == ["wrong-port"] * 7
 
 
 def test_a_leaf_is_down_though_cables_of_it_were_elsewhere() -> None:
