@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from agent.cabling.findings.finding import Finding
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
+from agent.reasons import BadLink
 from agent.text import natural
 
+P = "backend.coreweave.cloud"
 NOW = 1_795_000_000
 BOOT = "b3ae9df5-0d0b-4a4f-8b0a-4b7a4d6f0f00"
 
@@ -65,8 +68,6 @@ def fleet(nodes: Iterable[FleetNode], **facts: Any) -> Fleet:
 
 def cabled(nodes: list[FleetNode], name: str, interface: str, **facts: Any) -> list[FleetNode]:
     """The nodes with other facts of one port."""
-    from dataclasses import replace
-
     return [
         replace(
             one,
@@ -79,6 +80,30 @@ def cabled(nodes: list[FleetNode], name: str, interface: str, **facts: Any) -> l
         else one
         for one in nodes
     ]
+
+
+def with_errors(*links: tuple[int, int]) -> list[FleetNode]:
+    """32 nodes, interface i at leaf i, with bad links: the number of a node, the interface."""
+    names = {number: f"gpu-{number:03}" for number in range(1, 33)}
+    nodes = [
+        node(name, [far_end(f"leaf{rail:02}", number) for rail in range(8)])
+        for number, name in names.items()
+    ]
+    for number, rail in links:
+        link = BadLink("near", NOW - 60)
+        nodes = cabled(nodes, names[number], f"mlx5_{rail}", bad_link=link)
+    return nodes
+
+
+def labeled(one: FleetNode, **others: str) -> FleetNode:
+    """A node whose expected labels have it as it is."""
+    found: dict[str, str] = {}
+    for two in one.ports:
+        if two.far_end:
+            key = f"{P}/neighbors.expected.{two.interface}"
+            found[f"{key}.device"] = two.far_end.label
+            found[f"{key}.port-id"] = two.far_end.port_id or ""
+    return replace(one, labels=found | {f"{P}/{key}": text for key, text in others.items()})
 
 
 def judged(nodes: Iterable[FleetNode], *findings: Finding, **facts: Any) -> Judged:

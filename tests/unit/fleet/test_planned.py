@@ -5,21 +5,20 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
 
 import pytest
 
-from agent.cabling.findings.finding import CODES, Move, PortRef, Spot
+from agent.cabling.findings.finding import Move, PortRef, Spot
 from agent.cabling.judge import VerifyOptions, verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet.expectation import Expectations
-from agent.fleet.model import FleetNode, FleetPort
+from agent.fleet.model import FleetPort
 from agent.fleet.page.worklist import stops
 from agent.fleet.report import FORMATS, document, outcome, verdict
-from agent.fleet.seen import NO_LABEL, seen_node
+from agent.fleet.seen import seen_node
 from tests.support.planned_fleets import (
     cables,
     codes,
@@ -32,22 +31,10 @@ from tests.support.planned_fleets import (
     renamed,
     row,
 )
-from tests.support.small_fleets import cabled, far_end, fleet, node, port, rack
+from tests.support.small_fleets import P, cabled, far_end, fleet, labeled, node, port, rack
 
-P = "backend.coreweave.cloud"
 RACK = rack()
 PLAN = plan_of(RACK)
-
-
-def labeled(one: FleetNode, **others: str) -> FleetNode:
-    """A node whose expected labels have it as it is."""
-    found: dict[str, str] = {}
-    for two in one.ports:
-        if two.far_end:
-            key = f"{P}/neighbors.expected.{two.interface}"
-            found[f"{key}.device"] = two.far_end.label
-            found[f"{key}.port-id"] = two.far_end.port_id or ""
-    return replace(one, labels=found | {f"{P}/{key}": text for key, text in others.items()})
 
 
 def test_as_planned() -> None:
@@ -131,26 +118,6 @@ def test_a_plan_of_a_roce_fabric_names_netdevs() -> None:
     assert ignored.as_planned == 12
 
 
-def test_one_wrong_cable() -> None:
-    """It stays a finding of its node, with the one to whom the port belongs."""
-    nodes = cabled(RACK, "gpu-002", "mlx5_3", far_end=far_end("leaf00", "swp4"))
-    found = next(one for one in judge(nodes, PLAN).findings if one.code != "claimed")
-    assert (found.code, found.moves[0].wanted) == ("miscabled", ("leaf03", "swp2"))
-    assert "the plan gives its present port to gpu-004 mlx5_0" in found.text
-
-
-def test_a_leaf_that_is_down_is_said_once() -> None:
-    """And neither are the speeds below the expected ones."""
-    nodes = [replace(one, labels={f"{P}/speed.expected": "1600G"}) for one in rack(20)]
-    down = pulled(nodes, *((one.name, "mlx5_2") for one in nodes))
-    found = only(judge(down, plan_of(nodes)))
-    assert (found.code, len(found.ports), found.expected) == ("leaf-down", 20, ("leaf02", None))
-    assert found.text == (
-        "Check leaf02 (rack B3, unit 40): all its 20 ports to these nodes lost their link: "
-        "gpu-001, gpu-002, gpu-003, gpu-004, gpu-005, gpu-006, gpu-007, gpu-008 and 12 more."
-    )
-
-
 def test_many_leaves_with_other_names_are_one_line() -> None:
     """Of the table; JSON has a finding for each, and CSV a row for each cable."""
     names = {f"leaf{rail:02}": f"sw-{rail}" for rail in range(4)}
@@ -161,23 +128,6 @@ def test_many_leaves_with_other_names_are_one_line() -> None:
     assert "renamed: all 4 leaves have other names than in the plan, correct them: " in shown
     assert all(f"{name} is {other} there" in shown for other, name in names.items())
     assert all(FORMATS["csv"](result).count(name) for name in names.values())
-
-
-def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
-    """All nodes of a rack at the wrong leaf, which another rack uses: the cables are wrong."""
-    nodes = [*rack(4), *rack(4, first=5)]
-    moved = renamed(nodes[:4], {"leaf02": "leaf09"}) + nodes[4:]
-    other = cables([node("gpu-020", [far_end("leaf09", "swp40")])])
-    assert set(codes(judge(moved, plan_of(nodes, *other)))) == {"miscabled"}
-
-
-def test_a_port_that_the_plan_gives_twice_is_one_finding() -> None:
-    twice = row(("gpu-004", "mlx5_9"), ("leaf00", "swp1"))
-    nodes = [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))]
-    found = [one for one in judge(nodes, plan_of(RACK, twice)).findings if one.code == "duplicate"]
-    assert [one.text for one in found] == [
-        "Correct the plan: it gives leaf00 port swp1 to gpu-001 mlx5_0 and gpu-004 mlx5_9."
-    ]
 
 
 def test_a_silent_node_is_not_compared() -> None:
@@ -197,12 +147,6 @@ def test_a_stale_node_in_the_place_of_another_is_silent() -> None:
     assert codes(judge(nodes)) == ["silent"]
     rows = [*rack(8, 8)[:7], node("gpu-009", [], ports=tuple(ports))]
     assert codes(judge(nodes, plan_of(rows), is_partial=True)) == ["silent"]
-
-
-def test_a_silent_node_without_expectation_is_a_remark() -> None:
-    nodes = [*RACK[:3], replace(RACK[3], time=1)]
-    result = judge(nodes, plan_of(RACK[:3]), is_partial=True)
-    assert (codes(result), outcome(result)) == (["silent"], "ok")
 
 
 def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
@@ -328,14 +272,6 @@ def test_a_plan_takes_the_place_of_labels() -> None:
     assert sorted(codes(judge(nodes, plan))) == ["speed"] * 4 + ["swapped"]
 
 
-def test_labels_that_contradict_each_other_are_of_their_node() -> None:
-    speeds = {f"{P}/speed.expected": "1G", "ib.coreweave.cloud/speed.expected": "2G"}
-    result = judge([replace(RACK[0], labels=speeds), *map(labeled, RACK[1:])])
-    found = only(result)
-    assert (found.code, found.nodes, result.as_planned) == ("unverifiable", ("gpu-001",), 12)
-    assert "Node gpu-001: speed.expected is '2G' and '1G' under two prefixes" in found.text
-
-
 def test_ignored_interfaces() -> None:
     nodes = pulled(RACK, ("gpu-001", "mlx5_3"))
     assert codes(judge(nodes, PLAN, options=VerifyOptions(ignore=("mlx5_3",)))) == []
@@ -382,124 +318,10 @@ def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
     assert codes(result) == ["miscabled"] * (1 - right)
 
 
-FOUR, EIGHT = range(1, 5), rack(8, 8)
-SPLIT = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in FOUR]
-IN_CAGES = tuple(one._replace(b=one.b._replace(interface=f"{at}/2"))
-                 for at, one in enumerate(cables(SPLIT), 1))  # fmt: skip
-ODD = [node(f"gpu-{one:03}", [far_end("leaf00", f"odd {one}")]) for one in range(1, 60)]
-STORED = [
-    replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
-    for number, one in enumerate(RACK)
-]
-UNLABELED = cabled(RACK, "gpu-001", "mlx5_1", far_end=None, gbps=400.0)
-UNLABELED = cabled(UNLABELED, "gpu-003", "mlx5_1", far_end=None, gbps=400.0)
-
-
-class Cause(NamedTuple):
-    """One finding, and what it is found of."""
-
-    nodes: list[FleetNode]
-    plan: Plan | None
-    code: str
-    ports: int
-    text: str = ""  # its beginning
-
-
-CAUSES = {
-    "a ring over three nodes": Cause(
-        exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")),
-        PLAN, "swapped", 3,
-        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 (rack A1, unit 2) from leaf01 ",
-    ),
-    "split ports: the plan numbers cage and port, 1/2, where the switch says swp1s1": Cause(
-        exchanged(SPLIT, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")),
-        PLAN._replace(cables=IN_CAGES), "swapped", 2,
-    ),
-    "a node without any link": Cause(
-        pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4))),
-        PLAN, "missing", 4,
-        "Check the NICs and cables of gpu-002: none of its 4 ports has a link.",
-    ),
-    "a renamed leaf, of which no cable is to be moved": Cause(
-        renamed(RACK, {"leaf02": "leaf42"}), PLAN, "renamed", 4,
-        "Correct the name of leaf02 (rack B3, unit 40) in the plan or on the switch: all 4 cables "
-        "planned for it are at the same ports of leaf42.",
-    ),
-    "a missing label, which proves nothing": Cause(
-        UNLABELED, PLAN, "unverifiable", 2,
-        f"2 ports of 2 nodes (gpu-001, gpu-003) not verified: {NO_LABEL}.",
-    ),
-    "more than 20 reasons of one node each": Cause(ODD, plan_of(rack(60, 1)), "unverifiable", 59),
-    "an interface that left the bus": Cause(
-        cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None),
-        PLAN, "missing-interface", 1, "gpu-001: ",
-    ),
-    "rows that contradict each other": Cause(
-        RACK, plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf09", "swp1"))), "unverifiable", 0,
-        "Correct what is expected of gpu-001: plan.csv, row 99",
-    ),
-    "a storage HCA on every node that the plan lacks": Cause(
-        STORED, PLAN, "unexpected", 4,
-        "The plan has no cable for mlx5_8 of 4 nodes (gpu-001, gpu-002,",
-    ),
-    "a node without its interfaces": Cause(
-        [replace(labeled(RACK[0]), ports=RACK[0].ports[:1]), *map(labeled, RACK[1:])],
-        None, "missing-interface", 3,
-        "gpu-001: mlx5_1, mlx5_2, mlx5_3 of the plan are not on this node: look for their NICs on "
-        "the PCI bus.",
-    ),
-    "two nodes in each other's place: the names are wrong, or the plan": Cause(
-        in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"}),
-        plan_of(EIGHT), "exchanged", 16,
-        "gpu-002 (rack A1, unit 10) and gpu-005 (rack A1, unit 34) are in each other's place: "
-        "exchange their names, or their rows in the plan; or else the far ends of their cables.",
-    ),
-    "three nodes in a ring": Cause(
-        in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}),
-        plan_of(EIGHT), "exchanged", 24,
-        "3 nodes are in each other's place, gpu-002 (rack A1, unit 10) in that of gpu-005, gpu-005 "
-        "(rack A1, unit 34) in that of gpu-007, gpu-007 (rack A1, unit 50) in that of gpu-002: "
-        "exchange their names, or their rows in the plan; or else the far ends of their cables.",
-    ),
-    "a node at the place of a host without a Node": Cause(
-        [*EIGHT[:7], replace(EIGHT[7], ports=rack(1, 8, first=30)[0].ports)],
-        plan_of([*EIGHT, *rack(1, 8, first=30)]), "moved", 8,
-        "gpu-008 (rack A1, unit 58) is elsewhere as a whole, in the place of gpu-030: correct the "
-        "plan or the name of the node; or else move the far ends of its cables.",
-    ),
-    "a node at ports that the plan does not have": Cause(
-        [*EIGHT[:7], replace(EIGHT[7], ports=rack(1, 8, first=60)[0].ports)],
-        plan_of(EIGHT), "moved", 8,
-        "gpu-008 (rack A1, unit 58) is elsewhere as a whole, at leaf00 port swp60 and 7 other "
-        "ports: correct the plan or the name of the node; or else move the far ends of its cables.",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_one_cause_is_one_finding(cause: str) -> None:
-    """Where cables are to be moved, each has a move."""
-    nodes, plan, code, ports, text = CAUSES[cause]
-    found = only(judge(nodes, *([plan] if plan else []), is_partial=True))
-    assert (found.code, len(found.ports), found.severity) == (code, ports, CODES[code].severity)
-    assert found.text.startswith(text)
-    assert len(found.moves) == (
-        ports if code in {"swapped", "exchanged", "moved"} else len(found.moves)
-    )
-
-
-def test_fewer_are_not_folded() -> None:
-    """An interface that the plan lacks on two nodes; seven wrong cables beside a right one."""
-    assert codes(judge([*STORED[:2], *RACK[2:]], PLAN)) == ["unexpected"] * 2
-    ports = (*EIGHT[7].ports[:1], *rack(1, 8, first=60)[0].ports[1:])
-    nodes = [*EIGHT[:7], replace(EIGHT[7], ports=ports)]
-    assert codes(judge(nodes, plan_of(EIGHT))) == ["wrong-port"] * 7
-
-
 def test_exchanged_nodes_have_one_id() -> None:
     """Whichever of their cables has a link; a missing cable is a finding of its own."""
-    nodes = in_place_of(EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
-    plan = plan_of(EIGHT)
+    nodes = in_place_of(rack(8, 8), {"gpu-002": "gpu-005", "gpu-005": "gpu-002"})
+    plan = plan_of(rack(8, 8))
     whole = only(judge(nodes, plan))
     result = judge(pulled(nodes, ("gpu-002", "mlx5_3")), plan)
     assert sorted(codes(result)) == ["exchanged", "missing"]

@@ -8,7 +8,7 @@ import pytest
 
 from agent.encode import Naming
 from agent.fleet.judge import judge as of_fleet
-from agent.fleet.model import INFINIBAND, FleetNode
+from agent.fleet.model import INFINIBAND
 from agent.fleet.nodes import NodeReader
 from agent.host import Host
 from agent.infiniband.perf import MAXIMA, Counters
@@ -18,30 +18,16 @@ from agent.kube.remembered import annotate
 from agent.labels.render import render as render_labels
 from agent.memory import known_of
 from agent.model import IbNeighbor, Link, Neighbor, Seen
-from agent.reasons import BadLink
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import counters
 from tests.support.devices import assign, ib
 from tests.support.observations import observation
 from tests.support.perf import poisson, side
 from tests.support.planned_fleets import judge, plan_of
-from tests.support.small_fleets import NOW, cabled, far_end, fleet, node
+from tests.support.small_fleets import fleet, with_errors
 
 RAILS = 8
 ALL = [(number, rail) for number in range(1, 33) for rail in range(RAILS)]
-
-
-def fleet_with(*bad: tuple[int, int]) -> list[FleetNode]:
-    """32 nodes, interface i at leaf i, with bad links: the number of a node, the interface."""
-    names = {number: f"gpu-{number:03}" for number in range(1, 33)}
-    nodes = [
-        node(name, [far_end(f"leaf{rail:02}", number) for rail in range(RAILS)])
-        for number, name in names.items()
-    ]
-    for number, rail in bad:
-        link = BadLink("near", NOW - 60)
-        nodes = cabled(nodes, names[number], f"mlx5_{rail}", bad_link=link)
-    return nodes
 
 
 ONE_EACH = [(number, Random(number).randrange(RAILS)) for number in range(1, 33)]  # noqa: S311
@@ -68,7 +54,7 @@ CAUSES = {
 def test_the_cause_of(case: str) -> None:
     """With a plan and without one, under the same ID; each bad link is in one finding."""
     bad, causes = CAUSES[case]
-    nodes, ids = fleet_with(*bad), []
+    nodes, ids = with_errors(*bad), []
     for plans in ([], [plan_of(nodes)]):
         found = judge(nodes, *plans).findings
         facts = [dict(each.facts) for each in found]
@@ -82,25 +68,6 @@ def test_the_cause_of(case: str) -> None:
         assert all(len(each.moves) == len(each.ports) for each in found)
         ids.append({each.id for each in found})
     assert ids[0] == ids[1]
-
-
-def test_the_sentences() -> None:
-    """What to look at, where the plan has it, and each link."""
-    [block] = judge(fleet_with((1, 2), (4, 2))).findings
-    assert block.text == (
-        "Look at ports 1 to 4 of leaf02: 2 of 4 links there have errors, last at"
-        " 2026-11-18T11:05:40Z: ports 1, 4, to gpu-001 mlx5_2, gpu-004 mlx5_2: look at the"
-        " switch's side before any cable."
-    )
-    nodes = fleet_with(*((number, 2) for number in (1, 9, 17, 25, 30)))
-    [leaf] = judge(nodes, plan_of(nodes)).findings
-    assert leaf.text.startswith("Look at leaf02 (rack B3, unit 40): 5 of its 32 links have errors")
-    assert dict(leaf.facts)["far-rack"] == "B3"
-    nodes = fleet_with((5, 0), (5, 7))
-    [hcas] = judge(nodes, plan_of(nodes)).findings
-    assert hcas.text.startswith("Look at the HCAs of gpu-005 (rack A1, unit 34): 2 of its 8 links")
-    [link] = judge(fleet_with((7, 3))).findings
-    assert link.text.startswith("Reseat and clean the plug of gpu-007 mlx5_3, then replace the")
 
 
 PLANTED = {"near": "near", "far": "far", "both": "cable", "nowhere": None}
