@@ -11,6 +11,7 @@ replaces the handler by its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from typing import NoReturn
 import click
 
 from agent.errors import BwagentError
+from agent.limits import collect_later
 from agent.text import visible
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
@@ -42,6 +44,7 @@ class Terminated(SystemExit):
 
 def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
     """Run a command line and exit with its code; `settings` become the object of its context."""
+    collect_later()
     is_stdout_closed = 1 in open_standard_streams()
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
@@ -56,6 +59,7 @@ def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
         code = report("bwagent: terminated", 143)
     signal.signal(signal.SIGTERM, _exit)  # an exception would interrupt Python's own end
     if threading.active_count() == 1:
+        gc.freeze()  # Python would look for cycles twice before it ends
         sys.exit(code)
     # A thread that is in the kernel, the resolver or OpenSSL outlives its deadline. Such a thread
     # may crash CPython while that takes the interpreter down.

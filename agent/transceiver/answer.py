@@ -30,8 +30,8 @@ MODULES = array(record(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
 def loaded(answer: Any) -> tuple[Module, ...]:
     """Return the modules of an answer; raises Malformed: it may be of a stranger's snapshot."""
     try:
-        loaded: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
+        modules: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
     except (ValueError, TypeError, AttributeError):
         text = f"no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
         raise Malformed(f"modules.json: {text}") from None
-    return loaded
+    return modules
