@@ -29,7 +29,7 @@ def _no_gpus() -> dict[str, Any]:
     raise Unavailable("the GPUs were not queried")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Host:
     """The I/O of one node: a tree of kernel files, a clock, and one callable per kind of query.
 

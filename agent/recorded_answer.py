@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from agent.errors import Unavailable
@@ -37,14 +36,15 @@ class Recording(Protocol):
         """Return its files in a snapshot by path; None is a folder."""
 
 
-@dataclass(slots=True)
 class RecordedAnswer(Recording):
     """The recorded answer, and the Host I/O that replays it."""
 
     file: ClassVar[str]
     field: ClassVar[str]  # of the Host: the function that asks the helper
     absent: ClassVar[str]  # why there is no answer
-    answer: Json | None = None  # None: it was not asked for, or not given
+
+    def __init__(self, answer: Json | None = None) -> None:
+        self.answer = answer  # None: it was not asked for, or not given
 
     @classmethod
     def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent import node_description as nodedesc
@@ -172,8 +171,8 @@ def _decoded(exchange: Exchange, require: Callable[[bytes], object]) -> Exchange
         if exchange.request[_ATTRIBUTE] == Attribute.NODE_INFO:
             smp.node_info(data)
     except Malformed:
-        return replace(exchange, reply=None, error="malformed")
-    return replace(exchange, reply=data)
+        return exchange._replace(reply=None, error="malformed")
+    return exchange._replace(reply=data)
 
 
 def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
@@ -192,7 +191,7 @@ def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
         data = bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
     # method GetResp, status with the D bit only
     head = request[:3] + b"\x81\x80\x00" + request[6:64]
-    return replace(decoded, reply=head + data.ljust(64, b"\0") + request[128:])
+    return decoded._replace(reply=head + data.ljust(64, b"\0") + request[128:])
 
 
 def _description(description: str, kind: str, names: Names) -> str:

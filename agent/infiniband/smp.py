@@ -26,7 +26,6 @@ import enum
 import struct
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from agent import node_description as nodedesc
@@ -105,8 +104,7 @@ class Busy(Malformed):
     """A reply without data, of a node that is busy: the same request may be answered later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """One request and its reply; without a reply, `error` is the reason (`no-answer`)."""
 
     request: bytes

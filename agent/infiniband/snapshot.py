@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
@@ -40,14 +39,18 @@ PERF_FOLDER = "perf"
 TIERS = f"{SA_FOLDER}/tiers.json"
 
 
-@dataclass(slots=True)
 class RecordedSmps(Recording):
     """The recorded entries by port, and the Host I/O that replays them."""
 
-    answers: Entries = field(default_factory=dict)
-    of_sa: Entries = field(default_factory=dict)
-    of_tiers: Entries = field(default_factory=dict)
-    of_perf: Entries = field(default_factory=dict)
+    def __init__(
+        self,
+        answers: Entries | None = None,
+        of_sa: Entries | None = None,
+        of_tiers: Entries | None = None,
+        of_perf: Entries | None = None,
+    ) -> None:
+        self.answers, self.of_sa = answers or {}, of_sa or {}
+        self.of_tiers, self.of_perf = of_tiers or {}, of_perf or {}
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""

@@ -18,7 +18,6 @@ Pure: times are those of the answers, in seconds of a clock that does not jump.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.model import IbNeighbor
@@ -45,15 +44,15 @@ class Name(NamedTuple):
     problem: str | None = None
 
 
-@dataclass(slots=True)
 class _FarEnd:
     """The far end of an interface, as long as it has the same node GUID."""
 
-    guid: str
-    description: str | None  # the last NodeDescription with a name
-    answer: Answered | None = None  # the last
-    is_named: bool = True  # the last answer had a name
-    unnamed: int = 0  # answers in a row that had none, since the last event
+    def __init__(self, guid: str, description: str | None) -> None:
+        self.guid = guid
+        self.description = description  # the last NodeDescription with a name
+        self.answer: Answered | None = None  # the last
+        self.is_named = True  # the last answer had a name
+        self.unnamed = 0  # answers in a row that had none, since the last event
 
     def take_in(self, description: str | None, answer: Answered) -> None:
         """Change the state by the NodeDescription of a new answer."""

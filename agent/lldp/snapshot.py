@@ -21,7 +21,6 @@ In an anonymized snapshot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -55,14 +54,22 @@ _END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _CAPABILITIE
 _CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, Tables 8-2 and 8-3
 
 
-@dataclass(slots=True)
 class RecordedLldp(Recording):
-    """The recorded frames and private flags, and the Host I/O that replays them."""
+    """The recorded frames and private flags, and the Host I/O that replays them.
 
-    received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
-    failed: dict[str, str] = field(default_factory=dict)  # netdev -> error
-    flags: dict[str, PrivateFlags] = field(default_factory=dict)  # by netdev
-    listening: bool = False  # False: Host.lldp_neighbors is None
+    Each by netdev; `failed` has errors. Unless `listening`, Host.lldp_neighbors is None.
+    """
+
+    def __init__(
+        self,
+        received: dict[str, list[Frame]] | None = None,
+        failed: dict[str, str] | None = None,
+        flags: dict[str, PrivateFlags] | None = None,
+        *,
+        listening: bool = False,
+    ) -> None:
+        self.received, self.failed, self.flags = received or {}, failed or {}, flags or {}
+        self.listening = listening
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
@@ -115,7 +122,7 @@ class RecordedLldp(Recording):
             received[names.text(netdev)] = [frame for frame in replaced if frame]
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
         flags = {names.text(netdev): flags for netdev, flags in self.flags.items()}
-        return type(self)(received, failed, flags, self.listening)
+        return type(self)(received, failed, flags, listening=self.listening)
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of host.json."""

@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -90,13 +89,12 @@ PORT_FACTS: Mapping[str, Callable[[PortRole], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(NamedTuple):
     """The flags that shape the document of an observation."""
 
     backend_devices: tuple[str, ...] = ()  # globs
     excluded_devices: tuple[str, ...] = ()  # globs
-    naming: Naming = field(default_factory=Naming)
+    naming: Naming = Naming()
     node_name: str | None = None  # None: the host name in lower case
 
 

@@ -6,7 +6,6 @@ The daemon loads none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.host import Host
@@ -42,11 +41,11 @@ PARTS = {
 }
 
 
-@dataclass(slots=True)
 class RecordedIo:
     """The recordings by the name of their source."""
 
-    parts: dict[str, Recording] = field(default_factory=dict)
+    def __init__(self, parts: dict[str, Recording] | None = None) -> None:
+        self.parts = parts or {}
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay the recordings."""

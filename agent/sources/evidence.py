@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.model import RdmaDevice, RdmaPort
@@ -45,14 +45,13 @@ class RoleVerdict(NamedTuple):
         return f"{'backend' if self.backend else 'no backend'} ({self.text})"
 
 
-@dataclass(frozen=True, slots=True)
-class RoleEvidence:
+class RoleEvidence(NamedTuple):
     """The facts that roles depend on, gathered once for each decision."""
 
     devices: Devices
     bus: Bus = EMPTY
     front_end: FrontEnd = NOT_RECORDED
-    labeled: Labeled = field(default_factory=dict)
+    labeled: Labeled = MappingProxyType({})
     excluded: frozenset[str] = frozenset()  # PCI functions that --exclude-device names
     # those that may be the backend's and have no RDMA device (agent/sources/pci.py)
     unbound: frozenset[str] = frozenset()

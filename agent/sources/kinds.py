@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.grouped import grouped
@@ -36,19 +35,23 @@ class NicKind(NamedTuple):
     functions: int = 1  # network functions of the card
 
 
-@dataclass(slots=True)
 class Candidate:
     """A device with one of its data ports, or a device or function that is unread."""
 
-    device: RdmaDevice
-    port: RdmaPort | None  # None: unread
-    layer: str
-    beside: Beside
-    cables: int = 1  # of a bond its legs
-    printed: float = 0.0  # Gb/s that the kernel prints for a cable, of a link that is down too
-    active: float = 0.0  # Gb/s of the fastest cable that is in use
-    kind: NicKind = field(default_factory=NicKind)
-    gbps: float | None = None  # nominal rate of a cable; None: unknown
+    def __init__(  # noqa: PLR0913, PLR0917 - the facts of one port
+        self,
+        device: RdmaDevice,
+        port: RdmaPort | None,  # None: unread
+        layer: str,
+        beside: Beside,
+        cables: int = 1,  # of a bond its legs
+        printed: float = 0.0,  # Gb/s that the kernel prints for a cable, of a link that is down too
+        active: float = 0.0,  # Gb/s of the fastest cable that is in use
+    ) -> None:
+        self.device, self.port, self.layer, self.beside = device, port, layer, beside
+        self.cables, self.printed, self.active = cables, printed, active
+        self.kind = NicKind()
+        self.gbps: float | None = None  # nominal rate of a cable; None: unknown
 
     @property
     def key(self) -> PortKey:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.infiniband.switch_names import SwitchNames
@@ -17,15 +16,22 @@ if TYPE_CHECKING:
     from agent.sources.steady import RoleMemory
 
 
-@dataclass(slots=True)
 class Memories:
     """The memories of one agent; an observation that stands alone begins with empty ones."""
 
-    bus: BusMemory = field(default_factory=BusMemory)  # the PCI functions
-    node: NodeFacts = field(default_factory=NodeFacts)
-    switch_names: SwitchNames = field(default_factory=SwitchNames)  # by earlier answers to SMPs
-    roles: RoleMemory | None = None  # None: each observation decides by itself
-    fabric: FabricMemory | None = None  # the switches above; None: --tiers is off
-    wall: Callable[[], float] = time.time  # seconds since the epoch
-    # about them, by outcome (agent/infiniband/exploration.py)
-    sa_questions: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self,
+        *,
+        switch_names: SwitchNames | None = None,
+        roles: RoleMemory | None = None,
+        fabric: FabricMemory | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.bus = BusMemory()  # the PCI functions
+        self.node = NodeFacts()
+        self.switch_names = switch_names or SwitchNames()  # by earlier answers to SMPs
+        self.roles = roles  # None: each observation decides by itself
+        self.fabric = fabric  # the switches above; None: --tiers is off
+        self.wall = wall  # seconds since the epoch
+        # about them, by outcome (agent/infiniband/exploration.py)
+        self.sa_questions = Counter[str]()

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.ids import moves
@@ -83,20 +82,24 @@ class Pin(NamedTuple):
     layer: str | None = None  # link layer
 
 
-@dataclass(slots=True)
 class RoleMemory:
-    """The roles of the ports of one node; it belongs to one Host."""
+    """The roles of the ports of one node; it belongs to one Host.
 
-    clock: Callable[[], float]  # seconds that do not jump
-    wall: Callable[[], float]  # seconds since the epoch
-    hold: float = 600.0  # seconds for which an unlabeled node is undecided
-    changed: tuple[RoleChange, ...] = ()  # by the last observation
-    known: Inventory = NOTHING  # after the last observation
-    _roles: dict[PortPlace, Role] = field(default_factory=dict)
-    _there: frozenset[PortPlace] = frozenset()  # all that roles were decided by
-    _contradicted: dict[PortPlace, float] = field(default_factory=dict)  # since when
-    _pins: tuple[Pin, ...] = ()  # for the next observation
-    _undecided_since: float | None = None
+    `clock` has seconds that do not jump, `wall` seconds since the epoch; an unlabeled node is
+    undecided for `hold` seconds.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], wall: Callable[[], float], hold: float = 600.0
+    ) -> None:
+        self.clock, self.wall, self.hold = clock, wall, hold
+        self.changed: tuple[RoleChange, ...] = ()  # by the last observation
+        self.known = NOTHING  # after the last observation
+        self._roles: dict[PortPlace, Role] = {}
+        self._there: frozenset[PortPlace] = frozenset()  # all that roles were decided by
+        self._contradicted: dict[PortPlace, float] = {}  # since when
+        self._pins: tuple[Pin, ...] = ()  # for the next observation
+        self._undecided_since: float | None = None
 
     def seed(self, pins: Iterable[Pin], known: Inventory = NOTHING) -> None:
         """Start from what the annotation has, with the next observation."""

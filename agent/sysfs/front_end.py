@@ -21,7 +21,6 @@ Files: Documentation/ABI/testing/sysfs-class-net; net/core/dev.c, netdev_adjacen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.errors import Unavailable
@@ -89,15 +88,15 @@ class FrontEnd(NamedTuple):
 NOT_RECORDED = FrontEnd(unknown="")
 
 
-@dataclass(slots=True)
 class NodeFacts:
     """The facts of the node that were read last, beside devices and bus."""
 
-    front_end: FrontEnd = NOT_RECORDED
-    is_guest: bool | None = None  # it stays so once it is read; None: unknown
-    ambiguous: frozenset[str] = frozenset()  # link layers (ambiguous_layers)
-    # PCI functions by what --exclude-device named; they stay so while they are on the bus
-    excluded: frozenset[str] = frozenset()
+    def __init__(self) -> None:
+        self.front_end = NOT_RECORDED
+        self.is_guest: bool | None = None  # it stays so once it is read; None: unknown
+        self.ambiguous: frozenset[str] = frozenset()  # link layers (ambiguous_layers)
+        # PCI functions by what --exclude-device named; they stay so while they are on the bus
+        self.excluded: frozenset[str] = frozenset()
 
 
 def netdevs_of(device: RdmaDevice) -> set[str]:

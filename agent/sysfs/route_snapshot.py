@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
@@ -28,11 +27,11 @@ MAX_ROUTES = 100_000
 MAX_METRIC = 0xFFFFFFFF
 
 
-@dataclass(slots=True)
 class RecordedRoutes(Recording):
     """The recorded next hops; None: the tables of /proc/net stand in."""
 
-    hops: tuple[Hop, ...] | None = None
+    def __init__(self, hops: tuple[Hop, ...] | None = None) -> None:
+        self.hops = hops
 
     def replayed(self) -> dict[str, Any]:
         """Return the field of a Host that replays this record."""

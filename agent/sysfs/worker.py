@@ -25,7 +25,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -83,12 +82,12 @@ def _run(tasks: SimpleQueue[tuple[str, Callable[[], None]] | None]) -> None:
         del item, task  # a thread that waits keeps no job alive
 
 
-@dataclass(slots=True, eq=False)
 class _DeviceRead:
     """The state of a device's last read."""
 
-    started: float | None = None  # when the read under way began; None: idle
-    generation: int = 0  # the generation that its last complete read began in; 0: never read
+    def __init__(self) -> None:
+        self.started: float | None = None  # when the read under way began; None: idle
+        self.generation = 0  # the generation that its last complete read began in; 0: never read
 
 
 class DeviceReaders:

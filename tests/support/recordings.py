@@ -57,8 +57,8 @@ def recorded(
     listening: bool = False,
 ) -> RecordedIo:
     """Recorded I/O of all sources, in the order of their table, and of the modules."""
-    lldp = RecordedLldp(received or {}, failed or {}, flags or {}, listening)
-    smps = RecordedSmps(answers or {})
+    lldp = RecordedLldp(received, failed, flags, listening=listening)
+    smps = RecordedSmps(answers)
     routes, nvml, modules = RecordedRoutes(), RecordedNvml(), RecordedModules()
     parts: dict[str, Recording] = {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml}
     return RecordedIo(parts | {"nics": RecordedNics(), "modules": modules})
@@ -67,6 +67,11 @@ def recorded(
 def loaded(store: Store, **facts: Any) -> RecordedIo:
     """The recorded I/O of a snapshot with these entries in host.json."""
     return load(SnapshotFiles(store), facts)
+
+
+def content(io: RecordedIo) -> dict[str, tuple[type, dict[str, Any]]]:
+    """The class of each part, and what it holds."""
+    return {name: (type(part), vars(part)) for name, part in io.parts.items()}
 
 
 def lldp_of(io: RecordedIo) -> RecordedLldp:
