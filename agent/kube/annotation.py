@@ -19,7 +19,7 @@
      "position": {"chassis": "1823825185529", "slot": 5, "tray": 4, "host": 1},
      "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z", "verdict": "fail",
                  "findings": 9},
-     "left_out": {"lost_ends": 2, "port_names": 64}}
+     "left_out": 12}
 
 - `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
   switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
@@ -45,8 +45,8 @@
 - `verdict` is the last verdict (agent/cabling/verdict.py), so that a restart does not lose it, with
   the number of its findings. It counts for the boot of its `boot_id` only.
 - A text of more than MAX_TEXT_BYTES bytes is cut, and ends in `~` and the hash of the whole.
-- `left_out` counts what has no room in MAX_BYTES, in the order in which it goes: far ends of lost
-  ports, names of far ports, names of switches that have a GUID, whole rows from the last one on.
+- `left_out` counts the rows that have no room in MAX_BYTES, from the last on. A port that comes
+  takes the place of a lost one, so there are about as many rows as a node has ports; 64 fit.
 - Schema 2 (0.3) is read (agent/kube/annotation_2.py). 0.3 does not read schema 3: it says so, and
   starts from the labels alone.
 
@@ -60,10 +60,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import agent
@@ -149,24 +148,6 @@ class Unread(NamedTuple):
     role: float | None = None
 
 
-class LeftOut(NamedTuple):
-    """Numbers of what an annotation has no room for."""
-
-    lost_ends: int = 0  # far ends of lost ports
-    port_names: int = 0
-    switch_names: int = 0  # of switches whose GUID is there
-    rows: int = 0
-
-    def __str__(self) -> str:
-        """Return `64 port names, 2 rows`."""
-        words = "far ends of lost ports", "port names", "switch names", "rows"
-        shown = zip(words, self, strict=True)
-        return ", ".join(f"{count} {what}" for what, count in shown if count)
-
-
-NOTHING_LEFT_OUT = LeftOut()
-
-
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """The contents of the annotation; None is unknown."""
@@ -175,7 +156,7 @@ class Annotation:
     boot_id: str | None  # the boot of that observation
     interfaces: Interfaces = ()
     agent: str = agent.__version__
-    left_out: LeftOut = NOTHING_LEFT_OUT
+    left_out: int = 0  # rows that it has no room for
     lost: Interfaces = ()
     verdict: Remembered | None = None  # of `run`
     partial: Report | None = None  # the last observation; None: it was full
@@ -302,7 +283,6 @@ _OTHER = record(
 )
 _POSITION: Schema = {"chassis": matching(_SERIAL), "slot": _OCTET, "tray": _OCTET, "host": _OCTET}
 _NODE_UNREAD: Schema = dict.fromkeys(("node", "domain", "group"), SECONDS)
-_LEFT_OUT: Schema = dict.fromkeys(LeftOut._fields, COUNT)
 _HEAD: Schema = {
     "time": TIME,
     "boot_id": WORD,
@@ -315,6 +295,7 @@ _HEAD: Schema = {
     "missed": TIME,
     "uptime": SECONDS,
     "position": record(PlatformPosition, _POSITION, _POSITION),
+    "left_out": COUNT,
 }
 
 
@@ -370,9 +351,6 @@ def _head_document(annotation: Annotation) -> Json:
         document["unread"] = since
     if annotation.verdict:
         document["verdict"] = written(annotation.verdict._asdict(), _VERDICT)
-    if any(annotation.left_out):
-        counts = annotation.left_out._asdict()
-        document["left_out"] = {name: count for name, count in counts.items() if count}
     return document
 
 
@@ -413,44 +391,12 @@ def _report_document(report: Report) -> Json:
 
 
 def fitted(annotation: Annotation) -> Annotation:
-    """Return the annotation without what MAX_BYTES leaves no room for, in the order of LeftOut."""
-    for part, of, less in _LESS:
-        if len(render(annotation)) <= MAX_BYTES:
-            return annotation
-        before = getattr(annotation, of)
-        rows = tuple(map(less, before))
-        left_out = annotation.left_out._replace(**{part: sum(map(ne, rows, before))})
-        changes: dict[str, Any] = {of: rows, "left_out": left_out}
-        annotation = replace(annotation, **changes)
-    return annotation if len(render(annotation)) <= MAX_BYTES else _without_rows(annotation)
-
-
-def _nameless(row: Fact) -> Fact:
-    """Return the row without the name of a switch that has a GUID."""
-    far = row.last_far
-    return (
-        row._replace(last_far=far._replace(name=None))
-        if far and GUID.fullmatch(far.id or "")
-        else row
-    )
-
-
-# What goes first: its count in LeftOut, the rows that have it, and a row without it
-_LESS: tuple[tuple[str, str, Callable[[Fact], Fact]], ...] = (
-    ("lost_ends", "lost", lambda row: row._replace(far=None, last_far=None)),
-    (
-        "port_names",
-        "interfaces",
-        lambda row: row._replace(last_far=row.last_far and row.last_far._replace(port_name=None)),
-    ),
-    ("switch_names", "interfaces", _nameless),
-)
-
-
-def _without_rows(annotation: Annotation) -> Annotation:
+    """Return the annotation without the last rows that MAX_BYTES leaves no room for."""
+    if len(render(annotation)) <= MAX_BYTES:
+        return annotation
     rows = (*annotation.interfaces, *annotation.lost)
-    left_out = annotation.left_out._replace(rows=len(rows))  # as long as any number of them
-    head = _head_document(replace(annotation, left_out=left_out)) | {"ports": []}
+    # The number of all rows is as long as any.
+    head = _head_document(replace(annotation, left_out=len(rows))) | {"ports": []}
     room, kept = MAX_BYTES - len(_text(head)), 0
     for row in rows:
         room -= len(_text(_row_document(row))) + 1
@@ -462,7 +408,7 @@ def _without_rows(annotation: Annotation) -> Annotation:
         annotation,
         interfaces=annotation.interfaces[:kept],
         lost=annotation.lost[: max(kept - present, 0)],
-        left_out=left_out._replace(rows=len(rows) - kept),
+        left_out=len(rows) - kept,
     )
 
 
@@ -554,7 +500,6 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
         unknown_since=since.get("node"),
         domain_since=since.get("domain"),
         group_since=since.get("group"),
-        left_out=LeftOut(**(part("left_out", _LEFT_OUT) or {})),
         **{**unknown, "agent": "", **facts},
     )
     return annotation, faults

@@ -25,13 +25,12 @@ def upgraded(document: Json) -> Json:
     table = document.get("switches")
     switches = table if isinstance(table, list) else []
     rows, others = document.get("ports"), document.get("others")
-    dropped = {"rows": document["dropped"]} if document.get("dropped") else None
     return {
         **{name: value for name, value in document.items() if name != "switches"},
         "ports": [_row(row, switches) for row in rows] if isinstance(rows, list) else rows,
         "others": [_named(_OTHER, row) for row in others] if isinstance(others, list) else others,
         "unread": {name: document.get(old) for old, name in _SINCE.items()},
-        "left_out": dropped,
+        "left_out": document.get("dropped"),
         "verdict": _verdict(document.get("verdict")),
     }
 

@@ -161,8 +161,8 @@ def change_to(node: Node, desired: Desired, keys: Keys) -> Change:
     if desired.fabric and desired.fabric.time:
         asked[keys.fabric_field] = fabric_text(desired.fabric)
     problems = []
-    if any(annotation.left_out):
-        text = f"no room for {annotation.left_out}: at most {MAX_BYTES} bytes are written"
+    if annotation.left_out:
+        text = f"no room for {annotation.left_out} rows: at most {MAX_BYTES} bytes are written"
         problems.append(Problem("node", keys.annotation, None, text))
     owners = owned(state, keys, desired.now)
     problems += [malformed] if malformed else []

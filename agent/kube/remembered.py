@@ -152,7 +152,7 @@ def rule_set(globs: Globs) -> str:
 
 def pins(annotation: Annotation | None, globs: Globs = NO_GLOBS) -> list[Pin]:
     """Return the ports of the annotation that keep their roles."""
-    if not annotation or annotation.rules != rule_set(globs) or annotation.left_out.rows:
+    if not annotation or annotation.rules != rule_set(globs) or annotation.left_out:
         return []
     backend = [
         Pin(
@@ -338,8 +338,7 @@ def _trusted(annotation: Annotation, published: str | None) -> dict[str, FarEnd]
 def _is_unsure(annotation: Annotation) -> bool:
     """Return True if the annotation had no room for a row, or for a whole name."""
     ends = [row.last_far for row in annotation.interfaces if row.last_far]
-    left_out = annotation.left_out
-    return bool(left_out.rows or left_out.switch_names) or any(is_cut(far.name) for far in ends)
+    return bool(annotation.left_out) or any(is_cut(far.name) for far in ends)
 
 
 def _is_group(ends: Iterable[FarEnd | None], published: str | None) -> bool:

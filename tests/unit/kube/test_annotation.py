@@ -18,7 +18,6 @@ from agent.kube.annotation import (
     MAX_BYTES,
     MAX_LENGTH,
     Annotation,
-    LeftOut,
     OtherPort,
     Report,
     fitted,
@@ -305,8 +304,7 @@ def test_facts_both_ways() -> None:
     unread = WHOLE._replace(interface="d", state_since=0, role_since=81200)
     lost = WHOLE._replace(interface="e", gbps=None, lost_since=NOW)
     present = *whole(2), *some, unread
-    left_out = LeftOut(port_names=2, rows=1)
-    found = Annotation(NOW, BOOT, present, left_out=left_out, lost=(lost,), unknown_since=7)
+    found = Annotation(NOW, BOOT, present, left_out=1, lost=(lost,), unknown_since=7)
     assert parse(render(found), KEY) == (found, None)
 
 
@@ -445,8 +443,8 @@ def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
 @pytest.mark.parametrize("value", ["x", -1, True, 10**9])
 def test_a_malformed_number_of_what_is_left_out(value: object) -> None:
     """It counts as none or one."""
-    found = replace(ANNOTATED, left_out=LeftOut(rows=1 if value is True else 0))
-    assert parse(told(left_out={"rows": value}), KEY) == (found, None)
+    found = replace(ANNOTATED, left_out=1 if value is True else 0)
+    assert parse(told(left_out=value), KEY) == (found, None)
 
 
 def test_an_interface_with_two_rows() -> None:
@@ -457,37 +455,23 @@ def test_an_interface_with_two_rows() -> None:
 
 @pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
 def test_room(name: str) -> None:
-    """At most 32 KiB of ASCII are written; the last interfaces are left out whole, and counted."""
+    """At most 32 KiB of ASCII are written; the last rows are left out whole, and counted: lost ones
+    first.
+    """
     odd = WHOLE._replace(last_far=FarEnd(name * 16, name * 16, name * 16))
     odds = (odd._replace(interface=f"a{number}") for number in range(4))
-    large = Annotation(NOW, BOOT, (*odds, *whole(211)))
+    lost = whole(64, WHOLE._replace(lost_since=NOW))
+    large = Annotation(NOW, BOOT, (*odds, *whole(211)), lost=lost)
     found = fitted(large)
     kept = len(found.interfaces)
     assert 64 < kept < 215
-    assert found.left_out == LeftOut(switch_names=211, rows=215 - kept)
+    assert (found.left_out, found.lost) == (215 + 64 - kept, ())
     assert len(render(found).encode("ascii")) <= MAX_BYTES
     more = replace(found, interfaces=(*found.interfaces, found.interfaces[-1]))
     assert len(render(more)) > MAX_BYTES - 8
     assert parse(render(found), KEY) == (found, None)
-
-
-def test_what_is_left_out_first() -> None:
-    """Far ends of lost ports, then names of ports, of switches that a GUID tells, then rows."""
-    far = FarEnd("b0cf0e0300d4ee40", "n" * 64, "1", "p" * 64)
-    here = whole(100, WHOLE._replace(last_far=far, rule="gpu-affinity"))
-    lost = whole(64, WHOLE._replace(last_far=far, lost_since=NOW))
-    steps = [(64, 20), (64, 30), (64, 64), (80, 64), (100, 40)]
-    found = [Annotation(NOW, BOOT, here[:rows], lost=lost[:gone]) for rows, gone in steps]
-    assert [fitted(one).left_out for one in found] == [
-        LeftOut(),
-        LeftOut(lost_ends=30),
-        LeftOut(lost_ends=64, port_names=64),
-        LeftOut(lost_ends=64, port_names=80, switch_names=80),
-        LeftOut(lost_ends=40, port_names=100, switch_names=100),
-    ]
-    full = fitted(Annotation(NOW, BOOT, whole(300, here[0]), lost=lost))
-    assert (full.left_out.rows, full.lost) == (364 - len(full.interfaces), ())
-    assert str(full.left_out).endswith(f" switch names, {full.left_out.rows} rows")
+    some = fitted(replace(large, interfaces=whole(36)))
+    assert (len(some.interfaces), 0 < len(some.lost) == 64 - some.left_out) == (36, True)
 
 
 def test_a_long_text_is_cut() -> None:
@@ -543,7 +527,7 @@ def test_schema_2_is_read() -> None:
     failed = SCHEMA_2 | {"verdict": {"boot_id": BOOT, "findings": [{"code": "swapped"}]}}
     assert parse(json.dumps(failed), KEY) == (replace(found, verdict=None), None)
     full = SCHEMA_2 | {"dropped": 3}
-    assert parse(json.dumps(full), KEY) == (replace(found, left_out=LeftOut(rows=3)), None)
+    assert parse(json.dumps(full), KEY) == (replace(found, left_out=3), None)
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def test_an_annotation_without_room() -> None:
     text = found.wanted[KEYS.annotation_field]
     written = json.loads(text)
     assert len(text) <= MAX_BYTES
-    assert len(written["ports"]) + written["left_out"]["rows"] == 999
-    assert f"no room for {written['left_out']['rows']} rows" in found.problems[0].text
+    assert len(written["ports"]) + written["left_out"] == 999
+    assert f"no room for {written['left_out']} rows" in found.problems[0].text
     again = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"}, annotation=wide)
     assert not again.is_due
 

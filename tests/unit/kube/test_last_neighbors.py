@@ -10,7 +10,7 @@ import pytest
 
 from agent import encode
 from agent.encode import Naming
-from agent.kube.annotation import Annotation, LeftOut, cut, fitted
+from agent.kube.annotation import Annotation, cut, fitted
 from agent.kube.remembered import annotate, published
 from agent.labels.render import render
 from agent.memory import SETTLE, Fact, FarEnd, Memory, known_of
@@ -217,15 +217,15 @@ STORIES: dict[str, tuple[Annotation | None, str | None, list[Any]]] = {
         ],
     ),
     "an annotation without room changes no label, without limit": (
-        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
+        *(annotated("a", left_out=1), "a_b"),
         [(seen("a", None), "a_b"), (seen("a", None), "a_b", 1e6), (seen("a", "b"), "a_b")],
     ),
     "an annotation without room, and then no device that can be read": (
-        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
+        *(annotated("a", left_out=1), "a_b"),
         [(UNREAD, "a_b"), (seen("a", None), "a_b")],
     ),
     "an annotation without room, and another port": (
-        *(annotated("a", left_out=LeftOut(rows=1)), "a_b"),
+        *(annotated("a", left_out=1), "a_b"),
         [(seen("x", None), "x")],
     ),
     "a row of an interface that does not exist": (
