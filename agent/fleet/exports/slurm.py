@@ -95,7 +95,7 @@ def block_conf(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
     by = naming.accelerator if topology.domains else topology.key
     head = commented([f"topology.conf, topology/block: blocks by {by}", *notes])
     lines = "".join(f"BlockName={block.name} Nodes={hostlist(block.nodes)}\n" for block in blocks)
-    sizes = ",".join(map(str, block_sizes(blocks)))
+    sizes = ",".join(map(str, _block_sizes(blocks)))
     return Exported(f"{head}{lines}BlockSizes={sizes}\n", notes)
 
 
@@ -121,7 +121,7 @@ def topology_yaml(fleet: Fleet, naming: Naming, given: Levels = ()) -> Exported:
             {"block": Quoted(block.name), "nodes": Quoted(hostlist(block.nodes))}
             for block in blocks
         ]
-        of_sizes = {"block_sizes": block_sizes(blocks), "blocks": parts}
+        of_sizes = {"block_sizes": _block_sizes(blocks), "blocks": parts}
         body += yaml_text([[{"topology": BLOCKS, "cluster_default": False, "block": of_sizes}]])
     return Exported(head + body, notes)
 
@@ -214,7 +214,7 @@ def _blocks(topology: Topology, hosts: Mapping[str, str]) -> tuple[list[SlurmSwi
     return blocks, notes
 
 
-def block_sizes(blocks: Sequence[SlurmSwitch]) -> list[int]:
+def _block_sizes(blocks: Sequence[SlurmSwitch]) -> list[int]:
     """Return the size of the smallest block, and its doublings up to the number of blocks."""
     smallest = min(len(block.nodes) for block in blocks)
     doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)
