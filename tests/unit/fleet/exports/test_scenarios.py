@@ -189,14 +189,8 @@ SCENARIOS = {
     "a node without the site's labels is where its leaf group is": Export(
         "slurm", fleet([*fleet_of(Rack(names(1, 3), ("leaf1",), ONE)).nodes, node("x4", "leaf1")])
     ),
-    "a label on few nodes makes no level, so that one cannot change the whole tree": Export(
-        "slurm",
-        fleet(
-            [
-                *(node(name, "leaf1") for name in names(1, 3)),
-                node("gpu-004", "leaf2", site={"superpod": "sp1"}),
-            ]
-        ),
+    "a label on half of the nodes makes no level, so that few cannot change the whole tree": Export(
+        "slurm", fleet(tier({}, {}, *[{"superpod": "sp1"}] * 2))
     ),
     "what is left out": Export(
         "slurm",
