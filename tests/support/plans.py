@@ -12,9 +12,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 from openpyxl import Workbook
 
-from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.reader import read_source
+from agent.cabling.plans.source import Columns, PlanContent
+from agent.errors import Malformed
 
 Rows = list[list[str]]
 
@@ -41,6 +45,26 @@ FORMS: dict[str, tuple[str, ...]] = {
     ),
     "netbox-connections": ("Device A", "Interface A", "", "", "Device B", "Interface B", "", ""),
 }
+
+
+def read(content: str | bytes, kind: str | None = None, columns: Columns = NO_FIELDS) -> list[Plan]:
+    """Read a file that is named `p`."""
+    data = content.encode() if isinstance(content, str) else content
+    return read_source(PlanContent("p", data, columns), kind)
+
+
+def read_one(content: str | bytes, kind: str | None = None, columns: Columns = NO_FIELDS) -> Plan:
+    """Read a file with one plan."""
+    (plan,) = read(content, kind, columns)
+    return plan
+
+
+def refusal(content: str | bytes, kind: str | None = None, columns: Columns = NO_FIELDS) -> str:
+    """Return the message by which a file is refused: one printable line."""
+    with pytest.raises(Malformed) as raised:
+        read(content, kind, columns)
+    assert str(raised.value).isprintable()
+    return str(raised.value)
 
 
 def cable(a: str, b: str, **more: Any) -> PlanCable:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.plans.reader import read_plan, read_source
-from agent.cabling.plans.source import PlanContent
+from agent.cabling.plans.reader import read_plan
 from tests.support import fabric, plans
 from tests.support.fabrics import MANAGED, MANAGED_HOST
 from tests.support.real_parts import require
@@ -87,7 +86,7 @@ def test_golden_dumps(kind: str, command: list[str], tmp_path: Path) -> None:
     require(fabric.missing() or (None if shutil.which(command[0]) else f"no {command[0]}"))
     with fabric.Fabric(MANAGED, tmp_path) as one:
         dump = one.run(MANAGED_HOST, *command)
-    (plan,) = read_source(PlanContent("dump", dump.encode()))
+    plan = plans.read_one(dump)
     assert plan.kind == kind
     expected = plans.cable("node005 mlx5_0", "L90.1.3 3", rate_gbps=10.0)
     assert plans.of([plan]) == plans.meaning([expected])

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from agent.cabling.plans.columns import COLUMNS
-from agent.cabling.plans.reader import KINDS, LOOKS, read_source
-from agent.cabling.plans.source import PlanContent
+from agent.cabling.plans.reader import KINDS, LOOKS
+from tests.support.plans import read_one
 
 EXAMPLE = re.compile(
     r"^### `([\w-]+)`[^\n]*\n\n```\n(.*?)```\n\n((?:- [^\n]*\n)+)", re.MULTILINE | re.DOTALL
@@ -22,7 +22,7 @@ def test_every_example_is_read(repository: Path) -> None:
     examples = EXAMPLE.findall(text)
     assert len(examples) == text.count("\n### ")
     for kind, content, expected in examples:
-        (plan,) = read_source(PlanContent("plan", content.encode()))
+        plan = read_one(content)
         found = [(f"{a.node} {a.interface}", f"{b.node} {b.interface}") for a, b, *_ in plan.cables]
         assert (plan.kind, found) == (kind, CABLE.findall(expected))
 

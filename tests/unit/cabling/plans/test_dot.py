@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.plans.reader import read_source
-from agent.cabling.plans.source import PlanContent
-from agent.errors import Malformed
 from tests.support import plans
-
-
-def read(text: str) -> list[object]:
-    return plans.of(read_source(PlanContent("t.dot", text.encode())))
-
 
 EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "gpu-2 eth0")]
 
@@ -33,7 +25,7 @@ EDGES = [plans.cable("leaf01 swp1", "gpu-1 eth0"), plans.cable("leaf01 swp2", "g
 )  # fmt: skip
 def test_the_subset(text: str) -> None:
     """Quotes, separators, comments, groups and attributes of nodes are of no account."""
-    assert read(text) == plans.meaning(EDGES)
+    assert plans.of(plans.read(text)) == plans.meaning(EDGES)
 
 
 def test_an_edge_without_a_port() -> None:
@@ -41,9 +33,9 @@ def test_an_edge_without_a_port() -> None:
     text = (
         "graph G {\nleaf01:swp1 -- gpu-1:eth0\nleaf01 -- leaf02:swp9\nleaf01:swp2 -- gpu-2:eth0\n}"
     )
-    (plan,) = read_source(PlanContent("t.dot", text.encode()))
+    plan = plans.read_one(text)
     assert plans.of([plan]) == plans.meaning(EDGES)
-    assert plan.notes == ("1 row skipped, an end without a port (the first: t.dot, row 3)",)
+    assert plan.notes == ("1 row skipped, an end without a port (the first: p, row 3)",)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +49,13 @@ def test_an_edge_without_a_port() -> None:
 )
 def test_what_ptmd_is_told(attributes: str, fields: dict[str, str]) -> None:
     """A template stands for its parameters; a port that is a description is a port name, too."""
-    (plan,) = read_source(
-        PlanContent(
-            "t.dot",
-            f"""graph G {{
-            hostnametype="fqdn"
-            LLDP1="match_type=portdescr,match_hostname=fqdn"
-            "leaf01":"to gpu" -- "gpu-1":"eth0" {attributes}
-            }}""".encode(),
-        )
-    )
-    (one,) = plan.cables
+    (one,) = plans.read_one(
+        f"""graph G {{
+        hostnametype="fqdn"
+        LLDP1="match_type=portdescr,match_hostname=fqdn"
+        "leaf01":"to gpu" -- "gpu-1":"eth0" {attributes}
+        }}"""
+    ).cables
     assert dict(one.fields) == fields | {"hostnametype": "fqdn"}
     assert one.b.port_name == ("eth0" if "portdescr" in fields.values() else None)
     assert one.place.row == 4
@@ -75,9 +63,7 @@ def test_what_ptmd_is_told(attributes: str, fields: dict[str, str]) -> None:
 
 def test_the_graphs_own_lldp_is_the_default() -> None:
     """`LLDP` of the graph holds for every edge without one."""
-    (plan,) = read_source(
-        PlanContent("t", b'graph G { graph [LLDP="match_type=portdescr"] a:b -- c:d }')
-    )
+    plan = plans.read_one('graph G { graph [LLDP="match_type=portdescr"] a:b -- c:d }')
     assert plan.cables[0].a.port_name == "b"
 
 
@@ -88,8 +74,12 @@ def test_the_edges_that_follow_have_the_defaults() -> None:
         { edge [mark="ignore"] "a":"2" -- "b":"2"; a:3 -- b:3 [mark="link-state-only"] }
         "a":"4" -- "b":"4";
     }"""
-    (plan,) = read_source(PlanContent("t", text.encode()))
-    assert [one.mark for one in plan.cables] == [None, "ignore", "link-state-only", None]
+    assert [one.mark for one in plans.read_one(text).cables] == [
+        None,
+        "ignore",
+        "link-state-only",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,5 +93,4 @@ def test_the_edges_that_follow_have_the_defaults() -> None:
     ],
 )
 def test_what_is_not_read(text: str) -> None:
-    with pytest.raises(Malformed, match=r"^t.dot, row 1: "):
-        read(text)
+    assert plans.refusal(text).startswith("p, row 1: ")

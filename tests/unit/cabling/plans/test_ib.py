@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.plans.reader import read_source
-from agent.cabling.plans.source import PlanContent
-from agent.errors import Malformed
+from tests.support.plans import read_one, refusal
 
 HEAD = 'Switch\t65 "S-b0cf0e0300d66c80"\t\t# "{}" enhanced port 0 lid 1 lmc 0\n'
 PORT = '[3]\t"H-b83fd20300aabb00"[{}](b83fd20300aabb01) \t\t# "{}" lid 22 4xNDR\n'
 
 
-def ends(text: str, kind: str | None = None) -> list[str]:
-    (plan,) = read_source(PlanContent("d", text.encode()), kind)
-    one = plan.cables[0]
+def ends(text: str) -> list[str]:
+    one = read_one(text).cables[0]
     return [f"{end.node} {end.interface}" for end in (one.a, one.b)]
 
 
@@ -72,32 +69,30 @@ def test_an_unnamed_far_end_is_skipped() -> None:
     """Without a section and without --line, factory text leaves nothing to name a node by."""
     text = SWITCH + LINK.format(1, 3, "50.0", 22, 1, "Quantum Mellanox Technologies")
     text += LINK.format(1, 4, "50.0", 23, 1, "gpu-1 mlx5_0")
-    (plan,) = read_source(PlanContent("d", text.encode()))
+    plan = read_one(text)
     assert [one.a.interface for one in plan.cables] == ["4"]
     assert plan.notes == (
-        "1 row skipped, the far end has neither name nor GUID (the first: d, row 2)",
+        "1 row skipped, the far end has neither name nor GUID (the first: p, row 2)",
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        ("ibnetdiscover", PORT.format(1, "g m"), "d, row 1: a port before the first node"),
-        ("ibnetdiscover", HEAD.format("leaf") + "?\n", "d, row 2: not a line of this format: '?'"),
-        ("ibnetdiscover", HEAD.format("leaf"), "d: no cables"),
+        ("ibnetdiscover", PORT.format(1, "g m"), ", row 1: a port before the first node"),
+        ("ibnetdiscover", HEAD.format("leaf") + "?\n", ", row 2: not a line of this format: '?'"),
+        ("ibnetdiscover", HEAD.format("leaf"), ": no cables"),
         (
             "iblinkinfo",
             LINK.format(1, 3, "2.5", 4, 1, "x"),
-            "d, row 1: a link before the first node",
+            ", row 1: a link before the first node",
         ),
-        ("iblinkinfo", SWITCH + "?\n", "d, row 2: not a line of this format: '?'"),
+        ("iblinkinfo", SWITCH + "?\n", ", row 2: not a line of this format: '?'"),
     ],
 )
 def test_defects(kind: str, text: str, message: str) -> None:
     """A line that is none of the format is named, and so is a dump without cables."""
-    with pytest.raises(Malformed) as raised:
-        read_source(PlanContent("d", text.encode()), kind)
-    assert str(raised.value).startswith(message)
+    assert refusal(text, kind).startswith(f"p{message}")
 
 
 SW, CA_1 = "0x7cfe9003009ce5b0", "0x7cfe9003003b4bde"
@@ -110,7 +105,7 @@ REPORT = (
 
 def test_a_report_of_ports() -> None:
     """`ibnetdiscover -p` has both descriptions in a line; ports without a link are no cables."""
-    (plan,) = read_source(PlanContent("d", REPORT.encode()))
+    plan = read_one(REPORT)
     assert plan.kind == "ibnetdiscover"
     [one] = plan.cables
     assert (one.a[:2], one.b[:2], one.rate_gbps) == (("leaf - 1", "10"), ("g-1", "mlx5_0"), 100.0)
@@ -140,8 +135,7 @@ def test_a_report_of_ports() -> None:
 def test_a_log_of_a_terminal(above: str, below: str, dump: str) -> None:
     """A byte order mark, prompts and what a terminal writes around a dump are no part of it."""
     assert ends(above + dump + below) == ["leaf 3", "g mlx5_0"]
-    (plan,) = read_source(PlanContent("d", (above + dump + below).encode()))
-    assert bool(plan.notes) == (
+    assert bool(read_one(above + dump + below).notes) == (
         "\n" in above.removeprefix("ibwarn: [6931] sim_connect: attached\n")
     )
 
@@ -150,14 +144,12 @@ def test_a_log_of_a_terminal(above: str, below: str, dump: str) -> None:
 def test_a_dump_that_breaks_off(below: str) -> None:
     """A cut line at the end is not taken for a prompt."""
     text = HEAD.format("leaf") + PORT.format(1, "g mlx5_0") + below
-    with pytest.raises(Malformed, match=r"^d, row 3: not a line of this format"):
-        read_source(PlanContent("d", text.encode()))
+    assert refusal(text).startswith("p, row 3: not a line of this format")
 
 
 def test_a_prompt_within_a_dump() -> None:
     text = HEAD.format("leaf") + "root@mgmt:~# x\n" + PORT.format(1, "g mlx5_0")
-    with pytest.raises(Malformed, match=r"^d, row 2: not a line of this format: 'root@mgmt:~# x'"):
-        read_source(PlanContent("d", text.encode()))
+    assert refusal(text) == "p, row 2: not a line of this format: 'root@mgmt:~# x'"
 
 
 def test_negative_lids() -> None:

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from agent.cabling.plans import headers
 from agent.cabling.plans.cables import date_fault
 from agent.cabling.plans.model import End, PlanCable
-from agent.cabling.plans.reader import read_source
 from agent.cabling.plans.sheets import BLANK
-from agent.cabling.plans.source import PlanContent
 from tests.support import plans
 
 Writer = Callable[[Sequence[PlanCable]], str]
@@ -74,7 +72,7 @@ def fabric(draw: st.DrawFn, rate: float | None = 400.0) -> list[PlanCable]:
 
 
 def read(content: str) -> list[object]:
-    return plans.of(read_source(PlanContent("plan", content.encode())))
+    return plans.of(plans.read(content))
 
 
 def permuted(draw: st.DataObject) -> Callable[[list[int]], list[int]]:
@@ -118,7 +116,7 @@ def test_workbooks(data: st.DataObject) -> None:
     """Several sheets of different forms are read, each as a plan of its own."""
     written = data.draw(cables(placed=True))
     pages = {"One": plans.rows(written, "sided"), "Two": plans.rows(written, "doubled")}
-    found = read_source(PlanContent("p", plans.workbook(pages)))
+    found = plans.read(plans.workbook(pages))
     assert [plan.sheet for plan in found] == ["One", "Two"]
     assert all(plans.of([plan]) == plans.meaning(written) for plan in found)
 
@@ -144,7 +142,7 @@ def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:
 def test_infiniband_fabrics(write: Writer, data: st.DataObject) -> None:
     """Topologies and dumps give each cable once, though they list it at both ends."""
     written = data.draw(fabric())
-    found = read_source(PlanContent("plan", write(data.draw(st.permutations(written))).encode()))
+    found = plans.read(write(data.draw(st.permutations(written))))
     bare = [
         one._replace(a=End(*one.a[:2]), b=End(*one.b[:2]), fields={})
         for plan in found
