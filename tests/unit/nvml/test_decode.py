@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -167,47 +168,74 @@ def test_what_stopped_the_look() -> None:
     assert gpus == []
 
 
+STRUCTURES: list[tuple[dict[str, Any], str]] = [
+    (V3 | {"state": None}, "fabric state 'None' is no number"),
+    (V3 | {"state": True}, "no number of 32 bits"),
+    (V3 | {"state": 4}, f"^fabric state 4 is none of {', '.join(nvml.STATES)}$"),
+    (V3 | {"clique_id": 1 << 32}, "clique '4294967296' is no number of 32 bits"),
+    (V3 | {"clique_id": -1}, "clique '-1' is no number"),
+    (V3 | {"clique_id": 1.0}, "clique '1.0' is no number"),
+    (V3 | {"status": "0"}, "status '0' is no number"),
+    (V3 | {"cluster_uuid": "9c6f"}, "cluster UUID '9c6f' is not 16 bytes"),
+    (V3 | {"cluster_uuid": "9C6F5AF353BF49B5A436B66766C413C3"}, "is not 16 bytes"),
+    (V3 | {"cluster_uuid": None}, "is not 16 bytes"),
+    (V3 | {"version": 0x02000024}, "not the fields of version 0x2000024"),
+    (V3 | {"version": 0x04000030}, "not the fields of version 0x4000030"),
+    (V3 | {"version": 3}, "not the fields of version 0x3"),
+    (V3 | {"version": "3"}, "^version '3' is no number of 32 bits$"),
+    (
+        V1 | {"version": 0x04000030},
+        "^the fabric structure has not the fields of version 0x4000030$",
+    ),
+    (V1 | {"health_mask": 0}, "not the fields of version 0x1"),
+    (V2 | {"version": 0x03000028}, "not the fields of version 0x3000028"),
+    (V3 | {"health_mask": 1 << 32}, "health mask '4294967296' is no number"),
+    (V3 | {"health_summary": None}, "health summary 'None' is no number"),
+]
+GPUS: list[tuple[dict[str, Any], str]] = [
+    ({"pci": "8:1:0"}, "'8:1:0' is no PCI address"),
+    ({"uuid": "GPU-\x1b[2J"}, "is no printable text"),
+    ({"uuid": 7}, "^uuid '7' is no printable text$"),
+    ({"uuid": "x" * 4097}, "is no printable text"),
+    ({"index": "0"}, "index '0' is no number"),
+    ({"error": "lost"}, "an error is not a JSON object"),
+    ({"error": LOST | {"code": "x"}}, "^error code 'x' is no number of 32 bits$"),
+    ({"error": LOST | {"text": None}}, "^error text 'None' is no printable text$"),
+    ({"error": {"call": None, "code": 15, "text": ""}}, "call 'None' is no printable text"),
+    ({"fabric": None}, "^a GPU has neither fabric nor error$"),
+]
+PLATFORMS: list[tuple[dict[str, Any], str]] = [
+    ({"chassis_serial_number": None}, "chassis serial number 'None' is no printable text"),
+    ({"chassis_serial_number": "a\nb"}, "chassis serial number .* is no printable text"),
+    ({"chassis_serial_number": "a" * 17}, "is not 1 to 16 bytes of ASCII"),
+    ({"chassis_serial_number": "東京"}, "is not 1 to 16 bytes of ASCII"),
+    ({"tray_index": 256}, "tray_index 256 is no number of 8 bits"),
+    ({"module_id": None}, "module_id 'None' is no number"),
+]
+ANSWERS: list[tuple[Any, str]] = [
+    (None, "^NVML's answer is not a JSON object$"),
+    ([], "not a JSON object"),
+    ({}, "count 'None' is no number"),
+    ({"count": 0}, "^NVML's answer has no list of GPUs$"),
+    ({"count": 4294967295, "gpus": []}, "counts 4294967295 GPUs and answers for 0"),
+    ({"count": 1, "gpus": []}, "counts 1 GPUs and answers for 0"),
+]
+
+
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("decode", "data", "complaint"),
     [
-        ({"state": 77}, "fabric state 77 is none of"),
-        ({"state": None}, "fabric state 'None' is no number"),
-        ({"state": True}, "no number of 32 bits"),
-        ({"clique_id": 1 << 32}, "clique '4294967296' is no number of 32 bits"),
-        ({"clique_id": -1}, "clique '-1' is no number"),
-        ({"clique_id": 1.0}, "clique '1.0' is no number"),
-        ({"status": "0"}, "status '0' is no number"),
-        ({"cluster_uuid": "9c6f"}, "cluster UUID '9c6f' is not 16 bytes"),
-        ({"cluster_uuid": "9C6F5AF353BF49B5A436B66766C413C3"}, "is not 16 bytes"),
-        ({"cluster_uuid": None}, "is not 16 bytes"),
-        ({"version": 0x02000024}, "not the fields of version 0x2000024"),
-        ({"version": 0x04000030}, "not the fields of version 0x4000030"),
-        ({"version": 3}, "not the fields of version 0x3"),
-        ({"version": "3"}, "^version '3' is no number of 32 bits$"),
-        ({"state": 4}, f"^fabric state 4 is none of {', '.join(nvml.STATES)}$"),
-        ({"health_mask": 1 << 32}, "health mask '4294967296' is no number"),
-        ({"health_summary": None}, "health summary 'None' is no number"),
+        *((gpu, structure, complaint) for structure, complaint in STRUCTURES),
+        *((nvml.gpu, GPU | {"fabric": V3} | changed, complaint) for changed, complaint in GPUS),
+        *((nvml.platform, PLATFORM | changed, complaint) for changed, complaint in PLATFORMS),
+        *((nvml.answer, data, complaint) for data, complaint in ANSWERS),
+        (nvml.gpu, [], "^a GPU is not a JSON object$"),
     ],
 )
-def test_nonsense_in_the_structure(changed: dict[str, Any], complaint: str) -> None:
-    """The field is named, and the GPU is dropped as a whole."""
+def test_nonsense_is_named(decode: Callable[[Any], object], data: Any, complaint: str) -> None:
+    """The GPU is dropped as a whole; texts reach terminals."""
     with pytest.raises(Malformed, match=complaint):
-        gpu(V3 | changed)
-
-
-@pytest.mark.parametrize(
-    ("structure", "claimed"),
-    [
-        (V1 | {"version": 0x04000030}, "0x4000030"),
-        (V1 | {"health_mask": 0}, "0x1"),
-        (V2 | {"version": 0x03000028}, "0x3000028"),
-    ],
-)
-def test_a_version_without_its_fields(structure: dict[str, Any], claimed: str) -> None:
-    """Too many of them, too few, or those of a version that is not known."""
-    words = f"^the fabric structure has not the fields of version {claimed}$"
-    with pytest.raises(Malformed, match=words):
-        gpu(structure)
+        decode(data)
 
 
 def test_the_platform_position() -> None:
@@ -218,48 +246,11 @@ def test_the_platform_position() -> None:
     assert nvml.platform(None) == {}
 
 
-@pytest.mark.parametrize(
-    ("changed", "complaint"),
-    [
-        ({"chassis_serial_number": None}, "chassis serial number 'None' is no printable text"),
-        ({"chassis_serial_number": "a\nb"}, "chassis serial number .* is no printable text"),
-        ({"chassis_serial_number": "a" * 17}, "is not 1 to 16 bytes of ASCII"),
-        ({"chassis_serial_number": "東京"}, "is not 1 to 16 bytes of ASCII"),
-        ({"tray_index": 256}, "tray_index 256 is no number of 8 bits"),
-        ({"module_id": None}, "module_id 'None' is no number"),
-    ],
-)
-def test_a_malformed_platform_position(changed: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(Malformed, match=complaint):
-        nvml.platform(PLATFORM | changed)
-
-
 def test_a_clique_of_all_ones_is_a_clique() -> None:
     """Documented by nobody as unset; before the registration it means nothing, like any other."""
     assert gpu(V3 | {"clique_id": 0xFFFFFFFF}).clique_id == 0xFFFFFFFF
     assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "status": 23}).status == "insufficient-resources"
     assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "state": 2}).state == "in-progress"
-
-
-@pytest.mark.parametrize(
-    ("changed", "complaint"),
-    [
-        ({"pci": "8:1:0"}, "'8:1:0' is no PCI address"),
-        ({"uuid": "GPU-\x1b[2J"}, "is no printable text"),
-        ({"uuid": 7}, "^uuid '7' is no printable text$"),
-        ({"uuid": "x" * 4097}, "is no printable text"),
-        ({"index": "0"}, "index '0' is no number"),
-        ({"error": "lost"}, "an error is not a JSON object"),
-        ({"error": LOST | {"code": "x"}}, "^error code 'x' is no number of 32 bits$"),
-        ({"error": LOST | {"text": None}}, "^error text 'None' is no printable text$"),
-        ({"error": {"call": None, "code": 15, "text": ""}}, "call 'None' is no printable text"),
-        ({"fabric": None}, "^a GPU has neither fabric nor error$"),
-    ],
-)
-def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
-    """Texts reach terminals."""
-    with pytest.raises(Malformed, match=complaint):
-        gpu(**changed)
 
 
 @pytest.mark.parametrize(
@@ -282,27 +273,6 @@ def test_what_names_a_gpu_may_be_unknown() -> None:
     found = gpu(pci=None, uuid="x" * 4096)
     assert (found.pci, found.uuid) == (None, "x" * 4096)
     assert gpu(uuid=None).uuid is None
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (None, "^NVML's answer is not a JSON object$"),
-        ([], "not a JSON object"),
-        ({}, "count 'None' is no number"),
-        ({"count": 0}, "^NVML's answer has no list of GPUs$"),
-        ({"count": 4294967295, "gpus": []}, "counts 4294967295 GPUs and answers for 0"),
-        ({"count": 1, "gpus": []}, "counts 1 GPUs and answers for 0"),
-    ],
-)
-def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
-    with pytest.raises(Malformed, match=complaint):
-        nvml.answer(data)
-
-
-def test_a_gpu_that_is_no_object() -> None:
-    with pytest.raises(Malformed, match=r"^a GPU is not a JSON object$"):
-        nvml.gpu([])
 
 
 @pytest.mark.slow
