@@ -106,10 +106,20 @@ def damped() -> Port:
     return Port(NeighborTable(grace=30, confirm=2))
 
 
+def former() -> Former:
+    """The neighbor of before, leaf-1 at its port swp1."""
+
+    def is_same(facts: LldpNeighbor) -> bool:
+        is_sender = facts.port_id == "swp1" and facts.chassis_id == MAC.hex(":")
+        return is_sender and facts.system_name in {"leaf-1", None}
+
+    return Former(is_same, AWAITED)
+
+
 # A story of one port. At its time: a frame is received; the link is up (True, or the kernel's count
-# of its changes) or down; or an observation finds these names, these Port IDs (a tuple), or no
-# neighbor for this reason.
-Story = list[tuple[float, bytes | bool | int | list[str] | tuple[str, ...] | str]]
+# of its changes) or down; the Node is read, which has the neighbor of before (None); or an
+# observation finds these names, these Port IDs (a tuple), or no neighbor for this reason.
+Story = list[tuple[float, bytes | bool | int | list[str] | tuple[str, ...] | str | None]]
 
 
 def check(port: Port, story: Story) -> None:
@@ -117,6 +127,8 @@ def check(port: Port, story: Story) -> None:
         match what:
             case bytes():
                 port.receive(when, what)
+            case None:
+                port.table.seed(PORT, former())
             case bool():
                 port.link(when, up=what)
             case int():
@@ -159,28 +171,30 @@ SETTLED: Story = [(0, OLD), (30, OLD), (40, ["old"])]
 MOVED: Story = [(50, RECABLED), (80, RECABLED), (80, ["new"])]
 WAITED: Story = [(50, RECABLED), (80, RECABLED), (80, ["old", "new"])]
 CABLES = [leaf_frame(source, source=source, ttl=600) for source in (LEAF, OTHER, THIRD)]
-# As `probe` keeps a port: a grace of 0, and each frame is confirmed.
-AT_ONCE: dict[str, Story] = {
-    "a netdev that the table does not know is silent, and so is one whose link is up": [
-        *((0, "silent"), (1, True), (2, "silent"))
+# Whatever the grace is, and how many frames confirm.
+ALWAYS: dict[str, Story] = {
+    "a neighbor stays until its TTL is over": [
+        *((100, FIRST), (220, ["leaf-1"]), (220.001, "expired"))
     ],
-    "a neighbor stays until its TTL is over": [(100, FIRST), (220, ["leaf-1"]), (220.1, "expired")],
     "a frame after a shutdown frame revives its sender": [
         *((0, FIRST), (1, SHUTDOWN), (2, FIRST), (100, ["leaf-1"])),
         *((101, SHUTDOWN), (101, "shutdown")),
     ],
+    "a shutdown frame of an unknown sender is a reason": [(100, SHUTDOWN), (100, "shutdown")],
+    "two ports of a switch that send by turns are two neighbors": [*BY_TURNS, (332, ("swp1",))],
+}
+# As `probe` keeps a port: a grace of 0, and each frame is confirmed.
+AT_ONCE: dict[str, Story] = ALWAYS | {
+    "a netdev that the table does not know is silent, and so is one whose link is up": [
+        *((0, "silent"), (1, True), (2, "silent"))
+    ],
     "a shutdown frame of another port of the switch changes nothing": [
         *((0, FIRST), (1, shutdown_frame(b"\x05swp2")), (100, ["leaf-1"]))
     ],
-    "a shutdown frame of an unknown sender is a reason": [(100, SHUTDOWN), (100, "shutdown")],
     "the freshest of equals is first": [(0, FIRST), (1, SECOND), (1, ["leaf-2", "leaf-1"])],
-    "two ports of a switch that send by turns are two neighbors": [*BY_TURNS, (332, ("swp1",))],
 }
 # As the daemon keeps it: a grace of 30 s, and the second frame in a row confirms.
-DAMPED: dict[str, Story] = {
-    "a neighbor stays until its TTL is over": [
-        *((100, FIRST), (220, ["leaf-1"]), (220.001, "expired"))
-    ],
+DAMPED: dict[str, Story] = ALWAYS | {
     "a shorter TTL takes effect at once": [(0, FIRST), (1, leaf_frame(ttl=10)), (11.5, "expired")],
     "a shutdown frame takes effect at once": [(0, FIRST), (5, SHUTDOWN), (5, "shutdown")],
     "no other takes the place of one that may return": [
@@ -204,11 +218,6 @@ DAMPED: dict[str, Story] = {
         *((when, SHUTDOWN) for when in range(40, 90)),
         *((90, SECOND), (90, ["leaf-2"])),
     ],
-    "a frame after a shutdown frame revives its sender": [
-        *((0, FIRST), (1, SHUTDOWN), (2, FIRST), (100, ["leaf-1"])),
-        *((101, SHUTDOWN), (101, "shutdown")),
-    ],
-    "an unknown shutdown frame is a reason": [(100, SHUTDOWN), (100, "shutdown")],
     "a frame after an unknown shutdown frame is a neighbor": [
         *((0, SHUTDOWN), (10, FIRST), (31, ["leaf-1"]), (131, "expired"))
     ],
@@ -307,7 +316,6 @@ DAMPED: dict[str, Story] = {
         *((0, OF_A), (1, OF_B), (30, OF_A), (31, OF_B), (31, ["b", "a"])),
         *((40, shutdown_frame(chassis=b"\x07a")), (71, ["b"])),
     ],
-    "two ports of a switch that send by turns are two neighbors": [*BY_TURNS, (332, ("swp1",))],
     "a second frame of the former port discards the odd one": [
         *observed(("a",), ON_A, ON_A, ON_B, ON_A, ON_A, ON_B)
     ],
@@ -319,6 +327,19 @@ DAMPED: dict[str, Story] = {
     "one odd frame of a switch that was silent since is no neighbor, two are": [
         *((0, ON_A), (1, ON_A), (1, ["leaf-1"]), (100, ALIAS), (100, ["leaf-1"])),
         *((122, "expired"), (152, "expired"), (160, ALIAS), (160, ["leaf-1"])),
+    ],
+    "the Node is read after the first frames": [
+        *((1, BMC), (2, FIRST), (3, ["leaf-1", "bmc"]), (3, None)),
+        *((4, ["leaf-1", "bmc"]), (31, BMC), (32, FIRST), (33, ["leaf-1", "bmc"])),
+    ],
+    "of two equals the one of before is selected when the Node is read": [
+        *((1, SECOND), (1, ["leaf-2"]), (2, FIRST), (31, SECOND), (32, FIRST)),
+        *((33, ["leaf-2", "leaf-1"]), (33, None)),
+        *((34, ["leaf-1", "leaf-2"]), (61, SECOND), (62, ["leaf-1", "leaf-2"])),
+    ],
+    "the Node is read late: a neighbor of longer than one of before is awaited stays so": [
+        *((90, SECOND), (91, SECOND), (120, ["leaf-2"]), (120, None)),
+        *((121, ["leaf-2"]), (122, FIRST), (123, FIRST), (124, ["leaf-2", "leaf-1"])),
     ],
 }
 
@@ -355,6 +376,10 @@ RESTARTED: dict[str, Story] = {
     "a link that is down ends it as well": [
         *((0, False), (31, "link-down"), (40, True), (41, SECOND), (41, ["leaf-2"]))
     ],
+    "it is awaited after a shutdown frame of another": [
+        *((1, SECOND), (2, SECOND), (3, "silent")),
+        *((4, shutdown_frame(source=OTHER)), (5, "silent"), (36, "silent")),
+    ],
     "the link came up again: it is awaited all the same": [
         *(
             (0, False),
@@ -378,52 +403,9 @@ def test_a_port_of_the_daemon(story: str) -> None:
     check(damped(), DAMPED[story])
 
 
-def former() -> Former:
-    """The neighbor of before, leaf-1 at its port swp1."""
-
-    def is_same(facts: LldpNeighbor) -> bool:
-        is_sender = facts.port_id == "swp1" and facts.chassis_id == MAC.hex(":")
-        return is_sender and facts.system_name in {"leaf-1", None}
-
-    return Former(is_same, AWAITED)
-
-
 @pytest.mark.parametrize("story", RESTARTED)
 def test_a_port_after_a_restart(story: str) -> None:
-    port = damped()
-    port.table.seed(PORT, former())
-    check(port, RESTARTED[story])
-
-
-def test_frames_before_the_node_was_read() -> None:
-    """The table knows the neighbor of before by them."""
-    port = damped()
-    check(port, [(1, BMC), (2, FIRST), (3, ["leaf-1", "bmc"])])
-    port.table.seed(PORT, former())
-    check(port, [(4, ["leaf-1", "bmc"]), (31, BMC), (32, FIRST), (33, ["leaf-1", "bmc"])])
-
-
-def test_of_two_equals_before_the_node_was_read() -> None:
-    port = damped()
-    check(port, [(1, SECOND), (1, ["leaf-2"]), (2, FIRST), (31, SECOND), (32, FIRST)])
-    check(port, [(33, ["leaf-2", "leaf-1"])])
-    port.table.seed(PORT, former())
-    check(port, [(34, ["leaf-1", "leaf-2"]), (61, SECOND), (62, ["leaf-1", "leaf-2"])])
-
-
-def test_the_node_was_read_late() -> None:
-    """Whoever has been the neighbor for longer than one of before is awaited stays so."""
-    port = damped()
-    check(port, [(90, SECOND), (91, SECOND), (120, ["leaf-2"])])
-    port.table.seed(PORT, former())
-    check(port, [(121, ["leaf-2"]), (122, FIRST), (123, FIRST), (124, ["leaf-2", "leaf-1"])])
-
-
-def test_a_former_neighbor_is_awaited_after_a_shutdown_frame_of_another() -> None:
-    port = damped()
-    port.table.seed(PORT, former())
-    check(port, [(1, SECOND), (2, SECOND), (3, "silent")])
-    check(port, [(4, shutdown_frame(source=OTHER)), (5, "silent"), (36, "silent")])
+    check(damped(), [(0, None), *RESTARTED[story]])
 
 
 def test_no_ttl_ends_soon_after_a_freeze() -> None:
@@ -443,8 +425,7 @@ def test_no_ttl_ends_soon_after_a_freeze() -> None:
 def test_a_lesser_neighbor_is_due_when_it_counts() -> None:
     """The observation that selects it needs no frame."""
     port = damped()
-    port.table.seed(PORT, former())
-    check(port, [(1, BMC), (2, "silent")])
+    check(port, [(0, None), (1, BMC), (2, "silent")])
     assert port.next_expiry(2) > AWAITED
     check(port, [(31, BMC), (32, "silent")])
     assert port.next_expiry(32) == AWAITED
