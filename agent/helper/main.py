@@ -225,7 +225,9 @@ def _begin() -> int:
     _reset_signals()
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # sigtimedwait takes it
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
-    return _redirect_stdout()
+    answers = os.dup(1)
+    os.dup2(2, 1)  # a C library's output on stdout goes to stderr
+    return answers
 
 
 def _run(verb: str, line: bytes | None, answers: int, seconds: float, parent: int) -> int | None:
@@ -271,17 +273,13 @@ def _end_children(fork: int, parent: int) -> int:
             with suppress(ProcessLookupError):
                 os.kill(fork, signal.SIGKILL)
         else:
-            _kill_descendants()
+            import psutil
+
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    process.kill()
         kills += 1
         signal.sigtimedwait((signal.SIGCHLD,), KILL_INTERVAL)
-
-
-def _kill_descendants() -> None:
-    import psutil
-
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            process.kill()
 
 
 def _run_in_fork(parent: int, answers: int, verb: str, line: bytes | None) -> NoReturn:
@@ -320,13 +318,6 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended before the call above
         os._exit(1)
-
-
-def _redirect_stdout() -> int:
-    """Return a descriptor for the answer; a C library's output on stdout goes to stderr."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    return answer
 
 
 if __name__ == "__main__":

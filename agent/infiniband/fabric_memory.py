@@ -295,16 +295,15 @@ def _rows(
 # The text of the annotation
 
 
-def _port(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PORT:
-        raise ValueError(value)
-    return value
+def _from_1_to(most: int) -> Kind:
+    """Return the fact that is a whole number of this range."""
 
+    def parse(value: object) -> int:
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(value)
+        return value
 
-def _tier(value: object) -> int:
-    if isinstance(value, bool) or value not in {1, 2}:
-        raise ValueError(value)
-    return 1 if value == 1 else 2
+    return Kind(parse)
 
 
 class _SwitchRow(NamedTuple):
@@ -340,10 +339,10 @@ def _ports_by(key: Kind) -> Kind:
     return Kind(parse, lambda rows: {key.document(name): ports for name, ports in rows.items()})
 
 
-_GUID, _PORT = matching(GUID), Kind(_port)
+_GUID, _PORT = matching(GUID), _from_1_to(MAX_PORT)
 _PORTS = array(_PORT, MAX_PORT)
 _LINK: Schema = {"guid": _GUID, "port": _PORT, "far_guid": _GUID, "far_port": _PORT}
-_SWITCH: Schema = {"guid": _GUID, "name": TEXT, "tier": Kind(_tier), "seen": TIME, "end": TIME}
+_SWITCH: Schema = {"guid": _GUID, "name": TEXT, "tier": _from_1_to(2), "seen": TIME, "end": TIME}
 _LEAF: Schema = {"guid": _GUID, "uplinks": _ports_by(_GUID), "seen": _ports_by(TIME)}
 _PENDING: Schema = {"leaf": _GUID, "port": _PORT, "guid": _GUID}
 _DOCUMENT: Schema = {

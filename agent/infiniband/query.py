@@ -208,7 +208,11 @@ class SaQueries:
         from agent.infiniband import sa
 
         require_time(port, end)
-        query = self.query(port, lambda: question(request), end, sa.max_length(request))
+
+        def question() -> smp.Conversation[None]:
+            yield request
+
+        query = self.query(port, question, end, sa.max_length(request))
         if query.error is not None:
             raise PortUnavailable(query.error, query.text or query.error)
         return query.exchanges[-1].reply or b""
@@ -255,11 +259,6 @@ def require_time(port: SubnetPort, end: float) -> None:
     if time.monotonic() >= end:
         text = f"{port.device} port {port.number}: no time is left to ask"
         raise PortUnavailable(NeighborReason.NO_ANSWER, text)
-
-
-def question(request: bytes) -> smp.Conversation[None]:
-    """Ask one question."""
-    yield request
 
 
 def run_all(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:
