@@ -188,10 +188,16 @@ def healthy_row(dump: Dump, *, is_limited: bool) -> str:
         f"{split}, {merged}, {forked}",
         len({answer.label(2) for answer in answers.values()} - {None}),
         listed([f"{count} {reason}" for reason, count in sorted(reasons.items())]),
-        sum(len(answer.strays) for answer in answers.values()),
+        sum(map(strays, answers.values())),
         f"{median(questions):.0f}, {max(questions)}",
     ]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def strays(answer: Tiers) -> int:
+    """Return the number of cables from the leaves to a switch that is no tier 1."""
+    far_ends = (guid for ports in answer.uplinks.values() for guid in ports.values())
+    return sum(guid not in answer.tier_1 for guid in far_ends) if answer.tier_1 else 0
 
 
 def verified_row(dump: Dump) -> str:

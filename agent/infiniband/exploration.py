@@ -363,7 +363,6 @@ def loaded(answer: Json) -> Exploration:
     for key in ("above", "refused"):
         row[key] = frozenset(row[key])
     row["uplinks"] = {leaf: dict(ports) for leaf, ports in row["uplinks"].items()}
-    row["strays"] = tuple(TreeLink(*hop) for hop in row["strays"])
     row["paths"] = tuple(tuple(TreeLink(*hop) for hop in path) for path in row["paths"])
     tuples = {name: tuple(answer[name]) for name in ("faults", "walked", "by_smps")}
     fields = {name: answer[name] for name in Exploration._fields} | tuples

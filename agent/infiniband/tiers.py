@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from agent.errors import Unavailable
@@ -86,9 +85,8 @@ class Tiers:
     tier_2: str | None = None
     above: frozenset[str] = frozenset()  # neighbors of tier 1 that are none of its leaves
     refused: frozenset[str] = frozenset()  # neighbors of tier 1 that were asked and are no tier 2
-    # Switches by leaf and port, strays too
+    # switches by leaf and port; one that is no tier 1 has a stray cable
     uplinks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    strays: tuple[TreeLink, ...] = ()
     paths: tuple[tuple[TreeLink, ...], ...] = ()  # one from each leaf to the highest tier
     names: Mapping[str, str] = field(default_factory=dict)  # those that no other switch has
     questions: int = 0
@@ -146,7 +144,6 @@ def tiers(
         above=second.above,
         refused=second.refused,
         uplinks=uplinks,
-        strays=first.strays,
         paths=tuple(filter(None, paths)),
         names={guid: name for guid, name in subnet.names.items() if guid in known},
         questions=subnet.questions,
@@ -156,7 +153,6 @@ def tiers(
 class _Tier1(NamedTuple):
     reason: TierReason | None  # why there is none
     switches: frozenset[str] = frozenset()
-    strays: tuple[TreeLink, ...] = ()
     beside: frozenset[str] = frozenset()  # what may be leaves beside ours
 
 
@@ -261,19 +257,14 @@ def _completed(
     sure = {guid for leaf, guid in pairs if not _is_stray(subnet, guid, beside[leaf])}
     others = _others(subnet, ours, sure or first, beside)
     beside |= {leaf: _beside(subnet, leaf, ours) for leaf in others}
-    above = {(leaf, guid) for leaf in beside for guid in subnet.neighbors(leaf).keys() - {*ours}}
-    strays = {
-        (leaf, guid)
+    above = ((leaf, guid) for leaf in beside for guid in subnet.neighbors(leaf).keys() - {*ours})
+    tier_1 = {
+        guid
         for leaf, guid in above
-        if _is_stray(subnet, guid, beside[leaf]) or _is_single(subnet, leaf, guid, beside)
+        if not _is_stray(subnet, guid, beside[leaf]) and not _is_single(subnet, leaf, guid, beside)
     }
-    of_ours = (subnet.links_between(*ends) for ends in sorted(strays) if ends[0] in ours)
-    return _Tier1(
-        None,
-        frozenset({guid for _, guid in above - strays} or first),
-        tuple(chain.from_iterable(of_ours)),
-        frozenset().union(*(beside[leaf] or () for leaf in ours)),
-    )
+    of_ours = (beside[leaf] or () for leaf in ours)
+    return _Tier1(None, frozenset(tier_1 or first), frozenset().union(*of_ours))
 
 
 def _beside(subnet: _Answers, leaf: str, ours: Collection[str]) -> frozenset[str] | None:

@@ -136,7 +136,7 @@ def test_the_faults_of_an_exploration_are_problems() -> None:
 
 
 def test_what_a_helper_writes_is_read_as_it_was() -> None:
-    """Through JSON, with strays and paths."""
+    """Through JSON, with paths."""
     found = ADMINISTRATOR.explore([ADMINISTRATOR.port("leaf1")])
     assert found.tiers.paths
     assert loaded(json.loads(json.dumps(as_json(found)))) == found
