@@ -44,8 +44,8 @@ MAX_LLDPDU = 9216  # octets, the MTU of a switch's ports; 380 VLANs take some th
 MAX_FRAME = 22 + MAX_LLDPDU  # octets, with two VLAN tags
 
 # TLV types, Table 8-1; 9 to 126 are reserved, and skipped.
-_END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME = range(6)
-_CAPABILITIES = 7
+END, CHASSIS_ID, PORT_ID, TTL, PORT_DESCRIPTION, SYSTEM_NAME = range(6)
+CAPABILITIES = 7
 _NAMES = (
     "End Of LLDPDU",
     "Chassis ID",
@@ -57,9 +57,9 @@ _NAMES = (
     "System Capabilities",
     "Management Address",
 )
-_UNIQUE = frozenset({_CHASSIS_ID, _PORT_ID, _TTL, _SYSTEM_NAME})  # 9.2.7.7.1 a), 8.5.6.3
-_CHASSIS_MAC, _CHASSIS_NETWORK = 4, 5  # chassis ID subtypes, Table 8-2
-_PORT_MAC, _PORT_NETWORK = 3, 4  # port ID subtypes, Table 8-3
+_UNIQUE = frozenset({CHASSIS_ID, PORT_ID, TTL, SYSTEM_NAME})  # 9.2.7.7.1 a), 8.5.6.3
+CHASSIS_MAC, _CHASSIS_NETWORK = 4, 5  # chassis ID subtypes, Table 8-2
+PORT_MAC, _PORT_NETWORK = 3, 4  # port ID subtypes, Table 8-3
 _MAX_STRING = 255  # octets; 8.5.5.2, 8.5.6.2
 _MAX_VALUE = 511  # octets; the length field has nine bits
 
@@ -91,7 +91,7 @@ def drop_reason(frame: bytes, own: bytes = b"") -> str | None:
 def is_lldp(frame: bytes) -> bool:
     """Return True if the frame has the LLDP ethertype, after at most two VLAN tags."""
     try:
-        return bool(_lldpdu_offset(frame))
+        return bool(lldpdu_offset(frame))
     except Malformed:
         return False
 
@@ -102,27 +102,27 @@ def msap(frame: bytes) -> tuple[bytes, bytes]:
     Together they are the MSAP identifier of IEEE Std 802.1AB-2016, equal in all frames of a
     sender, its shutdown frame included.
     """
-    tlvs = _split(frame, _lldpdu_offset(frame))
-    return tlvs[_CHASSIS_ID][2], tlvs[_PORT_ID][2]
+    tlvs = _split(frame, lldpdu_offset(frame))
+    return tlvs[CHASSIS_ID][2], tlvs[PORT_ID][2]
 
 
 def decode(frame: bytes) -> LldpNeighbor:
     """Decode a frame, given as in `Frame.data`; raise `Malformed` and nothing else."""
-    tlvs = _split(frame, _lldpdu_offset(frame))
+    tlvs = _split(frame, lldpdu_offset(frame))
     addresses = frame[:12].hex(":")
-    chassis_subtype, chassis_id = _identifier(tlvs[_CHASSIS_ID], _CHASSIS_MAC, _CHASSIS_NETWORK)
-    port_subtype, port_id = _identifier(tlvs[_PORT_ID], _PORT_MAC, _PORT_NETWORK)
-    ttl = tlvs[_TTL]
+    chassis_subtype, chassis_id = _identifier(tlvs[CHASSIS_ID], CHASSIS_MAC, _CHASSIS_NETWORK)
+    port_subtype, port_id = _identifier(tlvs[PORT_ID], PORT_MAC, _PORT_NETWORK)
+    ttl = tlvs[TTL]
     if len(ttl[2]) < 2:
         raise _wrong_length(ttl, 2, _MAX_VALUE)
     description = name = capabilities = None
-    if (tlv := tlvs.get(_PORT_DESCRIPTION)) and len(tlv[2]) <= _MAX_STRING:
+    if (tlv := tlvs.get(PORT_DESCRIPTION)) and len(tlv[2]) <= _MAX_STRING:
         description = _text(tlv[2]) or None
-    if tlv := tlvs.get(_SYSTEM_NAME):
+    if tlv := tlvs.get(SYSTEM_NAME):
         if len(tlv[2]) > _MAX_STRING:
             raise _wrong_length(tlv, 0, _MAX_STRING)
         name = _text(tlv[2]) or None
-    if (tlv := tlvs.get(_CAPABILITIES)) and len(tlv[2]) == 4:
+    if (tlv := tlvs.get(CAPABILITIES)) and len(tlv[2]) == 4:
         capabilities = int.from_bytes(tlv[2][2:], "big")
     return LldpNeighbor(
         addresses[18:],
@@ -138,7 +138,7 @@ def decode(frame: bytes) -> LldpNeighbor:
     )
 
 
-def _lldpdu_offset(frame: bytes) -> int:
+def lldpdu_offset(frame: bytes) -> int:
     """Return the offset after the LLDP ethertype, which follows at most two VLAN tags."""
     if frame[12:14] == _UNTAGGED:
         return 14
@@ -161,7 +161,7 @@ def _split(frame: bytes, at: int) -> dict[int, _Tlv]:
     end = len(frame)
     if end - at > MAX_LLDPDU:
         raise Malformed(f"LLDPDU of more than {MAX_LLDPDU} octets")
-    mandatory = _CHASSIS_ID  # the next mandatory TLV; past _TTL: none
+    mandatory = CHASSIS_ID  # the next mandatory TLV; past TTL: none
     while at + 2 <= end:
         header = frame[at] << 8 | frame[at + 1]
         kind, following = header >> 9, at + 2 + (header & _MAX_VALUE)
@@ -169,12 +169,12 @@ def _split(frame: bytes, at: int) -> dict[int, _Tlv]:
         if following > end:
             left = end - at - 2
             raise _malformed(tlv, f"length {following - at - 2} exceeds the {left} octets left")
-        if mandatory <= _TTL:
+        if mandatory <= TTL:
             if kind != mandatory:
                 break
             tlvs[kind] = tlv
             mandatory += 1
-        elif kind == _END:
+        elif kind == END:
             if following == at + 2:
                 return tlvs
             break
@@ -195,14 +195,14 @@ def _check_end(frame: bytes, at: int, mandatory: int) -> None:
     header = frame[at : at + 2]
     if len(header) == 1:
         raise Malformed(f"LLDP TLV at octet {at}: the frame ends in its header")
-    kind = header[0] >> 1 if header else _END
+    kind = header[0] >> 1 if header else END
     value = frame[at + 2 : at + 2 + (int.from_bytes(header, "big") & _MAX_VALUE)]
     tlv = kind, at, value
-    if mandatory <= _TTL and kind != _END:
+    if mandatory <= TTL and kind != END:
         raise _malformed(tlv, f"in place of the {_NAMES[mandatory]} TLV")
     if value:
         raise _wrong_length(tlv, 0, 0)  # 9.2.7.7.2 b)
-    if mandatory <= _TTL:
+    if mandatory <= TTL:
         raise Malformed(f"LLDP {_NAMES[mandatory]} TLV: missing, the LLDPDU ends before it")
 
 

@@ -22,7 +22,7 @@ from agent.errors import Malformed
 from agent.lldp import frame as lldp
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.frame import Frame
-from agent.lldp.neighbors import NeighborTable
+from agent.lldp.neighbors import AWAITED, NeighborTable
 from agent.lldp.packet_socket import Listener, run_at_once
 from agent.lldp.reception import Links, Received
 from agent.model import OF_NOTE, Problem
@@ -31,8 +31,6 @@ from agent.text import natural
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause
 PAUSE_INTERVAL = 0.1  # seconds
-# seconds: two transmit intervals and a margin (IEEE Std 802.1AB-2016, 9.2.5.7, msgTxInterval)
-WAIT_TIMEOUT = 65.0
 PROGRESS_INTERVAL = 0.5  # seconds
 MAX_LINE = 79  # characters that fit into one line of every terminal, with the cursor in it
 
@@ -165,7 +163,7 @@ class LldpWait:
     """The frames of one observation.
 
     With a `wait` of None it ends when each netdev with a link has a neighbor, at the latest after
-    WAIT_TIMEOUT; a number is the seconds to wait in any case. `progress` is called with the
+    AWAITED; a number is the seconds to wait in any case. `progress` is called with the
     netdevs that have a neighbor, failed or are awaited, and the seconds left, 0 at the end.
     `elapsed` is the duration in seconds.
     """
@@ -190,7 +188,7 @@ class LldpWait:
         status = _status(up, frames, errors)
         start = time.monotonic()
         self._received = bool(status.awaited)
-        limit = WAIT_TIMEOUT if self._wait is None else self._wait
+        limit = AWAITED if self._wait is None else self._wait
         try:
             while (status.awaited or self._wait is not None) and self.elapsed < limit:
                 left = limit - self.elapsed
@@ -206,12 +204,12 @@ class LldpWait:
 
     def notes(self) -> list[Problem]:
         """Return a note for the report if the wait was too short to show all neighbors."""
-        if not self._received or self.elapsed >= WAIT_TIMEOUT:
+        if not self._received or self.elapsed >= AWAITED:
             return []
         until = ", until each port with a link had a neighbor" if self._wait is None else ""
         text = (
             f"waited {self.elapsed:.0f} s for LLDP frames{until}: "
-            f"a port's second neighbor may be missing (--wait {WAIT_TIMEOUT:.0f})"
+            f"a port's second neighbor may be missing (--wait {AWAITED:.0f})"
         )
         return [Problem(OF_NOTE, "lldp", None, text)]
 

@@ -49,9 +49,6 @@ FlagsQuery = Callable[[str], "PrivateFlags"]
 FOLDER = "lldp"
 FLAGS = "private_flags"
 MIN_FRAME = 60  # octets, without the frame check sequence
-# TLV types, IEEE Std 802.1AB-2016, Table 8-1
-_END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _CAPABILITIES = *range(6), 7
-_CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, Tables 8-2 and 8-3
 
 
 class RecordedLldp(Recording):
@@ -180,16 +177,14 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
 
 def _anonymized(frame: Frame, names: Names) -> Frame | None:
     """Return the rebuilt frame; None if it is malformed."""
-    from agent.lldp.frame import ETHERTYPE, Frame, decode
+    from agent.lldp import frame as lldp
 
     try:
-        neighbor = decode(frame.data)
+        neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-    ethertype = ETHERTYPE.to_bytes(2, "big")
-    end = next(at for at in (14, 18, 22) if frame.data[at - 2 : at] == ethertype)
     addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
-    tags = frame.data[12:end]  # and the ethertype
+    tags = frame.data[12 : lldp.lldpdu_offset(frame.data)]  # and the ethertype
     data = addresses + tags
 
     def identifier(text: str, subtype: int, mac: int, replacement: Callable[[str], str]) -> bytes:
@@ -197,19 +192,19 @@ def _anonymized(frame: Frame, names: Names) -> Frame | None:
         is_mac = subtype == mac and MAC.fullmatch(text)
         return bytes((subtype,)) + (names.mac(text) if is_mac else replacement(text).encode())
 
-    chassis = neighbor.chassis_id, neighbor.chassis_subtype, _CHASSIS_MAC
-    port = neighbor.port_id, neighbor.port_id_subtype, _PORT_MAC
+    chassis = neighbor.chassis_id, neighbor.chassis_subtype, lldp.CHASSIS_MAC
+    port = neighbor.port_id, neighbor.port_id_subtype, lldp.PORT_MAC
     tlvs = [
-        (_CHASSIS_ID, identifier(*chassis, names.peer)),
-        (_PORT_ID, identifier(*port, names.port)),
-        (_TTL, neighbor.ttl.to_bytes(2, "big")),
+        (lldp.CHASSIS_ID, identifier(*chassis, names.peer)),
+        (lldp.PORT_ID, identifier(*port, names.port)),
+        (lldp.TTL, neighbor.ttl.to_bytes(2, "big")),
     ]
     if neighbor.port_description:
-        tlvs.append((_PORT_DESCRIPTION, names.port(neighbor.port_description).encode()))
+        tlvs.append((lldp.PORT_DESCRIPTION, names.port(neighbor.port_description).encode()))
     if neighbor.system_name:
-        tlvs.append((_SYSTEM_NAME, names.peer(neighbor.system_name).encode()))
+        tlvs.append((lldp.SYSTEM_NAME, names.peer(neighbor.system_name).encode()))
     if neighbor.capabilities is not None:
-        tlvs.append((_CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
-    for kind, value in (*tlvs, (_END, b"")):
+        tlvs.append((lldp.CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
+    for kind, value in (*tlvs, (lldp.END, b"")):
         data += (kind << 9 | len(value)).to_bytes(2, "big") + value
-    return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
+    return lldp.Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))

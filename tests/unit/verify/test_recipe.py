@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.lldp.inbox import WAIT_TIMEOUT
+from agent.lldp.neighbors import AWAITED
 from agent.verify.report import NPD_WIDTH
 from tests.support.snapshots import FIXTURES, bwagent
 
@@ -62,7 +62,7 @@ def test_the_monitor_waits_for_lldp(monitor: dict[str, Any]) -> None:
     nor started again meanwhile, and until the first one ends there is no condition.
     """
     config = monitor["pluginConfig"]
-    assert WAIT_TIMEOUT < seconds(config["timeout"]) < seconds(config["invoke_interval"])
+    assert AWAITED < seconds(config["timeout"]) < seconds(config["invoke_interval"])
     assert config["max_output_length"] == NPD_WIDTH
     assert config["skip_initial_status"]
 
