@@ -44,7 +44,6 @@ _ATTRIBUTE = 17  # octet of a request: the lower half of AttributeID
 _GUIDS = (slice(4, 12), slice(12, 20), slice(20, 28))
 _NODE_INFO = 40  # octets of NodeInfo
 _NODE_TYPE, _SWITCH = 2, 2  # octet of NodeType in NodeInfo, and its value
-_STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 
 
 Rebuild = Callable[[Json, "Names"], Json]  # of an entry: the fields that its verb has
@@ -188,7 +187,7 @@ def _rebuilt(decoded: Exchange, kind: str, names: Names) -> Exchange:
     elif request[_ATTRIBUTE] == Attribute.NODE_DESCRIPTION:
         data = _description(nodedesc.text(data), kind, names).encode()
     else:
-        data = bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
+        data = bytes(smp.PORT_STATE) + bytes((smp.port_state(data),))
     # method GetResp, status with the D bit only
     head = request[:3] + b"\x81\x80\x00" + request[6:64]
     return decoded._replace(reply=head + data.ljust(64, b"\0") + request[128:])

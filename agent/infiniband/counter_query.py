@@ -71,15 +71,7 @@ class CounterQueries:
     def _counters(self, port: CounterPort, lid: int | None, number: int) -> PortQuery | None:
         if not lid:
             return None
-        to = Management(
-            perf.CLASS,
-            perf.CLASS_VERSION,
-            rmpp=0,
-            lid=lid,
-            qp=1,
-            qkey=perf.QKEY,
-            require=perf.require_get,
-        )
+        to = Management(perf.CLASS, perf.CLASS_VERSION, lid, perf.require_get)
         steps = perf.conversation(number, int.from_bytes(os.urandom(4)))
         address = port.device, port.number
         return self._ask(address, steps, partial(self._open_port, management=to))

@@ -28,7 +28,6 @@ from agent.infiniband import smp
 from agent.infiniband.smp import Conversation, Exchange, expect, transaction
 
 CLASS, CLASS_VERSION = 0x04, 1  # UMAD_CLASS_PERF_MGMT, 16.1.1
-QKEY = 0x80010000  # of QP1, 10.2.4.4
 _DATA = 64  # octet of the attribute
 _EXTENDED, _ADDITIONAL = 1 << 9, 1 << 1  # CapabilityMask, CapabilityMask2 of ClassPortInfo
 

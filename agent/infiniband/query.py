@@ -235,11 +235,9 @@ class SaQueries:
             to = Management(
                 sa.CLASS,
                 sa.CLASS_VERSION,
+                port.sm_lid,
+                sa.require_get_table,
                 rmpp=1,
-                lid=port.sm_lid,
-                qp=1,
-                qkey=sa.QKEY,
-                require=sa.require_get_table,
                 max_length=max_length,
                 sl=port.sm_sl,
                 pkey_index=port.pkey_index,

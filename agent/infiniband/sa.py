@@ -36,7 +36,6 @@ from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
 
 CLASS, CLASS_VERSION = 0x03, 2  # UMAD_CLASS_SUBN_ADM, 15.2.1
-QKEY = 0x80010000  # of QP1, 10.2.4.4
 MAX_LENGTH = 4096  # bytes of a reply: 35 NodeRecords, where one is expected
 MAX_NODES = 10_000  # NodeRecords of a subnet
 MAX_PLANES = 16  # links of one LID

@@ -60,7 +60,7 @@ _ECHOED = {
 _HOPS = 7  # octet of HopCount, the lower one of a header that a class defines
 _DATA, _INITIAL_PATH = slice(64, 128), slice(128, 192)
 _M_KEY_TO_DATA = bytes(8) + b"\xff\xff" * 2 + bytes(28 + 64)  # both LIDs are the permissive one
-_LID = slice(16, 18)  # octets of PortInfo
+_LID, PORT_STATE = slice(16, 18), 32  # octets of PortInfo, 14.2.5.6
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
 BUSY = 0x0001  # the bit of any MAD's status, 13.4.7
@@ -243,6 +243,11 @@ def expect(mad: str, field: str, value: int, wanted: int) -> None:
     """Raise Malformed unless a field of a MAD ("SMP reply") has this value."""
     if value != wanted:
         raise Malformed(f"{mad}: {field} is {value:#x} instead of {wanted:#x}")
+
+
+def port_state(data: bytes) -> int:
+    """Return PortState of PortInfo: 1 is Down, 4 Active."""
+    return data[PORT_STATE] & 0x0F
 
 
 class NodeInfo(NamedTuple):

@@ -42,6 +42,7 @@ from agent.reasons import NeighborReason
 LIBRARY = "libibumad.so.3"
 TIMEOUT_SLACK = 0.1  # seconds that the kernel may be late with its own timeout
 
+QP1_KEY = 0x80010000  # IBTA vol. 1, 10.2.4.4
 SA_GUID = 0x0200000000000002  # IB_SA_WELL_KNOWN_GUID, include/rdma/ib_sa.h
 _NOT_READY = {errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR}
 
@@ -69,18 +70,18 @@ class Management(NamedTuple):
 
     mgmt_class: int
     version: int
-    rmpp: int  # version of RMPP; 0: none
     lid: int
-    qp: int
-    qkey: int
     require: Callable[[bytes], object]  # raises Malformed for any other datagram
+    qp: int = 1
+    qkey: int = QP1_KEY
+    rmpp: int = 0  # version of RMPP; 0: none
     max_length: int = smp.LENGTH  # bytes of a reply
     sl: int = 0
     pkey_index: int = 0
     subnet_prefix: int | None = None  # send with a global route, to the SA's GID in this subnet
 
 
-SMPS = Management(0x81, 1, 0, lid=0xFFFF, qp=0, qkey=0, require=smp.require_get)
+SMPS = Management(0x81, 1, lid=0xFFFF, qp=0, qkey=0, require=smp.require_get)
 ROUTED_SMPS = SMPS._replace(require=smp.require_routed_get)
 
 

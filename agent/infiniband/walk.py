@@ -32,7 +32,7 @@ from agent.reasons import NeighborReason
 
 MAX_SMPS = 40_000  # the tables of 300 switches with 64 ports
 MAX_SILENT = 16  # ports that cannot be read: each takes a second
-_STATE, _DOWN = 32, 1  # octet of PortInfo with PortState in its lower half (14.2.5.6), and Down
+_DOWN = 1  # PortState
 
 AskSmp = Callable[[SubnetPort, bytes], bytes]  # returns the reply to a request; raises Unavailable
 
@@ -90,8 +90,8 @@ class Walk:
         """Find the far end of a port, if it is up and can be read."""
         guid, route = node.info.node_guid, (*node.route, at)
         try:
-            state = self._get(node.port, node.route, Attribute.PORT_INFO, at)[_STATE] & 0x0F
-            if state <= _DOWN:
+            port_info = self._get(node.port, node.route, Attribute.PORT_INFO, at)
+            if smp.port_state(port_info) <= _DOWN:
                 return
             far = self._info(node.port, route)
         except (Busy, PortUnavailable) as error:

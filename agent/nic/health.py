@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent.errors import Malformed
 from agent.nic.link_state import LinkState, number
 from agent.nic.link_state import decode as link_state
-from agent.text import listed, many, visible
+from agent.text import Json, listed, many, visible
 
 HEALTHY, ERROR = STATES = ("healthy", "error")  # DEVLINK_HEALTH_REPORTER_STATE_*
 MAX_REPORTERS = 64  # of a NIC, and versions
@@ -73,6 +73,13 @@ class Nics(NamedTuple):
 
     links: dict[str, LinkState]  # by netdev
     health: dict[str, NicHealth]  # by PCI address
+
+
+def device_row(rows: dict[str, Json], bus: str, name: str) -> Json:
+    """Return the row of a device among those of an answer, by `NicHealth.pci`."""
+    device = name if bus == "pci" else f"{bus}/{name}"
+    row: Json = {"device": device, "driver": None, "reporters": [], "running": [], "stored": []}
+    return rows.setdefault(device, row)
 
 
 def decode(answer: Any) -> tuple[Nics, list[tuple[str, str]]]:

@@ -26,6 +26,7 @@ from pyroute2.netlink.generic import (  # type: ignore[import-untyped]
 )
 from pyroute2.netlink.generic.ethtool import ethtoolheader  # type: ignore[import-untyped]
 
+from agent.nic.health import device_row
 from agent.text import Json
 
 LINKSTATE_GET = 6  # include/uapi/linux/ethtool_netlink.h: ETHTOOL_MSG_LINKSTATE_GET
@@ -115,23 +116,12 @@ def link_row(netdev: str, message: Any) -> Json:
 
 
 def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
-    """Return a row for each device; serial numbers are left out.
-
-    A device is named by its PCI address, one of another bus as `BUS/NAME`.
-    """
+    """Return a row for each device; serial numbers are left out."""
     rows: dict[str, Json] = {}
 
     def row_of(message: Any) -> Json:
-        bus, name = (message.get_attr(f"DEVLINK_ATTR_{key}_NAME") for key in ("BUS", "DEV"))
-        device = name if bus == "pci" else f"{bus}/{name}"
-        empty: Json = {
-            "device": device,
-            "driver": None,
-            "reporters": [],
-            "running": [],
-            "stored": [],
-        }
-        return rows.setdefault(device, empty)
+        names = (message.get_attr(f"DEVLINK_ATTR_{key}_NAME") for key in ("BUS", "DEV"))
+        return device_row(rows, *names)
 
     for message in reporters:
         row_of(message)["reporters"].append(_reporter(message))

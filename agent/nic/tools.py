@@ -87,9 +87,7 @@ def _number(words: str, names: Mapping[int, tuple[str, str]]) -> int:
 def _row(rows: dict[str, Json], handle: str) -> tuple[Json, int | None]:
     """Return the row of a device, and the port, of `pci/0000:18:00.0` or `.../1`."""
     bus, name, *port = handle.split("/")
-    device = name if bus == "pci" else f"{bus}/{name}"
-    row: Json = {"device": device, "driver": None, "reporters": [], "running": [], "stored": []}
-    return rows.setdefault(device, row), int(port[0]) if port else None
+    return health.device_row(rows, bus, name), int(port[0]) if port else None
 
 
 def _add_reporters(rows: dict[str, Json], handle: str, reporters: Any) -> None:

@@ -17,7 +17,7 @@ from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.exploration import Exploration, explore
 from agent.infiniband.query import PortQuery, SaQueries, query_ports, query_sa
 from agent.infiniband.smp import Attribute, PortUnavailable
-from agent.infiniband.umad import Umad, global_route
+from agent.infiniband.umad import QP1_KEY, Umad, global_route
 from tests.support.fabric import missing
 from tests.support.real_parts import require
 
@@ -231,7 +231,7 @@ def test_a_global_route_is_where_the_kernel_reads_it() -> None:
     require(missing())
     lib = Umad().lib
     buffer = ctypes.create_string_buffer(lib.umad_size() + smp.LENGTH)
-    lib.umad_set_addr(buffer, 9, 1, 2, sa.QKEY)
+    lib.umad_set_addr(buffer, 9, 1, 2, QP1_KEY)
     lib.umad_set_grh(buffer, global_route(PREFIX))
     address, present, rest, gid, flow = struct.unpack_from("20x 12s B 3s 16s I", buffer)
     assert address == bytes.fromhex("00000001 80010000 0009 02 00")  # qpn, qkey, lid, sl, path bits
