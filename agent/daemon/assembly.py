@@ -141,7 +141,7 @@ def assemble(
             host,
             memories,
             table,
-            naming,
+            flags.keys,
             flags.sources,
             settings,
             io.wall,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.cabling.expected import Expected, from_labels, merged
@@ -42,31 +43,34 @@ NOT_READ = "the files of --plan were not read yet"
 ENDED = frozenset({NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 
 
+@dataclass(slots=True)
 class Comparison:
     """Compares each observation with the expected half."""
 
-    def __init__(
-        self,
-        host: Host,
-        node: str,
-        naming: Naming,
-        delay: float,  # seconds
-        remembered: Remembered | None,  # the verdict of an agent before
-    ) -> None:
-        self._node, self._naming, self._delay = node, naming, delay
-        self._bus = _Bus(host)
-        self._findings = ReportedFindings(delay, remembered)
-        self._parts: tuple[object, ...] = ()  # those merged in `_expected`
-        self._expected = Expected()
-        self._good: Expected | None = None  # the last half that did not contradict itself
-        self._result: VerifyResult | None = None  # the last result, of `_inputs`
-        self._inputs: tuple[object, ...] = ()
-        self._heard: dict[str, Link] = {}  # the last neighbors of Ethernet ports
-        self._fault: Exception | None = None  # why nothing was compared
-        self._contradiction: str | None = None  # of the expected half of now
-        self._old_since: float | None = None  # since when `_good` is not that of now
-        self._compared_at = remembered.time if remembered else None  # seconds since the epoch
-        self.next_due = math.inf  # time at which another comparison may change the verdict
+    host: Host
+    node: str
+    naming: Naming
+    delay: float  # seconds
+    plan: PlanFile | None  # None: without --plan
+    before: InitVar[Remembered | None]  # the verdict of an agent before
+    next_due: float = math.inf  # time at which another comparison may change the verdict
+    _bus: _Bus = field(init=False)
+    _findings: ReportedFindings = field(init=False)
+    _compared_at: int | None = field(init=False)  # seconds since the epoch
+    _parts: tuple[object, ...] = ()  # those merged in `_expected`
+    _expected: Expected = field(default_factory=Expected)
+    _good: Expected | None = None  # the last half that did not contradict itself
+    _result: VerifyResult | None = None  # the last result, of `_inputs`
+    _inputs: tuple[object, ...] = ()
+    _heard: dict[str, Link] = field(default_factory=dict)  # last neighbors of Ethernet ports
+    _fault: Exception | None = None  # why nothing was compared
+    _contradiction: str | None = None  # of the expected half of now
+    _old_since: float | None = None  # since when `_good` is not that of now
+
+    def __post_init__(self, before: Remembered | None) -> None:
+        self._bus = _Bus(self.host)
+        self._findings = ReportedFindings(self.delay, before)
+        self._compared_at = before.time if before else None
 
     @property
     def is_empty(self) -> bool:
@@ -79,17 +83,11 @@ class Comparison:
         return self._findings.findings
 
     def compare(
-        self,
-        labels: Mapping[str, str],
-        plan: PlanFile | None,
-        cycle: Cycle,
-        now: float,
-        *,
-        refresh: bool,
+        self, labels: Mapping[str, str], cycle: Cycle, now: float, *, refresh: bool
     ) -> Current:
-        """Compare a cycle with both parts of the expected half; return the verdict, its report."""
+        """Compare a cycle with the plan and these labels; return the verdict and its report."""
         try:
-            result = self._compared(labels, plan, cycle, now, refresh=refresh)
+            result = self._compared(labels, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
             self._fault, changes = error, FindingChanges()
             self._findings.failed()
@@ -98,13 +96,13 @@ class Comparison:
             self._compared_at = int(cycle.observation.time)
             changes = self._findings.compared(result, now)
         self.next_due = self._findings.next_due(now)
-        problem = plan.problem if plan else None
+        problem = self.plan.problem if self.plan else None
         old = "; ".join(filter(None, (problem, self._contradiction)))
         if not old:
             self._old_since = None
         elif self._old_since is None:
             self._old_since = cycle.observation.time
-        return self._current(plan, changes, old)
+        return self._current(changes, old)
 
     def remembered(self, boot_id: str | None) -> Remembered | None:
         """Return what is to be remembered of the verdict; None without a verdict."""
@@ -114,22 +112,16 @@ class Comparison:
         return Remembered(boot_id, self._compared_at, findings.verdict(), findings.number)
 
     def _compared(
-        self,
-        labels: Mapping[str, str],
-        plan: PlanFile | None,
-        cycle: Cycle,
-        now: float,
-        *,
-        refresh: bool,
+        self, labels: Mapping[str, str], cycle: Cycle, now: float, *, refresh: bool
     ) -> VerifyResult:
         """Merge the parts of the expected half and compare, each only if something has changed.
 
         The last good expected half is compared in place of one that contradicts itself.
         """
         self._contradiction = None
-        rows = plan.expected if plan else None
-        if plan and rows is None:
-            raise Unavailable(plan.problem or NOT_READ)
+        rows = self.plan.expected if self.plan else None
+        if self.plan and rows is None:
+            raise Unavailable(self.plan.problem or NOT_READ)
         try:
             expected = self._merged(labels, rows)
         except Malformed as error:
@@ -140,7 +132,7 @@ class Comparison:
         if refresh:
             self._bus.read(observation, now)
         observation = self._with_graces(observation, cycle.known)
-        document = node_document(observation, cycle.known, self._node, self._bus.hardware)
+        document = node_document(observation, cycle.known, self.node, self._bus.hardware)
         seen = seen_node(document)
         try:  # rows that are of one interface by the names that the node has now
             result = self._result_of(expected, seen)
@@ -168,7 +160,7 @@ class Comparison:
         """Return the whole expected half; raises Malformed if its parts contradict each other."""
         if (labels, rows) != self._parts:
             self._parts, self._expected = (), self._good or Expected()
-            of_node = from_labels(labels, self._naming, f"Node {self._node}")
+            of_node = from_labels(labels, self.naming, f"Node {self.node}")
             self._expected = merged([rows, of_node] if rows else [of_node])
             self._parts = labels, rows
         return self._expected
@@ -186,15 +178,15 @@ class Comparison:
             self._result, self._inputs = verify(*inputs), inputs
         return self._result
 
-    def _current(self, plan: PlanFile | None, changes: FindingChanges, old: str) -> Current:
+    def _current(self, changes: FindingChanges, old: str) -> Current:
         """Return the verdict; `old` is why the expected half of now is not in use, or empty."""
         in_doubt = self._fault is not None or bool(old)
         verdict = self._findings.verdict(in_doubt=in_doubt)
-        is_read = plan is None or plan.expected is not None
+        is_read = self.plan is None or self.plan.expected is not None
         if old and not is_read and verdict != Verdict.FAIL:
             verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
         fault = (str(self._fault) or repr(self._fault)) if self._fault else None
-        first = f"compared for the first time; the first verdict takes {self._delay:g} s"
+        first = f"compared for the first time; the first verdict takes {self.delay:g} s"
         has_verdict = verdict not in {Verdict.PENDING, Verdict.NO_PLAN}
         return Current(
             verdict,

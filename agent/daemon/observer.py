@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent import encode
 from agent.check import NOT_PERMITTED
 from agent.daemon.schedule import Settings
-from agent.encode import Naming
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotation_of, is_cut, lost_in
 from agent.kube.managed_fields import Keys, state_of
@@ -71,7 +70,7 @@ class Observer:
     host: Host
     memories: Memories  # of the sources
     neighbors: NeighborTable  # the LLDP neighbors that the host's observations show
-    naming: Naming
+    keys: Keys
     sources: Collection[str]
     settings: Settings
     wall: Callable[[], float]  # seconds since the epoch
@@ -81,13 +80,11 @@ class Observer:
     confirmed: frozenset[Identity] = frozenset()
     _memory: Memory = field(init=False)
     _started: float = field(init=False)
-    _keys: Keys = field(init=False)
     _annotation: Annotation | None = None
     _explored: Exploration | None = None  # the last one that the memory of the tiers has
     _cycle: Cycle | None = None  # the last one
 
     def __post_init__(self) -> None:
-        self._keys = Keys(self.naming)
         self._started = self.host.clock()
         self._memory = Memory(self.settings.hold, started=self._started)
 
@@ -117,7 +114,7 @@ class Observer:
                 seen = Inventory(annotation.gpus, annotation.away, annotation.missed)
             self.memories.roles.seed(pins(annotation, globs), seen)
         boot_id = self._cycle.observation.boot_id if self._cycle else None
-        on_node = published(annotation, kept, self._keys, boot_id, globs)
+        on_node = published(annotation, kept, self.keys, boot_id, globs)
         age = self._age(annotation, boot_id) if annotation else 0.0
         on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
         self._memory.seed(on_node, self.host.clock())
@@ -151,14 +148,14 @@ class Observer:
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
         known = known._replace(fabric=self._remembered(observation, known))
-        rendered = render(known, self.naming)
+        rendered = render(known, self.keys.naming)
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
-        rows = freezable(self.naming)
+        rows = freezable(self.keys.naming)
         self._memory.published(frozenset(row for row, key in rows.items() if key in whole))
         roles = self._globs, self.memories.roles.known if self.memories.roles else NOTHING
         annotation = annotate(observation, known, self._annotation, self.left_out(), roles)
-        self._annotation = replace(annotation, prefixes=self._keys.written)
+        self._annotation = replace(annotation, prefixes=self.keys.written)
         # The table forgets netdevs whose neighbors are not observed; here the last of them.
         before = _netdevs(self._cycle.observation) if self._cycle else set[str]()
         if isinstance(observation.lldp, Absent) and not isinstance(observation.rdma, Failed):
@@ -190,7 +187,7 @@ class Observer:
         Another program has removed those from the annotation.
         """
         if result.node:
-            self.confirmed = lost_in(annotation_of(state_of(result.node), self._keys)[0])
+            self.confirmed = lost_in(annotation_of(state_of(result.node), self.keys)[0])
         forgotten = result.change.forgotten if result.change else ()
         self._memory.forget([row.identity for row in forgotten])
         return bool(forgotten)

@@ -90,10 +90,10 @@ class Verification:
                 before, self._remembered = self._remembered, None
                 if before and before.boot_id != boot_id:
                     before = None
-                args = self.host, self.node, self.naming, self.delay
+                args = self.host, self.node, self.naming, self.delay, plan
                 self._comparison = Comparison(*args, before)
             comparison = self._comparison
-            current = comparison.compare(self._labels, plan, cycle, now, refresh=refresh)
+            current = comparison.compare(self._labels, cycle, now, refresh=refresh)
             if not comparison.is_empty:
                 self.reporter.judged(current)
                 return comparison.remembered(boot_id)

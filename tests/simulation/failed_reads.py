@@ -26,6 +26,7 @@ from agent.daemon.observer import Cycle, Observer
 from agent.daemon.schedule import Settings
 from agent.encode import Naming
 from agent.kube.annotation import Annotation
+from agent.kube.managed_fields import Keys
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
@@ -219,7 +220,7 @@ class Agent:
         )
         memories = Memories(roles=RoleMemory(clock, clock, HOLD))
         self._observer = Observer(
-            host, memories, table, Naming(), (), Settings(hold=HOLD), host.clock
+            host, memories, table, Keys(Naming()), (), Settings(hold=HOLD), host.clock
         )
         self._on_node = dict(labels or {})
         if labels is not None:
