@@ -24,7 +24,7 @@ _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
-_LIST = re.compile(r"([^{}]*)\{([^{}/]*)\}([^{}/]*)")
+_LIST = r"([^{}]*)\{([^{}/]*)\}([^{}/]*)"
 _KUBERNETES = re.compile(r"(.*\.)?(kubernetes|k8s)\.io")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a for 64 bits
 
@@ -158,7 +158,7 @@ def tier_keys(pattern: str) -> tuple[str, ...]:
     prefix is one: braces are in the name.
     """
     shown = repr(pattern[:MAX_LENGTH])
-    if not (match := _LIST.fullmatch(pattern)):
+    if not (match := re.fullmatch(_LIST, pattern)):
         raise Malformed(f"{shown} has neither one {{n}} nor one list in braces after its slash")
     head, listed, tail = match.groups()
     names = [*"012"] if listed == "n" else listed.split(",")

@@ -29,9 +29,7 @@ from agent.text import visible
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
 # Errors of click, and alike, that name what is wrong and not what there is.
-_UNKNOWN = re.compile(
-    r"(no such (command|option|setting)|(got )?unexpected|missing argument)\b", re.IGNORECASE
-)
+_UNKNOWN = r"(no such (command|option|setting)|(got )?unexpected|missing argument)\b"
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 LOG_FORMAT, LOG_FORMAT_VARIABLE = "--log-format", "BWAGENT_RUN_LOG_FORMAT"
 WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
@@ -82,7 +80,7 @@ def _run(cli: click.Command, settings: object) -> int:
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else "bwagent"
         text = " ".join(error.format_message().split())
-        if _UNKNOWN.match(text):
+        if re.match(_UNKNOWN, text, re.IGNORECASE):
             text = f"{text.rstrip('.')}; see {command} --help"
         return report(f"{command}: {text}", 2)
     except (click.Abort, KeyboardInterrupt):

@@ -6,7 +6,6 @@ snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -73,6 +72,6 @@ class Host:
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
     # those that read the place in the subnet of ports that ask the subnet administrator
     subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
-    random: Callable[[], float] = random.random  # from 0 to 1
+    random: Callable[[], float] = lambda: 0.5  # from 0 to 1; the daemon draws
     # the next hops of the default routes; None: the tables of /proc/net stand in
     routes: RouteQuery = lambda: None

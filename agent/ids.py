@@ -14,11 +14,6 @@ HASH = re.compile(r"x[0-9a-f]{1,16}")
 MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")  # domain, then the rest
 CODE = re.compile(r"[a-z][a-z-]{0,31}")  # a word of the agent's: a reason, the code of a finding
-# Name of a switch port: word, numbers with their separators, letter of a lane (`Ethernet1/5`,
-# `swp1s0`, `etp5a`).
-SWITCH_PORT = re.compile(
-    r"([A-Za-z]*(?:-(?=\d))?) ?(\d{1,6}(?:[-/:._s]\d{1,6})*)([a-h]?)", re.ASCII | re.IGNORECASE
-)
 
 
 def pci_address(text: str) -> str | None:

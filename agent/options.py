@@ -32,7 +32,7 @@ MAX_DURATION = 30 * 24 * 3600.0  # seconds
 # Of no use to commands that compare cables, so left out of their --help (docs/verify.md).
 HIDDEN = {"accelerator_label", "nvml_library", "tier_label"}
 # Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
-_NO_SETTINGS = re.compile(r"BWAGENT_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?)")
+_NO_SETTINGS = r"BWAGENT_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?)"
 
 
 class ForAllCommands(click.Option):
@@ -72,7 +72,7 @@ def unknown(ctx: click.Context) -> list[str]:
     return [
         f"no such setting: {name}"
         for name in sorted(given - known)
-        if not (name.startswith(others) or _NO_SETTINGS.fullmatch(name))
+        if not (name.startswith(others) or re.fullmatch(_NO_SETTINGS, name))
     ]
 
 

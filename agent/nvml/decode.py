@@ -86,7 +86,7 @@ _HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_{SHIFT,WIDTH}_*: name, shift, width, 
 
 _VERSIONS = {0x02000024: 2, 0x03000028: 3}
 MAX_SERIAL = 16  # bytes of nvmlPlatformInfo_v2_t.chassisSerialNumber
-_HEX16 = re.compile(r"[0-9a-f]{32}")
+_HEX16 = "[0-9a-f]{32}"
 
 
 class FailedCall(NamedTuple):
@@ -181,7 +181,7 @@ def health(mask: int) -> tuple[tuple[str, str], ...]:
 
 def cluster_uuid(digits: Any) -> str:
     """Format 16 bytes, given as 32 hex digits, as lower-case 8-4-4-4-12."""
-    if not isinstance(digits, str) or not _HEX16.fullmatch(digits):
+    if not isinstance(digits, str) or not re.fullmatch(_HEX16, digits):
         raise Malformed(f"cluster UUID {str(digits)[:64]!r} is not 16 bytes")
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 

@@ -61,21 +61,21 @@ class Tree:
 
     def link(self, path: str) -> str:
         place = self._checked(path)
-        self._require("link", place, path)
+        _require("link", self._kind(place), path)
         return self._store.target(place)
 
     def _entry(self, kind: str, path: str) -> str:
         """Return the place of a file or folder; raises the kernel's OSError for anything else."""
         place = self._checked(path)
-        if self._store.kind(place) == "link":  # no other component can be a link
+        actual = self._kind(place)
+        if actual == "link":  # no other component can be a link
             place = self.resolve(place)
-        self._require(kind, place, path)
+            actual = self._kind(place)
+        _require(kind, actual, path)
         return place
 
-    def _require(self, kind: str, place: str, path: str) -> None:
-        actual = "folder" if place in self._empty else self._store.kind(place)
-        if actual != kind:
-            raise _os_error(_WRONG_KIND[kind] if actual else errno.ENOENT, path)
+    def _kind(self, place: str) -> str | None:
+        return "folder" if place in self._empty else self._store.kind(place)
 
     def _checked(self, path: str) -> str:
         """Return `place(path)`, or raise the error that the capture recorded there."""
@@ -118,6 +118,11 @@ class Tree:
             else:
                 place = below
         return place
+
+
+def _require(kind: str, actual: str | None, path: str) -> None:
+    if actual != kind:
+        raise _os_error(_WRONG_KIND[kind] if actual else errno.ENOENT, path)
 
 
 def _join(folder: str, name: str) -> str:

@@ -15,7 +15,7 @@ from agent.host import Host
 from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
-from agent.sources import NAMES, counters, ib, pci, tiers
+from agent.sources import NAMES, ib, pci
 from agent.sources.evidence import Labeled, RoleEvidence
 from agent.sources.memories import Memories
 from agent.sources.roles import NOTHING_DECIDED, decide
@@ -78,9 +78,13 @@ def observe(
             outcome = _read(source.name, read, took, problems)
         outcomes[source.name] = outcome
     if host.explore and (not sources or ib.SOURCE in sources):
+        from agent.sources import tiers
+
         read = partial(tiers.read, host, ports, outcomes[ib.SOURCE])
         outcomes[tiers.SOURCE] = _read(tiers.SOURCE, read, took, problems)
     if host.ask_perf and (not sources or ib.SOURCE in sources):
+        from agent.sources import counters
+
         read = partial(counters.read, host, ports, outcomes[ib.SOURCE])
         outcomes["link_errors"] = _read(counters.SOURCE, read, {}, problems)
     if host.ask_nics and ports:

@@ -19,18 +19,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
 from agent.sources import drops, kinds, left_out
-from agent.sources.evidence import PortKey, RoleEvidence, RoleVerdict
+from agent.sources.evidence import (
+    DATA_PORT,
+    UNDECIDED,
+    UNKNOWN_FRONT_END,
+    PortKey,
+    RoleEvidence,
+    RoleVerdict,
+)
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
-from agent.sources.steady import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END, RoleMemory
 from agent.sysfs.bus import INFINIBAND_CLASSES, NEAR, NO_INFINIBAND, OMNI_PATH_CLASS, Function
 from agent.text import listed
+
+if TYPE_CHECKING:  # a probe, which has none, does not load it
+    from agent.sources.steady import RoleMemory
 
 MIN_GPUS = 2
 NEAR_SHARE = 0.75  # of the GPUs must have a NIC near for affinity to decide

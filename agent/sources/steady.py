@@ -30,21 +30,27 @@ from typing import NamedTuple
 
 from agent.ids import moves
 from agent.model import RoleChange
-from agent.sources.evidence import DevicePort, PortKey, PortPlace, RoleEvidence, RoleVerdict
+from agent.sources.evidence import (
+    DATA_PORT,
+    UNDECIDED,
+    UNKNOWN_FRONT_END,
+    DevicePort,
+    PortKey,
+    PortPlace,
+    RoleEvidence,
+    RoleVerdict,
+)
 from agent.sources.interfaces import Verdicts
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes
 CONFIRM = 60.0  # seconds
 AWAY = 7 * 86400.0  # seconds; a dead GPU is not replaced in a day
 MAX_PORTS = 1024  # remembered
-UNDECIDED = "undecided"
-UNKNOWN_FRONT_END = "front-end-unknown"
 # The rules whose verdicts are remembered of a port that they take out.
 REMEMBERED = frozenset(
     {"front-end", "spare-port", "gpu-affinity", "link-layer", "kind", UNKNOWN_FRONT_END}
 )
 UNKNOWN = frozenset({UNKNOWN_FRONT_END, UNDECIDED})  # verdicts that are no roles
-DATA_PORT = "data-port"  # no rule took a port out
 ROLES = REMEMBERED | {DATA_PORT, UNDECIDED}
 FUNCTION, DEVICE = 0, -1  # in place of the number of a port
 ROUTE: PortPlace = "the default route", -2

@@ -24,8 +24,12 @@ from agent.cabling.findings.names import (
     same_address,
     same_text,
 )
-from agent.ids import SWITCH_PORT
 
+# Name of a switch port: word, numbers with their separators, letter of a lane (`Ethernet1/5`,
+# `swp1s0`, `etp5a`).
+_SWITCH_PORT = re.compile(
+    r"([A-Za-z]*(?:-(?=\d))?) ?(\d{1,6}(?:[-/:._s]\d{1,6})*)([a-h]?)", re.ASCII | re.IGNORECASE
+)
 _TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
 _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
 _CAGE = re.compile(r"(?:ib)?(?:1[-/])?(\d{1,3})[-/]([12])|sw(\d{1,3})p([12])", re.ASCII)
@@ -148,7 +152,7 @@ class _Parts(NamedTuple):
 
 @lru_cache(8192)
 def _parts(text: str, off: Off) -> _Parts | None:
-    match = SWITCH_PORT.fullmatch(text)
+    match = _SWITCH_PORT.fullmatch(text)
     if not match:
         return None
     word, digits, lane = match.groups()
