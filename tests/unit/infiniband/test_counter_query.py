@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from agent.reasons import NeighborReason
 from agent.text import Json
 from tests.support import smps
 from tests.support.perf import NONE, port_counters, reply
+from tests.support.umad_ports import AnsweringPort
 
 LINK = CounterPort("ibp0", 1, ("smi0", 2), 3)
 
@@ -32,7 +33,20 @@ class Subnet:
 
     def open(self, device: str, number: int, management: Management = SMPS) -> Any:
         self.opened.append((device, number, management.lid))
-        return _Port(self, management)
+        return AnsweringPort(partial(self.answer, management))
+
+    def answer(self, to: Management, request: bytes) -> bytes:
+        to.require(request)
+        if self.is_silent:
+            raise PortUnavailable(NeighborReason.NO_ANSWER, "nobody answers")
+        if to is SMPS:
+            assert smp.require_get(request)[0] == LINK.sender[1]
+            return smps.reply(request, bytes(16) + self.lid.to_bytes(2, "big"))
+        port, _ = perf.require_get(request)
+        data = bytes(8)  # ClassPortInfo, without 64 bits
+        if request[17] == PerfAttribute.PORT_COUNTERS:
+            data = port_counters(port, self.counters[to.lid, port])
+        return reply(request, data)
 
     def read(self, own_lid: int | None = 22, port: CounterPort = LINK) -> tuple[Json, bool]:
         def lid_of(address: Address) -> int | None:
@@ -40,35 +54,6 @@ class Subnet:
             return own_lid
 
         return CounterQueries(self.open, lid_of, 30, 1).read(port)
-
-
-class _Port:
-    def __init__(self, subnet: Subnet, management: Management) -> None:
-        self._subnet, self._to, self._event = subnet, management, os.eventfd(1)
-        self._reply = b""
-
-    def fileno(self) -> int:
-        return self._event
-
-    def send(self, request: bytes, _timeout_ms: int) -> None:
-        self._to.require(request)
-        if self._subnet.is_silent:
-            raise PortUnavailable(NeighborReason.NO_ANSWER, "nobody answers")
-        if self._to is SMPS:
-            assert smp.require_get(request)[0] == LINK.sender[1]
-            self._reply = smps.reply(request, bytes(16) + self._subnet.lid.to_bytes(2, "big"))
-            return
-        port, _ = perf.require_get(request)
-        data = bytes(8)  # ClassPortInfo, without 64 bits
-        if request[17] == PerfAttribute.PORT_COUNTERS:
-            data = port_counters(port, self._subnet.counters[self._to.lid, port])
-        self._reply = reply(request, data)
-
-    def receive(self, _request: bytes) -> bytes:
-        return self._reply
-
-    def close(self) -> None:
-        os.close(self._event)
 
 
 def errors(reading: Json) -> list[str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ from agent.infiniband.smp import Attribute, PortUnavailable
 from agent.infiniband.umad import TIMEOUT_SLACK
 from agent.reasons import NeighborReason
 from tests.support.smps import node_info, reply
+from tests.support.umad_ports import AnsweringPort
 
 TIMEOUT_MS = 30
 INFO, DESCRIPTION = (
@@ -25,32 +25,19 @@ ANSWERS = {INFO: reply(INFO, node_info()), DESCRIPTION: reply(DESCRIPTION, b"lea
 BUSY = reply(DESCRIPTION, b"", 0x8001)
 
 
-class ScriptedPort:
+class ScriptedPort(AnsweringPort):
     """A port that answers the NodeDescription as scripted: a reply, None for none, or an error."""
 
     def __init__(self, script: list[bytes | NeighborReason | None]) -> None:
+        super().__init__(self.answer)
         self.script, self.sent = iter(script), list[tuple[float, bytes]]()
-        self._event = os.eventfd(0)
-        self._reply: bytes | None = None
 
-    def fileno(self) -> int:
-        return self._event
-
-    def send(self, request: bytes, _timeout_ms: int) -> None:
+    def answer(self, request: bytes) -> bytes | None:
         self.sent.append((time.monotonic(), request))
         found = ANSWERS[INFO] if request == INFO else next(self.script)
         if isinstance(found, NeighborReason):
             raise PortUnavailable(found, "it is scripted")
-        self._reply = found
-        if found:
-            os.eventfd_write(self._event, 1)
-
-    def receive(self, _request: bytes) -> bytes | None:
-        os.eventfd_read(self._event)
-        return self._reply
-
-    def close(self) -> None:
-        os.close(self._event)
+        return found
 
 
 def asked(script: list[bytes | NeighborReason | None]) -> tuple[PortQuery, ScriptedPort]:

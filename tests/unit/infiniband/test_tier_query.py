@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -13,30 +12,18 @@ from agent.infiniband.umad import TIMEOUT_SLACK, Management
 from tests.support import smps
 from tests.support.routes import Routes
 from tests.support.subnets import three_tiers
+from tests.support.umad_ports import AnsweringPort
 
 
-class Port:
-    """A port that a subnet answers."""
+def port_of(routes: Routes, device: str, management: Management) -> AnsweringPort:
+    """Return an open port that a subnet answers."""
+    port = next(port for port, _ in routes.ports if port and port.device == device)
 
-    def __init__(self, routes: Routes, device: str, management: Management) -> None:
-        self._routes, self._management = routes, management
-        self._port = next(port for port, _ in routes.ports if port and port.device == device)
-        self._event, self._reply = os.eventfd(0), b""
+    def answered(request: bytes) -> bytes:
+        management.require(request)
+        return routes(port, request)
 
-    def fileno(self) -> int:
-        return self._event
-
-    def send(self, request: bytes, _timeout_ms: int) -> None:
-        self._management.require(request)
-        self._reply = self._routes(self._port, request)
-        os.eventfd_write(self._event, 1)
-
-    def receive(self, _request: bytes) -> bytes:
-        os.eventfd_read(self._event)
-        return self._reply
-
-    def close(self) -> None:
-        os.close(self._event)
+    return AnsweringPort(answered)
 
 
 def test_a_busy_node_is_asked_once_more() -> None:
@@ -53,7 +40,7 @@ def test_a_busy_node_is_asked_once_more() -> None:
     routes.reply = reply
     payload: dict[str, Any] = {"ports": routes.ports, "seconds": 60, "smp_timeout_ms": 30}
     found = loaded(
-        answer(payload, lambda device, _number, management: Port(routes, device, management))
+        answer(payload, lambda device, _number, management: port_of(routes, device, management))
     )
     assert found.tiers.label(1) == "p0-r0-spine0"
     before, after = sent
@@ -66,9 +53,9 @@ def test_a_refused_port_sends_smps_and_stays_open() -> None:
     subnet = three_tiers(rails=2, units=4)
     routes, opened = Routes(subnet, next(iter(subnet.pods))), list[Management]()
 
-    def open_port(device: str, _number: int, management: Management) -> Port:
+    def open_port(device: str, _number: int, management: Management) -> AnsweringPort:
         opened.append(management)
-        return Port(routes, device, management)
+        return port_of(routes, device, management)
 
     payload: dict[str, Any] = {"ports": [*routes.ports, (None, "a" * 16)], "seconds": 60}
     told = answer(payload | {"record": True}, open_port)
