@@ -41,7 +41,6 @@ class Write(NamedTuple):
     time: float
     before: dict[Key, str]
     after: dict[Key, str]
-    owned_before: frozenset[Key]
     foreign: frozenset[Key]  # owned by others before
 
 
@@ -221,7 +220,7 @@ class ApiServer:
         self, wanted: Mapping[Key, str], after: dict[Key, str], clashes: Mapping[Key, list[str]]
     ) -> None:
         foreign = frozenset(key for key in self.fields if self.others(key))
-        write = Write(self.now(), self.fields, after, frozenset(self.ours()), foreign)
+        write = Write(self.now(), self.fields, after, foreign)
         for (manager, _), keys in self.owners.items():
             if manager != MANAGER:
                 keys.difference_update(clashes)

@@ -14,7 +14,6 @@ from tests.support.kernel_tree import (
     HOME,
     NET,
     Entries,
-    base,
     bdf,
     card,
     gpu,
@@ -95,16 +94,6 @@ def test_nics_that_are_away_outvote_nobody(how: dict[str, Any], rows: list[str])
         assert world.speeds == ["1600G", "400G"]
 
 
-def test_restarts_without_the_route_change_no_role() -> None:
-    """The annotation that the first new agent wrote has the role that it kept."""
-    world = agent(FOUR, nic(4), routes("eth4"))
-    world.entries |= routes()
-    for _ in range(2):
-        world.start_again()
-        world.run(2 * HOUR)
-        assert (world.speeds, world.metrics.snapshot.roles_changed) == (["1600G"], 0)
-
-
 def test_the_second_function_of_a_card_counts_nothing_while_the_first_is_in_recovery() -> None:
     """Socket Direct: one cable, whichever of the functions is read."""
     first, second = card("ibp0", bdf(0)), card("ibp1", bdf(1))
@@ -144,19 +133,6 @@ def test_a_restart_without_a_gpu_changes_no_role() -> None:
     assert world.metrics.snapshot.roles_changed == 0
 
 
-def test_links_that_are_down_after_a_reboot_decide_no_role() -> None:
-    """There are as many slower storage NICs, and only they have a link, in another boot."""
-    speeds = (f"{HOME}/{bdf(number)}/net/eth{number}/speed" for number in range(5, 9))
-    world = agent(FOUR, union(map(other, range(5, 9))), dict.fromkeys(speeds, b"100000\n"))
-    for number in range(4):
-        world.write(f"{base(number, 'mlx5_{}')}/ports/1/state", b"1: DOWN\n")
-    world.write("proc/sys/kernel/random/boot_id", b"another\n")
-    world.start_again()
-    world.run(120).look(HOUR)
-    assert world.speeds == ["1600G", "0G"]
-    assert [row["interface"] for row in world.rows] == NAMES
-
-
 def test_the_flags_of_a_new_agent_win_at_once() -> None:
     """--backend-device names one NIC, then none any more."""
     world = agent(FOUR, nic(4), routes("eth4"))
@@ -166,26 +142,6 @@ def test_the_flags_of_a_new_agent_win_at_once() -> None:
     world.start_again()
     world.run(20)
     assert world.speeds == ["1600G", "400G", "1600G"]
-
-
-def test_the_annotation_of_0_2_0_pins_no_role() -> None:
-    """Its rows have no rule: the front end, of the backend's kind, was a fifth rail."""
-    world = agent(FOUR, nic(4), routes("eth4"))
-    rows = [
-        {"interface": f"mlx5_{number}", "pci": bdf(number), "counted_gbps": 400.0}
-        for number in range(5)
-    ]
-    world.api.annotation = json.dumps(
-        {"schema": 1, "boot_id": "5f0492e8", "time": "2027-01-15T08:00:00Z", "interfaces": rows}
-    )
-    world.api.labels = {
-        **world.api.labels,
-        "backend.coreweave.cloud/speed.current": "2000G",
-    }
-    world.api.writes.append(world.api.labels)
-    world.start_again()
-    world.run(20)
-    assert world.speeds[-2:] == ["2000G", "1600G"]
 
 
 def test_another_version_of_the_rules_pins_no_role() -> None:

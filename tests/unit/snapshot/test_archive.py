@@ -131,7 +131,6 @@ def test_a_flipped_bit_under_compression_is_no_traceback(
 
 
 LINK = tarfile.LNKTYPE
-SPARSE = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,1"}
 BAD: dict[str, tuple[Member, str]] = {
     "a name with ..": (member("sys/../../etc/passwd"), "etc/passwd"),
     "an absolute name": (member("/etc/passwd"), "etc/passwd"),
@@ -143,11 +142,9 @@ BAD: dict[str, tuple[Member, str]] = {
     "a FIFO": (member("sys/bad", type=tarfile.FIFOTYPE), "sys/bad"),
     "a character device": (member("sys/bad", type=tarfile.CHRTYPE), "sys/bad"),
     "a block device": (member("sys/bad", type=tarfile.BLKTYPE), "sys/bad"),
-    "an unprintable name": (member("sys/\x1b[31m\n", type=tarfile.FIFOTYPE), "x1b[31m\\n"),
     "a member of gigabytes": (member("sys/bad", size=8 << 30), "sys/bad"),
     "a member of a negative size": (member("sys/bad", size=-1), "sys/bad"),
     "gigabytes by a pax header": (member("sys/bad", pax_headers={"size": str(1 << 40)}), "sys/bad"),
-    "a sparse terabyte": (member("sys/bad", pax_headers=SPARSE), "sys/bad"),
 }
 
 
@@ -165,11 +162,8 @@ def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: Member, named: st
     [
         (member("sys/x"), 60_000, "50000 members"),
         (member("sys/" + "a/" * 2_000), 200, "64 MiB"),
-        (member("x", bytes(4 << 20), type=tarfile.XHDTYPE), 1, "4194304 bytes"),
-        (member("x", bytes(4 << 20), type=tarfile.GNUTYPE_LONGNAME), 1, "4194304 bytes"),
-        (member("x", type=tarfile.XHDTYPE), 20_000, "without end"),
     ],
-    ids=["members", "folders", "a header", "a name", "headers of headers"],
+    ids=["members", "folders"],
 )
 def test_a_large_archive_is_refused(tmp_path: Path, one: Member, count: int, named: str) -> None:
     info, data = one

@@ -198,44 +198,6 @@ def test_two_far_ends_of_a_socket_direct_card_are_a_hint(
     )
 
 
-def port_ids(link: Link) -> list[str]:
-    return [one.port_id for one in link.neighbors]
-
-
-def test_a_cable_that_is_moved() -> None:
-    """Once the new neighbor is confirmed, the former one is none, whatever its TTL."""
-    node = Node(table=NeighborTable(grace=30, confirm=2))
-    other = switch("leaf-2", b"\x05swp9", source="020000000009")
-    for _ in range(2):
-        node.send("eth0", switch())
-    node.link(ETH0)
-    node.now += 1
-    node.link(role(of=netdev("eth0", "down")))
-    node.now += 1
-    node.send("eth0", other)
-    assert port_ids(node.link(ETH0)) == ["swp1", "swp9"]
-    node.now += 1
-    node.send("eth0", other)
-    assert port_ids(node.link(ETH0)) == ["swp9"]
-
-
-def test_two_neighbors_of_one_port() -> None:
-    """While both send; while the selected one may return no other takes its place."""
-    node = Node(table=NeighborTable(grace=300, confirm=2))
-    other = ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009")
-    for _ in range(2):
-        node.send("eth0", switch(ttl=20))
-        node.send("eth0", other)
-    first, second = port_ids(node.link(ETH0))
-    assert {first, second} == {"bmc", "swp1"}
-    node.now += 21
-    node.send("eth0", switch(ttl=20) if first == "bmc" else other)
-    assert node.link(ETH0).missing == "expired"
-    node.now += 300
-    node.send("eth0", switch(ttl=20) if first == "bmc" else other)
-    assert port_ids(node.link(ETH0)) == [second]
-
-
 # Every reason, and whether the labels published before stay.
 
 
@@ -354,21 +316,6 @@ def test_a_netdev_without_a_socket() -> None:
     assert [(problem.subject, problem.text) for problem in problems] == [
         ("eth0", "no packet socket for LLDP: EADDRNOTAVAIL")
     ]
-
-
-def test_without_reception_an_expired_ttl_proves_nothing() -> None:
-    """A TTL that expired while no frame could be received is no absence, then nor later."""
-    node = Node(table=NeighborTable(grace=30, confirm=2))
-    node.send("eth0", switch())
-    node.link(ETH0)
-    node.now += 121
-    node.refused = {"eth0": "ENOBUFS"}
-    link = node.link(ETH0)
-    assert (link.missing, link.hold) == ("unavailable", True)
-    node.refused = {}
-    node.now += 1
-    link = node.link(ETH0)
-    assert (link.missing, link.hold) == ("silent", True)
 
 
 @pytest.mark.parametrize(
