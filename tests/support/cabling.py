@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.cabling.expected import Expected
+from agent.cabling.expected import Expected, from_labels
 from agent.cabling.findings.names import SeenDevice
 from agent.cabling.findings.port_names import SeenPort
 from agent.cabling.interfaces import HcaMap, map_key
@@ -13,6 +13,7 @@ from agent.cabling.judge import VerifyResult
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.cabling.seen import Port, SeenEnd, SeenNode
+from agent.encode import Naming
 
 NODE = "gpu-017"
 Ends = tuple[str, str]  # device, port
@@ -84,6 +85,11 @@ def plan(
         ends = {f"mlx5_{number}": end for number, end in enumerate(ends)}
     cables = [cable(name, *end, row=row) for row, (name, end) in enumerate(ends.items(), 2)]
     return from_plans([Plan("plan.csv", "own", None, (*cables, *others))], list(names))
+
+
+def labels(expected: Mapping[str, str], prefix: str = Naming().prefix) -> Expected:
+    """The expected half by these labels of the node."""
+    return from_labels({f"{prefix}/{key}": value for key, value in expected.items()}, Naming(), "n")
 
 
 def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any) -> PlanCable:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import encode
-from agent.cabling.expected import Expected, from_labels, merged
+from agent.cabling.expected import from_labels, merged
 from agent.cabling.judge import VerifyOptions, verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import Plan
@@ -22,6 +22,7 @@ from tests.support.cabling import (
     changed,
     codes,
     hca_map,
+    labels,
     lldp,
     node,
     plan,
@@ -29,11 +30,7 @@ from tests.support.cabling import (
     smp,
 )
 
-P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
-
-
-def labels(expected: dict[str, str], prefix: str = P) -> Expected:
-    return from_labels({f"{prefix}/{key}": value for key, value in expected.items()}, Naming(), "n")
+P, IB, *_ = Naming()
 
 
 @given(st.permutations(range(6)), st.randoms())

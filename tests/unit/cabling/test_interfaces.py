@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.expected import from_labels
 from agent.cabling.interfaces import names_of, read_map
 from agent.cabling.judge import VerifyOptions, verify
 from agent.cabling.seen import SeenNode
-from agent.encode import Naming
 from agent.errors import Malformed
 from agent.output.report import UNVERIFIED, outcome
-from tests.support.cabling import NODE, cable, hca_map, node, plan, rails
+from tests.support.cabling import NODE, cable, hca_map, labels, node, plan, rails
 
-P = "backend.coreweave.cloud"
 ON_BUS = frozenset(f"0000:{0x10 + number:02x}:00.0" for number in range(8))
 
 
@@ -72,16 +69,16 @@ def test_an_address_may_be_of_a_device_that_is_not_read(unread: str) -> None:
 
 def test_labels_of_an_unread_device_with_several_ports() -> None:
     """`mlx5_7-2` is a port of mlx5_7, which could not be read."""
-    labels = {f"{P}/neighbors.expected.mlx5_7-2.device": "leaf07"}
+    expected = labels({"neighbors.expected.mlx5_7-2.device": "leaf07"})
     seen = node(rails(7), unread=frozenset({"mlx5_7"}))
-    found = verify(from_labels(labels, Naming(), "n"), seen).findings
+    found = verify(expected, seen).findings
     assert [one.code for one in found if one.code != "unexpected"] == ["unverifiable"]
 
 
 def test_a_labeled_interface_that_is_no_backend_port() -> None:
     """A label says that it is one: this is not a management port, so the result is not OK."""
-    labels = {f"{P}/neighbors.expected.mlx5_9.device": "leaf07"}
-    result = verify(from_labels(labels, Naming(), "n"), node([], others=frozenset({"mlx5_9"})))
+    expected = labels({"neighbors.expected.mlx5_9.device": "leaf07"})
+    result = verify(expected, node([], others=frozenset({"mlx5_9"})))
     assert [one.severity for one in result.findings] == ["unknown"]
 
 

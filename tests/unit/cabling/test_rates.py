@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.expected import Expected, from_labels
+from agent.cabling.expected import Expected
 from agent.cabling.judge import VerifyOptions, verify
-from agent.encode import Naming
-from tests.support.cabling import cable, changed, codes, lldp, node, plan, rails
+from tests.support.cabling import cable, changed, codes, labels, lldp, node, plan, rails
 
 OTHER_KIND = ("MT4123", "storage")
 
@@ -25,9 +24,8 @@ def rated(rate: float, **rates: float) -> Expected:
 
 def with_speed(text: str, *interfaces: str) -> Expected:
     """Labels of a speed, and of the first leaf for these interfaces."""
-    prefix = "backend.coreweave.cloud"
-    labels = {f"{prefix}/neighbors.expected.{name}.device": "leaf00" for name in interfaces}
-    return from_labels({f"{prefix}/speed.expected": text, **labels}, Naming(), "n")
+    devices = {f"neighbors.expected.{name}.device": "leaf00" for name in interfaces}
+    return labels({"speed.expected": text, **devices})
 
 
 def test_a_slow_port_beside_rates_of_cables() -> None:

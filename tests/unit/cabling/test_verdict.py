@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cabling.expected import from_labels
 from agent.cabling.findings.finding import NODE_CODES, Finding, PortRef
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode
 from agent.cabling.verdict import MAX_FINDINGS, FindingChanges, ReportedFindings
-from agent.encode import Naming
 from agent.reasons import NeighborReason, Remembered, Verdict
-from tests.support.cabling import NODE, changed, node, plan, rails
+from tests.support.cabling import NODE, changed, labels, node, plan, rails
 
 DELAY = 60.0
 ENDS = rails(4)
@@ -198,7 +196,7 @@ def test_a_netdev_in_a_pod() -> None:
 
 def test_a_speed_that_cannot_be_verified() -> None:
     """The finding `speed` stays while a device is unread, and goes when the sum is right."""
-    expected = from_labels({"backend.coreweave.cloud/speed.expected": "1600G"}, Naming(), "n")
+    expected = labels({"speed.expected": "1600G"})
     seen = node(ENDS)
     slow = verify(expected, changed(seen, "mlx5_1", state="DOWN", rate_gbps=0.0))
     state = settled(slow)
