@@ -136,7 +136,7 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags, host)
     observation, known = inputs.observed(host, flags, target)
     rendered = render(known, naming)
-    shown = rendered.over(target.previous()) if target else rendered
+    shown = rendered.over(target.previous) if target else rendered
     notes = list(wait.notes()) if wait else []
     notes += target.problems(observation) if target else []
     globs = flags["backend_device"], flags["exclude_device"]
@@ -305,7 +305,7 @@ def explain(key: str, output: str, **flags: Any) -> None:
         near = explain.backend_interfaces(observation, known)
         raise click.UsageError(explain.unknown_key(subject.key, naming, near))
     rendered = render(known, naming)
-    rendered = rendered.over(target.previous()) if target else rendered
+    rendered = rendered.over(target.previous) if target else rendered
     show_explained(explain.explained(subject, observation, known, rendered, on_node), output)
 
 

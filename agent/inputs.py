@@ -157,7 +157,7 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
         return observation, known_of(observation)
     memories = Memories()
     memories.switch_names.seed(target.switches())
-    observation = observe(host, flags["source"], target.interfaces(), memories=memories)
+    observation = observe(host, flags["source"], target.interfaces, memories=memories)
     return target.completed(host, observation)
 
 

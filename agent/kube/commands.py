@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from agent.kube.managed_fields import (
     Field,
     Keys,
     Node,
+    State,
     labels_of,
     owned_labels,
     state_of,
@@ -72,40 +73,33 @@ class Target:
     kube: Kube
     node: Node
     keys: Keys
+    state: State  # of the Node
+    annotation: Annotation | None  # None: missing or malformed
+    previous: Mapping[str, str]  # the owned labels; they are held if their sources fail now
 
-    def previous(self) -> dict[str, str]:
-        """Return the owned labels; they are held if their sources fail now."""
-        return owned_labels(self.node, self.keys)
-
-    def annotation(self) -> Annotation | None:
-        """Return the annotation; None if it is missing or malformed."""
-        annotation, _ = annotation_of(state_of(self.node), self.keys)
-        return without_future(annotation, time.time())
-
+    @property
     def interfaces(self) -> dict[str, str]:
-        """Return the PCI address of each interface in the annotation."""
-        annotation = self.annotation()
-        return annotation.addresses if annotation else {}
+        """The PCI address of each interface in the annotation."""
+        return self.annotation.addresses if self.annotation else {}
 
     def completed(self, host: Host, observation: Observation) -> tuple[Observation, Known]:
         """Return the observation, and what is known by it and the Node; no hold ends."""
         now, globs = time.clock_gettime(time.CLOCK_BOOTTIME), (host.excluded, host.backend)
-        known = self.annotation(), self.previous(), self.keys
+        known = self.annotation, self.previous, self.keys
         memory = Memory(math.inf, settle=0.0, started=now)
         memory.seed(published(*known, observation.boot_id, globs), now)
         completed, known_now = memory.complete(observation, partial(place, host), now)
-        fabric = remembered(fabric_of(state_of(self.node), self.keys)[0], completed, known_now)
+        fabric = remembered(fabric_of(self.state, self.keys)[0], completed, known_now)
         off = known_now.off if completed.tiers else known_now.off | {"tiers"}
         return completed, known_now._replace(fabric=fabric, off=off)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
-        return switches(published(self.annotation(), self.previous(), self.keys, None).rows)
+        return switches(published(self.annotation, self.previous, self.keys, None).rows)
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""
-        labels = labels_of(state_of(self.node).fields)
-        return list(conflicts(observation, labels))
+        return list(conflicts(observation, labels_of(self.state.fields)))
 
     def facts(self, key: str) -> dict[str, Any]:
         """Return one label as the Node has it: value, field managers, and the annotation's facts.
@@ -117,9 +111,9 @@ class Target:
         `interfaces` has the rows of the interface that the key names, or all rows where it names
         none.
         """
-        state, field = state_of(self.node), Field(LABEL, key)
+        state, field = self.state, Field(LABEL, key)
         own = [MANAGER] if field in state.managed else []
-        annotation = self.annotation() or Annotation(None, None, agent="")
+        annotation = self.annotation or Annotation(None, None, agent="")
         interface = self.keys.interface(key)
         rows = [interface_document(row) for row in annotation.interfaces]
         rows += [
@@ -149,14 +143,16 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
     node = get_node(kube, name)
     if isinstance(node, Failure):
         raise error_of(node, name)
-    return Target(kube, node, Keys(naming, former))
+    keys, state = Keys(naming, former), state_of(node)
+    annotation = without_future(annotation_of(state, keys)[0], time.time())
+    return Target(kube, node, keys, state, annotation, owned_labels(node, keys))
 
 
 def planned(
     on: Target, observation: Observation, known: Known, rendered: Rendered
 ) -> tuple[Change, list[str]]:
     """Return the change for an observation, and its lines; due if the annotation is stale, too."""
-    before, now = on.annotation(), time.time()
+    before, now = on.annotation, time.time()
     annotation = replace(annotate(observation, known, before), prefixes=on.keys.written)
     frozen, fabric = frozenset(rendered.frozen), known.fabric
     if observation.tiers is None:  # not asked for: what the Node has of the tiers stays

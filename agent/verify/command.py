@@ -136,7 +136,7 @@ def _compared(flags: Flags) -> tuple[VerifyResult, tuple[str, ...]]:
     seen = seen_node(inputs.node_document(host, flags, target, names[0]))
     numbered = inputs.hca_map(flags)
     if target:
-        seen = seen._replace(former={**target.interfaces(), **seen.former})
+        seen = seen._replace(former={**target.interfaces, **seen.former})
     return verify(expected, seen, VerifyOptions(off, flags["ignore"], numbered)), (*notes,)
 
 

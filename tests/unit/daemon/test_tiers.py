@@ -198,7 +198,7 @@ def test_probe_without_the_flag_leaves_all_as_it_is(*, with_tiers: bool) -> None
     rendered = render(known, Naming())
     change, _ = planned(on, observation, known, rendered)
     assert not [one for one in change.label_changes if "tier" in one.key]
-    shown = rendered.over(on.previous()).labels
+    shown = rendered.over(on.previous).labels
     assert [shown[f"{PREFIX}/{name}"] for name in TIERS] == ["spine1", "core1"]
     assert (change.wanted[KEYS.fabric_field] != world.fabric) is with_tiers
 

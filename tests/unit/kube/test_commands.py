@@ -44,9 +44,9 @@ def test_target() -> None:
     be read is Unavailable, with the reason.
     """
     on = a_target(node({FLAVOR: "roce"}, {"site": {EXPECTED: "1G"}}))
-    assert on.previous() == {FLAVOR: "roce"}
-    assert on.interfaces() == {"ibp0": "0000:18:00.0"}
-    assert a_target(node(observed=None)).interfaces() == {}
+    assert on.previous == {FLAVOR: "roce"}
+    assert on.interfaces == {"ibp0": "0000:18:00.0"}
+    assert a_target(node(observed=None)).interfaces == {}
     assert on.problems(SEEN) == []
     with pytest.raises(Unavailable, match="Node n1: not permitted: no"):
         target(replies(FAILED)[1], "n1", Naming())
