@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from zlib import crc32
 
 from agent.cabling.findings.finding import Finding, Move, PortRef, finding
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
+from tests.support import small_fleets
+from tests.support.small_fleets import NOW, far_end
 
 Change = Callable[[FleetPort], FleetPort]
 
 
 RAILS = 8
-NOW = 1_763_800_000
 HOSTILE = (
     "<script>alert(1)</script>",
     "javascript:alert(1)",
@@ -31,24 +31,10 @@ def leaf(group: int, rail: int) -> str:
     return f"su{group + 1:02}-leaf{rail + 1:02}"
 
 
-def far_end(name: str, port: int) -> SeenEnd:
-    """Return the far end of an InfiniBand cable."""
-    return SeenEnd(name, str(port), None, f"b83fd2{crc32(name.encode()):010x}", name)
-
-
-def node(name: str, group: int, place: int, speed: float = 3200) -> FleetNode:
+def node(name: str, group: int, place: int) -> FleetNode:
     """Return a node whose interface i is on leaf i of its group, on the port of its place."""
-    ports = tuple(
-        FleetPort(
-            f"mlx5_{rail}",
-            f"0000:{0x18 + 16 * rail:02x}:00.0",
-            gbps=400.0,
-            far_end=far_end(leaf(group, rail), place + 1),
-            last_end=far_end(leaf(group, rail), place + 1),
-        )
-        for rail in range(RAILS)
-    )
-    return FleetNode(name, INFINIBAND, speed, ports, time=NOW - 600, agent="0.1.0")
+    ends = [far_end(leaf(group, rail), place + 1) for rail in range(RAILS)]
+    return small_fleets.node(name, ends, flavor=INFINIBAND, speed_gbps=3200, time=NOW - 600)
 
 
 def fleet(nodes: int, per_group: int) -> Judged:

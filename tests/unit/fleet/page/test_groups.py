@@ -22,6 +22,7 @@ from agent.fleet.page.groups import (
 )
 from agent.fleet.page.lookup import LeafTable, Marks
 from tests.support import judged
+from tests.support.small_fleets import NOW, far_end
 
 
 def of(fleet: Judged, group: int = 0) -> Matrix:
@@ -97,7 +98,7 @@ def test_a_shared_row_tells_every_port() -> None:
     """The first and the last port in a cell; each node's own in the list."""
     fleet = judged.fleet(20, 20)
     port = PortRef("gpu-020", "mlx5_7")
-    end = judged.far_end(judged.leaf(0, 7), 33)
+    end = far_end(judged.leaf(0, 7), 33)
     fleet = judged.changed(fleet, [port], lambda one: one._replace(far_end=end))
     (row,) = of(fleet).rows
     assert (row.ports(0), row.ports(7)) == ("1 to 20", "1 to 33")
@@ -190,11 +191,11 @@ def test_a_leaf_that_is_down_is_marked_itself() -> None:
 def test_a_marked_leaf_of_a_domain() -> None:
     """A leaf is found by the name that its ports have, not by the one that is shown."""
     names = [f"leaf{rail}.example.net" for rail in range(8)]
-    ends = [judged.far_end(name, 1) for name in names]
+    ends = [far_end(name, 1) for name in names]
     ports = tuple(FleetPort(f"mlx5_{rail}", far_end=end) for rail, end in enumerate(ends))
     group = Group("g", ("a",), tuple(end.switch for end in ends), None)
     down = finding("leaf-down", (), "look", key=["x"], actual=(names[2], None))
-    fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", judged.NOW)
+    fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", NOW)
     (picture,) = drawn(Judged(fleet, (down,), (group,)))
     assert [box.lines for box in picture.leaves if box.mark] == [("leaf2", "✗ #1")]
 

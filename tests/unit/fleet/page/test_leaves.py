@@ -12,6 +12,7 @@ from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
 from agent.fleet.page.lookup import COLORS, TEXTURES, LeafTable
 from agent.fleet.page.render import FOLDER
 from tests.support import judged
+from tests.support.small_fleets import NOW
 
 Rgb = tuple[float, float, float]
 STYLE = (FOLDER / "page.css").read_text()
@@ -135,7 +136,7 @@ def of_names(names: list[str], ids: list[str] | None = None) -> Judged:
     ends = [SeenEnd(name, "1", None, one) for name, one in zip(names, ids or names, strict=True)]
     ports = tuple(FleetPort(f"mlx5_{at}", far_end=end) for at, end in enumerate(ends))
     switches = tuple(end.switch for end in ends)
-    fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", judged.NOW)
+    fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", NOW)
     return Judged(fleet, (), (Group("g", ("a",), switches, None),))
 
 
