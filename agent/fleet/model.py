@@ -35,7 +35,6 @@ class FleetPort(NamedTuple):
 
     interface: str  # as in label keys: ibp0, mlx5_0-3, mlx5_bond_0-eth2
     pci: str | None = None  # address of the PCI function, 0000:18:00.0
-    port_guid: str | None = None
     node_guid: str | None = None  # of the HCA
     gbps: float | None = None  # what it counted last; 0: not ACTIVE
     far_end: SeenEnd | None = None  # now; None: no neighbor label

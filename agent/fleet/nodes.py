@@ -290,7 +290,6 @@ def _port(
     return FleetPort(
         intern(row.interface),
         intern(row.function or ""),
-        row.port_guid,
         row.node_guid,
         row.gbps,
         now,

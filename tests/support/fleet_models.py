@@ -38,13 +38,12 @@ def _port(fleet: Fleet, cable: Cable) -> FleetPort:
     built = fleet.wired(cable)
     end = fleet.ends.get(cable, built)
     kind = fleet.shape.addresses(cable.node)
-    guid = 0xA088C20300000000 + cable.node * 64 + cable.slot * 2
+    guid = 0xA088C20300000001 + cable.node * 64 + cable.slot * 2
     now, last = (far_end(one, fleet.style) if one else None for one in (end, end or built))
     return FleetPort(
         fleet.interface(cable),
         f"{'0001' if kind else '0000'}:{0x10 + 8 * cable.slot:02x}:00.0",
         f"{guid:016x}",
-        f"{guid + 1:016x}",
         400.0 if end else 0.0,
         now,
         last,

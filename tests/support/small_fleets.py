@@ -35,7 +35,6 @@ def port(name: str, number: int, end: SeenEnd | None, **facts: Any) -> FleetPort
         f"mlx5_{number}",
         **{
             "pci": f"0000:{0x10 + number:02x}:00.0",
-            "port_guid": guid,
             "node_guid": guid,
             "gbps": 400.0 if end else 0.0,
             "far_end": end,

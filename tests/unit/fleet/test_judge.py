@@ -136,7 +136,7 @@ ends = st.one_of(st.none(), st.builds(SeenEnd, st.text(min_size=1, max_size=4), 
 ports = st.builds(
     FleetPort,
     st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_0-3", "mlx5_bond_0-eth2", "-", "x-\u0663"]),
-    *[texts] * 3,
+    *[texts] * 2,
     st.one_of(st.none(), st.just(0.0), st.just(400.0)),
     ends,
     ends,

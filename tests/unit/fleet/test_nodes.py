@@ -72,7 +72,7 @@ def test_a_node() -> None:
         f"ibp{rail}" for rail in range(fleet_nodes.RAILS)
     ]
     end = SeenEnd("L0.1.3", "8", None, guid(7, 3), "L0.1.3")
-    assert port(found)[:5] == ("ibp3", "0000:1b:00.0", "a088c20300000703", "a088c20300000703", 400)
+    assert port(found)[:4] == ("ibp3", "0000:1b:00.0", "a088c20300000703", 400)
     assert (port(found).far_end, port(found).last_end) == (end, end)
 
 
