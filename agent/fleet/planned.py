@@ -21,12 +21,12 @@ from agent.cabling.findings.finding import NO_END, NOT_VERIFIED, WARNING, Findin
 from agent.cabling.findings.names import Off
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.errors import Malformed
-from agent.fleet import leaf_causes, places
+from agent.fleet import whole_causes
 from agent.fleet.expectation import Expectations
-from agent.fleet.leaf_causes import PlannedLeaves
 from agent.fleet.model import FleetNode
 from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.seen import seen_node, with_names
+from agent.fleet.whole_causes import PlannedLeaves
 from agent.grouped import grouped
 from agent.reasons import NeighborReason
 from agent.text import listed, many, natural
@@ -60,7 +60,7 @@ def compared(
     options = options._replace(off=options.off | expectations.index.off)
     nodes = list(nodes)
     first, leaves = _compared(nodes, options)
-    renamed = leaf_causes.renamed(leaves)
+    renamed = whole_causes.renamed(leaves)
     if not renamed.names:
         return first
     named = [(with_names(node, renamed.names, renamed.ports), expected) for node, expected in nodes]
@@ -89,7 +89,7 @@ def _compared(
                 right = cables_in(expected) * is_right
             as_planned += right
     all_cables = [cable for result in results for cable in result.cables]
-    leaves = leaf_causes.by_leaf(all_cables)
+    leaves = whole_causes.by_leaf(all_cables)
     members = [node for node, _ in nodes]
     findings = (*refused, *_findings(members, results, all_cables, leaves, options.off))
     assumptions = dict.fromkeys(result.assumption for result in results if result.assumption)
@@ -124,42 +124,36 @@ def _findings(
             explained.update(cause.ports)
             yield cause
 
-    yield from explaining(leaf_causes.down(nodes, leaves))
+    yield from explaining(whole_causes.down(nodes, leaves))
     wrong = [cable for cable in all_cables if cable.is_wrong]
     left = [cable for cable in wrong if cable.ref not in in_rings and cable.ref not in explained]
     rings = rings_in(left, off)  # over several nodes
     cabled = grouped(all_cables, lambda cable: cable.ref.node)
     astray = grouped(left, lambda cable: cable.ref.node)
     names = [node.name for node in nodes]
-    yield from explaining(places.exchanged(rings, names, cabled, astray))
+    yield from explaining(whole_causes.exchanged(rings, names, cabled, astray))
     others = (ring for ring in rings if not explained.issuperset(cable.ref for cable in ring))
-    yield from explaining(map(_swapped, others))
+    yield from explaining(
+        whole_causes.of_cables(
+            SWAPPED,
+            ring,
+            words.swapped(ring),
+            sorted({cable.ref.node for cable in ring}, key=natural),
+        )
+        for ring in others
+    )
     owners = {
         finding.ports[0]: owner
         for finding in of_one
         if (owner := dict(finding.facts).get("planned-for"))
     }
     astray = grouped((c for c in left if c.ref not in explained), lambda cable: cable.ref.node)
-    yield from explaining(places.moved(cabled, astray, owners))
+    yield from explaining(whole_causes.moved(cabled, astray, owners))
     dark = dict.fromkeys(c.ref.node for c in all_cables if c.status == cables.MISSING)
     kept = (cable for name in dark for cable in cabled[name] if cable.status != cables.IGNORED)
     links = ((cable.ref, cable.status == cables.MISSING) for cable in kept)
-    yield from explaining(leaf_causes.nodes_down(links, explained))
+    yield from explaining(whole_causes.nodes_down(links, explained))
     yield from _of_nodes(of_one, explained)
-
-
-def _swapped(ring: Sequence[cables.ComparedCable]) -> Finding:
-    """Return the finding of cables of several nodes that changed places."""
-    return finding(
-        SWAPPED,
-        [cable.ref for cable in ring],
-        words.swapped(ring),
-        nodes=sorted({cable.ref.node for cable in ring}, key=natural),
-        moves=tuple(cable.move for cable in ring),
-        expected=ring[0].expected,
-        actual=ring[0].actual,
-        facts=ring[0].row.facts,
-    )
 
 
 def _of_nodes(findings: Iterable[Finding], explained: Collection[PortRef]) -> Iterator[Finding]:

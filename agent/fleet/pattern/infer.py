@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.cabling.findings.finding import RANK, Finding
-from agent.fleet import leaf_causes, silent
+from agent.fleet import silent, whole_causes
 from agent.fleet.model import Fleet, Group
 from agent.fleet.pattern.causes import (
     MISCABLED,
@@ -60,7 +60,7 @@ def infer(fleet: Fleet) -> Pattern:
         unseen += nothing
     names = names_of(groups)
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
-    lost = leaf_causes.without_plan(fresh)
+    lost = whole_causes.without_plan(fresh)
     findings, odd, never = _findings(groups, odds, names, lost, designed)
     covered = never + sum(
         1

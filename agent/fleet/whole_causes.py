@@ -1,7 +1,10 @@
-"""Causes that concern a whole leaf: it lost its ports, or has another name than in the plan.
+"""Causes that concern a whole leaf, or a whole node, which are said once, not for each port.
 
-Both are said once, not for each port; so is a node without any link. Two exchanged names, or a ring
-of them, are leaves with other names, too: every cable is at the planned port of the next leaf.
+A leaf lost its ports, or has another name than in the plan. Two exchanged names, or a ring of them,
+are leaves with other names, too: every cable is at the planned port of the next leaf.
+
+A node has no link, or is not in its place: all that a plan has for it is that of another, or of
+none. The names of nodes may be wrong, or the plan, as well as the cables.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ from agent.fleet.model import FleetNode, FleetPort
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
+OfNodes = Mapping[str, Sequence[ComparedCable]]  # the cables of each node
 PlannedLeaves = Mapping[str, Sequence[ComparedCable]]  # cables by the key of their leaf's name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
 MOST = 0.75  # of the cables of a leaf: the others may be wrong, or of agents with its former name
+PAIR = 2
+MIN_CABLES = 2  # of a node: a single one is exchanged, not its node
+MIN_PAIRS = 2  # of nodes in the reverse order
 
 
 class Renamed(NamedTuple):
@@ -175,3 +182,92 @@ def nodes_down(
         if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
             text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."
             yield finding("missing", lost, text, key=[node, "all"])
+
+
+def exchanged(
+    rings: Iterable[list[ComparedCable]], nodes: Sequence[str], cabled: OfNodes, wrong: OfNodes
+) -> Iterator[Finding]:
+    """Yield a finding for nodes in each other's place, in a ring or in the reverse order.
+
+    Most cables of each node are where those of the next node belong. `nodes` are in natural order.
+    """
+    seen = {name: sum(1 for cable in same if cable.far_end) for name, same in cabled.items()}
+    crossed = grouped(rings, lambda ring: tuple([cable.ref.node for cable in ring]))
+    groups = {
+        group: len(same)
+        for group, same in crossed.items()
+        if len({*group}) == len(group) and all(2 * len(same) > seen[name] for name in group)
+    }
+    mirrored: set[str] = set()
+    for first, last in _reversed(nodes, groups):
+        turned = nodes[first : last + 1]
+        mirrored.update(turned)
+        text = (
+            f"The cables of the {len(turned)} nodes from {turned[0]} to {turned[-1]} are in the "
+            "reverse order: exchange those of the first and the last, the second and the last but "
+            "one, and so on."
+        )
+        same = [cable for name in turned for cable in wrong.get(name, ())]
+        yield _of_whole("mirrored", same, text)
+    for group, count in groups.items():
+        if count >= MIN_CABLES and mirrored.isdisjoint(group):
+            same = [cable for name in group for cable in wrong[name]]
+            yield _of_whole("exchanged", same, words.exchanged([wrong[name][0] for name in group]))
+
+
+def _reversed(nodes: Sequence[str], groups: Iterable[tuple[str, ...]]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each run of nodes in which pairs around one middle are exchanged."""
+    rank = {name: number for number, name in enumerate(nodes)}
+    pairs = [tuple([rank[name] for name in group]) for group in groups if len(group) == PAIR]
+    for total, around in grouped(pairs, sum).items():
+        run: list[tuple[int, ...]] = []
+        for pair in sorted(around, reverse=True):  # from the middle on
+            if pair[0] == (total - 1) // 2 - len(run):
+                run.append(pair)
+        if len(run) >= MIN_PAIRS:
+            yield run[-1][0], run[-1][1]
+
+
+def moved(cabled: OfNodes, wrong: OfNodes, owners: Mapping[PortRef, str]) -> Iterator[Finding]:
+    """Yield a finding for each node elsewhere: no cable is as planned, and most are wrong.
+
+    `owners` has the node and interface to which the plan gives the present port of a cable.
+    """
+    for name, same in wrong.items():
+        others = [cable for cable in cabled[name] if cable.status != cables.IGNORED]
+        if len(same) < MIN_CABLES or 2 * len(same) <= len(others):
+            continue
+        if any(cable.status == cables.AS_PLANNED for cable in others):
+            continue
+        hosts = Counter(
+            owners[cable.ref].rpartition(" ")[0] for cable in same if cable.ref in owners
+        )
+        host, count = next(iter(hosts.most_common(1)), ("", 0))
+        yield _of_whole("moved", same, words.moved(same, host if 2 * count > len(same) else None))
+
+
+def _of_whole(code: str, same: Sequence[ComparedCable], text: str) -> Finding:
+    """Return the finding of nodes; its ID is of them alone, as their cables come and go."""
+    names = [*dict.fromkeys(cable.ref.node for cable in same)]
+    return of_cables(code, same, text, names, sorted(names))
+
+
+def of_cables(
+    code: str,
+    same: Sequence[ComparedCable],
+    text: str,
+    nodes: Sequence[str],
+    key: Sequence[object] = (),
+) -> Finding:
+    """Return the finding of cables, with their moves."""
+    return finding(
+        code,
+        [cable.ref for cable in same],
+        text,
+        nodes=nodes,
+        key=key,
+        moves=tuple(cable.move for cable in same),
+        expected=same[0].expected,
+        actual=same[0].actual,
+        facts=same[0].row.facts,
+    )
