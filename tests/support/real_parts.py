@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,15 @@ import pytest
 # Builds and downloads; a user without an entry in passwd has no home, and none of them.
 _CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
 CACHE_OF_PARTS = Path(_CACHE) / "bwagent"
+
+
+def go_version(folder: Path, module: str) -> str:
+    """Return the version of a Go module that the go.mod of a folder requires."""
+    found = re.search(
+        rf"^(?:require |\t){module} (\S+)", (folder / "go.mod").read_text(), re.MULTILINE
+    )
+    assert found
+    return found[1]
 
 
 def require(missing: str | None) -> None:

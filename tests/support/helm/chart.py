@@ -14,18 +14,14 @@ from pathlib import Path
 
 from tests.support.kube.manifests import MANIFESTS, Object, by_kind, parsed
 from tests.support.kube.programs import environment
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, go_version
 
 HERE = Path(__file__).parent
 CHART = MANIFESTS / "chart"
 PROFILES = tuple(sorted(path.stem for path in (CHART / "profiles").iterdir()))
 # What every installation says: where the image is. Tests put it where a node looks for it.
 SITE = ("-f", str(HERE / "site.yaml"))
-VERSION = next(
-    line.split()[-1]
-    for line in (HERE / "go.mod").read_text().splitlines()
-    if line.startswith("require helm.sh/helm/v3 ")
-)
+VERSION = go_version(HERE, "helm.sh/helm/v3")
 CACHE = CACHE_OF_PARTS / "helm" / VERSION
 
 

@@ -15,15 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.support.real_parts import CACHE_OF_PARTS, go_version
+
 HERE = Path(__file__).parent
-VERSION = next(
-    line.split()[1]
-    for line in (HERE / "go.mod").read_text().splitlines()
-    if line.startswith("\tk8s.io/kubernetes ")
-)
-CACHE = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "kube" / VERSION
-)
+VERSION = go_version(HERE, "k8s.io/kubernetes")
+CACHE = CACHE_OF_PARTS / "kube" / VERSION
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kubectl")
 START_LIMIT = 120.0  # seconds
 TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}

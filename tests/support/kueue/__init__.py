@@ -5,14 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, go_version
 
 HERE = Path(__file__).parent
-VERSION = next(
-    line.split()[1]
-    for line in (HERE / "go.mod").read_text().splitlines()
-    if line.startswith("\tsigs.k8s.io/kueue ")
-)
+VERSION = go_version(HERE, "sigs.k8s.io/kueue")
 CACHE = CACHE_OF_PARTS / "kueue" / VERSION
 CRDS = (CACHE / "topologies.yaml", CACHE / "resourceflavors.yaml")
 

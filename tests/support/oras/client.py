@@ -6,14 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, go_version
 
 HERE = Path(__file__).parent
-VERSION = next(
-    line.split()[-1]
-    for line in (HERE / "go.mod").read_text().splitlines()
-    if line.startswith("require oras.land/oras ")
-)
+VERSION = go_version(HERE, "oras.land/oras")
 CACHE = CACHE_OF_PARTS / "oras" / VERSION
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, go_version
 
 HERE = Path(__file__).parent
-VERSION = next(
-    line.split()[-1]
-    for line in (HERE / "go.mod").read_text().splitlines()
-    if line.startswith("require ")
-)
+VERSION = go_version(HERE, "github.com/prometheus-operator/prometheus-operator")
 CACHE = CACHE_OF_PARTS / "prometheus-operator" / VERSION
 CRDS = tuple(CACHE / f"{kind}.yaml" for kind in ("podmonitors", "prometheusrules"))
 
