@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.sysfs.reader import Root
 
 Entries = dict[str, "bytes | str | None"]  # file, link, folder
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
@@ -197,6 +198,23 @@ class Kernel:
     def _vanish(path: str, gone: str, _after: int, number: int) -> None:
         if f"{path}/".startswith(f"{gone}/"):
             raise OSError(number, os.strerror(number), path)
+
+
+class BeforeReads:
+    """A Root that calls a function with the path of each file before it is read."""
+
+    def __init__(self, root: Root, before: Callable[[str], object]) -> None:
+        self._root, self._before = root, before
+
+    def read(self, path: str, limit: int) -> bytes:
+        self._before(path)
+        return self._root.read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        return self._root.names(path)
+
+    def link(self, path: str) -> str:
+        return self._root.link(path)
 
 
 def host(root: Kernel, excluded: Iterable[str] = (), deadline: float = 5.0) -> Host:

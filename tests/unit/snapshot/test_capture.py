@@ -27,6 +27,7 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support import snapshots
+from tests.support.kernel_tree import BeforeReads
 from tests.support.remembering import alone
 from tests.support.snapshots import (
     CLASS,
@@ -74,23 +75,9 @@ def test_a_capture_without_a_device_says_what_the_node_said_without_it(
         assert not list((tmp_path / "first").glob(f"**/infiniband/{name}/*"))
 
 
-class Stuck:
+def stuck(snapshot: Snapshot, path: str, wait: Callable[[], object]) -> BeforeReads:
     """A Root one of whose files makes its readers wait."""
-
-    def __init__(self, snapshot: Snapshot, path: str, wait: Callable[[], object]) -> None:
-        self._root = Tree(MemoryStore(snapshot), {})
-        self._path, self._wait = path, wait
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path == self._path:
-            self._wait()
-        return self._root.read(path, limit)
-
-    def names(self, path: str) -> list[str]:
-        return self._root.names(path)
-
-    def link(self, path: str) -> str:
-        return self._root.link(path)
+    return BeforeReads(Tree(MemoryStore(snapshot), {}), lambda asked: asked == path and wait())
 
 
 def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
@@ -102,7 +89,7 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     }
     two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:19:00.0/infiniband/ibp1"}
     gate = threading.Event()
-    root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(60))
+    root = stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(60))
     captured, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))
     before = (set(captured.files), dict(captured.errors))
     gate.set()
@@ -138,7 +125,7 @@ def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
         f"{bond}/operstate": b"up\n",
         f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp0",
     }
-    root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=60).wait)
+    root = stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=60).wait)
     captured, observation = record(Host(root, lambda: 1.0, deadline=5))
     assert [problem for problem in observation.problems if "broke" in problem.text] == []
     write_folder(entries(captured), str(tmp_path / "two"))

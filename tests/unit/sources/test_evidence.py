@@ -18,8 +18,8 @@ from agent.model import Seen
 from agent.snapshot.replay import replay
 from agent.sources.left_out import left_out
 from agent.sources.observe import observe
-from agent.sysfs.reader import Root
 from tests.support.devices import decide
+from tests.support.kernel_tree import BeforeReads
 from tests.support.machines import MACHINES, evidence_of, observed
 from tests.support.nodes import PREFIX
 from tests.support.shuffle import Shuffle
@@ -58,22 +58,10 @@ def test_only_a_backend_in_doubt_has_a_hint(machine: Path) -> None:
     assert {role.interface for role in left_out(observation)} == active
 
 
-class Unprivileged:
-    """A root in which what only root may read is EACCES."""
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path.endswith("/vpd"):  # drivers/pci/vpd.c: mode 0600
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return self._root.read(path, limit)
-
-    def names(self, path: str) -> list[str]:
-        return self._root.names(path)
-
-    def link(self, path: str) -> str:
-        return self._root.link(path)
+def unprivileged(path: str) -> None:
+    """Fail for what only root may read."""
+    if path.endswith("/vpd"):  # drivers/pci/vpd.c: mode 0600
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 @pytest.mark.slow
@@ -88,7 +76,7 @@ def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path)
 
     bare = replace(
         replay(str(machine)),
-        root=Unprivileged(host.root),
+        root=BeforeReads(host.root, unprivileged),
         lldp_neighbors=None,
         ask_smp=not_permitted,
     )
