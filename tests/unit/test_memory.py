@@ -40,13 +40,13 @@ from agent.model import (
     Observation,
     PortRole,
     RdmaDevice,
-    RdmaPort,
     Seen,
 )
 from agent.reasons import AcceleratorReason, BadLink, HoldReason, NeighborReason
 from agent.sources.pci import Place
 from tests.support.lldp_frames import BRIDGE, STATION
-from tests.support.observations import observation
+from tests.support.observations import PORT, observation
+from tests.support.observations import role as role_of
 
 SPEED = "P/speed.current"
 HOLD = 600.0
@@ -55,17 +55,11 @@ PCI = {f"ibp{number}": f"0000:{0x10 + number:02x}:00.0" for number in range(10)}
 GUIDS = {f"ibp{number}": f"{number + 1:016x}" for number in range(10)}
 
 
-def port(**facts: Any) -> RdmaPort:
-    known = {"layer": IB, "state": "ACTIVE", "guid": None, **facts}
-    return RdmaPort(
-        1, known["layer"], known["state"], None, None, None, known["guid"], None, None, None, ()
-    )
-
-
 def role(name: str, gbps: float | None = 400.0, *, backend: bool = True, **facts: Any) -> PortRole:
     pci = facts.pop("pci", PCI.get(name))
-    found = port(**{"guid": GUIDS.get(name), **facts})
-    return PortRole(name, RdmaDevice(name, pci=pci, ports=(found,)), found, None, backend, "", gbps)
+    guid = facts.pop("guid", GUIDS.get(name))
+    found = PORT._replace(port_guid=guid, link_layer=facts.pop("layer", IB), **facts)
+    return role_of(name, found, pci=pci, backend=backend, gbps=gbps)
 
 
 def neighbor(name: str, number: int = 1) -> Neighbor:

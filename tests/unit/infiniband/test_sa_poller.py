@@ -23,8 +23,8 @@ from agent.infiniband.poller import (
 )
 from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.lldp.packet_socket import run_at_once
-from agent.model import Failed, IbNeighbor, Link, Neighbor, Observation, PortRole, RdmaDevice, Seen
-from tests.support.observations import PORT, observation
+from agent.model import Failed, IbNeighbor, Link, Neighbor, Observation, Seen
+from tests.support.observations import PORT, observation, role
 
 A, B = (SubnetPort(name, 1, lid, 9, 0, 0) for name, lid in (("a", 3), ("b", 4)))
 NAMED = IbNeighbor("switch", "01", None, 1, "leaf1", "sa")
@@ -245,9 +245,8 @@ def test_a_refusal_is_followed_by_hours(error: str, random: float) -> None:
 
 def without_smps(state: str | None = "ACTIVE", *links: Link) -> Observation:
     """An observation of port 1 of device a, whose links are not known, or these."""
-    port = PORT._replace(state=state)
-    role = PortRole("ib0", RdmaDevice("a"), port, None, True, "", 400.0)  # noqa: FBT003
-    return observation(ports=(role,), ib=Seen(links) if links else Failed("helper smp: killed"))
+    ports = (role("ib0", PORT._replace(state=state), device="a"),)
+    return observation(ports=ports, ib=Seen(links) if links else Failed("helper smp: killed"))
 
 
 @pytest.mark.parametrize("state", ["ACTIVE", None])

@@ -22,15 +22,13 @@ from agent.model import (
     LldpNeighbor,
     Neighbor,
     Observation,
-    PortRole,
-    RdmaDevice,
     Seen,
 )
 from agent.reasons import HoldReason
 from agent.sources.pci import Place
 from tests.support.devices import netdev
 from tests.support.nodes import BOOT, KEYS, LEAF_GROUP, NOW
-from tests.support.observations import PORT, observation
+from tests.support.observations import PORT, observation, role
 
 HOLD = 600.0
 
@@ -318,9 +316,8 @@ def test_ports_and_legs_of_one_function_are_told_apart() -> None:
         Fact(f"mlx5_1{end}", pci(0), last_far=last(leaf))
         for end, leaf in (("-3", "a"), ("-6", "b"), ("-eth2", "c"))
     )
-    device = RdmaDevice("mlx5_4", pci=pci(0))
     ports = tuple(
-        PortRole(f"mlx5_4{end}", device, port, leg, backend=True, reason="", counted_gbps=0.0)
+        role(f"mlx5_4{end}", port, leg, device="mlx5_4", pci=pci(0))
         for end, port, leg in (
             ("-6", PORT._replace(number=6), None),
             ("-eth2", PORT, netdev("eth2")),

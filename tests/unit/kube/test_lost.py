@@ -18,6 +18,7 @@ from agent.sources.pci import place
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
+from tests.support.observations import role as role_of
 from tests.support.remembering import alone
 
 A, B, C = "0000:18:00.0", "0000:2a:00.0", "0000:5e:00.0"
@@ -40,16 +41,7 @@ GONE = Gone("ibp3", C, GUID_C, NOW)
 
 
 def role(name: str, pci: str, guid: str | None, *, backend: bool = True) -> PortRole:
-    port = PORT._replace(port_guid=guid)
-    return PortRole(
-        name,
-        RdmaDevice(name, pci=pci, ports=(port,)),
-        port,
-        None,
-        backend=backend,
-        reason="",
-        counted_gbps=400.0,
-    )
+    return role_of(name, PORT._replace(port_guid=guid), pci=pci, backend=backend)
 
 
 def seen(*roles: PortRole, **changes: Any) -> Observation:

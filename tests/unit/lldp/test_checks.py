@@ -6,13 +6,9 @@ import pytest
 
 from agent.check import Step
 from agent.lldp.checks import checks
-from agent.model import Netdev
+from tests.support.devices import netdev
 from tests.support.observations import PORT, observation
 from tests.support.surroundings import around
-
-
-def netdev(name: str) -> Netdev:
-    return Netdev(name, 400_000, "up", None, default_route=False)
 
 
 def ethernet(*names: str) -> tuple[object, ...]:

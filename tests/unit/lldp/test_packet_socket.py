@@ -19,9 +19,12 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker, lldp_program
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Link, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
+from agent.model import Link, PortRole, Seen
 from agent.snapshot.tree import MemoryStore, Tree
+from tests.support.devices import netdev
 from tests.support.lldp_frames import END, MAC, ethernet, identity
+from tests.support.observations import PORT
+from tests.support.observations import role as role_of
 from tests.support.sources import read_lldp
 
 TIMEOUT = 60.0  # seconds
@@ -96,10 +99,7 @@ class Kernel:
 
 
 def role(name: str) -> PortRole:
-    netdev = Netdev(name, 100_000, "up", None, default_route=False)
-    port = RdmaPort(1, "Ethernet", "ACTIVE", "LinkUp", None, 100.0, None, None, None, netdev, ())
-    device = RdmaDevice(name, ports=(port,))
-    return PortRole(name, device, port, None, backend=True, reason="", counted_gbps=100.0)
+    return role_of(name, PORT._replace(link_layer="Ethernet", netdev=netdev(name)))
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from agent.host import Host
 from agent.lldp import pcap
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Netdev
 from agent.output.document import Choices, document
 from agent.snapshot import capture
 from agent.snapshot.capture import write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
+from tests.support.devices import netdev
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import (
     IB,
@@ -48,10 +48,6 @@ def host(files: Mapping[str, bytes], **io: Any) -> Host:
     return Host(
         root=Tree(MemoryStore(files), {}), clock=lambda: NOW, name="node-1", kernel="6.1.0", **io
     )
-
-
-def netdev(name: str) -> Netdev:
-    return Netdev(name, 100_000, "up", None, default_route=False)
 
 
 def report(of: Host) -> dict[str, Any]:
@@ -87,13 +83,13 @@ def test_what_is_saved_is_loaded_again(
     answered: list[dict[str, Any]],
     listening: bool,
 ) -> None:
-    """Frames by netdev and answers by port are the same, with any content."""
+    """Frames by name and answers by port are the same, with any content."""
     folder = tmp_path_factory.mktemp("snapshot") / "folder"
     answers = {(one["device"], one["port"]): one for one in answered}
     io = recorded(answers=answers, listening=listening or bool(heard))
-    for netdev, told in heard.items():
-        frames = [Frame(netdev, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
-        lldp_of(io).received[netdev] = sorted(frames, key=lambda frame: frame.time)
+    for name, told in heard.items():
+        frames = [Frame(name, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
+        lldp_of(io).received[name] = sorted(frames, key=lambda frame: frame.time)
     write_folder(io.files(), str(folder))
     assert content(loaded(DiskStore(str(folder)))) == content(io)
 

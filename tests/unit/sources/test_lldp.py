@@ -15,11 +15,13 @@ from agent.host import Host
 from agent.lldp.frame import Frame, decode
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
-from agent.model import Absent, Link, Netdev, PortRole, Problem, RdmaDevice, RdmaPort, Seen
+from agent.model import Absent, Link, Netdev, PortRole, Problem, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from tests.support.devices import decide
+from tests.support.devices import UP, decide
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch, tlv
+from tests.support.observations import PORT
+from tests.support.observations import role as role_of
 from tests.support.sources import read_lldp
 
 NOW = 1000.0
@@ -27,12 +29,11 @@ NIC = "02:00:00:00:00:01"
 
 
 def netdev(name: str, operstate: str | None = "up", addresses: tuple[str, ...] = ()) -> Netdev:
-    return Netdev(name, 100_000, operstate, None, default_route=False, addresses=addresses)
+    return UP._replace(name=name, operstate=operstate, addresses=addresses)
 
 
 def role(  # noqa: PLR0913 - the properties of a port
     device: str = "mlx5_0",
-    number: int = 1,
     of: Netdev | None = None,
     *,
     legs: tuple[Netdev, ...] = (),
@@ -41,11 +42,9 @@ def role(  # noqa: PLR0913 - the properties of a port
     backend: bool = True,
 ) -> PortRole:
     """A port of a node; of a bonded one, one leg of it."""
-    port = RdmaPort(number, link_layer, "ACTIVE", "LinkUp", None, 100.0, None, None, None, of, legs)
-    interface = f"{device}-{leg.name}" if leg else device
-    return PortRole(
-        interface, RdmaDevice(device, ports=(port,)), port, leg, backend, "because", 100.0
-    )
+    port = PORT._replace(link_layer=link_layer, netdev=of, legs=legs)
+    name = f"{device}-{leg.name}" if leg else device
+    return role_of(name, port, leg, device=device, backend=backend)
 
 
 class Node:
