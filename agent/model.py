@@ -7,15 +7,14 @@ Invariants:
   labels.
 
 Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits.
-Types are named tuples, since each frozen dataclass adds half a millisecond to every start. Two are
-dataclasses: of a generic named tuple mypy forgets the parameter after isinstance, and an IbNeighbor
-is equal to one that was read in another way.
+Types are named tuples, since each frozen dataclass adds half a millisecond to every start. `Seen`
+is a dataclass: of a generic named tuple mypy forgets the parameter after isinstance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -164,8 +163,7 @@ class LldpNeighbor(NamedTuple):
         return bool(self.capabilities & (BRIDGE | ROUTER)) if self.capabilities else None
 
 
-@dataclass(frozen=True, slots=True)
-class IbNeighbor:
+class IbNeighbor(NamedTuple):
     """The far end of an InfiniBand port, by SMPs (IBTA vol. 1, 14.2) or by the SA (15)."""
 
     node_type: str  # NodeInfo.NodeType: "CA" | "switch" | "router"
@@ -173,9 +171,9 @@ class IbNeighbor:
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
     port: int  # NodeInfo.LocalPortNum: the far end's port of this link
     node_description: str | None  # NodeDescription.NodeString; None: not answered
-    # "smp" | "sa": the way it was read, of which the neighbor is independent
-    via: str = field(default="smp", compare=False)
-    lid: int | None = field(default=None, compare=False)  # LinkRecord.ToLID; None: by SMPs
+    # "smp" | "sa": the way it was read
+    via: str = "smp"
+    lid: int | None = None  # LinkRecord.ToLID; None: by SMPs
 
 
 class PlatformPosition(NamedTuple):

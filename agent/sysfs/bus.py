@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from agent.errors import Unavailable
@@ -133,20 +133,18 @@ class Function(NamedTuple):
         return "PIX" if is_one_switch else "PXB"
 
 
-@dataclass(frozen=True, slots=True)
 class Bus:
     """The NICs and GPUs on the PCI bus."""
 
-    functions: Mapping[str, Function] = field(default_factory=dict)  # by address
-    unread: frozenset[str] = frozenset()  # functions of unknown class or ids
-    failure: str | None = None  # the error, if the bus could not be listed
-
-    # bound to a driver or not
-    gpus: tuple[Function, ...] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        gpus = tuple(function for function in self.functions.values() if function.is_gpu)
-        object.__setattr__(self, "gpus", gpus)
+    def __init__(
+        self,
+        functions: Mapping[str, Function] = MappingProxyType({}),  # by address
+        unread: frozenset[str] = frozenset(),  # functions of unknown class or ids
+        failure: str | None = None,  # the error, if the bus could not be listed
+    ) -> None:
+        self.functions, self.unread, self.failure = functions, unread, failure
+        # bound to a driver or not
+        self.gpus = tuple(function for function in functions.values() if function.is_gpu)
 
     @property
     def nics(self) -> list[Function]:

@@ -213,7 +213,7 @@ class _Faithful(SwitchNames):
     """The name stays when the far end has another node GUID."""
 
     def name(self, interface: str, facts: IbNeighbor, answer: Answered) -> Name:
-        return super().name(interface, replace(facts, node_guid="1" * 16), answer)
+        return super().name(interface, facts._replace(node_guid="1" * 16), answer)
 
 
 MUTANTS = {

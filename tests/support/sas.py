@@ -28,7 +28,13 @@ ASK_LINK = sa.get_table(RecordType.LINK_RECORD, TID, LID)
 ASK_NODE = sa.get_table(RecordType.NODE_RECORD, TID + 1, LEAF_LID)
 ASK_SWITCHES, ASK_AGGREGATION = sa.get_switches(TID), sa.get_aggregation_nodes(TID)
 LEAF = IbNeighbor(
-    "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1", "sa"
+    "switch",
+    "b0cf0e0300d66c81",
+    "b0cf0e0300d66c80",
+    3,
+    "MF0;L90.1.3:MQM9700/U1",
+    via="sa",
+    lid=LEAF_LID,
 )
 NAME = b"MF0;L90.1.3:MQM9700/U1"
 GUID = 0xB0CF0E0300000000  # of a node, but for its LID

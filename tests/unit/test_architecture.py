@@ -217,15 +217,7 @@ def test_importing_pulls_no_third_party(name: str) -> None:
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_a_short_command_loads_little(flag: str) -> None:
     """No room but those with flags, no slow module; `--version` reads a file, or asks git."""
-    code = (
-        f"import sys; before = {{*sys.modules}}; sys.argv = ['bwagent', {flag!r}]\n"
-        "from agent.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: print(*sys.modules.keys() - before, file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
-    loaded = {*done.stderr.split()}
+    loaded = loaded_by(flag)
     assert "agent.options" in loaded
     slow = {"asyncio", "http", "ipaddress", "json", "logging", "pathlib", "socket", "ssl"}
     slow |= {"subprocess", "urllib.parse", "zipfile"}
@@ -233,6 +225,55 @@ def test_a_short_command_loads_little(flag: str) -> None:
     assert loaded & slow <= (asks_git if flag == "--version" else set())
     rooms = {name.split(".")[1] for name in loaded if re.match(r"agent\.\w+\.", name)}
     assert rooms <= {"fleet", "shell"}
+
+
+def test_a_probe_loads_what_it_observes_with() -> None:
+    """Nothing of the daemon, the API server, doctor and protocols that the machine has not."""
+    loaded = loaded_by("probe", "--dry-run", "--replay", "sysfs_fixtures/dgx-h100")
+    assert "agent.infiniband.smp" in loaded
+    rooms = {name.split(".")[1] for name in loaded if re.match(r"agent\.\w+\.", name)}
+    assert rooms <= {
+        *("infiniband", "labels", "lldp", "nic", "nvml", "output", "snapshot", "sources"),
+        *("sysfs", "transceiver"),
+    }
+    others = {"check", "lldp.frame", "lldp.reception", "sources.pollers", "sources.steady"}
+    others |= {"nvml.poller", "sources.checks", "sources.tiers", "transceiver.modules"}
+    slow = {"asyncio", "http", "ipaddress", "logging", "pathlib", "random", "socket", "ssl"}
+    slow |= {"subprocess", "urllib.parse", "zipfile"}
+    assert loaded.isdisjoint({f"agent.{name}" for name in others} | slow)
+
+
+def test_a_probe_defines_few_dataclasses() -> None:
+    """Each is six million instructions of every start; named tuples and classes are one or two."""
+    code = (
+        "import dataclasses, sys\n"
+        "sys.argv = 'bwagent probe --replay sysfs_fixtures/dgx-h100'.split()\n"
+        "from agent.cli import main\n"
+        "try: main()\n"
+        "except SystemExit:\n"
+        "    for name, module in list(sys.modules.items()):\n"
+        "        for key, value in vars(module).items() if name.startswith('agent') else ():\n"
+        "            if dataclasses.is_dataclass(value) and isinstance(value, type):\n"
+        "                print(key, file=sys.stderr)"
+    )
+    assert {*_stderr_of(code)} <= {"Host", "Seen"}
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Return the modules that a command loads."""
+    code = (
+        f"import sys; before = {{*sys.modules}}; sys.argv = ['bwagent', *{words!r}]\n"
+        "from agent.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules.keys() - before, file=sys.stderr)"
+    )
+    return {*_stderr_of(code)}
+
+
+def _stderr_of(code: str) -> list[str]:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    return done.stderr.split()
 
 
 def test_listed_modules_exist() -> None:

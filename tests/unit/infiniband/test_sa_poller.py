@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -306,12 +305,12 @@ def test_a_name_that_was_lost_is_asked_for_within_minutes() -> None:
     """A day would be too long; a new name needs no second answer."""
     subnet = Subnet()
     subnet.ask(A)
-    other = replace(NAMED, node_description="leaf2")
+    other = NAMED._replace(node_description="leaf2")
     for facts in (NAMED, other):
         subnet.names.name("a", facts, Answered(("a", 1), SA_JITTER))
     subnet.observe(A)
     assert subnet.poller.next_due() > SA_REFRESH_INTERVAL / 2
-    lost = replace(NAMED, node_description=None)
+    lost = NAMED._replace(node_description=None)
     subnet.names.name("a", lost, Answered(("a", 1), SA_JITTER + 1))
     subnet.names.name("a", lost, Answered(("a", 1), SA_JITTER))
     subnet.observe(A)
@@ -322,7 +321,7 @@ def test_a_name_that_was_lost_is_asked_for_within_minutes() -> None:
 def test_a_switch_without_name_is_asked_about_seldom(description: str | None) -> None:
     """An unmanaged switch has none for ever; link messages and uevents do not begin again."""
     subnet, answers = Subnet(0.0), 0
-    nameless = replace(NAMED, node_description=description)
+    nameless = NAMED._replace(node_description=description)
     for now in map(float, range(0, 24 * 3600, 60)):
         if len(subnet.asked) > answers:
             answers = len(subnet.asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -132,8 +131,8 @@ def test_a_description_is_requested_three_times(
             raise Unavailable("no-answer")
         return found
 
-    assert smp.converse(smp.conversation(1, TID), ask) == replace(
-        LEAF, node_description=description
+    assert smp.converse(smp.conversation(1, TID), ask) == LEAF._replace(
+        node_description=description
     )
     assert asked == [ASK_INFO, *[ASK_DESCRIPTION] * 3]
 
@@ -168,7 +167,7 @@ def test_an_unanswered_or_malformed_description_is_unknown(answer: bytes | None)
     """It does not cost the neighbor."""
     error = "no-answer" if answer is None else None
     exchanges = (RECORDED[0], Exchange(ASK_DESCRIPTION, answer, error))
-    assert smp.replay(exchanges) == replace(LEAF, node_description=None)
+    assert smp.replay(exchanges) == LEAF._replace(node_description=None)
 
 
 def test_node_info_has_the_number_of_ports_and_the_device() -> None:

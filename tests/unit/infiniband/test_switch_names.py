@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ Step = tuple[float, str, str | None, str | None]  # time, GUID, NodeDescription,
 def ask(
     names: SwitchNames, time: float, guid: str, description: str | None, interface: str = "ibp0"
 ) -> Name:
-    facts = replace(LEAF, node_guid=guid, node_description=description)
+    facts = LEAF._replace(node_guid=guid, node_description=description)
     return names.name(interface, facts, Answered((interface, 1), time))
 
 
@@ -200,7 +198,7 @@ def test_the_first_retry_of_a_port_with_several_interfaces() -> None:
     names = SwitchNames()
     for interface, times in (("ibp0", (1, 2, 3)), ("ibp1", (3,))):
         for time in times:
-            facts = replace(LEAF, node_guid=A, node_description=None)
+            facts = LEAF._replace(node_guid=A, node_description=None)
             names.name(interface, facts, Answered(("smi0", 1), time))
     assert names.retry(Answered(("smi0", 1), 3)) == 0
     assert names.retry(Answered(("smi0", 1), 2)) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def roce_link(
 
 
 def ib_link(interface: str, device: str = "L90.1.3", port_id: str = "3") -> Link:
-    facts = replace(IB_FACTS, node_description=f"MF0;{device}:MQM9700/U1", port=int(port_id))
+    facts = IB_FACTS._replace(node_description=f"MF0;{device}:MQM9700/U1", port=int(port_id))
     return Link(interface, None, (Neighbor(device, port_id, None, facts),))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -382,8 +381,7 @@ def test_replies_are_built_anew() -> None:
         assert told[32:36] == b"\xff" * 4  # the permissive LID of any one-hop packet
     before = smp.replay(map(smp.Exchange.from_json, conversation(b"")))
     after = smp.replay([smp.Exchange(*pair) for pair in zip(requests, replies, strict=True)])
-    assert after == replace(
-        before,
+    assert after == before._replace(
         node_guid="6c8100d60e03b0cf",
         sys_image_guid="6c8000d60e03b0cf",
         node_description="MF0;switch-1:MQM9700/U1",

@@ -402,7 +402,7 @@ def test_the_sa_is_the_second_way(smps: dict[str, Any], prefix: int | None) -> N
     link, problems, asked = by_sa(smps, PLACE)
     [neighbor] = link.neighbors
     assert (neighbor.device, neighbor.port_id, neighbor.via) == ("L90.1.3", "3", "sa")
-    assert neighbor.facts == LEAF
+    assert neighbor.facts == LEAF._replace(via="sa", lid=1)
     assert problems == []
     assert asked == [SubnetPort("ibp0", 1, 22, 9, 2, 0, prefix)]
 

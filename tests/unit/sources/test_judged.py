@@ -49,7 +49,7 @@ def beside(switch: int, address: str, ids: str | None, code: int = 0x0200) -> Fu
 def near(bus: Bus, devices: Iterable[RdmaDevice]) -> Bus:
     """The bus with each device below the switch of its number."""
     nics = {str(d.pci): beside(n, str(d.pci), d.pci_ids) for n, d in enumerate(devices)}
-    return replace(bus, functions={**bus.functions, **nics})
+    return Bus({**bus.functions, **nics}, bus.unread, bus.failure)
 
 
 def rails(count: int, *, routed: int = 0, down: int = 0, **facts: Any) -> list[RdmaDevice]:
@@ -261,7 +261,7 @@ def without(machine: Path, kind: str, number: int) -> Decision:
         gone = next(device.pci for device in devices if device.name == names[number])
         devices = [device for device in devices if device.pci != gone]
     functions = {address: one for address, one in bus.functions.items() if address != gone}
-    bus = replace(bus, functions=functions)
+    bus = Bus(functions, bus.unread, bus.failure)
     return decide(devices, bus=bus, front_end=evidence.node.front_end)
 
 

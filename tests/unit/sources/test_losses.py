@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +66,7 @@ def losses(node: Node) -> Iterator[Loss]:
 
     def without(bus: Bus, address: str | None) -> Bus:
         left = {name: one for name, one in bus.functions.items() if name != address}
-        return replace(bus, functions=left)
+        return Bus(left, bus.unread, bus.failure)
 
     def gpu(address: str) -> Loss:
         return address, lambda node: node._replace(bus=without(node.bus, address))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def missing(
 
     def without(*addresses: str | None) -> Bus:
         functions = {name: one for name, one in bus.functions.items() if name not in addresses}
-        return replace(bus, functions=functions)
+        return Bus(functions, bus.unread, bus.failure)
 
     gpus = [one.address for one in bus.gpus]
     for gone in (gpus, gpus[::2], *([one] for one in gpus)):
