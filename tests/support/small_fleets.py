@@ -94,6 +94,11 @@ def with_errors(*links: tuple[int, int]) -> list[FleetNode]:
     return nodes
 
 
+def old(nodes: list[FleetNode], *names: str, time: int = 1) -> list[FleetNode]:
+    """The nodes, of which some reported long ago."""
+    return [replace(one, time=time) if one.name in names else one for one in nodes]
+
+
 def labeled(one: FleetNode, **others: str) -> FleetNode:
     """A node whose expected labels have it as it is."""
     found: dict[str, str] = {}

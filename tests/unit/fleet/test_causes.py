@@ -1,4 +1,4 @@
-"""What a fleet is judged to be, in golden/causes.txt: one cause is one finding, with one sentence.
+"""What a fleet is judged to be without a plan, in golden/causes.txt: one cause is one finding.
 
 A title says what the fleet has, and why that is one cause, or none.
 """
@@ -11,175 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.findings.finding import Finding
 from agent.cabling.judge import VerifyOptions
-from agent.cabling.plans.model import Plan
 from agent.cabling.seen import SeenEnd
 from agent.fleet.judge import judge as of_fleet
-from agent.fleet.model import Fleet, FleetNode, FleetPort, Nic
-from agent.fleet.report import outcome
+from agent.fleet.model import Fleet, FleetNode, Nic
 from tests.support import fleets
 from tests.support.fleet_models import model
 from tests.support.fleets import Cable, End
+from tests.support.golden import Golden, judged_text
 from tests.support.planned_fleets import (
-    cables,
-    exchanged,
-    in_place_of,
     judge,
-    plan_of,
     pulled,
-    renamed,
-    row,
 )
 from tests.support.small_fleets import (
     NOW,
     cabled,
     far_end,
     fleet,
-    labeled,
     node,
-    port,
+    old,
     rack,
     with_errors,
 )
 
-GOLDEN = Path(__file__).parent / "golden/causes.txt"
 RACK, EIGHT = rack(), rack(8, 8)
-PLAN = plan_of(RACK)
 
-
-def alike(nodes: int, *names: str) -> list[FleetNode]:
-    """Return nodes with an interface at each of these leaves."""
-    return [node(f"gpu-{at:03}", [far_end(name, at) for name in names]) for at in range(1, nodes)]
-
-
-def old(nodes: list[FleetNode], *names: str, time: int = 1) -> list[FleetNode]:
-    """Return the nodes, of which some reported long ago."""
-    return [replace(one, time=time) if one.name in names else one for one in nodes]
-
-
-def with_ports(other: FleetNode, ports: tuple[FleetPort, ...]) -> list[FleetNode]:
-    """Return eight nodes, one of them with other ports."""
-    return [replace(one, ports=ports) if one == other else one for one in EIGHT]
-
-
-# With a plan
-
-SPLIT = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in range(1, 5)]
-IN_CAGES = tuple(one._replace(b=one.b._replace(interface=f"{at}/2"))
-                 for at, one in enumerate(cables(SPLIT), 1))  # fmt: skip
-STORED = [
-    replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
-    for number, one in enumerate(RACK)
-]
-UNLABELED = cabled(RACK, "gpu-001", "mlx5_1", far_end=None, gbps=400.0)
-DOTTED = ("L90.1.1", "L90.1.2", "L90.2.1", "leaf01.dc1")
-DOTS, SIXTEEN = alike(9, *DOTTED), alike(17, *DOTTED)
-WRONG = exchanged(SIXTEEN, ("gpu-001", "mlx5_1"), ("gpu-002", "mlx5_1"))
-MOVED = rack(1, 8, first=60)[0].ports
-SAME_SWITCH = far_end("L90.1.2", 1).id
-FORMER = [
-    cabled([one], one.name, "mlx5_1", far_end=one.ports[1].far_end._replace(id=SAME_SWITCH))[0]
-    for one in renamed(DOTS[:6], {"L90.1.2": "L90.7.7"})
-    if one.ports[1].far_end
-]
-SPEED = {"backend.coreweave.cloud/speed.expected": "1600G"}
-TWENTY = [replace(one, labels=SPEED) for one in rack(20)]
-OF_RACK = {
-    "a ring over three nodes": exchanged(
-        RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")
-    ),
-    "a wrong cable, with the one to whom the port belongs": cabled(
-        RACK, "gpu-002", "mlx5_3", far_end=far_end("leaf00", "swp4")
-    ),
-    "a node without any link": pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4))),
-    "a renamed leaf, of which no cable is to be moved": renamed(RACK, {"leaf02": "leaf42"}),
-    "missing labels, which prove nothing": cabled(
-        UNLABELED, "gpu-003", "mlx5_1", far_end=None, gbps=400.0
-    ),
-    "an interface that left the bus": cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None),
-    "a storage HCA on every node that the plan lacks": STORED,
-    "on two nodes it is one for each": [*STORED[:2], *RACK[2:]],
-}
-OF_EIGHT = {
-    "two nodes in each other's place: the names are wrong, or the plan": in_place_of(
-        EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"}
-    ),
-    "three nodes in a ring": in_place_of(
-        EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}
-    ),
-    "a node at ports that the plan does not have": with_ports(EIGHT[7], MOVED),
-    "wrong cables beside a right one are of no other place": with_ports(
-        EIGHT[7], (EIGHT[7].ports[0], *MOVED[1:])
-    ),
-}
-OF_DOTS = {
-    "a leaf with dots in its name is down alone": pulled(
-        DOTS, *((one.name, "mlx5_1") for one in DOTS)
-    ),
-    "a leaf with dots in its name is renamed alone": renamed(DOTS, {"L90.1.2": "L90.7.7"}),
-    "two leaves of the plan with one name, perhaps of a chassis": renamed(
-        DOTS, {"L90.1.2": "chassis", "L90.2.1": "chassis"}
-    ),
-    "a leaf of which some agents have the former name": [*FORMER, *DOTS[6:]],
-    "somebody moved cables to a leaf with another identifier": [
-        *renamed(DOTS[:6], {"L90.1.2": "L90.7.7"}),
-        *DOTS[6:],
-    ],
-}
-OF_SIXTEEN = {
-    "a wrong cable at a renamed leaf is the only one": renamed(WRONG, {"L90.1.2": "spine"}),
-    "two leaves have each other's names, beside a wrong cable": renamed(
-        WRONG, {"L90.1.2": "L90.1.1", "L90.1.1": "L90.1.2"}
-    ),
-}
-WITH_ERRORS = {
-    "links with errors of a leaf of the plan": with_errors(*((at, 2) for at in (1, 9, 17, 25, 30))),
-    "links with errors of a node of the plan": with_errors((5, 0), (5, 7)),
-}
-PLANNED: dict[str, tuple[list[FleetNode], Plan]] = {
-    **{name: (nodes, PLAN) for name, nodes in OF_RACK.items()},
-    **{name: (nodes, plan_of(EIGHT)) for name, nodes in OF_EIGHT.items()},
-    **{name: (nodes, plan_of(DOTS)) for name, nodes in OF_DOTS.items()},
-    **{name: (nodes, plan_of(SIXTEEN)) for name, nodes in OF_SIXTEEN.items()},
-    **{name: (nodes, plan_of(with_errors())) for name, nodes in WITH_ERRORS.items()},
-    "split ports: the plan numbers cage and port, 1/2, where the switch says swp1s1": (
-        exchanged(SPLIT, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")),
-        plan_of(SPLIT)._replace(cables=IN_CAGES),
-    ),
-    "a leaf that is down, and speeds that are low by it": (
-        pulled(TWENTY, *((one.name, "mlx5_2") for one in TWENTY)),
-        plan_of(TWENTY),
-    ),
-    "cables at another leaf of the plan are wrong, not renamed": (
-        [*renamed(rack(4), {"leaf02": "leaf09"}), *rack(4, first=5)],
-        plan_of(rack(8), *cables([node("gpu-020", [far_end("leaf09", "swp40")])])),
-    ),
-    "more than 20 reasons of one node each": (
-        [node(f"gpu-{at:03}", [far_end("leaf00", f"odd {at}")]) for at in range(1, 60)],
-        plan_of(rack(60, 1)),
-    ),
-    "rows that contradict each other": (
-        RACK,
-        plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf09", "swp1"))),
-    ),
-    "a port that the plan gives twice": (
-        [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))],
-        plan_of(RACK, row(("gpu-004", "mlx5_9"), ("leaf00", "swp1"))),
-    ),
-    "a port that the plan gives twice, also to a node whose rows contradict each other": (
-        RACK,
-        plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf00", "swp4"))),
-    ),
-    "a node at the place of a host without a Node": (
-        with_ports(EIGHT[7], rack(1, 8, first=30)[0].ports),
-        plan_of([*EIGHT, *rack(1, 8, first=30)]),
-    ),
-    "a silent node of which nothing is expected is a remark": (
-        old(rack(3), "gpu-001", "gpu-002", "gpu-003"),
-        plan_of(rack(3)[1:2]),
-    ),
-}
 
 # Identities that are used twice, and what only looks so
 
@@ -310,13 +166,6 @@ SILENT = [
     node("gpu-101", []),
 ]
 FACTS: dict[str, list[FleetNode]] = {
-    "labels that contradict each other": [
-        replace(RACK[0], labels={**SPEED, "ib.coreweave.cloud/speed.expected": "2G"}),
-        *map(labeled, RACK[1:]),
-    ],
-    "a node without its interfaces": (
-        [replace(labeled(RACK[0]), ports=RACK[0].ports[:1]), *map(labeled, RACK[1:])]
-    ),
     "slower than the group, and a port that is not ACTIVE": GROUP,
     **{
         f"two generations in one group, {slow} of 8 slower": generations(slow)
@@ -379,38 +228,22 @@ PATTERNS: dict[str, Fleet] = {
     ),
 }
 
-SCENARIOS = (*PLANNED, *IDENTITIES, *FACTS, *PATTERNS)
+
+def told(title: str) -> str:
+    if title in PATTERNS:
+        return judged_text(title, of_fleet(PATTERNS[title]))
+    off = frozenset({"fqdn"}) if title == WITHOUT_TOLERANCE else frozenset[str]()
+    return judged_text(title, judge({**IDENTITIES, **FACTS}[title], options=VerifyOptions(off)))
 
 
-def printed(found: Finding) -> str:
-    """Return a finding with what is asserted of it."""
-    ends = ["/".join(filter(None, end)) or "-" for end in (found.expected, found.actual)]
-    counts = f"{len(found.nodes)} nodes, {len(found.ports)} ports, {len(found.moves)} moves"
-    certain = "" if found.confidence is None else f", {found.confidence}: {found.majority}"
-    first = f"{found.severity} {found.code} {found.id}: {counts}, {' <- '.join(ends)}{certain}"
-    return f"{first}\n    {found.text}"
+TITLES = (*IDENTITIES, *FACTS, *PATTERNS)
+GOLDEN = Golden(Path(__file__).parent / "golden/causes.txt", told, TITLES)
 
 
-def told(name: str) -> str:
-    if name in PATTERNS:
-        judged = of_fleet(PATTERNS[name])
-    else:
-        nodes, *plans = PLANNED.get(name) or ({**IDENTITIES, **FACTS}[name],)
-        off = frozenset({"fqdn"}) if name == WITHOUT_TOLERANCE else frozenset[str]()
-        judged = judge(nodes, *plans, options=VerifyOptions(off), is_partial=True)
-    verdict = f"  {outcome(judged)}: {judged.as_planned} of {judged.planned} cables"
-    return "\n".join([name, verdict, *(f"  {printed(one)}" for one in judged.findings)])
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_findings(name: str, update_golden: bool) -> None:
-    """An ID is the same in every version: it is kept in baselines, tickets and alerts."""
-    assert update_golden or f"{told(name)}\n\n" in GOLDEN.read_text()
+@pytest.mark.parametrize("title", TITLES)
+def test_judged(title: str, update_golden: bool) -> None:
+    GOLDEN.check(title, update=update_golden)
 
 
 def test_the_golden_has_no_others(update_golden: bool) -> None:
-    if update_golden:
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text("".join(f"{told(name)}\n\n" for name in SCENARIOS))
-    titles = [line for line in GOLDEN.read_text().splitlines() if line and line[0] != " "]
-    assert titles == [*SCENARIOS]
+    GOLDEN.check_all(update=update_golden)

@@ -1,10 +1,15 @@
-"""All nodes against a plan or their expected labels: one finding for each cause."""
+"""All nodes against a plan or their labels, in golden/planned.txt: one cause is one finding.
+
+A title says what the fleet has, and why that is one cause, or none.
+"""
 
 from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,10 +20,11 @@ from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet.expectation import Expectations
-from agent.fleet.model import FleetPort
+from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.page.worklist import stops
-from agent.fleet.report import FORMATS, document, outcome, verdict
+from agent.fleet.report import FORMATS
 from agent.fleet.seen import seen_node
+from tests.support.golden import Golden, judged_text
 from tests.support.planned_fleets import (
     cables,
     codes,
@@ -31,16 +37,277 @@ from tests.support.planned_fleets import (
     renamed,
     row,
 )
-from tests.support.small_fleets import P, cabled, far_end, fleet, labeled, node, port, rack
+from tests.support.small_fleets import (
+    P,
+    cabled,
+    far_end,
+    fleet,
+    labeled,
+    node,
+    old,
+    port,
+    rack,
+    with_errors,
+)
 
-RACK = rack()
+RACK, EIGHT = rack(), rack(8, 8)
 PLAN = plan_of(RACK)
 
 
-def test_as_planned() -> None:
-    result = judge(RACK, PLAN)
-    assert (codes(result), outcome(result)) == ([], "ok")
-    assert verdict(result) == "4 nodes: no findings; 16 of 16 cables as planned"
+def alike(nodes: int, *names: str) -> list[FleetNode]:
+    """Return nodes with an interface at each of these leaves."""
+    return [node(f"gpu-{at:03}", [far_end(name, at) for name in names]) for at in range(1, nodes)]
+
+
+def with_ports(other: FleetNode, ports: tuple[FleetPort, ...]) -> list[FleetNode]:
+    """Return eight nodes, one of them with other ports."""
+    return [replace(one, ports=ports) if one == other else one for one in EIGHT]
+
+
+SPLIT = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}s1")]) for one in range(1, 5)]
+IN_CAGES = tuple(one._replace(b=one.b._replace(interface=f"{at}/2"))
+                 for at, one in enumerate(cables(SPLIT), 1))  # fmt: skip
+STORED = [
+    replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
+    for number, one in enumerate(RACK)
+]
+UNLABELED = cabled(RACK, "gpu-001", "mlx5_1", far_end=None, gbps=400.0)
+DOTTED = ("L90.1.1", "L90.1.2", "L90.2.1", "leaf01.dc1")
+DOTS, SIXTEEN = alike(9, *DOTTED), alike(17, *DOTTED)
+WRONG = exchanged(SIXTEEN, ("gpu-001", "mlx5_1"), ("gpu-002", "mlx5_1"))
+MOVED = rack(1, 8, first=60)[0].ports
+SAME_SWITCH = far_end("L90.1.2", 1).id
+FORMER = [
+    cabled([one], one.name, "mlx5_1", far_end=one.ports[1].far_end._replace(id=SAME_SWITCH))[0]
+    for one in renamed(DOTS[:6], {"L90.1.2": "L90.7.7"})
+    if one.ports[1].far_end
+]
+SPEED = {f"{P}/speed.expected": "1600G"}
+TWENTY = [replace(one, labels=SPEED) for one in rack(20)]
+OF_RACK = {
+    "a ring over three nodes": exchanged(
+        RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")
+    ),
+    "a wrong cable, with the one to whom the port belongs": cabled(
+        RACK, "gpu-002", "mlx5_3", far_end=far_end("leaf00", "swp4")
+    ),
+    "a node without any link": pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4))),
+    "a renamed leaf, of which no cable is to be moved": renamed(RACK, {"leaf02": "leaf42"}),
+    "missing labels, which prove nothing": cabled(
+        UNLABELED, "gpu-003", "mlx5_1", far_end=None, gbps=400.0
+    ),
+    "an interface that left the bus": cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None),
+    "a storage HCA on every node that the plan lacks": STORED,
+    "on two nodes it is one for each": [*STORED[:2], *RACK[2:]],
+}
+OF_EIGHT = {
+    "two nodes in each other's place: the names are wrong, or the plan": in_place_of(
+        EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-002"}
+    ),
+    "three nodes in a ring": in_place_of(
+        EIGHT, {"gpu-002": "gpu-005", "gpu-005": "gpu-007", "gpu-007": "gpu-002"}
+    ),
+    "a node at ports that the plan does not have": with_ports(EIGHT[7], MOVED),
+    "wrong cables beside a right one are of no other place": with_ports(
+        EIGHT[7], (EIGHT[7].ports[0], *MOVED[1:])
+    ),
+}
+OF_DOTS = {
+    "a leaf with dots in its name is down alone": pulled(
+        DOTS, *((one.name, "mlx5_1") for one in DOTS)
+    ),
+    "a leaf with dots in its name is renamed alone": renamed(DOTS, {"L90.1.2": "L90.7.7"}),
+    "two leaves of the plan with one name, perhaps of a chassis": renamed(
+        DOTS, {"L90.1.2": "chassis", "L90.2.1": "chassis"}
+    ),
+    "a leaf of which some agents have the former name": [*FORMER, *DOTS[6:]],
+    "somebody moved cables to a leaf with another identifier": [
+        *renamed(DOTS[:6], {"L90.1.2": "L90.7.7"}),
+        *DOTS[6:],
+    ],
+}
+OF_SIXTEEN = {
+    "a wrong cable at a renamed leaf is the only one": renamed(WRONG, {"L90.1.2": "spine"}),
+    "two leaves have each other's names, beside a wrong cable": renamed(
+        WRONG, {"L90.1.2": "L90.1.1", "L90.1.1": "L90.1.2"}
+    ),
+}
+WITH_ERRORS = {
+    "links with errors of a leaf of the plan": with_errors(*((at, 2) for at in (1, 9, 17, 25, 30))),
+    "links with errors of a node of the plan": with_errors((5, 0), (5, 7)),
+}
+PLANNED: dict[str, tuple[list[FleetNode], Plan]] = {
+    **{name: (nodes, PLAN) for name, nodes in OF_RACK.items()},
+    **{name: (nodes, plan_of(EIGHT)) for name, nodes in OF_EIGHT.items()},
+    **{name: (nodes, plan_of(DOTS)) for name, nodes in OF_DOTS.items()},
+    **{name: (nodes, plan_of(SIXTEEN)) for name, nodes in OF_SIXTEEN.items()},
+    **{name: (nodes, plan_of(with_errors())) for name, nodes in WITH_ERRORS.items()},
+    "split ports: the plan numbers cage and port, 1/2, where the switch says swp1s1": (
+        exchanged(SPLIT, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")),
+        plan_of(SPLIT)._replace(cables=IN_CAGES),
+    ),
+    "a leaf that is down, and speeds that are low by it": (
+        pulled(TWENTY, *((one.name, "mlx5_2") for one in TWENTY)),
+        plan_of(TWENTY),
+    ),
+    "cables at another leaf of the plan are wrong, not renamed": (
+        [*renamed(rack(4), {"leaf02": "leaf09"}), *rack(4, first=5)],
+        plan_of(rack(8), *cables([node("gpu-020", [far_end("leaf09", "swp40")])])),
+    ),
+    "more than 20 reasons of one node each": (
+        [node(f"gpu-{at:03}", [far_end("leaf00", f"odd {at}")]) for at in range(1, 60)],
+        plan_of(rack(60, 1)),
+    ),
+    "rows that contradict each other": (
+        RACK,
+        plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf09", "swp1"))),
+    ),
+    "a port that the plan gives twice": (
+        [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))],
+        plan_of(RACK, row(("gpu-004", "mlx5_9"), ("leaf00", "swp1"))),
+    ),
+    "a port that the plan gives twice, also to a node whose rows contradict each other": (
+        RACK,
+        plan_of(RACK, row(("gpu-001", "mlx5_0"), ("leaf00", "swp4"))),
+    ),
+    "a node at the place of a host without a Node": (
+        with_ports(EIGHT[7], rack(1, 8, first=30)[0].ports),
+        plan_of([*EIGHT, *rack(1, 8, first=30)]),
+    ),
+    "a silent node of which nothing is expected is a remark": (
+        old(rack(3), "gpu-001", "gpu-002", "gpu-003"),
+        plan_of(rack(3)[1:2]),
+    ),
+}
+SPELLED = tuple(
+    PlanCable(
+        End(f"{one.a.node.upper()}.dc1.example.com", one.a.interface),
+        End(one.b.node.upper(), one.b.interface.replace("swp", "port ")),
+        one.place,
+    )
+    for one in PLAN.cables
+)
+NETDEVS = {f"mlx5_{rail}": f"enp{26 + rail}s0np0" for rail in range(4)}
+OF_ROCE = [
+    replace(one, ports=tuple(two._replace(netdev=NETDEVS[two.interface]) for two in one.ports))
+    for one in RACK
+]
+BY_NETDEVS = tuple(
+    one._replace(a=one.a._replace(interface=NETDEVS[one.a.interface])) for one in PLAN.cables
+)
+UNKNOWN_GUIDS = tuple(two._replace(node_guid=None) for two in EIGHT[7].ports)
+STALE = [
+    *old([*EIGHT[:7], replace(EIGHT[7], ports=UNKNOWN_GUIDS)], "gpu-008"),
+    node("gpu-009", [], ports=UNKNOWN_GUIDS),
+]
+NINE = replace(RACK[0], name="gpu-009")
+TWINS = [replace(RACK[0], name=f"gpu-009.{domain}.example") for domain in "ab"]
+FEW = plan_of([*RACK[:1], replace(rack(5)[4], name="gpu-02")])
+SEVERAL = [
+    one._replace(a=one.a._replace(node=f"gpu-001.{domain}.example"), b=End("leaf09", "swp9"))
+    for one in cables(rack(1))
+    for domain in ("a", "b")
+]
+LABELED = [labeled(one) for one in RACK]
+OF_OTHERS = [
+    replace(one, labels={key.replace(P, "x.example"): text for key, text in one.labels.items()})
+    for one in LABELED
+]
+TENTH = {f"{P}/speed.expected": "10G"}
+RXE = (FleetPort("rxe0", far_end=far_end("leaf00", "swp1")), FleetPort("rxe1"))
+OF_LEAVES = "ib.coreweave.cloud/leaves.expected"
+IGNORED = VerifyOptions(ignore=("enp26s0np0", "mlx5_3"))
+CHOICES: dict[str, dict[str, Any]] = {
+    "a netdev and an interface that are ignored": {"options": IGNORED},
+    "a stale Node whose place another one has, and a plan of that": {"is_partial": True},
+    "a plan of a few nodes, which is meant": {"is_partial": True},
+    "a plan has more than the Nodes that are selected": {"is_selected": True},
+    "a Node that is selected has no row": {"is_selected": True},
+    "the very name decides between several hosts": {"is_partial": True},
+    "expected labels under another prefix, which is given": {"naming": Naming("x.example")},
+}
+WHOLE: dict[str, tuple[list[FleetNode], Plan]] = {
+    "all is as planned": (RACK, PLAN),
+    "a plan that spells names of hosts, leaves and ports otherwise": (
+        exchanged(RACK, ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3")),
+        PLAN._replace(cables=SPELLED),
+    ),
+    "a plan of a RoCE fabric names netdevs": (OF_ROCE, PLAN._replace(cables=BY_NETDEVS)),
+    "a netdev and an interface that are ignored": (pulled(OF_ROCE, ("gpu-001", "mlx5_3")), PLAN),
+    "cables of a silent node are planned, and not as planned": (
+        old(exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-001", "mlx5_1")), "gpu-001"),
+        PLAN,
+    ),
+    "a stale Node whose place another one has, and a plan of that": (
+        STALE,
+        plan_of([*EIGHT[:7], STALE[8]]),
+    ),
+    "hosts without a Node, or perhaps of several, and Nodes without a row; spines are none": (
+        [*RACK[2:], RACK[0], *TWINS],
+        plan_of([*rack(6)[2:], NINE], row(("leaf00", "swp60"), ("spine01", "swp1"), 90)),
+    ),
+    "a plan of a few nodes is not green; a name may be meant": (RACK, FEW),
+    "a plan of a few nodes, which is meant": (RACK, FEW),
+    "a plan has more than these Nodes": (RACK[:2], PLAN),
+    "a plan has more than the Nodes that are selected": (RACK[:2], PLAN),
+    "a Node that is selected has no row": (RACK, plan_of(RACK[:2])),
+    "a Node without backend ports needs no row": ([*RACK, node("cpu-1", [])], PLAN),
+    "the very name decides between several hosts": (RACK, plan_of(RACK, *SEVERAL)),
+    "without it, two that are not each other are none": (RACK, plan_of(RACK[1:], *SEVERAL)),
+    "a plan takes the place of labels, but for the speed": (
+        [labeled(one, **{"speed.expected": "3200G"}) for one in RACK],
+        plan_of(exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0"))),
+    ),
+}
+BY_LABELS: dict[str, list[FleetNode]] = {
+    "a stale Node whose place another one has is silent, and nothing besides": STALE,
+    "expected labels, and a Node without any": [
+        *exchanged(LABELED[:3], ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")),
+        RACK[3],
+    ],
+    "labels that contradict each other": [
+        replace(RACK[0], labels={**SPEED, "ib.coreweave.cloud/speed.expected": "2G"}),
+        *LABELED[1:],
+    ],
+    "a node without its interfaces": [replace(LABELED[0], ports=RACK[0].ports[:1]), *LABELED[1:]],
+    "expected labels under another prefix are none": OF_OTHERS,
+    "expected labels under another prefix, which is given": OF_OTHERS,
+    "an expected speed alone leaves the cables to the pattern": cabled(
+        [replace(one, labels=SPEED) for one in RACK], "gpu-002", "mlx5_1", gbps=200.0
+    ),
+    **{
+        f"soft-RoCE without rows in the annotation: its label has {speed} of 10": [
+            node("gpu-001", [], ports=RXE, speed_gbps=speed, labels=TENTH)
+        ]
+        for speed in (10.0, 5.0, None)
+    },
+    **{
+        f"an older label of all leaves counts as one cable: {leaves}": [
+            replace(rack(1, 2)[0], labels={OF_LEAVES: leaves})
+        ]
+        for leaves in ("leaf00_leaf01", "leaf00_leaf09")
+    },
+}
+
+
+def told(title: str) -> str:
+    choices = CHOICES.get(title, {"is_partial": title in PLANNED})
+    nodes, *plans = {**PLANNED, **WHOLE}.get(title) or (BY_LABELS[title],)
+    return judged_text(title, judge(nodes, *plans, **choices))
+
+
+TITLES = (*PLANNED, *WHOLE, *BY_LABELS)
+GOLDEN = Golden(Path(__file__).parent / "golden/planned.txt", told, TITLES)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_judged(title: str, update_golden: bool) -> None:
+    """An ID is the same in every version: it is kept in baselines, tickets and alerts."""
+    GOLDEN.check(title, update=update_golden)
+
+
+def test_the_golden_has_no_others(update_golden: bool) -> None:
+    GOLDEN.check_all(update=update_golden)
 
 
 def test_a_swap_between_two_nodes_is_one_finding() -> None:
@@ -88,36 +355,6 @@ def test_what_one_node_says_has_its_id(code: str) -> None:
     assert found.id == alone.id
 
 
-def test_names_of_other_spelling() -> None:
-    """Host names, leaves and ports of the plan need not be spelled as those of the Nodes."""
-    spelled = [
-        PlanCable(
-            End(f"{one.a.node.upper()}.dc1.example.com", one.a.interface),
-            End(one.b.node.upper(), one.b.interface.replace("swp", "port ")),
-            one.place,
-        )
-        for one in PLAN.cables
-    ]
-    plan = PLAN._replace(cables=tuple(spelled))
-    assert outcome(judge(RACK, plan)) == "ok"
-    nodes = exchanged(RACK, ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3"))
-    assert codes(judge(nodes, plan)) == ["swapped"]
-
-
-def test_a_plan_of_a_roce_fabric_names_netdevs() -> None:
-    """`enp26s0np0`, which the annotation has beside the RDMA device."""
-    names = {f"mlx5_{rail}": f"enp{26 + rail}s0np0" for rail in range(4)}
-    nodes = [
-        replace(one, ports=tuple(two._replace(netdev=names[two.interface]) for two in one.ports))
-        for one in RACK
-    ]
-    rows = [one._replace(a=one.a._replace(interface=names[one.a.interface])) for one in PLAN.cables]
-    result = judge(nodes, PLAN._replace(cables=tuple(rows)))
-    assert (codes(result), result.planned, result.as_planned) == ([], 16, 16)
-    ignored = judge(nodes, PLAN, options=VerifyOptions(ignore=("enp26s0np0",)))
-    assert ignored.as_planned == 12
-
-
 def test_many_leaves_with_other_names_are_one_line() -> None:
     """Of the table; JSON has a finding for each, and CSV a row for each cable."""
     names = {f"leaf{rail:02}": f"sw-{rail}" for rail in range(4)}
@@ -130,90 +367,6 @@ def test_many_leaves_with_other_names_are_one_line() -> None:
     assert all(FORMATS["csv"](result).count(name) for name in names.values())
 
 
-def test_a_silent_node_is_not_compared() -> None:
-    """Its cables are planned, and not as planned; it is said once."""
-    nodes = exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-001", "mlx5_1"))
-    nodes = [replace(nodes[0], time=1), *nodes[1:]]
-    result = judge(nodes, PLAN)
-    assert verdict(result) == "4 nodes: no findings; 12 of 16 cables as planned; 1 silent"
-    assert outcome(result) == "unverified"
-
-
-def test_a_stale_node_in_the_place_of_another_is_silent() -> None:
-    """Its ports are those of the node that has its place now, and no finding besides."""
-    nodes = [*rack(8, 8)[:7], replace(rack(8, 8)[7], time=1)]
-    ports = [two._replace(node_guid=None) for two in nodes[7].ports]
-    nodes.append(node("gpu-009", [], ports=tuple(ports)))
-    assert codes(judge(nodes)) == ["silent"]
-    rows = [*rack(8, 8)[:7], node("gpu-009", [], ports=tuple(ports))]
-    assert codes(judge(nodes, plan_of(rows), is_partial=True)) == ["silent"]
-
-
-def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
-    """Are notes, and so are hosts that may be several Nodes; spines are none."""
-    spine = row(("leaf00", "swp60"), ("spine01", "swp1"), 90)
-    twins = [replace(RACK[0], name="gpu-009.a.example"), replace(RACK[0], name="gpu-009.b.example")]
-    plan = plan_of([*rack(6)[2:], replace(RACK[0], name="gpu-009")], spine)
-    result = judge([*RACK[2:], RACK[0], *twins], plan)
-    assert result.notes == (
-        "plan.csv: own, 21 rows",
-        "not compared: gpu-009 may be gpu-009.a.example or gpu-009.b.example",
-        "hosts of the plan without a Node: gpu-005, gpu-006",
-        "nothing is expected of 3 Nodes: gpu-001, gpu-009.a.example, gpu-009.b.example",
-    )
-
-
-def test_a_plan_of_a_few_nodes_is_not_green() -> None:
-    """What was not compared stands in the first line, with the names that may be meant."""
-    few = plan_of([*RACK[:1], replace(rack(5)[4], name="gpu-02")])
-    result = judge(RACK, few)
-    assert (codes(result), outcome(result)) == ([], "unverified")
-    assert verdict(result) == (
-        "4 nodes: 4 of 20 cables compared: 3 Nodes are not in the plan, the nearest name there "
-        "is gpu-02, 1 host of the plan has no Node; no findings; 4 of 4 cables as planned"
-    )
-    assert document(result)["not_compared"] == {
-        "cables": 16,
-        "nodes": ("gpu-002", "gpu-003", "gpu-004"),
-        "hosts": ("gpu-02",),
-    }
-    meant = judge(RACK, few, is_partial=True)
-    assert outcome(meant) == "ok"
-    assert verdict(meant) == "4 nodes: no findings; 4 of 4 cables as planned"
-
-
-def test_a_plan_may_have_more_than_the_selected_nodes() -> None:
-    """--node and --selector leave its other rows out, and no Node without one."""
-    assert outcome(judge(RACK[:2], PLAN)) == "unverified"
-    assert outcome(judge(RACK[:2], PLAN, is_selected=True)) == "ok"
-    assert outcome(judge(RACK, plan_of(RACK[:2]), is_selected=True)) == "unverified"
-
-
-def test_nodes_without_backend_ports_need_no_row() -> None:
-    assert outcome(judge([*RACK, node("cpu-1", [])], PLAN)) == "ok"
-
-
-def test_nodes_without_expected_labels_are_in_the_first_line() -> None:
-    result = judge([*map(labeled, RACK[:3]), RACK[3]])
-    assert verdict(result).startswith(
-        "4 nodes: 12 of 16 cables compared: 1 Node has no expected labels; no findings"
-    )
-    assert outcome(result) == "unverified"
-
-
-def test_the_very_name_decides_between_several_hosts() -> None:
-    """Without it, two that are not each other are none."""
-    odd = [
-        one._replace(a=one.a._replace(node=f"gpu-001.{domain}.example"), b=End("leaf09", "swp9"))
-        for one in cables(rack(1))
-        for domain in ("a", "b")
-    ]
-    whole = judge(RACK, plan_of(RACK, *odd), is_partial=True)
-    assert (outcome(whole), whole.as_planned) == ("ok", 16)
-    notes = judge(RACK, plan_of(RACK[1:], *odd)).notes
-    assert "not compared: gpu-001 may be gpu-001.a.example or gpu-001.b.example" in notes
-
-
 def test_a_plan_of_no_node_is_an_error() -> None:
     plan = plan_of([replace(one, name=f"dc2-{one.name}") for one in RACK])
     with pytest.raises(Malformed, match=r"plan.csv: no row of any Node of nodes.json"):
@@ -224,57 +377,6 @@ def test_labels_of_one_node_are_no_plan() -> None:
     plan = Plan("node.yaml", "labels", None, (), {f"{P}/speed.expected": "3200G"})
     with pytest.raises(Malformed, match=r"node.yaml: expected labels of one node"):
         judge(RACK, plan)
-
-
-def test_expected_labels() -> None:
-    """The same findings without a file; Nodes without any are left out."""
-    good = [labeled(one) for one in RACK[:3]]
-    nodes = [*exchanged(good, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")), RACK[3]]
-    result = judge(nodes)
-    assert (codes(result), result.by_pattern) == (["swapped"], False)
-    assert result.notes == ("nothing is expected of 1 Node: gpu-004",)
-    assert (result.planned, result.as_planned) == (12, 10)
-
-
-def test_expected_labels_with_another_prefix() -> None:
-    nodes = [
-        replace(one, labels={k.replace(P, "x.example"): text for k, text in one.labels.items()})
-        for one in map(labeled, RACK)
-    ]
-    assert judge(nodes).by_pattern
-    assert judge(nodes, naming=Naming("x.example")).planned == 16
-
-
-def test_an_expected_speed_alone_leaves_the_cables_to_the_pattern() -> None:
-    nodes = [replace(one, labels={f"{P}/speed.expected": "1600G"}) for one in RACK]
-    assert judge(nodes).by_pattern
-    slow = cabled(nodes, "gpu-002", "mlx5_1", gbps=200.0)
-    assert codes(judge(slow)) == ["speed"]
-
-
-def test_a_speed_whose_parts_are_not_known_is_that_of_the_label() -> None:
-    """soft-RoCE has no PCI address, so the annotation may lack its row: 10G of 10G is no 0G."""
-    label = {f"{P}/speed.expected": "10G"}
-    rxe = [FleetPort("rxe0", far_end=far_end("leaf00", "swp1")), FleetPort("rxe1")]
-    for current, found in ((10.0, []), (5.0, ["speed"])):
-        one = node("gpu-001", [], ports=tuple(rxe), speed_gbps=current, labels=label)
-        result = judge([one])
-        assert codes(result) == found
-        assert not found or "the node has 5G of 10G." in result.findings[0].text
-    unknown = node("gpu-001", [], ports=tuple(rxe), labels=label)
-    assert codes(judge([unknown])) == ["unverifiable"]
-
-
-def test_a_plan_takes_the_place_of_labels() -> None:
-    """But for the speed, which no plan has."""
-    nodes = [labeled(one, **{"speed.expected": "3200G"}) for one in RACK]
-    plan = plan_of(exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")))
-    assert sorted(codes(judge(nodes, plan))) == ["speed"] * 4 + ["swapped"]
-
-
-def test_ignored_interfaces() -> None:
-    nodes = pulled(RACK, ("gpu-001", "mlx5_3"))
-    assert codes(judge(nodes, PLAN, options=VerifyOptions(ignore=("mlx5_3",)))) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -307,15 +409,6 @@ def test_the_rack_of_a_leaf_is_known_from_any_row() -> None:
     result = judge(pulled(nodes, ("gpu-003", "mlx5_1")), PLAN._replace(cables=tuple(cables_)))
     assert sorted(codes(result)) == ["claimed", "missing", "wrong-port"]
     assert FORMATS["table"](result).count("(rack B3)\n") == 1
-
-
-@pytest.mark.parametrize(("leaves", "right"), [("leaf00_leaf01", 1), ("leaf00_leaf09", 0)])
-def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
-    """`leaves.expected` names them at once, and counts as one cable."""
-    one = replace(rack(1, 2)[0], labels={"ib.coreweave.cloud/leaves.expected": leaves})
-    result = judge([one])
-    assert (result.planned, result.as_planned, result.by_pattern) == (1, right, False)
-    assert codes(result) == ["miscabled"] * (1 - right)
 
 
 def test_exchanged_nodes_have_one_id() -> None:

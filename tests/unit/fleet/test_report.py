@@ -149,6 +149,12 @@ def test_json_is_of_the_schema(repository: Path) -> None:
         jsonschema.validate(json.loads(FORMATS["json"](result)), schema)
 
 
+def test_json_has_what_was_not_compared() -> None:
+    gap = Gap(("gpu-003",), ("gpu-02",), (), 4, 20)
+    document = json.loads(FORMATS["json"](judged(rack())._replace(gap=gap)))
+    assert document["not_compared"] == {"cables": 16, "nodes": ["gpu-003"], "hosts": ["gpu-02"]}
+
+
 def test_json_has_the_names_unaltered() -> None:
     hostile = SWAPPED._replace(nodes=(HOSTILE,))
     document = json.loads(FORMATS["json"](judged(rack(), hostile)))

@@ -16,6 +16,7 @@ from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import Levels
 from agent.fleet.model import ROCE, Fleet, FleetNode
 from agent.kube.managed_fields import Keys
+from tests.support.golden import Golden
 from tests.support.wired_fleets import (
     NAMING,
     Rack,
@@ -29,7 +30,6 @@ from tests.support.wired_fleets import (
     tiered,
 )
 
-GOLDEN = Path(__file__).parent / "golden/scenarios.txt"
 TIER_1, TIER_2 = Keys(NAMING).tiers
 BLOCK, ISLAND = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-2"
 ONE = {"fabric": "f1", "superpod": "sp1"}
@@ -253,13 +253,13 @@ def told(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_exported(name: str, update_golden: bool) -> None:
-    assert update_golden or told(name) in GOLDEN.read_text()
+GOLDEN = Golden(Path(__file__).parent / "golden/scenarios.txt", told, SCENARIOS)
+
+
+@pytest.mark.parametrize("title", SCENARIOS)
+def test_exported(title: str, update_golden: bool) -> None:
+    GOLDEN.check(title, update=update_golden)
 
 
 def test_the_golden_has_no_others(update_golden: bool) -> None:
-    whole = "".join(map(told, SCENARIOS))
-    if update_golden:
-        GOLDEN.write_text(whole)
-    assert GOLDEN.read_text() == whole
+    GOLDEN.check_all(update=update_golden)

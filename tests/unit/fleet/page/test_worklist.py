@@ -22,8 +22,8 @@ from agent.fleet.page.worklist import (
     verdict,
 )
 from tests.support import judged
+from tests.support.golden import Golden
 
-GOLDEN = Path(__file__).parent / "golden/worklist.txt"
 DOMAIN = ".dc1.example.com"
 REF, OTHER = PortRef("gpu-001", "mlx5_0"), PortRef("gpu-009", "mlx5_0")
 ENDS = ("leaf01", "1"), ("leaf01", "9")
@@ -142,17 +142,16 @@ def told(name: str) -> str:
     return "\n".join([*lines, ""])
 
 
-@pytest.mark.parametrize("name", SHEETS)
-def test_sheet(name: str, update_golden: bool) -> None:
-    assert update_golden or told(name) in GOLDEN.read_text()
+GOLDEN = Golden(Path(__file__).parent / "golden/worklist.txt", told, SHEETS)
+
+
+@pytest.mark.parametrize("title", SHEETS)
+def test_sheet(title: str, update_golden: bool) -> None:
+    GOLDEN.check(title, update=update_golden)
 
 
 def test_the_golden_has_no_others(update_golden: bool) -> None:
-    whole = "".join(map(told, SHEETS))
-    if update_golden:
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(whole)
-    assert GOLDEN.read_text() == whole
+    GOLDEN.check_all(update=update_golden)
 
 
 def test_speeds() -> None:
