@@ -17,27 +17,28 @@ import io
 import json
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
 from sys import intern
 from typing import Any
 
 from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted, range_fault
-from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_CABLE, OF_ENDS, OTHERS
+from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_CABLE, OF_ENDS, OTHERS, PlanColumn
 from agent.cabling.plans.headers import MAX_COLUMNS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.cabling.plans.source import PlanContent, load
 from agent.errors import Malformed
 from agent.text import visible
 
-PlacedRow = tuple[FilePlace, dict[str, Any]]
+CsvRow = tuple[FilePlace, list[str]]
 
 COLUMNS = tuple(column.name for column in NAMES)
 REQUIRED = ("node", "interface", "device")
 KNOWN = {*COLUMNS, *(column.name for column in OTHERS)}
 MAX_SHOWN = 200  # characters of a header in a message
+MAX_CACHED = 8192  # cells
 SEPARATORS = ",;\t"
-MORE = "\0"  # key of the cells to the right of the header; no column has this name
 EXPECTED = re.compile(
     r"(?:[a-z0-9.-]+/)?(?:neighbors\.expected\..+|(?:speed|leaves|ports)\.expected)"
 )
@@ -109,31 +110,41 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     header, titles, rows = csv_rows(source, _separator(source) or ",")
     columns = [column(title) for title in titles]
     _require_columns(header, columns, REQUIRED)
+    at = {name: index for index, name in enumerate(columns)}
+    names = [name for name in COLUMNS if name in at]
+    of_names = itemgetter(*[at[name] for name in names])
+    of_cable = [(known, at[known.name]) for known in OF_CABLE if known.name in at]
     headings = zip(columns, titles, strict=True)
-    others = [(name, title) for name, title in headings if name not in KNOWN]
-    sides = [_of_side(side, columns) for side in (NEAR, FAR)]
+    others = [(title, at[name]) for name, title in headings if name not in KNOWN]
+    of_near, of_far = (_of_side(side, at) for side in (NEAR, FAR))
     place = None
     for place, cells in rows:
-        _require_whole(place, cells)
-        stripped = {name: cell.strip() for name, cell in cells.items()}
-        _require_names(place, stripped)
-        # Most texts are those of many rows, and kept once.
-        known = {name: intern(unquoted(cell)) for name, cell in stripped.items()}
-        near, far = (_end(fields, known) for fields in sides)
-        far = far if far.interface else far._replace(interface=far.port_name or "")
-        if near.port == far.port:
+        if len(cells) != len(columns):
+            _require_whole(place, cells, len(columns))
+        stripped = [*map(str.strip, cells)]
+        faults = [*map(_name_fault, names, of_names(stripped))]
+        if any(faults):
+            name, reason = next(each for each in zip(names, faults, strict=True) if each[1])
+            raise Malformed(f"{place._replace(column=name)}: {reason}")
+        texts = [*map(_text, stripped[: len(columns)]), None]
+        near, far = End._make(of_near(texts)), End._make(of_far(texts))
+        if not (far.node and far.interface):
+            port = far.interface or far.port_name or ""
+            far = far._replace(node=far.node or "", interface=port)
+        if near.node == far.node and near.interface == far.interface:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
-        fields = {title: known[name] for name, title in others if known.get(name)}
-        yield PlanCable(near, far, place, fields=fields or NO_FIELDS, **_of_cable(known, place))
+        fields = {title: text for title, index in others if (text := texts[index])}
+        values = _of_cable([(known, texts[index]) for known, index in of_cable], place)
+        yield PlanCable(near, far, place, fields=fields or NO_FIELDS, **values)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def _of_cable(cells: Mapping[str, str], place: FilePlace) -> dict[str, Any]:
-    """Return the values of the cable of a row by their fields; its cells are by column."""
+def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) -> dict[str, Any]:
+    """Return the values of the cable of a row by their fields."""
     values = {}
-    for known in OF_CABLE:
-        if text := cells.get(known.name):
+    for known, text in cells:
+        if text:
             at = place._replace(column=known.name)
             values[known.field] = known.parse(text, at, "G")
             if values[known.field] is None:
@@ -141,39 +152,20 @@ def _of_cable(cells: Mapping[str, str], place: FilePlace) -> dict[str, Any]:
     return values
 
 
-def _of_side(side: int, columns: Collection[str]) -> dict[str, str]:
-    """Return the fields of an end by those of its columns that a table has."""
-    return {name: field for name, (of, field) in OF_ENDS.items() if of == side and name in columns}
+def _of_side(side: int, at: Mapping[str, int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what takes the fields of an end from a row, behind whose last cell is None."""
+    fields = {field: at[name] for name, (of, field) in OF_ENDS.items() if of == side and name in at}
+    return itemgetter(*[fields.get(field, -1) for field in End._fields])
 
 
-def _end(fields: Mapping[str, str], cells: Mapping[str, str]) -> End:
-    """Return an end of the cable of a row; fields and cells are by column."""
-    known = {field: text for name, field in fields.items() if (text := cells.get(name))}
-    return End(**{"node": "", "interface": "", **known})
-
-
-def csv_rows(
-    source: PlanContent, separator: str
-) -> tuple[FilePlace, list[str], Iterator[PlacedRow]]:
+def csv_rows(source: PlanContent, separator: str) -> tuple[FilePlace, list[str], Iterator[CsvRow]]:
     """Return the place of the header, the titles of its columns, and each row below it.
 
-    The cells of a row are by `column`, those to the right of the header in MORE. Blank rows are
-    left out, also above the header. Raises Malformed.
+    Blank rows are left out, also above the header. Raises Malformed.
     """
     rows = _filled(source, separator)
     header, cells = next(rows, (FilePlace(source.file, None, 1), []))
-    titles = [cell.strip() for cell in cells]
-    columns = [column(title) for title in titles]
-
-    def by_column() -> Iterator[PlacedRow]:
-        """Yield the rows; None stands for the cells that one does not have."""
-        for place, cells in rows:
-            row: dict[str, Any] = dict(zip_longest(columns, cells[: len(columns)]))
-            if more := cells[len(columns) :]:
-                row[MORE] = more
-            yield place, row
-
-    return header, titles, by_column()
+    return header, [cell.strip() for cell in cells], rows
 
 
 def table(
@@ -182,12 +174,14 @@ def table(
     """Yield the rows of a CSV file with these columns; an empty cell is ""; raises Malformed."""
     source = load(path)
     header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
-    _require_columns(header, [column(title) for title in titles], required)
-    for place, cells in rows:
-        yield place, {name: (cells.get(name) or "").strip() for name in (*required, *optional)}
+    columns = [column(title) for title in titles]
+    _require_columns(header, columns, required)
+    for place, row in rows:
+        cells = dict(zip(columns, row))  # noqa: B905 - a row may have fewer cells, or more
+        yield place, {name: cells.get(name, "").strip() for name in (*required, *optional)}
 
 
-def _filled(source: PlanContent, separator: str) -> Iterator[tuple[FilePlace, list[str]]]:
+def _filled(source: PlanContent, separator: str) -> Iterator[CsvRow]:
     """Yield each row that has text; raises Malformed with the first line of a broken row."""
     lines = io.StringIO(source.text, newline="")
     reader = csv.reader(lines, delimiter=separator, strict=True)
@@ -219,30 +213,30 @@ def _require_columns(place: FilePlace, columns: list[str], required: Collection[
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
-def _require_whole(place: FilePlace, cells: dict[str, Any]) -> None:
-    """Raise Malformed for a row that is cut, or has a separator in a cell; drop what is blank."""
-    more = cells.pop(MORE, [])
-    if None in cells.values() or any(map(str.strip, more)):
-        count = sum(cell is not None for cell in cells.values()) + len(more)
-        raise Malformed(f"{place}: {count} cells, and the header has {len(cells)}")
+def _require_whole(place: FilePlace, cells: list[str], count: int) -> None:
+    """Raise Malformed for a row that is cut, or has a separator in a cell."""
+    if len(cells) < count or any(map(str.strip, cells[count:])):
+        raise Malformed(f"{place}: {len(cells)} cells, and the header has {count}")
 
 
-def _require_names(place: FilePlace, cells: Mapping[str, str]) -> None:
-    """Raise Malformed without node or interface, and for what a spreadsheet program replaced.
+@lru_cache(MAX_CACHED)
+def _name_fault(name: str, text: str) -> str | None:
+    """Return why a row cannot be meant: without node or interface, or what a spreadsheet wrote.
 
     A date or an error behind a quote is the name: `rows_text` wrote it.
     """
-    for name in COLUMNS:
-        text = cells.get(name, "")
-        reason = text if text in ERRORS else None
-        if name not in {"node", "device"}:
-            reason = reason or date_fault(text)
-        if name == "node":
-            reason = reason or range_fault(text)
-        if name in {"node", "interface"} and not text:
-            reason = "empty"
-        if reason:
-            raise Malformed(f"{place._replace(column=name)}: {reason}")
+    reason = text if text in ERRORS else None
+    if name not in {"node", "device"}:
+        reason = reason or date_fault(text)
+    if name == "node":
+        reason = reason or range_fault(text)
+    return "empty" if name in {"node", "interface"} and not text else reason
+
+
+@lru_cache(MAX_CACHED)
+def _text(cell: str) -> str | None:
+    """Return the text of a cell, None if it is empty; most are of many rows, and kept once."""
+    return intern(unquoted(cell)) or None
 
 
 def rows_text(rows: Iterable[Iterable[str | None]], *, names: bool = False) -> str:
