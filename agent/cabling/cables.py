@@ -114,8 +114,12 @@ def check(node: str, row: ExpectedRow, port: Port, off: Off = frozenset()) -> Co
     """Compare one row with its port: with each neighbor, until one is as planned."""
     ref = PortRef(node, port.interface)
     if port.far_ends and not (row.mark or port.is_down) and (row.device or row.ports):
-        results = [compared(ref, row, port, far_end, off) for far_end in port.far_ends]
-        return next((result for result in results if result.status == AS_PLANNED), results[0])
+        results = []
+        for far_end in port.far_ends:
+            results.append(compared(ref, row, port, far_end, off))
+            if results[-1].status == AS_PLANNED:
+                return results[-1]
+        return results[0]
     cable = ComparedCable(ref, row, port, AS_PLANNED)
     if row.mark == IGNORE:
         return cable._replace(status=IGNORED)
@@ -132,8 +136,9 @@ def compared(
     ref: PortRef, row: ExpectedRow, port: Port, far_end: SeenEnd, off: Off
 ) -> ComparedCable:
     """Return a cable compared with a far end, as if it had this row."""
+    ports = row.ports
     device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
-    at_port = compare_port(row.ports, far_end.seen_port, off) if row.ports else SAME
+    at_port = compare_port(ports, far_end.seen_port, off) if ports else SAME
     status, reason = AS_PLANNED, None
     if device.equal is False:
         status = MISCABLED
@@ -173,12 +178,14 @@ def _without_other_names(
     results: list[ComparedCable], devices: Iterable[str], off: Off
 ) -> list[ComparedCable]:
     """Withdraw all results if no switch is known, and their names are of another form."""
+    if any(cable.device.equal and cable.far_end for cable in results):
+        return results
     seen = {
         cable.far_end.device
         for cable in results
         if cable.far_end and cable.device.equal is not None
     }
-    if not seen or any(cable.device.equal and cable.far_end for cable in results):
+    if not seen:
         return results
     of_rows = (
         cable.row.device for cable in results if cable.far_end and cable.device.equal is not None
@@ -257,7 +264,9 @@ def _without_ambiguous(results: list[ComparedCable], off: Off) -> list[ComparedC
         and cable.far_end
         and not cable.device.by == cable.far_port.by == EXACT
     }
-    by_key = grouped(results if tolerant else (), lambda cable: device_key(cable.row.device or ""))
+    if not tolerant:
+        return results
+    by_key = grouped(results, lambda cable: device_key(cable.row.device or ""))
 
     def checked(cable: ComparedCable) -> ComparedCable:
         if not cable.far_end or cable.ref not in tolerant:

@@ -23,6 +23,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from agent.cabling.expected import ExpectedRow
@@ -50,14 +51,8 @@ _CAGE = re.compile(r"osfp[ _#.-]*(\d{1,2})(?:[ /.:-]+p?|p)([12])", re.IGNORECASE
 _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
 
 
-class PortNames(NamedTuple):
-    """The names of a port, and of its device."""
-
-    interface: str
-    device: str
-    number: int  # of the port
-    netdev: str | None
-    pci: str | None
+PortNames = tuple[str, str, int, str | None, str | None]  # as `_names_of` returns them
+_names_of = attrgetter("interface", "device", "number", "netdev", "pci")
 
 
 class Resolved(NamedTuple):
@@ -77,17 +72,15 @@ def resolve(
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
-    ports = node.ports.values()
-    names = _names(
-        tuple(
-            PortNames(port.interface, port.device, port.number, port.netdev, port.pci)
-            for port in ports
-        )
-    )
+    names = _names(tuple(map(_names_of, node.ports.values())))
     named: dict[str, tuple[str, ...]] = {}
     for text in dict.fromkeys(row.text for row in rows):
-        forms = _forms(mapped(text, hca_map) or text)
-        named[text] = next((names[form] for form in forms if form in names), ())
+        for form in _forms(mapped(text, hca_map) or text):
+            if form in names:
+                named[text] = names[form]
+                break
+        else:
+            named[text] = ()
     others = [] if hca_map else [text for text, several in named.items() if not several]
     numbered, assumption = _numbered(others, rows, node, of_plan)
     by_text = {text: several[0] for text, several in named.items() if len(several) == 1} | numbered

@@ -126,20 +126,21 @@ def _without_ignored(
     The rows are in the order of their ports, those without an interface in natural order.
     """
     by_interface = {row.interface: row for row in one_each(resolved.rows)}
-    ports = {
-        name: port
-        for name, port in node.ports.items()
-        if not options.ignore
-        or not options.has_ignored(
-            (
-                *(port.interface, port.netdev, port.pci, port.device),
-                by_interface[name].text if name in by_interface else None,
+    if options.ignore:
+        ports = {
+            name: port
+            for name, port in node.ports.items()
+            if not options.has_ignored(
+                (
+                    *(port.interface, port.netdev, port.pci, port.device),
+                    by_interface[name].text if name in by_interface else None,
+                )
             )
-        )
-    }
+        }
+        node = node._replace(ports=ports)
     without = [(row, why) for row, why in resolved.without if not options.has_ignored([row.text])]
-    return node._replace(ports=ports), resolved._replace(
-        rows=tuple(by_interface[name] for name in ports if name in by_interface),
+    return node, resolved._replace(
+        rows=tuple(by_interface[name] for name in node.ports if name in by_interface),
         without=tuple(sorted(without, key=lambda unresolved: natural(unresolved[0].text))),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from agent import encode
 from agent.cabling import cables, words
@@ -32,7 +33,8 @@ def findings(
     yield from _doubled_in_plan(compared, expected, draft)
     yield from _seen_twice(compared, draft)
     in_ring: set[PortRef] = set()
-    for ring in rings([cable for cable in compared if cable.is_wrong], off):
+    wrong = [cable for cable in compared if cable.is_wrong]
+    for ring in rings(wrong, off) if wrong else ():
         in_ring.update(cable.ref for cable in ring)
         yield _swapped(ring, draft)
     for cable in compared:
@@ -138,8 +140,12 @@ def _doubled(
         and cable.status != cables.IGNORED
         and cable.reason != cables.CAGES
     ]
-    by_end = grouped(rows, lambda row: end_key(row.device or "", row.port or ""))
-    for end, here in by_end.items():
+    ends = [end_key(row.device or "", row.port or "") for row in rows]
+    if len({*ends}) == len(ends) and expected.taken.keys().isdisjoint(ends):
+        return
+    by_end = grouped(zip(ends, rows, strict=True), itemgetter(0))
+    for end, pairs in by_end.items():
+        here = [row for _, row in pairs]
         others = [expected.taken[end]] if end in expected.taken else []
         if len(here) + len(others) > 1:
             yield [*(row.interface or row.text for row in here), *others], here

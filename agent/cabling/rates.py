@@ -70,8 +70,11 @@ def findings(  # noqa: PLR0913, PLR0917 - both halves of the node
 def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[Finding]:
     """Yield a finding for each port that is slower than its plan or its peers."""
     active = [port for port in ports if port.rate_gbps]
-    names = [port.interface for port in active if port.interface in cables]
-    planned = {name: gbps for name in names if (gbps := cables[name].row.rate_gbps)}
+    planned = {
+        port.interface: gbps
+        for port in active
+        if (cable := cables.get(port.interface)) and (gbps := cable.row.rate_gbps)
+    }
     if not planned and len({port.rate_gbps for port in active}) < 2:
         return
     if _is_of_cables(active, planned):

@@ -34,8 +34,9 @@ def seen_node(node: FleetNode) -> SeenNode:
         if end:
             seen = _seen_device(end.label, end.name, end.id)
             of_port = _seen_port(end.port_id, end.port_name, is_infiniband)
-            texts = end.label, end.port_id or "", end.port_name, end.id, end.name
-            far_ends = (SeenEnd(*texts, seen, of_port),)
+            port_id = end.port_id or ""
+            far_end = SeenEnd(end.label, port_id, end.port_name, end.id, end.name, seen, of_port)
+            far_ends = (far_end,)
         ports[port.interface] = Port(
             port.interface,
             device,

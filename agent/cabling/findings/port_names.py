@@ -74,7 +74,7 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     Equal if any pair is; different if a pair is comparable, and none is equal.
     """
     expected = tuple(expected)
-    texts = [*seen.texts, *filter(None, [seen.description])]
+    texts = (*seen.texts, seen.description) if seen.description else seen.texts
     if not {*expected}.isdisjoint(texts):
         return SAME
     results = {
