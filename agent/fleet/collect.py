@@ -60,7 +60,7 @@ class Collected:
             return
         if node := self._reader.read(document):
             self._nodes[name] = node
-            self.newest = max(filter(None, (self.newest, node.time)), default=None)
+            self.newest = max(self.newest or 0, node.time or 0) or None
         else:
             self._others += 1
 

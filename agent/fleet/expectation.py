@@ -108,7 +108,7 @@ class Expectations:
         Beside a plan, the labels give the speed only.
         """
         wanted = "/speed.expected" if self._has_plans else ".expected"
-        labels = {key: value for key, value in node.labels.items() if wanted in key}
+        labels = {key: node.labels[key] for key in [key for key in node.labels if wanted in key]}
         source = f"Node {node.name}"
         expected = from_labels(labels, self._naming, source) if labels else NONE
         if not self._has_plans:

@@ -30,15 +30,29 @@ MUCH_OLDER = 3600  # seconds between two reports, which are an hour apart at mos
 class _Claim(NamedTuple):
     """A switch port that a port of a node sees."""
 
-    port: PortRef
+    node: str
+    interface: str
     end: SeenEnd
-    name: str  # of the switch alone; "" without one
-    address: str  # GUID or MAC address of the switch; "" without one
+
+    @property
+    def port(self) -> PortRef:
+        """The port of the node."""
+        return PortRef(self.node, self.interface)
+
+    @property
+    def name(self) -> str:
+        """The name of the switch alone; "" without one."""
+        return self.end.name or ""
+
+    @property
+    def address(self) -> str:
+        """The GUID or MAC address of the switch; "" without one."""
+        return _address(self.end.id) or ""
 
     @property
     def identity(self) -> str:
         """The address of the switch, or else its other identifier."""
-        return self.address or self.end.switch
+        return _identity_of(self.end.id, self.end.label)
 
 
 class _Reports(NamedTuple):
@@ -71,7 +85,7 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
         for name in names:
             machines[name].add(machine)
     claims = [
-        _Claim(PortRef(node.name, port.interface), end, end.name or "", _address(end.id) or "")
+        _Claim(node.name, port.interface, end)
         for node in fleet.nodes
         if node.name not in silent
         for port in node.ports
@@ -120,13 +134,20 @@ def _address(text: str | None) -> str | None:
     return address if address and set(address) not in ({"0"}, {"f"}) else None
 
 
+@lru_cache(MAX_CACHED)
+def _identity_of(identity: str | None, label: str) -> str:
+    """Return the address of a switch, or else its other identifier, or its label."""
+    return _address(identity) or identity or label
+
+
 # switches
 
 
 def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    known = [claim for claim in claims if claim.name and claim.address]
-    pairs = {(claim.address, claim.name) for claim in known}
+    claims = list(claims)
+    seen = {(claim.end.id, claim.end.name) for claim in claims}
+    pairs = {(address, name) for number, name in seen if name and (address := _address(number))}
     keys = _names(pairs, off)
     whole = {name: node_key(name, off) for _, name in keys}
     of_address: dict[str, set[str]] = {}
@@ -139,7 +160,7 @@ def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
         for address, name in pairs
         if len(of_address[address]) > 1 or len(of_name[whole[name]]) > 1
     }
-    doubtful = [claim for claim in known if (claim.address, claim.name) in odd] if odd else []
+    doubtful = [claim for claim in claims if odd and (claim.address, claim.name) in odd]
     by_address = grouped(doubtful, lambda claim: claim.address)
     for address, same in by_address.items():
         by_name = grouped(same, lambda claim: keys[claim.address, claim.name])
@@ -224,7 +245,8 @@ def _identity(
 def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]:
     """Yield the claims of each switch port with several, if the switch numbers its ports."""
     known = [claim for claim in claims if claim.end.port_id]
-    ports = {(claim.identity, claim.end.port_id, claim.end.port_name) for claim in known}
+    ends = (claim.end for claim in known)
+    ports = {(_identity_of(end.id, end.label), end.port_id, end.port_name) for end in ends}
     if len(ports) == len(known):
         return
     keys = _names({(claim.identity, claim.end.device) for claim in known}, off)

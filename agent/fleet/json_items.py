@@ -41,6 +41,7 @@ class Items:
         self._file = file
         self._text, self._at, self._is_end = "", 0, False
         self._mark, self._line, self._column = 0, 1, 1  # a place in `_text` up to `_at`
+        self._longest = 0  # characters of a value
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items of the documents in the text; of a list also the rest, last."""
@@ -111,6 +112,8 @@ class Items:
     def _value(self) -> Item:
         """Decode the value that begins here, and read on until all of it is there."""
         self._next()
+        if len(self._text) - self._at < self._longest:
+            self._read()  # a value that is cut here would be decoded twice
         line, column = self._place(self._at)
         while True:
             try:
@@ -124,6 +127,7 @@ class Items:
                 raise self._fault(f"not readable from here on: {error}") from None
             else:
                 if self._is_end or not self._may_go_on(end):
+                    self._longest = max(self._longest, end - self._at)
                     self._at = end
                     return Item(value, line, column)
             if len(self._text) - self._at > MAX_VALUE:

@@ -265,20 +265,20 @@ def _slower(
 
 def _unstable(nodes: Sequence[FleetNode], cables: Iterable[ComparedCable]) -> Iterator[Finding]:
     """Yield a finding for each cause of links with errors; `cables` are those of the plan."""
-    ends = [
-        (PortRef(node.name, port.interface), port, port.far_end)
+    bad = [
+        UnstableLink(PortRef(node.name, port.interface), port.bad_link, port.far_end, "")
         for node in nodes
         for port in node.ports
-        if port.far_end
+        if port.bad_link and port.far_end
     ]
-    bad = [UnstableLink(ref, port.bad_link, end, "") for ref, port, end in ends if port.bad_link]
     planned, links = {cable.ref: cable for cable in cables} if bad else {}, []
     for link in bad:
         cable = planned.get(link.ref)
         near = words.near(cable.row) if cable else link.ref.interface
         if not cable or cable.status != IGNORED:
             links.append(link._replace(near=f"{link.ref.node} {near}", cable=cable))
-    yield from of_links(links, ((ref.node, end) for ref, _, end in ends))
+    ends = ((node.name, port.far_end) for node in nodes for port in node.ports)
+    yield from of_links(links, ((name, end) for name, end in ends if end))
 
 
 def _firmware(nodes: Iterable[FleetNode]) -> Iterator[Finding]:

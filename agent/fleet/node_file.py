@@ -47,7 +47,7 @@ def read_file(path: str, selection: Selection, clock: float) -> Fleet:
 
 def _read(items: Items, collected: Collected) -> int | None:
     """Add the Nodes; return the newest time of a kubelet. Raises Malformed for anything else."""
-    newest, places = "", dict[str, Item]()
+    newest, lines = "", dict[str, int]()
     for item in items:
         if item.is_list:
             _require(item, LISTS)
@@ -59,10 +59,10 @@ def _read(items: Items, collected: Collected) -> int | None:
         name = name_of(item.value)
         if name is None:
             raise _fault(item, "no Node: it has no metadata.name")
-        if first := places.get(name):
-            text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first.line}"
+        if first := lines.get(name):
+            text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first}"
             raise _fault(item, text)
-        places[name] = item._replace(value=None)
+        lines[name] = item.line
         collected.add(item.value, name)
         # when the kubelet reported a condition; of whole Nodes only
         conditions = objects(part(item.value, "status").get("conditions"))

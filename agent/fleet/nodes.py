@@ -56,8 +56,9 @@ _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.cu
 
 
 class LabelKeys(NamedTuple):
-    """The keys of the agent's labels among those of a Node: of two prefixes that of P."""
+    """The keys of a Node's labels, and the agent's among them: of two prefixes that of P."""
 
+    every: tuple[str, ...]
     of_node: dict[str, str]  # by name
     of_ports: dict[str, dict[str, str]]  # by interface and kind
     twins: tuple[tuple[str, str, str], ...]  # the label, its keys under both prefixes
@@ -76,9 +77,9 @@ class NodeReader:
         """Read a Node that has a name; None if it has no label or annotation of the agent."""
         metadata, problems = part(document, "metadata"), list[str]()
         texts = _texts(metadata, "labels", problems)
-        labels = dict(zip(map(intern, texts), map(intern, texts.values()), strict=True))
+        keys = self._keys(tuple(texts))
+        labels = dict(zip(keys.every, map(intern, texts.values()), strict=True))
         annotations = _texts(metadata, "annotations", problems)
-        keys = self._keys(tuple(labels))
         if differing := [name for name, key, other in keys.twins if labels[key] != labels[other]]:
             problems.append(f"{_listed(differing)}: other labels under both prefixes")
         own = {name: labels[key] for name, key in keys.of_node.items()}
@@ -140,9 +141,9 @@ class NodeReader:
 
 
 def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
-    """Return the keys of the agent's labels among those of a Node."""
+    every = tuple(map(intern, keys))
     families: list[dict[LabelSubject, str]] = [{}, {}]  # of P, of IB
-    for key in keys:
+    for key in every:
         prefix, _, name = key.rpartition("/")
         if prefix and prefix in naming[:2] and (subject := _subject(name)):
             families[prefix != naming.prefix][subject] = key
@@ -159,7 +160,7 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
         for (name, interface), key in twins.items()
         if (name, interface) in values
     )
-    return LabelKeys(of_node, of_ports, both)
+    return LabelKeys(every, of_node, of_ports, both)
 
 
 @lru_cache(MAX_CACHED)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from math import factorial, prod
 from typing import NamedTuple
@@ -67,29 +68,33 @@ class LeafRule(NamedTuple):
 
 def tables(fleet: Fleet) -> list[list[NodeRow]]:
     """Return the nodes of each generation, in the order in which their first nodes are listed."""
+    ends_of = [[*map(current, node.ports)] for node in fleet.nodes]
     # The identifier that goes with each label; None if two switches have it.
     names: dict[str, str | None] = {}
-    ends_of = (current(port) for node in fleet.nodes for port in node.ports)
-    for label, number in {(end.label, end.id) for end in ends_of if end}:
+    for label, number in {(end.label, end.id) for ends in ends_of for end in ends if end}:
         if number:
             names[label] = None if label in names else number
     by_kind: dict[Generation, list[NodeRow]] = defaultdict(list)
-    for node in fleet.nodes:
-        # the ports of the node in the order of its columns
-        places = [port.pci or port.interface for port in node.ports]
-        columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
-        seats = sorted(zip(columns, node.ports, strict=True), key=lambda seat: seat[0])
-        ports = tuple(port for _, port in seats)
-        ends = [current(port) for port in ports]
+    for node, ends in zip(fleet.nodes, ends_of, strict=True):
+        columns, order = _columns(tuple([port.pci or port.interface for port in node.ports]))
+        leaves = [end.id or names.get(end.label, end.label) if end else None for end in ends]
         row = NodeRow(
             node,
-            ports,
-            tuple([end.id or names.get(end.label, end.label) if end else None for end in ends]),
+            tuple([node.ports[index] for index in order]),
+            tuple([leaves[index] for index in order]),
             silent.cause(node, fleet.now) is None,
-            all(port.far_end for port in ports),
+            all(port.far_end for port in node.ports),
         )
-        by_kind[node.flavor, tuple(column for column, _ in seats)].append(row)
+        by_kind[node.flavor, columns].append(row)
     return [*by_kind.values()]
+
+
+@lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
+def _columns(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """Return the columns of ports at these places in their order, and the port of each."""
+    columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
+    order = sorted(range(len(columns)), key=columns.__getitem__)
+    return tuple([columns[index] for index in order]), tuple(order)
 
 
 def current(port: FleetPort) -> SeenEnd | None:
